@@ -1,0 +1,98 @@
+"""The one circuit-breaker machine: what a provider's answers do to the right to call it."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class State(StrEnum):
+    """closed lets everything through, open nothing, half_open a limited number of probes."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class BreakerPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a breaker opens, for how long, and what closes it again."""
+
+    failure_threshold: int = 5
+    open_seconds: float = 60.0
+    success_threshold: int = 1
+    half_open_max_probes: int = 1
+    probe_seconds: float = 30.0
+    """A probe whose worker died gives its right back after this long."""
+
+
+class Breaker(msgspec.Struct, frozen=True):
+    """The whole state of one breaker; times are seconds of the home's own clock."""
+
+    state: State = State.CLOSED
+    failures: int = 0
+    successes: int = 0
+    opened_at: float = 0.0
+    probes: tuple[float, ...] = ()
+    """When each probe under way began."""
+
+
+class Admission(StrEnum):
+    """What a caller may do: call, call as a probe, or leave the provider alone."""
+
+    GO = "go"
+    PROBE = "probe"
+    STOP = "stop"
+
+
+def admit(breaker: Breaker, policy: BreakerPolicy, now: float) -> tuple[Breaker, Admission]:
+    """Ask to call; in half_open the answer PROBE takes one of the probe rights."""
+    if breaker.state is State.CLOSED:
+        return breaker, Admission.GO
+    if breaker.state is State.OPEN:
+        if now < breaker.opened_at + policy.open_seconds:
+            return breaker, Admission.STOP
+        breaker = Breaker(state=State.HALF_OPEN, failures=breaker.failures, opened_at=breaker.opened_at)
+    live = tuple(began for began in breaker.probes if now < began + policy.probe_seconds)
+    if len(live) >= policy.half_open_max_probes:
+        return msgspec.structs.replace(breaker, probes=live), Admission.STOP
+    return msgspec.structs.replace(breaker, probes=(*live, now)), Admission.PROBE
+
+
+def record(breaker: Breaker, policy: BreakerPolicy, *, ok: bool, now: float) -> Breaker:
+    """Take in one answer of the provider."""
+    if ok:
+        return _record_success(breaker, policy)
+    return _record_failure(breaker, policy, now)
+
+
+def _record_success(breaker: Breaker, policy: BreakerPolicy) -> Breaker:
+    match breaker.state:
+        case State.CLOSED:
+            return breaker if breaker.failures == 0 else Breaker()
+        case State.OPEN:
+            # The late answer of a call from before the opening: it says nothing about now.
+            return breaker
+        case State.HALF_OPEN:
+            successes = breaker.successes + 1
+            if successes >= policy.success_threshold:
+                return Breaker()
+            return msgspec.structs.replace(breaker, successes=successes, probes=breaker.probes[1:])
+
+
+def _record_failure(breaker: Breaker, policy: BreakerPolicy, now: float) -> Breaker:
+    match breaker.state:
+        case State.CLOSED:
+            failures = breaker.failures + 1
+            if failures < policy.failure_threshold:
+                return msgspec.structs.replace(breaker, failures=failures)
+            return Breaker(state=State.OPEN, failures=failures, opened_at=now)
+        case State.OPEN:
+            return breaker
+        case State.HALF_OPEN:
+            return Breaker(state=State.OPEN, failures=breaker.failures + 1, opened_at=now)
+
+
+def seconds_until_probe(breaker: Breaker, policy: BreakerPolicy, now: float) -> float:
+    """How long it pays to leave the provider alone."""
+    if breaker.state is not State.OPEN:
+        return 0.0
+    return max(0.0, breaker.opened_at + policy.open_seconds - now)

@@ -1,0 +1,111 @@
+"""A route in a worker's hands: the lease that proves it, the call it becomes, the settlement it ends in."""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from carillon.domain.notifications import Message
+from carillon.domain.verdicts import Verdict
+
+
+class Want(msgspec.Struct, frozen=True):
+    """How many routes of one lane and provider a worker could start now."""
+
+    lane: int
+    provider: str
+    limit: int
+
+
+class Claim(msgspec.Struct, kw_only=True):
+    """A route and the lease that proves it is ours."""
+
+    notification_id: str
+    route_id: str
+    token: int
+    """Grows with every claim of the ledger; settling and renewing need it."""
+    channel: str
+    recipient_ref: str
+    lane: int
+    provider: str
+    policy: str
+    attempt: int
+    """Counted at the claim, so that a worker that dies has spent one."""
+    attempts_before: int
+    """Attempts made before this provider became the route's provider."""
+    max_attempts: int
+    age_seconds: float
+    notification_type: str
+    producer: str
+    payload_json: str
+    accepted_at_ms: int
+    address: str | None = None
+    user_id: str | None = None
+    tenant_id: str | None = None
+    resolved_locale: str | None = None
+    message_json: str | None = None
+    metadata_json: str | None = None
+    request_id: str | None = None
+    trace_id: str | None = None
+    abandoned: bool = False
+    """An earlier claim of this route ran out unsettled: its message may have gone out."""
+    suppressed: bool = False
+    """The address was declared dead after the route had been enrolled."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The route's identity."""
+        return (self.notification_id, self.route_id)
+
+    @property
+    def idempotency_key(self) -> str:
+        """What every repeat of this message carries, so that a vendor can recognise it."""
+        return f"{self.notification_id}/{self.route_id}"
+
+    def message(self) -> Message | None:
+        """The rendered content, if rendering happened before queueing."""
+        return None if self.message_json is None else msgspec.json.decode(self.message_json, type=Message)
+
+    def metadata(self) -> dict[str, Any]:
+        """What the producer attached."""
+        return {} if self.metadata_json is None else dict(msgspec.json.decode(self.metadata_json))
+
+
+class Dispatch(msgspec.Struct, frozen=True):
+    """One call of one provider: the claim, and how long the whole call may take."""
+
+    claim: Claim
+    message: Message | None
+    timeout_seconds: float
+
+
+class AttemptNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written down of one call."""
+
+    provider: str
+    outcome: str
+    duration_ms: float
+    classification: str | None = None
+    error: str | None = None
+    provider_message_id: str | None = None
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a claim."""
+
+    claim: Claim
+    verdict: Verdict
+    note: AttemptNote | None = None
+    """None when no call was made: a deferral by an open breaker, a released claim."""
+    suppress: bool = False
+    """The address is dead: later routes to it are skipped."""
+
+
+class Settled(StrEnum):
+    """What a settlement did to the ledger."""
+
+    APPLIED = "applied"
+    ADOPTED = "adopted"
+    """A late success of a lost lease closed a route that was still open."""
+    STALE = "stale"
+    """The lease was lost and the route is another's, or terminal: nothing changed."""

@@ -1,0 +1,98 @@
+"""The one decision: what becomes of a route after an attempt."""
+
+from typing import assert_never
+
+import msgspec
+
+from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
+from carillon.domain.policy import RetryPolicy
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a route stands when its outcome comes in."""
+
+    attempt: int
+    """This attempt's number, counted over all providers, from 1."""
+    attempts_here: int
+    """Attempts made on this provider, this one included."""
+    max_attempts: int
+    age_seconds: float
+    next_provider: str | None
+    """The provider that failover would go to, if there is one."""
+    dice: float
+
+
+def decide(outcome: Outcome, policy: RetryPolicy, standing: Standing) -> Verdict:
+    """Turn what the provider answered into what we do about it."""
+    match outcome:
+        case Sent():
+            return Finish()
+        case Throttled():
+            return _after_throttle(outcome, policy, standing)
+        case Unavailable():
+            return _after_failure(outcome.classification, outcome.error, outcome.retry_after, policy, standing)
+        case Refused():
+            return _after_refusal(outcome, policy, standing)
+        case Unknown():
+            return _after_silence(outcome, policy, standing)
+        case _:
+            assert_never(outcome)
+
+
+def clamp_retry_after(asked: float | None, wait: float, policy: RetryPolicy) -> float:
+    """A vendor may lengthen our wait up to the cap, never shorten it: its header is input, not an order."""
+    if asked is None or asked <= wait:
+        return wait
+    return min(asked, max(wait, policy.retry_after_cap_seconds))
+
+
+def _after_throttle(outcome: Throttled, policy: RetryPolicy, standing: Standing) -> Verdict:
+    if policy.throttled_counts:
+        return _after_failure("throttled", outcome.error, outcome.retry_after, policy, standing)
+    if standing.age_seconds >= policy.give_up_after_seconds:
+        return Bury("expired", f"throttled for too long: {outcome.error}")
+    wait = policy.backoff.delay(standing.attempts_here, standing.dice)
+    return Defer(clamp_retry_after(outcome.retry_after, wait, policy))
+
+
+def _after_failure(
+    classification: str, error: str, retry_after: float | None, policy: RetryPolicy, standing: Standing
+) -> Verdict:
+    if standing.attempt >= standing.max_attempts:
+        return Bury(classification, exhausted_text(standing.attempt, error))
+    wait = policy.backoff.delay(standing.attempt, standing.dice)
+    limit = policy.failover_after_attempts
+    if standing.next_provider is not None and limit is not None and standing.attempts_here >= limit:
+        return FailOver(standing.next_provider, wait)
+    return Retry(clamp_retry_after(retry_after, wait, policy))
+
+
+def _after_refusal(outcome: Refused, policy: RetryPolicy, standing: Standing) -> Verdict:
+    # A dead address is dead at every vendor: failing over would only repeat the offence.
+    may_fail_over = policy.on_refused == "fail_over" and not outcome.recipient_gone
+    if may_fail_over and standing.next_provider is not None and standing.attempt < standing.max_attempts:
+        return FailOver(standing.next_provider)
+    return Bury(outcome.classification, outcome.error)
+
+
+def _after_silence(outcome: Unknown, policy: RetryPolicy, standing: Standing) -> Verdict:
+    match policy.on_unknown:
+        case "retry":
+            return _after_failure(outcome.classification, outcome.error, None, policy, standing)
+        case "fail_over":
+            if standing.next_provider is not None and standing.attempt < standing.max_attempts:
+                return FailOver(standing.next_provider)
+            return _after_failure(outcome.classification, outcome.error, None, policy, standing)
+        case "wait_for_receipt":
+            # A receipt that comes in the meantime settles the route; without one it is tried again.
+            if standing.attempt >= standing.max_attempts:
+                return Bury(outcome.classification, exhausted_text(standing.attempt, outcome.error))
+            return Retry(policy.receipt_wait_seconds)
+        case "bury":
+            return Bury(outcome.classification, outcome.error)
+
+
+def exhausted_text(attempts: int, error: str) -> str:
+    """The sentence stored when a budget is used up."""
+    return f"Retry exhausted after {attempts} attempts. Last error: {error}"

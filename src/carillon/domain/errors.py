@@ -1,0 +1,38 @@
+"""The errors somebody reacts to differently; everything else is a value."""
+
+
+class CarillonError(Exception):
+    """Root of every error of ours, so that a caller can catch Carillon and nothing else."""
+
+
+class ConfigurationError(CarillonError):
+    """A setting is missing or wrong; the process must not start."""
+
+
+class LedgerUnavailable(CarillonError):
+    """The ledger cannot be reached now: answer 503, acknowledge nothing, try again later."""
+
+
+class Overloaded(CarillonError):
+    """A bounded queue is full: answer 503 with Retry-After before memory grows."""
+
+
+class DirectoryUnavailable(CarillonError):
+    """The directory of people cannot be asked now; a door stops before this intent."""
+
+
+class BadIntent(CarillonError):
+    """What arrived cannot become a notification; `code` is the machine's word, `field` the culprit."""
+
+    def __init__(self, code: str, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.field = field
+
+
+class BadTemplate(CarillonError):
+    """A template is not logic-free text with `{{name}}` placeholders."""
+
+
+class Forged(CarillonError):
+    """A callback whose signature does not hold; nothing of it may be believed."""

@@ -1,0 +1,66 @@
+"""What a producer asks for, decoded and not yet accepted."""
+
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+
+class Priority(IntEnum):
+    """The order of urgency, smallest first, whatever words a wire format uses."""
+
+    HIGH = 1
+    NORMAL = 2
+    LOW = 3
+
+
+class Recipient(msgspec.Struct, frozen=True, kw_only=True):
+    """One person, and what is known of how to reach them."""
+
+    ref: str
+    """`user:<id>`, `email:<address>`, `config:<type>` and the like; unique inside a notification."""
+    user_id: str | None = None
+    addresses: dict[str, str] = {}
+    """Channel to address, as far as known."""
+    locale: str | None = None
+    """The person's preferred locale, if a directory knows it."""
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to tell people something, from whichever door."""
+
+    notification_type: str
+    producer: str
+    """Whose idempotency keys these are; a tenant's producer is `<tenant>/<origin>`."""
+    recipients: tuple[Recipient, ...]
+    channels: tuple[str, ...]
+    payload: dict[str, Any]
+    content: Any
+    """What the fingerprint is taken of: everything that makes two requests the same."""
+    origin: str = "system"
+    audience_kind: str = "user"
+    idempotency_key: str | None = None
+    notification_id: str | None = None
+    """Given by doors whose transport names the message; otherwise made at acceptance."""
+    tenant_id: str | None = None
+    priority: Priority = Priority.NORMAL
+    bulk: bool = False
+    locale: str | None = None
+    accept_language: str | None = None
+    request_id: str | None = None
+    trace_id: str | None = None
+    metadata: dict[str, Any] = {}
+    occurred_at_ms: int | None = None
+    scheduled_for_ms: int | None = None
+
+
+class Malformed(msgspec.Struct, frozen=True, kw_only=True):
+    """What arrived and could not become a notification, kept for an operator."""
+
+    stream_entry_id: str
+    failure_code: str
+    failure_message: str
+    raw_fields: dict[str, Any]
+    notification_type: str | None = None
+    producer: str | None = None
+    idempotency_key: str | None = None

@@ -1,0 +1,156 @@
+"""The seams between rooms, each as small as it can be."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from carillon.domain.breaker import Admission, State
+from carillon.domain.claims import Claim, Dispatch, Settled, Settlement, Want
+from carillon.domain.events import Event
+from carillon.domain.intents import Malformed
+from carillon.domain.notifications import Enrolled, Enrolment, Story, Template
+from carillon.domain.outcomes import Outcome
+
+Observer = Callable[[Event], None]
+"""Must not raise, must not block."""
+
+Dice = Callable[[], float]
+"""Uniform in [0, 1)."""
+
+Ids = Callable[[], str]
+"""A new id, unique and growing with time."""
+
+
+class Clock(Protocol):
+    """Time, so that tests can own it."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; for durations."""
+        ...
+
+    def wall(self) -> float:
+        """Unix seconds; for signatures and logs, never for leases."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class Signal(Protocol):
+    """The coalesced wake-up between those who enrol and those who claim."""
+
+    def ring(self) -> None:
+        """Say that there is work; never blocks, many rings may become one."""
+        ...
+
+    async def wait(self, timeout_seconds: float) -> None:
+        """Return when somebody rang since the last wait, or after the timeout."""
+        ...
+
+
+class IntakeLedger(Protocol):
+    """Where accepted intents are written down."""
+
+    async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
+        """Write all of the batch in one commit; one answer each, in order."""
+        ...
+
+    async def park(self, malformed: Sequence[Malformed]) -> None:
+        """Keep what could not be accepted; the same entry twice is one row."""
+        ...
+
+
+class Backlog(Protocol):
+    """Where work waits and is claimed from."""
+
+    async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
+        """Lease up to `total` due routes, asking the wants in order, each up to its limit."""
+        ...
+
+    async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Renew the leases by token; returns the claims that are no longer ours."""
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """Write verdicts and notes in one commit; one answer each, in order."""
+        ...
+
+
+class UpkeepLedger(Protocol):
+    """What operators and upkeep ask and do."""
+
+    async def story(self, notification_id: str, tenant_id: str | None) -> Story | None:
+        """One notification with all its routes and attempts."""
+        ...
+
+    async def search(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Story], int]:
+        """Newest first, and how many match in all."""
+        ...
+
+    async def counts(self) -> dict[str, Any]:
+        """Routes by status, due routes, age of the oldest due route in seconds."""
+        ...
+
+    async def dead_letters(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
+        """Dead letters, newest first, and how many match in all."""
+        ...
+
+    async def redrive(self, keys: Sequence[tuple[str, str]], provider: str | None = None) -> int:
+        """Give dead letters a fresh budget under their old id; answers how many were dead letters."""
+        ...
+
+    async def prune(self, records_older_than: float, malformed_older_than: float, limit: int) -> tuple[int, int]:
+        """Delete at most `limit` old records whose routes are all terminal, and old malformed intents."""
+        ...
+
+    async def check(self) -> dict[str, Any]:
+        """Ask the engine itself: version, durability settings, clock difference in seconds."""
+        ...
+
+
+class Templates(Protocol):
+    """Where templates are found."""
+
+    async def find(self, code: str, channel: str, locale: str) -> Template | None:
+        """The template for exactly this code, channel and locale."""
+        ...
+
+    async def variants(self, code: str) -> list[tuple[str, str]]:
+        """The (channel, locale) pairs a code exists in."""
+        ...
+
+
+class Provider(Protocol):
+    """One vendor, outgoing."""
+
+    async def send(self, dispatch: Dispatch) -> Outcome:
+        """Call the vendor once; never raises for what the vendor or the network did."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give connections back."""
+        ...
+
+
+class BatchProvider(Provider, Protocol):
+    """A vendor that takes many messages at once."""
+
+    async def send_many(self, dispatches: Sequence[Dispatch]) -> list[Outcome]:
+        """One outcome each, in order; never raises for what the vendor or the network did."""
+        ...
+
+
+class Breakers(Protocol):
+    """The breakers of all providers, in memory or shared."""
+
+    async def admit(self, provider: str) -> Admission:
+        """Ask to call a provider; PROBE must be followed by record."""
+        ...
+
+    async def record(self, provider: str, *, ok: bool) -> None:
+        """Say whether the provider itself worked; a refused recipient is a working provider."""
+        ...
+
+    async def states(self) -> dict[str, State]:
+        """What is known of every provider asked about so far."""
+        ...
