@@ -112,6 +112,14 @@ class Conflict(msgspec.Struct, frozen=True):
 Enrolled = Accepted | Duplicate | Conflict
 
 
+class Acceptance(msgspec.Struct, frozen=True):
+    """What a door is told once the ledger has it; `replayed` says that it had it before."""
+
+    notification_id: str
+    queue_name: str
+    replayed: bool = False
+
+
 class Story(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the ledger knows of one notification; rows as dictionaries by column name, times as Unix ms."""
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 from carillon.domain.breaker import Admission, State
 from carillon.domain.claims import Claim, Dispatch, Settled, Settlement, Want
 from carillon.domain.events import Event
-from carillon.domain.intents import Malformed
-from carillon.domain.notifications import Enrolled, Enrolment, Story, Template
+from carillon.domain.intents import Intent, Malformed
+from carillon.domain.notifications import Acceptance, Enrolled, Enrolment, Story, Template
 from carillon.domain.outcomes import Outcome
 
 Observer = Callable[[Event], None]
@@ -45,6 +45,14 @@ class Signal(Protocol):
 
     async def wait(self, timeout_seconds: float) -> None:
         """Return when somebody rang since the last wait, or after the timeout."""
+        ...
+
+
+class Acceptor(Protocol):
+    """What a door hands its intents to."""
+
+    async def accept(self, intent: Intent) -> Acceptance:
+        """Return once the ledger has it; raises BadIntent, LedgerUnavailable or Overloaded, and then nothing is written."""
         ...
 
 
