@@ -1,0 +1,103 @@
+"""Providers: one vendor a file, found by its kind and built from its settings."""
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from carillon.domain.errors import ConfigurationError
+from carillon.domain.ports import Clock, Dice, Provider
+from carillon.providers.secret import Secret, decode_secret
+
+if TYPE_CHECKING:
+    from carillon.providers.http import HttpClient
+
+__all__ = ["Secret", "Tools", "channels", "kinds", "load"]
+
+_KIND = re.compile(r"[a-z_]+")
+_PATH = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
+_MISSING_FIELD = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What every provider may use; whoever built the tools closes them."""
+
+    clock: Clock
+    dice: Dice
+    http: "HttpClient"
+    own_addresses: tuple[str, ...] = ()
+    """`host`, `host:port` or `[v6]:port` of our listeners and stores: nothing a tenant names may reach them."""
+
+
+def load(name: str, kind: str, options: Mapping[str, Any], tools: Tools) -> Provider:
+    """Build the provider `name` from the module of its kind."""
+    module = _module(name, kind)
+    settings = _settings(name, module.Settings, options)
+    try:
+        provider: Provider = module.create(name, settings, tools)
+    except (ValueError, OSError) as error:
+        raise ConfigurationError(f"providers.{name}: {error}") from None
+    return provider
+
+
+def channels(kind: str) -> frozenset[str] | None:
+    """The channels a kind can serve; None means any."""
+    found: frozenset[str] | None = _module(kind, kind).CHANNELS
+    return found
+
+
+def kinds() -> list[str]:
+    """Every kind there is a file for, also those whose extra is not installed."""
+    return sorted(found.name for found in pkgutil.iter_modules(__path__) if _is_kind(found.name))
+
+
+def _is_kind(word: str) -> bool:
+    try:
+        return hasattr(importlib.import_module(f"{__name__}.{word}"), "create")
+    except ModuleNotFoundError:
+        return True
+
+
+def _module(name: str, kind: str) -> ModuleType:
+    if not _KIND.fullmatch(kind):
+        raise _unknown_kind(name, kind)
+    full_name = f"{__name__}.{kind}"
+    try:
+        module = importlib.import_module(full_name)
+    except ModuleNotFoundError as error:
+        if error.name == full_name:
+            raise _unknown_kind(name, kind) from None
+        raise ConfigurationError(
+            f"providers.{name}.kind: {kind!r} needs the package {error.name!r}; pip install 'carillon[{kind}]'"
+        ) from None
+    if not hasattr(module, "create"):
+        raise _unknown_kind(name, kind)
+    return module
+
+
+def _unknown_kind(name: str, kind: str) -> ConfigurationError:
+    return ConfigurationError(f"providers.{name}.kind: no provider kind {kind[:64]!r}; known: {', '.join(kinds())}")
+
+
+def _settings(name: str, wanted: type[msgspec.Struct], options: Mapping[str, Any]) -> msgspec.Struct:
+    try:
+        # Not strict: an option that came through the environment is text.
+        return msgspec.convert(dict(options), wanted, strict=False, dec_hook=decode_secret)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"providers.{_name_the_field(name, str(error))}") from None
+
+
+def _name_the_field(name: str, text: str) -> str:
+    where = _PATH.search(text)
+    path = where["path"] if where else ""
+    said = _PATH.sub("", text)
+    named = _UNKNOWN_FIELD.search(said) or _MISSING_FIELD.search(said)
+    parts = [name, path, named["field"] if named else ""]
+    return f"{'.'.join(part for part in parts if part)}: {said}"
