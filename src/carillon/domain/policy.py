@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from carillon.domain.backoff import Backoff
+from carillon.domain.lanes import Lane
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -48,3 +49,17 @@ class PolicyTable(msgspec.Struct, frozen=True):
     def get(self, name: str) -> RetryPolicy:
         """The policy of that name; a name that settings no longer hold means the default."""
         return self.policies.get(name) or self.policies["*/*"]
+
+    def max_attempts(self, name: str, lane: Lane) -> int:
+        """The budget in calls: a policy made for exactly this origin and channel wins, others are capped by the lane."""
+        budget = self.get(name).max_attempts
+        if "*" not in name or lane.max_attempts is None:
+            return budget
+        return min(budget, lane.max_attempts)
+
+    def timeout(self, name: str, lane: Lane) -> float:
+        """The whole deadline of one call, capped by the lane in the same way."""
+        seconds = self.get(name).timeout_seconds
+        if "*" not in name or lane.timeout_seconds is None:
+            return seconds
+        return min(seconds, lane.timeout_seconds)

@@ -1,0 +1,1 @@
+"""Room 2: an intent is accepted."""

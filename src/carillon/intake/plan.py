@@ -1,0 +1,83 @@
+"""From an intent and its rendered contents to the rows that will be written down."""
+
+from typing import Literal
+
+import msgspec
+
+from carillon.domain.canonical import canonical, fingerprint
+from carillon.domain.intents import Intent
+from carillon.domain.lanes import Lanes
+from carillon.domain.locale import LocaleRules
+from carillon.domain.notifications import Enrolment, Message, Notification, Route
+from carillon.domain.policy import PolicyTable
+
+
+class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a blueprint says about turning intents into routes."""
+
+    channels: dict[str, tuple[str, ...]]
+    """Channel to its providers in the order of failover."""
+    policies: PolicyTable
+    lanes: Lanes
+    locale: LocaleRules = LocaleRules()
+    tenant_locales: dict[str, str] = {}
+    missing_variable: Literal["error", "empty", "keep"] = "error"
+    idempotency_ttl_seconds: float = 2_592_000.0
+
+
+class Content(msgspec.Struct, frozen=True):
+    """What one recipient gets on one channel."""
+
+    recipient_ref: str
+    channel: str
+    address: str
+    locale: str
+    message: Message
+
+
+def plan(intent: Intent, contents: list[Content], notification_id: str, rules: PlanRules) -> Enrolment:
+    """Choose lane, policy, budget and first provider of every route."""
+    lane = rules.lanes.by_name[rules.lanes.name_for(intent.priority, bulk=intent.bulk)]
+    routes: list[Route] = []
+    for content in contents:
+        policy = rules.policies.name_for(intent.origin, content.channel)
+        routes.append(
+            Route(
+                route_id=f"{content.channel}:{content.recipient_ref}",
+                channel=content.channel,
+                recipient_ref=content.recipient_ref,
+                lane=lane.rank,
+                provider=rules.channels[content.channel][0],
+                policy=policy,
+                max_attempts=rules.policies.max_attempts(policy, lane),
+                address=content.address,
+                resolved_locale=content.locale,
+                message_json=msgspec.json.encode(content.message).decode(),
+            )
+        )
+    return Enrolment(notification=_notification(intent, notification_id, rules), routes=tuple(routes))
+
+
+def _notification(intent: Intent, notification_id: str, rules: PlanRules) -> Notification:
+    user_ids = [recipient.user_id for recipient in intent.recipients if recipient.user_id is not None]
+    return Notification(
+        notification_id=notification_id,
+        notification_type=intent.notification_type,
+        producer=intent.producer,
+        audience_kind=intent.audience_kind,
+        payload_json=canonical(intent.payload),
+        request_fingerprint=fingerprint(intent.content),
+        priority=int(intent.priority),
+        origin=intent.origin,
+        tenant_id=intent.tenant_id,
+        user_id=user_ids[0] if len(user_ids) == 1 else None,
+        recipient_user_ids=user_ids or None,
+        idempotency_key=intent.idempotency_key,
+        idempotency_ttl_seconds=None if intent.idempotency_key is None else rules.idempotency_ttl_seconds,
+        request_id=intent.request_id,
+        trace_id=intent.trace_id,
+        metadata_json=canonical(intent.metadata) if intent.metadata else None,
+        is_bulk=intent.bulk,
+        occurred_at_ms=intent.occurred_at_ms,
+        scheduled_for_ms=intent.scheduled_for_ms,
+    )
