@@ -1,0 +1,80 @@
+# Carillon: two commands matter, `make run` and `make test`; `make help` lists the rest.
+
+PYTHON ?= python3
+ARGS   ?=
+ONLY   ?=
+
+VENV := .venv
+BIN  := $(VENV)/bin
+UV   := $(BIN)/uv
+CODE := src tests scripts $(wildcard bench)
+
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+          --no-header --no-emit-index-url --no-annotate $(ARGS) pyproject.toml
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.SUFFIXES:
+.PHONY: help install dev run test check fmt bench requirements lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(VENV)/.installed ## Create .venv with everything Carillon needs to run
+	@:
+
+dev: $(VENV)/.installed-dev ## Add what tests and checks need
+	@:
+
+run: install ## Start Carillon (more arguments: make run ARGS="--blueprint listo")
+	@exec $(BIN)/carillon serve $(ARGS)
+
+test: dev ## Run every test on private servers (narrow down: make test ARGS="-k retry")
+	@scripts/ensure-servers
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: dev ## Formatting, lint, types and import rules
+	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "make fmt repairs the formatting"; exit 1; }
+	@$(BIN)/ruff check --quiet $(CODE)
+	@$(BIN)/mypy --no-error-summary $(CODE)
+	@$(BIN)/lint-imports --no-logo
+
+fmt: dev ## Format, and repair what lint can repair
+	@$(BIN)/ruff check --quiet --fix-only $(CODE)
+	@$(BIN)/ruff format --quiet $(CODE)
+
+bench: dev ## Measure (one bench only: make bench ONLY=name)
+	@$(BIN)/python -m bench $(ONLY)
+
+requirements: ## Requirement ids that no test carries yet
+	@$(PYTHON) -m scripts.requirements
+
+lock: $(UV) ## Compile the lock files (raise every version: make lock ARGS=--upgrade)
+	@$(COMPILE) --output-file requirements.lock >/dev/null
+	@$(COMPILE) --all-extras --group dev --constraint requirements.lock --output-file requirements-dev.lock >/dev/null
+
+clean: ## Remove .venv, caches and build results
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(UV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Carillon needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)."; \
+	  echo "Name another one: make install PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "This Python cannot create virtual environments; on Debian: apt-get install python3-venv"; exit 1; }
+	@echo "Creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
+
+# The stamps are newer than the locks they came from, so a second run has nothing to do.
+$(VENV)/.installed: requirements.lock pyproject.toml | $(UV)
+	@echo "Installing Carillon"
+	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --require-hashes -r requirements.lock
+	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps -e .
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
+	@echo "Installing test tools"
+	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@

@@ -1,0 +1,53 @@
+"""Tells which requirement ids no test carries yet."""
+
+import ast
+import sys
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
+KNOWN = TESTS / "support" / "requirement_ids.txt"
+
+
+def known_ids() -> list[str]:
+    return KNOWN.read_text().split()
+
+
+def carried_ids(tests: Path = TESTS) -> dict[str, list[str]]:
+    """Every id a test carries, with the places that carry it."""
+    carried: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(tests.rglob("*.py")):
+        for call in _req_marks(ast.parse(path.read_text(), filename=str(path))):
+            place = f"{path.relative_to(tests.parent)}:{call.lineno}"
+            for argument in call.args:
+                # A computed id cannot be seen from here, so it counts as the unknown id it would hide.
+                literal = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+                carried[ast.literal_eval(argument) if literal else ast.unparse(argument)].append(place)
+    return dict(carried)
+
+
+def _req_marks(tree: ast.Module) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"pytest.mark.req", "mark.req"}:
+            yield node
+
+
+def report(known: list[str], carried: set[str]) -> str:
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for name in known:
+        groups[name.partition("-")[0]].append(name)
+    parts = []
+    for group, ids in groups.items():
+        missing = [name for name in ids if name not in carried]
+        if missing:
+            parts.append(textwrap.fill(" ".join(missing), 120, initial_indent=f"{group}: ", subsequent_indent="    "))
+    parts += [f"{group} {sum(name in carried for name in ids)}/{len(ids)}" for group, ids in groups.items()]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    print(report(known_ids(), set(carried_ids())))
+    sys.exit(0)

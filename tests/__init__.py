@@ -1,0 +1,1 @@
+"""Everything that proves Carillon does what it says."""

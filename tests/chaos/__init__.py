@@ -1,0 +1,1 @@
+"""Processes, signals and cut connections: invariants, not examples."""

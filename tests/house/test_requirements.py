@@ -1,0 +1,40 @@
+"""Tests carry only requirement ids that exist."""
+
+import re
+from pathlib import Path
+
+from scripts.requirements import carried_ids, known_ids, report
+
+
+def test_known_ids_are_unique_and_well_formed() -> None:
+    known = known_ids()
+    assert len(known) == len(set(known))
+    assert not [name for name in known if not re.fullmatch(r"(G|S[0-4])-\d{2,3}", name)]
+
+
+def test_every_carried_id_is_known() -> None:
+    known = set(known_ids())
+    assert not {name: places for name, places in carried_ids().items() if name not in known}
+
+
+def test_marks_are_found_wherever_they_stand(tmp_path: Path) -> None:
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    (tests / "test_marks.py").write_text(
+        "import pytest\n"
+        "pytestmark = pytest.mark.req('G-01')\n"
+        "@pytest.mark.req('S1-47', 'S1-48')\n"
+        "def test_one(): ...\n"
+        "@pytest.mark.req(NAME)\n"
+        "def test_two(): ...\n"
+    )
+    assert carried_ids(tests) == {
+        "G-01": ["tests/test_marks.py:2"],
+        "S1-47": ["tests/test_marks.py:3"],
+        "S1-48": ["tests/test_marks.py:3"],
+        "NAME": ["tests/test_marks.py:5"],
+    }
+
+
+def test_report_ends_with_one_line_per_group() -> None:
+    assert report(["G-01", "S1-01", "S1-02"], {"S1-02"}).splitlines() == ["G: G-01", "S1: S1-01", "G 0/1", "S1 1/2"]

@@ -1,0 +1,76 @@
+"""SQL lives in named files, says the same in both dialects, and is never pieced together."""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.sources import ROOT, place, syntax_trees
+
+LEDGER = ROOT / "src" / "carillon" / "ledger"
+_STATEMENT = re.compile(r"\b(SELECT\s|INSERT\s+INTO\s|UPDATE\s|DELETE\s+FROM\s)")
+
+
+def statements(files: Iterable[Path]) -> tuple[set[str], set[str], list[str]]:
+    """All names, the names marked as having no twin, and what is wrong with the marks."""
+    names: set[str] = set()
+    alone: set[str] = set()
+    wrong: list[str] = []
+    for path in files:
+        current = ""
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            key, _, value = line.removeprefix("--").strip().partition(":")
+            if not line.startswith("--"):
+                continue
+            if key == "name":
+                current = value.split()[0] if value.split() else ""
+                if not current or current in names:
+                    wrong.append(f"{place(path, number)}: a statement needs a name of its own")
+                names.add(current)
+            elif key == "only":
+                alone.add(current)
+                if not value.strip():
+                    wrong.append(f"{place(path, number)}: say why {current} has no twin")
+    return names, alone, wrong
+
+
+def dialect(name: str) -> list[Path]:
+    return sorted({*LEDGER.glob(f"{name}*.sql"), *LEDGER.glob(f"{name}/*.sql")})
+
+
+def test_every_statement_has_its_twin() -> None:
+    postgres, postgres_only, postgres_wrong = statements(dialect("postgres"))
+    sqlite, sqlite_only, sqlite_wrong = statements(dialect("sqlite"))
+    assert not postgres_wrong + sqlite_wrong
+    assert not postgres - sqlite - postgres_only, "missing in sqlite"
+    assert not sqlite - postgres - sqlite_only, "missing in postgres"
+    assert not (postgres_only | sqlite_only) & postgres & sqlite, "marked as only, yet both have it"
+
+
+def pieced_together(tree: ast.AST) -> Iterator[int]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.JoinedStr(values=values) if any(_is_sql(value) for value in values):
+                yield node.lineno
+            case ast.Call(func=ast.Attribute(value=value, attr="format" | "format_map")) if _is_sql(value):
+                yield node.lineno
+            case ast.BinOp(left=left, op=ast.Mod() | ast.Add(), right=right) if _is_sql(left) or _is_sql(right):
+                yield node.lineno
+
+
+def _is_sql(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_STATEMENT.search(node.value))
+
+
+def test_no_sql_is_pieced_together() -> None:
+    assert not [f"{name}:{line}" for name, tree in syntax_trees(("src",)) for line in pieced_together(tree)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["f'SELECT {x} FROM t'", "'DELETE FROM {}'.format(x)", "'UPDATE %s SET a = 1' % x", "'INSERT INTO t ' + x"],
+)
+def test_pieced_sql_is_seen(source: str) -> None:
+    assert list(pieced_together(ast.parse(source))) == [1]

@@ -1,0 +1,1 @@
+"""One file per blueprint: the composed program as a black box."""

@@ -1,0 +1,167 @@
+"""The real carillon command as a child process, watched through its JSON log lines."""
+
+import asyncio
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, Self
+
+Line = dict[str, Any]
+
+# Nothing else of the caller's environment may leak into the program under test.
+_INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FILE")
+
+
+def carillon_command() -> list[str]:
+    # The installed script, beside the interpreter that runs the tests, is what users start.
+    script = Path(sys.executable).with_name("carillon")
+    return [str(script)] if script.exists() else [sys.executable, "-m", "carillon.cli"]
+
+
+class Program:
+    """A started child; `command` replaces carillon for tests of this class itself."""
+
+    def __init__(
+        self,
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        command: list[str] | None = None,
+    ) -> None:
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        self.lines: list[Line] = []
+        self.noise: list[str] = []
+        self._news = threading.Condition()
+        self._open_pipes = 2
+        self._child = subprocess.Popen(
+            [*(command or carillon_command()), *args],
+            env={**inherited, "PYTHONUNBUFFERED": "1", **(env or {})},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        atexit.register(self.close)
+        pipes = (self._child.stdout, self._child.stderr)
+        self._readers = [threading.Thread(target=self._read, args=(pipe,), daemon=True) for pipe in pipes]
+        for reader in self._readers:
+            reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._child.poll()
+
+    def mark(self) -> int:
+        """The present end of the log, for `since`."""
+        with self._news:
+            return len(self.lines)
+
+    def events(self, event: str) -> list[Line]:
+        with self._news:
+            return [line for line in self.lines if line.get("event") == event]
+
+    def wait_ready(self, timeout: float = 30) -> Line:
+        return self.wait_for("ready", timeout=timeout)
+
+    def wait_for(
+        self,
+        event: str,
+        predicate: Callable[[Line], bool] | None = None,
+        timeout: float = 20,
+        *,
+        since: int = 0,
+    ) -> Line:
+        """The first line with this event that satisfies the predicate; fails at once when the program has ended."""
+
+        def found() -> Line | None:
+            matching = (line for line in self.lines[since:] if line.get("event") == event)
+            return next((line for line in matching if predicate is None or predicate(line)), None)
+
+        with self._news:
+            self._news.wait_for(lambda: found() is not None or self._open_pipes == 0, timeout)
+            line = found()
+            ended = self._open_pipes == 0
+        if line is None:
+            why = f"the program ended with {self._child.wait()}" if ended else f"not within {timeout} s"
+            raise TimeoutError(f"no {event!r}: {why}\n{self.tail()}")
+        return line
+
+    async def until(
+        self,
+        event: str,
+        predicate: Callable[[Line], bool] | None = None,
+        timeout: float = 20,  # noqa: ASYNC109 - mirrors wait_for
+        *,
+        since: int = 0,
+    ) -> Line:
+        """wait_for without stopping the event loop that stubs of the same test may run in."""
+        return await asyncio.to_thread(self.wait_for, event, predicate, timeout, since=since)
+
+    def terminate(self) -> None:
+        self._child.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL, and gone when this returns."""
+        self._child.kill()
+        self.wait()
+
+    def stop(self) -> None:
+        self._child.send_signal(signal.SIGSTOP)
+
+    def cont(self) -> None:
+        self._child.send_signal(signal.SIGCONT)
+
+    def wait(self, timeout: float = 30) -> int:
+        """The exit code, once everything it printed has been read."""
+        code = self._child.wait(timeout)
+        for reader in self._readers:
+            reader.join(timeout)
+        return code
+
+    def close(self) -> None:
+        if self._child.poll() is None:
+            self._child.kill()
+        self.wait()
+        atexit.unregister(self.close)
+
+    def tail(self, number: int = 30) -> str:
+        with self._news:
+            return "\n".join([*(json.dumps(line) for line in self.lines[-number:]), *self.noise[-number:]])
+
+    def _read(self, pipe: IO[str]) -> None:
+        with pipe:
+            for text in pipe:
+                with self._news:
+                    self._keep(text.rstrip("\n"))
+                    self._news.notify_all()
+        with self._news:
+            self._open_pipes -= 1
+            self._news.notify_all()
+
+    def _keep(self, text: str) -> None:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if isinstance(line, dict):
+            self.lines.append(line)
+        elif text:
+            self.noise.append(text)

@@ -1,0 +1,1 @@
+"""Pure modules and the test parts themselves."""
