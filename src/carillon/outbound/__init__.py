@@ -1,0 +1,1 @@
+"""Room 4: a route is attempted."""

@@ -1,0 +1,61 @@
+-- The breaker machine of domain/breaker.py as one atomic step, on Redis's own clock, so that skewed hosts agree.
+-- KEYS: state, failures, successes, opened_at, probes (sorted set of probe starts)
+-- ARGV: verb (admit|ok|fail|look), failure_threshold, open_seconds, success_threshold, half_open_max_probes, probe_seconds
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
+local verb, threshold, open_seconds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local enough, max_probes, probe_seconds = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local state = redis.call('GET', KEYS[1]) or 'closed'
+
+local function enter(new)
+  redis.call('SET', KEYS[1], new)
+  redis.call('DEL', KEYS[3], KEYS[5])
+  if new == 'open' then redis.call('SET', KEYS[4], string.format('%.6f', now)) end
+  if new == 'closed' then redis.call('SET', KEYS[2], '0'); redis.call('DEL', KEYS[4]) end
+  state = new
+end
+
+-- A state set by hand carries no opening time: its wait runs from the first sight.
+local function remaining()
+  local opened = tonumber(redis.call('GET', KEYS[4]) or '')
+  if not opened then
+    redis.call('SET', KEYS[4], string.format('%.6f', now))
+    opened = now
+  end
+  return opened + open_seconds - now
+end
+
+if verb == 'look' then
+  if state == 'open' and remaining() <= 0 then return {'half_open', 'stop'} end
+  return {state, 'stop'}
+end
+
+if verb == 'admit' then
+  if state == 'closed' then return {state, 'go'} end
+  if state == 'open' then
+    if remaining() > 0 then return {state, 'stop'} end
+    enter('half_open')
+  end
+  -- A probe whose worker died gives its right back after probe_seconds.
+  redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now - probe_seconds)
+  if redis.call('ZCARD', KEYS[5]) >= max_probes then return {state, 'stop'} end
+  redis.call('ZADD', KEYS[5], now, clock[1] .. '.' .. clock[2] .. '-' .. redis.call('INCR', KEYS[5] .. ':n'))
+  return {state, 'probe'}
+end
+
+if verb == 'ok' then
+  if state == 'closed' then redis.call('SET', KEYS[2], '0') end
+  if state == 'half_open' then
+    if redis.call('INCR', KEYS[3]) >= enough then enter('closed') else redis.call('ZPOPMIN', KEYS[5]) end
+  end
+  return {state, 'stop'}
+end
+
+-- verb == 'fail'; in open it is the late answer of an older call and says nothing about now
+if state == 'closed' then
+  if redis.call('INCR', KEYS[2]) >= threshold then enter('open') end
+elseif state == 'half_open' then
+  redis.call('INCR', KEYS[2])
+  enter('open')
+end
+return {state, 'stop'}

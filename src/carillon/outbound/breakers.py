@@ -1,0 +1,53 @@
+"""Breakers at home in this process's memory."""
+
+from collections.abc import Mapping
+
+from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, admit, record, seconds_until_probe
+from carillon.domain.events import BreakerChanged
+from carillon.domain.ports import Clock, Observer
+
+
+class MemoryBreakers:
+    """One breaker per provider, as this process sees it."""
+
+    def __init__(self, policies: Mapping[str, BreakerPolicy], clock: Clock, observer: Observer) -> None:
+        self._policies = policies
+        self._clock = clock
+        self._observe = observer
+        self._breakers: dict[str, Breaker] = {}
+
+    async def admit(self, provider: str) -> Admission:
+        before = self._breakers.get(provider)
+        if before is None or before.state is State.CLOSED:
+            return Admission.GO
+        after, admission = admit(before, self._policy(provider), self._clock.monotonic())
+        self._keep(provider, before, after)
+        return admission
+
+    async def record(self, provider: str, *, ok: bool) -> None:
+        before = self._breakers.get(provider, _NEW)
+        if ok and before is _NEW:
+            return
+        after = record(before, self._policy(provider), ok=ok, now=self._clock.monotonic())
+        self._keep(provider, before, after)
+
+    async def states(self) -> dict[str, State]:
+        now = self._clock.monotonic()
+        return {name: self._effective(name, breaker, now) for name, breaker in self._breakers.items()}
+
+    def _effective(self, provider: str, breaker: Breaker, now: float) -> State:
+        # An open breaker whose time is up is as good as half open: the next caller becomes its probe.
+        if breaker.state is State.OPEN and seconds_until_probe(breaker, self._policy(provider), now) == 0.0:
+            return State.HALF_OPEN
+        return breaker.state
+
+    def _policy(self, provider: str) -> BreakerPolicy:
+        return self._policies.get(provider) or self._policies["*"]
+
+    def _keep(self, provider: str, before: Breaker, after: Breaker) -> None:
+        self._breakers[provider] = after
+        if before.state is not after.state:
+            self._observe(BreakerChanged(provider=provider, before=before.state, after=after.state))
+
+
+_NEW = Breaker()
