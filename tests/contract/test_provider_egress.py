@@ -1,0 +1,161 @@
+"""Rebinding, redirects and proxy variables against a canary that must never hear from us."""
+
+import ssl
+from collections.abc import AsyncIterator
+from ipaddress import ip_address
+
+import aiohttp
+import pytest
+import trustme
+
+from carillon.providers.egress import BLOCKED_TEXT, IPAddress, Rules, parse_networks, parse_ports
+from carillon.providers.guard import Guard
+from carillon.providers.http import Answer, HttpClient, NotSent, Request
+from tests.support.peers import Peer, saying
+
+OPEN = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+# 127.0.0.2 plays the public address, 127.0.0.1 the private one; both listen on the same port.
+RULES = Rules(
+    allow_http=True,
+    allow_networks=parse_networks(["127.0.0.2/32"]),
+    allow_ports=parse_ports(["1024-65535"]),
+)
+
+
+class Rebinding:
+    """A name server that tells the truth once and then the attacker's wish."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def __call__(self, _host: str, _port: int) -> list[IPAddress]:
+        self.asked += 1
+        return [ip_address("127.0.0.2" if self.asked == 1 else "127.0.0.1")]
+
+
+class TrustingGuard(Guard):
+    """The naive way: the name is looked up for the check, and again by whoever connects."""
+
+    async def addresses(self, host: str, port: int) -> list[IPAddress]:
+        await super().addresses(host, port)
+        return await self._resolve(host, port)
+
+
+class SleepingGuard(TrustingGuard):
+    """Naive, and without the second look at the socket."""
+
+    def admits(self, address: IPAddress, port: int) -> bool:
+        return self._resolve.asked > 1 or super().admits(address, port)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+async def public() -> AsyncIterator[Peer]:
+    async with Peer(saying(OPEN), host="127.0.0.2") as peer:
+        yield peer
+
+
+@pytest.fixture
+async def canary(public: Peer) -> AsyncIterator[Peer]:
+    async with Peer(saying(OPEN), host="127.0.0.1", port=public.port) as peer:
+        yield peer
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[HttpClient]:
+    client = HttpClient()
+    yield client
+    await client.aclose()
+
+
+async def call(client: HttpClient, url: str, guard: Guard) -> object:
+    return await client.post(Request(url=url, timeout_seconds=5, body=b"{}", guard=guard))
+
+
+async def test_rebinding_never_reaches_the_canary(public: Peer, canary: Peer, client: HttpClient) -> None:
+    names = Rebinding()
+    guard = Guard(RULES, names)
+    url = f"http://rebind.example:{public.port}/"
+    first = await call(client, url, guard)
+    assert isinstance(first, Answer)
+    assert names.asked == 1
+    for _ in range(3):
+        assert await call(client, url, guard) == NotSent(BLOCKED_TEXT, "blocked_address")
+    assert (public.connections, canary.connections) == (1, 0)
+
+
+async def test_the_socket_is_judged_even_if_the_lookup_was_fooled(
+    public: Peer, canary: Peer, client: HttpClient
+) -> None:
+    guard = TrustingGuard(RULES, Rebinding())
+    blocked = await call(client, f"http://rebind.example:{public.port}/", guard)
+    assert blocked == NotSent(BLOCKED_TEXT, "blocked_address")
+    assert (public.connections, canary.connections) == (0, 0)
+
+
+async def test_control_without_pinning_and_veto_the_canary_is_hit(
+    public: Peer, canary: Peer, client: HttpClient
+) -> None:
+    guard = SleepingGuard(RULES, Rebinding())
+    assert isinstance(await call(client, f"http://rebind.example:{public.port}/", guard), Answer)
+    assert (public.connections, canary.connections) == (0, 1)
+
+
+async def test_literal_addresses_are_blocked_before_a_socket(canary: Peer, client: HttpClient) -> None:
+    for host in ("127.0.0.1", "localhost", "2130706433", "127.1", "0x7f.0.0.1", "[::ffff:127.0.0.1]", "0.0.0.0"):  # noqa: S104 - called, not bound
+        blocked = await call(client, f"http://{host}:{canary.port}/", Guard(RULES))
+        assert blocked == NotSent(BLOCKED_TEXT, "blocked_address")
+    assert canary.connections == 0
+
+
+async def test_a_connection_made_without_rules_never_serves_a_request_under_them(
+    canary: Peer, client: HttpClient
+) -> None:
+    assert isinstance(await client.post(Request(url=canary.url, timeout_seconds=5)), Answer)
+    assert isinstance(await call(client, canary.url, Guard(RULES)), NotSent)
+    assert canary.connections == 1
+
+
+async def test_redirects_are_answers(canary: Peer, client: HttpClient) -> None:
+    moved = f"HTTP/1.1 307 Moved\r\nLocation: {canary.url}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    async with Peer(saying(moved.encode()), host="127.0.0.2") as peer:
+        answer = await call(client, peer.url, Guard(RULES))
+        assert isinstance(answer, Answer)
+        assert answer.status == 307
+        assert canary.connections == 0
+        async with aiohttp.ClientSession() as naive, naive.post(peer.url, allow_redirects=True):
+            assert canary.connections == 1
+
+
+async def test_proxy_variables_are_ignored(
+    public: Peer, canary: Peer, client: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, canary.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert isinstance(await call(client, public.url, Guard(RULES)), Answer)
+    assert isinstance(await client.post(Request(url=public.url, timeout_seconds=5)), Answer)
+    assert (public.connections, canary.connections) == (2, 0)
+    async with aiohttp.ClientSession(trust_env=True) as naive, naive.post(public.url):
+        assert (public.connections, canary.connections) == (2, 1)
+
+
+@pytest.mark.parametrize(("certificate", "reached"), [("hooks.customer.example", True), ("127.0.0.2", False)])
+async def test_the_certificate_is_checked_against_the_name_not_the_address(certificate: str, *, reached: bool) -> None:
+    authority = trustme.CA()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(certificate).configure_cert(server)
+    asked: list[str] = []
+    server.sni_callback = lambda _socket, name, _context: asked.append(name)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    client = HttpClient(ssl_context=trusting)
+
+    async def resolve(_host: str, _port: int) -> list[IPAddress]:
+        return [ip_address("127.0.0.2")]
+
+    async with Peer(saying(OPEN), host="127.0.0.2", tls=server) as peer:
+        answer = await call(client, f"https://hooks.customer.example:{peer.port}/", Guard(RULES, resolve))
+    assert isinstance(answer, Answer) is reached
+    assert asked == ["hooks.customer.example"]
+    await client.aclose()

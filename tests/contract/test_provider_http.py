@@ -1,0 +1,229 @@
+"""The outbound HTTP client against peers that answer, hang, drip, lie and go away."""
+
+import asyncio
+import gzip
+import resource
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import trustme
+
+from carillon.providers.http import MAX_BODY, Answer, HttpClient, MaybeSent, NotSent, Request
+from tests.support.peers import Behaviour, Peer, closing, read_request, resetting, saying, silent
+from tests.support.ports import free_port
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[HttpClient]:
+    client = HttpClient()
+    yield client
+    await client.aclose()
+
+
+def request(url: str, timeout_seconds: float = 5.0, headers: dict[str, str] | None = None) -> Request:
+    return Request(url=url, timeout_seconds=timeout_seconds, body=b'{"a":1}', headers=headers or {})
+
+
+async def call(client: HttpClient, behaviour: Behaviour, timeout_seconds: float = 5.0) -> Answer | NotSent | MaybeSent:
+    async with Peer(behaviour) as peer:
+        return await client.post(request(peer.url, timeout_seconds))
+
+
+async def test_an_answer_comes_whole(client: HttpClient) -> None:
+    seen: list[bytes] = []
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            seen.append(await read_request(reader))
+            writer.write(b"HTTP/1.1 202 Accepted\r\nRetry-After: 7\r\nSet-Cookie: a=b\r\nContent-Length: 3\r\n\r\nyes")
+
+    async with Peer(echo) as peer:
+        first = await client.post(request(f"{peer.url}a%2Fb?c=%20d"))
+        await client.post(request(peer.url))
+    assert isinstance(first, Answer)
+    assert (first.status, first.ok, first.body, first.complete) == (202, True, b"yes", True)
+    assert first.headers["retry-after"] == "7"
+    assert seen[0].startswith(b"POST /a%2Fb?c=%20d HTTP/1.1\r\n")
+    assert seen[0].endswith(b'\r\n\r\n{"a":1}')
+    assert b"cookie" not in seen[1].lower()
+    assert b"accept-encoding: identity" in seen[1].lower()
+
+
+async def test_connections_are_kept(client: HttpClient) -> None:
+    async def keep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            writer.write(OK)
+
+    async with Peer(keep) as peer:
+        for _ in range(5):
+            assert isinstance(await client.post(request(peer.url)), Answer)
+        assert peer.connections == 1
+
+
+async def test_nobody_listens(client: HttpClient) -> None:
+    failure = await client.post(request(f"http://127.0.0.1:{free_port()}/"))
+    assert isinstance(failure, NotSent)
+    assert failure.classification == "connect"
+
+
+async def test_a_name_without_address(client: HttpClient) -> None:
+    failure = await client.post(request("http://nowhere.invalid/", timeout_seconds=30))
+    assert isinstance(failure, NotSent)
+    assert failure.classification == "dns"
+
+
+@pytest.mark.parametrize("url", ["", "http://", "nonsense", "http://[::1", "http://a:99999999/", "ftp://a.example/"])
+async def test_a_url_that_is_none(client: HttpClient, url: str) -> None:
+    assert isinstance(await client.post(request(url)), NotSent)
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\x00", "a\x0b", "\u2028", "caf\u00e9"])
+async def test_a_header_that_would_break_out(client: HttpClient, value: str) -> None:
+    async with Peer(silent) as peer:
+        failure = await client.post(request(peer.url, headers={"Custom": value}))
+        assert isinstance(failure, NotSent)
+        assert failure.classification == "bad_request"
+        assert isinstance(await client.post(request(peer.url, headers={"a b": "1"})), NotSent)
+        assert peer.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "classification"),
+    [
+        (closing, "connection_lost"),
+        (resetting, "connection_lost"),
+        (saying(), "connection_lost"),
+        (saying(b"\x00\xff garbage \r\n\r\n"), "connection_lost"),
+        (saying(b"HTTP/1.1 200 OK\r\nContent-"), "connection_lost"),
+        (saying(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n"), "connection_lost"),
+        (silent, "timeout"),
+        (saying(b"HTTP/1.1 ", b"200 ", *[b"O"] * 100, pause=0.05), "timeout"),
+    ],
+    ids=["close", "reset", "read-close", "garbage", "half-head", "huge-head", "silent", "head-drip"],
+)
+async def test_no_status_may_still_mean_sent(client: HttpClient, behaviour: Behaviour, classification: str) -> None:
+    failure = await call(client, behaviour, timeout_seconds=0.5)
+    assert isinstance(failure, MaybeSent)
+    assert failure.classification == classification
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        saying(b"HTTP/1.1 201 Made\r\nContent-Length: 9999\r\n\r\npart"),
+        saying(b"HTTP/1.1 201 Made\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n", b"nonsense", pause=0.05),
+        saying(b"HTTP/1.1 201 Made\r\nContent-Length: 9999\r\n\r\npart", *[b"."] * 200, pause=0.05),
+    ],
+    ids=["cut", "bad-chunk", "drip"],
+)
+async def test_a_status_is_an_answer_whatever_follows(client: HttpClient, behaviour: Behaviour) -> None:
+    answer = await call(client, behaviour, timeout_seconds=0.5)
+    assert isinstance(answer, Answer)
+    assert answer.status == 201
+    assert not answer.complete
+    assert answer.body.startswith(b"part")
+
+
+@pytest.mark.parametrize(
+    "behaviour", [silent, saying(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n", *[b"."] * 500, pause=0.05)]
+)
+async def test_one_deadline_covers_everything(client: HttpClient, behaviour: Behaviour) -> None:
+    began = time.monotonic()
+    await call(client, behaviour, timeout_seconds=0.5)
+    assert 0.45 <= time.monotonic() - began < 1.5
+
+
+def _bomb() -> bytes:
+    packed = gzip.compress(bytes(200 * 1024 * 1024), compresslevel=9)
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n"
+    return head.encode() + packed
+
+
+def _plain() -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n" + bytes(20 * 1024 * 1024)
+
+
+@pytest.mark.parametrize("make", [_bomb, _plain])
+async def test_a_body_bomb_is_cut_and_its_connection_closed(client: HttpClient, make: Callable[[], bytes]) -> None:
+    content = make()
+    async with Peer(saying(content)) as peer:
+        # The first call pays for what imports and pools cost once.
+        await client.post(request(peer.url, timeout_seconds=20))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for _ in range(3):
+            answer = await client.post(request(peer.url, timeout_seconds=20))
+            assert isinstance(answer, Answer)
+            assert (answer.status, len(answer.body), answer.complete) == (200, MAX_BODY, False)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        assert peer.connections == 4
+    assert grown < 5 * 1024
+
+
+async def test_an_excerpt_is_one_printable_line(client: HttpClient) -> None:
+    answer = await call(
+        client, saying(b"HTTP/1.1 500 No\r\nConnection: close\r\n\r\na\r\nb\x00\x1b[31m\xff" + b"x" * 5000)
+    )
+    assert isinstance(answer, Answer)
+    assert answer.excerpt().startswith("a b [31m\ufffdxxx")
+    assert len(answer.excerpt()) <= 1024
+
+
+async def test_a_kept_connection_that_died_is_not_retried_behind_our_back(client: HttpClient) -> None:
+    requests = 0
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal requests
+        await read_request(reader)
+        requests += 1
+        writer.write(OK)
+        await read_request(reader)
+        requests += 1
+
+    async with Peer(once) as peer:
+        assert isinstance(await client.post(request(peer.url)), Answer)
+        failure = await client.post(request(peer.url))
+        assert isinstance(failure, MaybeSent)
+        assert (requests, peer.connections) == (2, 1)
+
+
+async def test_waiting_for_a_connection_is_not_sending() -> None:
+    client = HttpClient(connections_per_host=1)
+    async with Peer(silent) as peer:
+        first = asyncio.create_task(client.post(request(peer.url, timeout_seconds=1.5)))
+        await peer.visited.wait()
+        second = await client.post(request(peer.url, timeout_seconds=0.2))
+        assert isinstance(second, NotSent)
+        assert isinstance(await first, MaybeSent)
+    await client.aclose()
+
+
+async def test_a_certificate_of_somebody_else_sends_nothing() -> None:
+    authority = trustme.CA()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("other.example").configure_cert(server)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    client = HttpClient(ssl_context=trusting)
+    seen: list[bytes] = []
+
+    async def record(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.read(100))
+
+    async with Peer(record, tls=server) as peer:
+        for one in (client, HttpClient()):
+            failure = await one.post(request(peer.url))
+            assert isinstance(failure, NotSent)
+            assert failure.classification == "tls"
+            await one.aclose()
+    assert not any(seen)
+
+
+async def test_plain_speech_to_a_tls_client_sends_nothing(client: HttpClient) -> None:
+    async with Peer(silent) as peer:
+        failure = await client.post(request(peer.url.replace("http:", "https:"), timeout_seconds=0.5))
+    assert isinstance(failure, NotSent)
