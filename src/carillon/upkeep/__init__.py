@@ -1,0 +1,1 @@
+"""Someone looks after it: logs, metrics, retention."""
