@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from carillon.domain.outcomes import Outcome, Refused, Unavailable, Unknown
 from carillon.providers.egress import BLOCKED_TEXT, Blocked
 from carillon.providers.guard import BlockedAddress, Guard, GuardedResolver, guarded_sockets
 
@@ -206,6 +207,15 @@ def _not_connected(error: aiohttp.ClientConnectorError) -> NotSent:
     if isinstance(error, aiohttp.ClientSSLError):
         return NotSent(text, "tls")
     return NotSent(text, "connect")
+
+
+def unanswered(failure: NotSent | MaybeSent) -> Outcome:
+    """The outcome of a call that got no status."""
+    if isinstance(failure, MaybeSent):
+        return Unknown(failure.error, classification=failure.classification)
+    if failure.classification in {"blocked_address", "bad_request"}:
+        return Refused(failure.error, classification=failure.classification)
+    return Unavailable(failure.error, classification=failure.classification)
 
 
 def parse_retry_after(value: str | None, wall_now: float) -> float | None:
