@@ -1,0 +1,1 @@
+"""It arrives: one module for each transport that brings intents."""

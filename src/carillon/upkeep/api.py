@@ -1,0 +1,159 @@
+"""What operators ask and do over HTTP: look, search, redrive."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from carillon.domain.ports import UpkeepLedger
+from carillon.upkeep.api_view import dead_letter_view, notification_view, statuses_of
+from carillon.upkeep.api_wire import (
+    DeadLetterPage,
+    DeadLetterQuery,
+    NotificationPage,
+    NotificationView,
+    RedriveBody,
+    Redriven,
+    SearchQuery,
+    ShowQuery,
+)
+from carillon.web import Answer, Endpoint, Problem, Reply, Request
+
+_PATH = "/api/v1"
+_EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
+_FILTERS = {
+    "channel": "channel",
+    "user_id": "user_id",
+    "template_key": "notification_type",
+    "recipient": "recipient",
+    "trace_id": "trace_id",
+    "service_origin": "origin",
+    "notification_id": "notification_id",
+}
+"""A query's field to the ledger's name for it."""
+
+
+def endpoints(ledger: UpkeepLedger, providers: Mapping[str, Sequence[str]]) -> list[Endpoint]:
+    """The upkeep endpoints; `providers` are those of each channel, which a redrive may choose from."""
+    desk = _Desk(ledger, providers)
+    return [
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/notifications",
+            call=desk.search,
+            name="searchNotifications",
+            summary="Search notifications, newest first",
+            query=SearchQuery,
+            answers=(Answer(status=200, description="One page", kind=NotificationPage),),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/notifications/{{id}}",
+            call=desk.show,
+            name="showNotification",
+            summary="Show one notification",
+            description="`include=attempts,message` adds every attempt and the rendered content to each route.",
+            query=ShowQuery,
+            path_examples={"id": _EXAMPLE_ID},
+            answers=(Answer(status=200, description="The notification", kind=NotificationView),),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/dead-letters",
+            call=desk.dead_letters,
+            name="listDeadLetters",
+            summary="List what was given up, newest first",
+            tag="Dead letters",
+            role="admin",
+            query=DeadLetterQuery,
+            answers=(Answer(status=200, description="One page", kind=DeadLetterPage),),
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_PATH}/dead-letters/redrive",
+            call=desk.redrive,
+            name="redriveDeadLetters",
+            summary="Give dead letters a fresh budget",
+            description="They keep their ids; what is no dead letter is left alone and not counted.",
+            tag="Dead letters",
+            role="admin",
+            body=RedriveBody,
+            body_examples={
+                "one": {"items": [{"notificationId": _EXAMPLE_ID, "routeId": "email:email:ada@example.org"}]}
+            },
+            answers=(Answer(status=200, description="Done", kind=Redriven, example={"redriven": 1}),),
+        ),
+    ]
+
+
+class _Desk:
+    def __init__(self, ledger: UpkeepLedger, providers: Mapping[str, Sequence[str]]) -> None:
+        self._ledger = ledger
+        self._providers = providers
+
+    async def show(self, request: Request) -> Reply:
+        query = request.query(ShowQuery)
+        story = await self._ledger.story(request.params["id"], request.caller.tenant_id)
+        if story is None:
+            raise Problem("NOT_FOUND", "there is no notification with this id")
+        include = () if query.include is UNSET else query.include.split(",")
+        return Reply(200, notification_view(story, include))
+
+    async def search(self, request: Request) -> Reply:
+        query = request.query(SearchQuery)
+        filters = _filters(query, request)
+        if query.status is not UNSET:
+            states = statuses_of(query.status)
+            filters["status"] = states[0] if len(states) == 1 else states
+        if query.accepted_after is not UNSET:
+            filters["accepted_after_ms"] = round(query.accepted_after.timestamp() * 1000)
+        if query.accepted_before is not UNSET:
+            filters["accepted_before_ms"] = round(query.accepted_before.timestamp() * 1000)
+        stories, total = await self._ledger.search(filters, query.page_size, (query.page - 1) * query.page_size)
+        page = NotificationPage(
+            items=[notification_view(story) for story in stories],
+            total_count=total,
+            page_number=query.page,
+            page_size=query.page_size,
+            total_pages=-(-total // query.page_size),
+        )
+        return Reply(200, page)
+
+    async def dead_letters(self, request: Request) -> Reply:
+        query = request.query(DeadLetterQuery)
+        offset = (query.page - 1) * query.page_size
+        rows, total = await self._ledger.dead_letters(_filters(query, request), query.page_size, offset)
+        page = DeadLetterPage(
+            items=[dead_letter_view(row) for row in rows],
+            total_count=total,
+            page_number=query.page,
+            page_size=query.page_size,
+            total_pages=-(-total // query.page_size),
+        )
+        return Reply(200, page)
+
+    async def redrive(self, request: Request) -> Reply:
+        body = await request.json(RedriveBody)
+        keys = list(dict.fromkeys((item.notification_id, item.route_id) for item in body.items))
+        if body.provider is not None:
+            self._check_provider(body.provider, keys)
+        tenant = request.caller.tenant_id
+        if tenant is not None:
+            # A tenant's operator must not learn that another's dead letter exists, so it is simply not counted.
+            keys = [key for key in keys if await self._ledger.story(key[0], tenant) is not None]
+        return Reply(200, Redriven(await self._ledger.redrive(keys, body.provider) if keys else 0))
+
+    def _check_provider(self, provider: str, keys: list[tuple[str, str]]) -> None:
+        for _, route_id in keys:
+            channel = route_id.partition(":")[0]
+            # A route with a provider nobody runs would never be claimed again.
+            if provider not in self._providers.get(channel, ()):
+                raise Problem("VALIDATION_ERROR", f"{provider} is no provider of the channel of {route_id}")
+
+
+def _filters(query: SearchQuery | DeadLetterQuery, request: Request) -> dict[str, Any]:
+    found = {ours: getattr(query, theirs, UNSET) for theirs, ours in _FILTERS.items()}
+    filters = {name: value for name, value in found.items() if value is not UNSET}
+    if request.caller.tenant_id is not None:
+        filters["tenant_id"] = request.caller.tenant_id
+    return filters

@@ -1,0 +1,177 @@
+"""The JSON operators read and write about notifications."""
+
+import datetime as dt
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+StatusWord = Literal["queued", "sent", "delivered", "failed", "skipped"]
+Text = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,2000}\Z")]
+Id = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,255}\Z")]
+Page = Annotated[int, Meta(ge=1, le=1_000_000)]
+PageSize = Annotated[int, Meta(ge=1, le=200)]
+Moment = Annotated[dt.datetime, Meta(tz=True)]
+ChannelWord = Literal["push", "sms", "email", "inApp", "webhook"]
+
+
+class AttemptView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One call of one provider, with what came of it."""
+
+    number: int
+    provider: str
+    outcome: str
+    classification: str | None
+    error: str | None
+    started_at: str
+    duration_ms: float
+    verdict: str
+    next_try_in_ms: float | None
+    settled: str
+
+
+class MessageView(msgspec.Struct, frozen=True, kw_only=True):
+    """The content that was rendered for the channel."""
+
+    text: str
+    subject: str | None = None
+    html: str | None = None
+
+
+class RouteView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One recipient on one channel."""
+
+    route_id: str
+    channel: str
+    recipient: str | None
+    status: StatusWord
+    attempt_count: int
+    max_attempts: int
+    provider: str
+    next_attempt_at: str | None
+    last_error: str | None
+    last_error_at: str | None
+    locale: str | None
+    created_at: str
+    updated_at: str
+    delivered_at: str | None
+    failed_at: str | None
+    skipped_at: str | None
+    attempts: list[AttemptView] | UnsetType = UNSET
+    message: MessageView | UnsetType | None = UNSET
+
+
+class NotificationView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One accepted notification and how far it has come."""
+
+    id: str
+    tenant_id: str | None
+    user_id: str | None
+    channel: str | None
+    template_key: str
+    priority: Literal["high", "normal", "low"]
+    status: StatusWord
+    locale: str | None
+    provider_message_ids: list[str]
+    provider_names: list[str]
+    attempt_count: int
+    last_attempt_at: str | None
+    last_error: str | None
+    created_at: str
+    sent_at: str | None
+    delivered_at: str | None
+    failed_at: str | None
+    recipient: str | None
+    service_origin: str
+    is_bulk: bool
+    data: dict[str, Any]
+    metadata: dict[str, Any]
+    scheduled_for: str | None
+    correlation_id: str | None
+    trace_id: str | None
+    routes: list[RouteView]
+
+
+class NotificationPage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One page of notifications, newest first."""
+
+    items: list[NotificationView]
+    total_count: int
+    page_number: int
+    page_size: int
+    total_pages: int
+
+
+class DeadLetterView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One route that was given up, and why."""
+
+    notification_id: str
+    route_id: str
+    channel: str
+    attempt_count: int
+    max_attempts: int
+    classification: str
+    error: str
+    hint: str
+    failed_at: str
+
+
+class DeadLetterPage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One page of dead letters, newest first."""
+
+    items: list[DeadLetterView]
+    total_count: int
+    page_number: int
+    page_size: int
+    total_pages: int
+
+
+class ShowQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to show beyond the routes."""
+
+    include: Annotated[str, Meta(pattern=r"^(attempts|message)(,(attempts|message))*\Z")] | UnsetType = UNSET
+
+
+class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """Which notifications to list."""
+
+    page: Page = 1
+    page_size: PageSize = 20
+    channel: ChannelWord | UnsetType = UNSET
+    status: StatusWord | UnsetType = UNSET
+    user_id: Id | UnsetType = UNSET
+    template_key: Id | UnsetType = UNSET
+    recipient: Text | UnsetType = UNSET
+    trace_id: Id | UnsetType = UNSET
+    service_origin: Id | UnsetType = UNSET
+    accepted_after: Moment | UnsetType = UNSET
+    accepted_before: Moment | UnsetType = UNSET
+
+
+class DeadLetterQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """Which dead letters to list."""
+
+    page: Page = 1
+    page_size: PageSize = 20
+    channel: ChannelWord | UnsetType = UNSET
+    notification_id: Id | UnsetType = UNSET
+
+
+class RouteKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The name of one route."""
+
+    notification_id: Id
+    route_id: Text
+
+
+class RedriveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which dead letters get a fresh budget, and with which provider, if not their last one."""
+
+    items: Annotated[list[RouteKey], Meta(min_length=1, max_length=500)]
+    provider: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z")] | None = None
+
+
+class Redriven(msgspec.Struct, frozen=True):
+    """How many of the named routes were dead letters."""
+
+    redriven: int

@@ -1,0 +1,187 @@
+"""Rehearsals over HTTP: what the sandbox was asked to send, and what it shall answer."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Protocol
+
+import msgspec
+from msgspec import Meta, UnsetType
+
+from carillon.domain.notifications import Message
+from carillon.web import Answer, Endpoint, Problem, Reply, Request
+from carillon.web.problems import rfc3339_ms
+
+_PATH = "/api/v1/sandbox"
+_ALL = "*"
+
+
+class CapturedMessage(Protocol):
+    """One message the sandbox was asked to send."""
+
+    message_id: str
+    notification_id: str
+    route_id: str
+    channel: str
+    attempt: int
+    outcome: str
+    at: float
+    address: str | None
+    message: Message | None
+
+
+class Sandbox(Protocol):
+    """A provider that sends nothing and answers as told."""
+
+    def drill(self, channel: str, drill: Any) -> None: ...  # noqa: ANN401 - its own type, handed through
+
+    def drills(self) -> dict[str, Any]: ...
+
+    def captured(self) -> Sequence[Any]: ...
+
+
+class CapturedView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One message that would have left."""
+
+    message_id: str
+    notification_id: str
+    route_id: str
+    channel: str
+    recipient: str | None
+    attempt: int
+    outcome: str
+    at: str
+    message: Message | None
+
+
+class CapturedList(msgspec.Struct, frozen=True):
+    """The last messages, newest first."""
+
+    items: list[CapturedView]
+
+
+class CapturedQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """Which messages, and how many."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    notification_id: Annotated[str, Meta(min_length=1, max_length=255)] | UnsetType = msgspec.UNSET
+    channel: Annotated[str, Meta(min_length=1, max_length=64)] | UnsetType = msgspec.UNSET
+
+
+def endpoints(
+    sandboxes: Sequence[Sandbox], channels: Sequence[str], drill_kind: type[msgspec.Struct]
+) -> list[Endpoint]:
+    """The rehearsal endpoints; a drill on a channel is told to every sandbox."""
+    stage = _Stage(sandboxes, channels, drill_kind)
+    drills = Answer(status=200, description="The drills under way, by channel", kind=dict[str, drill_kind])  # type: ignore[valid-type]
+    shared: dict[str, Any] = {"tag": "Sandbox", "role": "admin"}
+    one: dict[str, Any] = {"path": f"{_PATH}/drills/{{channel}}", "path_examples": {"channel": _ALL}, **shared}
+    return [
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/messages",
+            call=stage.messages,
+            name="listSandboxMessages",
+            summary="What would have been sent, newest first",
+            query=CapturedQuery,
+            answers=(Answer(status=200, description="The messages", kind=CapturedList),),
+            **shared,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/drills",
+            call=stage.list,
+            name="listDrills",
+            summary="The drills under way",
+            answers=(drills,),
+            **shared,
+        ),
+        Endpoint(
+            method="GET",
+            call=stage.show,
+            name="showDrill",
+            summary="The drill of one channel",
+            answers=(Answer(status=200, description="The drill", kind=drill_kind),),
+            **one,
+        ),
+        Endpoint(
+            method="PUT",
+            call=stage.begin,
+            name="beginDrill",
+            summary="Let a channel fail on purpose; `*` means all",
+            body=drill_kind,
+            body_examples={"outage": {"outcome": "unavailable", "times": 2}},
+            answers=(Answer(status=200, description="The drill that is under way now", kind=drill_kind),),
+            **one,
+        ),
+        Endpoint(
+            method="DELETE",
+            call=stage.end,
+            name="endDrill",
+            summary="End a channel's drill",
+            answers=(drills,),
+            **one,
+        ),
+    ]
+
+
+class _Stage:
+    def __init__(self, sandboxes: Sequence[Sandbox], channels: Sequence[str], drill_kind: type[msgspec.Struct]) -> None:
+        self._sandboxes = sandboxes
+        self._channels = frozenset(channels) | {_ALL}
+        self._kind = drill_kind
+
+    async def messages(self, request: Request) -> Reply:
+        query = request.query(CapturedQuery)
+        found: list[CapturedMessage] = [
+            message
+            for sandbox in self._sandboxes
+            for message in sandbox.captured()
+            if query.notification_id in {msgspec.UNSET, message.notification_id}
+            and query.channel in {msgspec.UNSET, message.channel}
+        ]
+        found.sort(key=lambda message: message.at, reverse=True)
+        return Reply(200, CapturedList([_view(message) for message in found[: query.limit]]))
+
+    async def list(self, _: Request) -> Reply:
+        return Reply(200, self._drills())
+
+    async def show(self, request: Request) -> Reply:
+        drill = self._drills().get(self._channel(request))
+        if drill is None:
+            raise Problem("NOT_FOUND", "no drill is under way on this channel")
+        return Reply(200, drill)
+
+    async def begin(self, request: Request) -> Reply:
+        channel = self._channel(request)
+        drill = await request.json(self._kind)
+        for sandbox in self._sandboxes:
+            sandbox.drill(channel, drill)
+        return Reply(200, drill)
+
+    async def end(self, request: Request) -> Reply:
+        channel = self._channel(request)
+        for sandbox in self._sandboxes:
+            sandbox.drill(channel, None)
+        return Reply(200, self._drills())
+
+    def _channel(self, request: Request) -> str:
+        channel = request.params["channel"]
+        if channel not in self._channels:
+            raise Problem("NOT_FOUND", f"there is no such channel here: {', '.join(sorted(self._channels))}")
+        return channel
+
+    def _drills(self) -> dict[str, Any]:
+        return {channel: drill for sandbox in self._sandboxes for channel, drill in sandbox.drills().items()}
+
+
+def _view(captured: CapturedMessage) -> CapturedView:
+    return CapturedView(
+        message_id=captured.message_id,
+        notification_id=captured.notification_id,
+        route_id=captured.route_id,
+        channel=captured.channel,
+        recipient=captured.address,
+        attempt=captured.attempt,
+        outcome=captured.outcome,
+        at=rfc3339_ms(captured.at * 1000),
+        message=captured.message,
+    )

@@ -1,0 +1,134 @@
+"""Errors over HTTP: an RFC 9457 problem document that carries our own code inside."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from carillon.domain.errors import BadIntent
+
+MEDIA_TYPE = "application/problem+json"
+
+KINDS: dict[str, tuple[int, str]] = {
+    "VALIDATION_ERROR": (400, "The request is not valid"),
+    "CHANNEL_REQUIRED": (400, "The channel must be named"),
+    "UNKNOWN_CHANNEL": (400, "The channel is not known"),
+    "TEMPLATE_RENDER_ERROR": (400, "The template cannot be rendered"),
+    "SYNCHRONOUS_UNAVAILABLE": (400, "Synchronous delivery is not available"),
+    "UNAUTHORIZED": (401, "A valid bearer token is required"),
+    "FORBIDDEN": (403, "This is not yours to do"),
+    "NOT_FOUND": (404, "There is nothing here"),
+    "TEMPLATE_NOT_FOUND": (404, "The template does not exist"),
+    "METHOD_NOT_ALLOWED": (405, "The method is not allowed here"),
+    "REQUEST_TIMEOUT": (408, "The request took too long to arrive"),
+    "IDEMPOTENCY_CONFLICT": (409, "The idempotency key was used for another request"),
+    "CONFLICT": (409, "The state does not allow this"),
+    "PAYLOAD_TOO_LARGE": (413, "The body is too large"),
+    "UNSUPPORTED_MEDIA_TYPE": (415, "The body must be JSON"),
+    "MISDIRECTED_REQUEST": (421, "This host is not served"),
+    "RECIPIENT_UNRESOLVED": (422, "The recipient cannot be found"),
+    "CHANNEL_DISABLED": (422, "The recipient has switched this channel off"),
+    "BATCH_REJECTED": (422, "No notification of the batch was accepted"),
+    "TOO_MANY_REQUESTS": (429, "Too many requests"),
+    "INTERNAL_ERROR": (500, "Something went wrong on our side"),
+    "UNAVAILABLE": (503, "Try again later"),
+}
+"""Every code with its status and its title; a code that is not listed is a 400."""
+
+
+class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is wrong with one field."""
+
+    message: str
+    field: str | None = None
+
+
+class ErrorBody(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The machine's word and the sentence."""
+
+    code: str
+    message: str
+    details: list[Detail]
+    timestamp: str
+    trace_id: str
+
+
+class ProblemBody(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The problem document."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    error: ErrorBody
+    instance: str | None = None
+
+
+class Problem(Exception):
+    """An answer that is not the one the caller hoped for."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        details: Sequence[Detail] = (),
+        headers: Mapping[str, str] | None = None,
+        members: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = list(details)
+        self.headers = dict(headers or {})
+        self.members = dict(members or {})
+        """Further members of the problem document, beside the standard ones."""
+
+    @property
+    def status(self) -> int:
+        return status_of(self.code)
+
+
+def status_of(code: str) -> int:
+    return KINDS.get(code, KINDS["VALIDATION_ERROR"])[0]
+
+
+def unavailable(message: str, retry_after: int = 1) -> Problem:
+    return Problem("UNAVAILABLE", message, headers={"Retry-After": str(retry_after)})
+
+
+def from_bad_intent(error: BadIntent) -> Problem:
+    message = str(error)
+    details = [] if error.field is None else [Detail(message, error.field)]
+    return Problem(error.code, message, details=details)
+
+
+def document(problem: Problem, *, instance: str, trace_id: str) -> bytes:
+    status, title = KINDS.get(problem.code, KINDS["VALIDATION_ERROR"])
+    body = ProblemBody(
+        type=f"urn:carillon:problem:{problem.code.lower().replace('_', '-')}",
+        title=title,
+        status=status,
+        detail=problem.message,
+        instance=instance,
+        error=ErrorBody(
+            code=problem.code,
+            message=problem.message,
+            details=problem.details,
+            timestamp=rfc3339(dt.datetime.now(dt.UTC)),
+            trace_id=trace_id,
+        ),
+    )
+    if not problem.members:
+        return msgspec.json.encode(body)
+    return msgspec.json.encode({**msgspec.to_builtins(body), **problem.members})
+
+
+def rfc3339(moment: dt.datetime) -> str:
+    """Milliseconds and `Z`, the one form of time in our JSON."""
+    return moment.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def rfc3339_ms(unix_ms: float) -> str:
+    return rfc3339(dt.datetime.fromtimestamp(unix_ms / 1000, dt.UTC))

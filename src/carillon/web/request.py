@@ -1,0 +1,110 @@
+"""One HTTP request as endpoints see it, and the reply they give."""
+
+import re
+import uuid
+from collections.abc import Mapping, MutableMapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from carillon.domain.canonical import strict_loads
+from carillon.web.body import Receive, check_head, convert, read_body
+from carillon.web.problems import Detail, Problem
+
+Kind = TypeVar("Kind")
+
+_CORRELATION = re.compile(rb"[A-Za-z0-9._:/+=@~-]{1,128}")
+_TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+_MAX_QUERY_FIELDS = 50
+_SINGLE = frozenset(
+    {b"authorization", b"content-encoding", b"content-type", b"host", b"idempotency-key", b"x-idempotency-key"}
+)
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who asks; anonymous when no secret is configured."""
+
+    sub: str | None = None
+    role: str = "admin"
+    """Without tokens there is nobody to tell apart, and only loopback is served."""
+    tenant_id: str | None = None
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What goes back: a value to encode as JSON, or ready bytes with their media type."""
+
+    status: int
+    body: Any
+    headers: Mapping[str, str] = {}
+    media_type: str = "application/json"
+
+
+class Request:
+    """A request whose head is parsed and whose body is still on its way."""
+
+    __slots__ = ("_body_limit", "_body_seconds", "_receive", "caller", "correlation_id", "headers", "params", "scope")
+
+    def __init__(self, scope: MutableMapping[str, Any], receive: Receive, body_limit: int, body_seconds: float) -> None:
+        self.scope = scope
+        self._receive = receive
+        self._body_limit = body_limit
+        self._body_seconds = body_seconds
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.params: dict[str, str] = {}
+        self.caller = Caller()
+        given = self.headers.get(b"x-correlation-id")
+        self.correlation_id = given.decode() if given and _CORRELATION.fullmatch(given) else uuid.uuid4().hex
+
+    def check_single_headers(self) -> None:
+        """Two values where one is meant would be read differently by a proxy and by us."""
+        pairs = self.scope["headers"]
+        if len(pairs) == len(self.headers):
+            return
+        names = [name for name, _ in pairs if name in _SINGLE]
+        if len(names) != len(set(names)):
+            twice = next(name for name in names if names.count(name) > 1).decode("latin-1")
+            raise Problem("VALIDATION_ERROR", f"header {twice} is given twice", details=[Detail("given twice", twice)])
+
+    def header(self, name: bytes) -> str | None:
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def client(self) -> str:
+        """The peer's address, for limits."""
+        client = self.scope.get("client")
+        return client[0] if client else ""
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace of a valid traceparent header."""
+        given = self.headers.get(b"traceparent")
+        if given is None:
+            return None
+        found = _TRACEPARENT.fullmatch(given)
+        # Version 00 is exactly four fields; only later versions may append more.
+        return None if found is None or (found[2] and given.startswith(b"00")) else found[1].decode()
+
+    async def value(self) -> object:
+        """The body as strict JSON."""
+        check_head(self.headers, self._body_limit)
+        return strict_loads(await read_body(self._receive, self._body_limit, self._body_seconds))
+
+    async def json(self, kind: type[Kind]) -> Kind:
+        """The body as a wire type."""
+        return convert(await self.value(), kind)
+
+    def query(self, kind: type[Kind]) -> Kind:
+        """The query string as a wire type; unknown and repeated parameters are refused."""
+        raw: bytes = self.scope["query_string"]
+        try:
+            pairs = parse_qsl(
+                raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_FIELDS
+            )
+        except ValueError:
+            raise Problem("VALIDATION_ERROR", "the query string is not valid UTF-8 percent-encoding") from None
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise Problem("VALIDATION_ERROR", "a query parameter is given twice")
+        return convert(found, kind, strict=False)

@@ -1,0 +1,58 @@
+"""Finding the endpoint of a request: a dictionary for fixed paths, patterns only for the rest."""
+
+import re
+from collections.abc import Iterable
+
+from starlette.routing import compile_path
+
+from carillon.web.declare import Endpoint
+from carillon.web.problems import Problem
+
+_UNFIT = re.compile(r"[\x00-\x1f\x7f\ufffd]")
+_MAX_SEGMENT = 255
+
+
+class Routes:
+    """All endpoints by method and path."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._fixed: dict[tuple[str, str], Endpoint] = {}
+        self._patterns: list[tuple[re.Pattern[str], Endpoint]] = []
+        for endpoint in endpoints:
+            if "{" in endpoint.path:
+                self._patterns.append((compile_path(endpoint.path)[0], endpoint))
+                continue
+            self._fixed[endpoint.method, endpoint.path] = endpoint
+            if endpoint.method == "GET":
+                self._fixed["HEAD", endpoint.path] = endpoint
+
+    def find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
+        """The endpoint and its path parameters; 404 and 405 are raised."""
+        fixed = self._fixed.get((method, path))
+        if fixed is not None:
+            return fixed, {}
+        allowed = {known for known, fixed_path in self._fixed if fixed_path == path}
+        for pattern, endpoint in self._patterns:
+            found = pattern.match(path)
+            if found is None:
+                continue
+            if endpoint.method == method or (endpoint.method, method) == ("GET", "HEAD"):
+                return endpoint, _fit(found.groupdict())
+            allowed.add(endpoint.method)
+        if allowed:
+            raise Problem(
+                "METHOD_NOT_ALLOWED", f"{path[:200]} takes {', '.join(sorted(allowed))}", headers=_allow(allowed)
+            )
+        raise Problem("NOT_FOUND", "nothing is served under this path")
+
+
+def _fit(params: dict[str, str]) -> dict[str, str]:
+    for value in params.values():
+        # No store holds such an id, and some refuse even to be asked for it.
+        if len(value) > _MAX_SEGMENT or _UNFIT.search(value):
+            raise Problem("NOT_FOUND", "nothing has such an id")
+    return params
+
+
+def _allow(methods: set[str]) -> dict[str, str]:
+    return {"Allow": ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))}

@@ -1,0 +1,121 @@
+"""The HTTP server inside our own event loop."""
+
+import asyncio
+import socket
+from collections.abc import MutableMapping
+from typing import Any
+
+import msgspec
+from granian import _granian
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
+from granian.log import LogLevels
+from granian.server import embed
+
+from carillon.domain.errors import ConfigurationError
+from carillon.web.application import ASGI, Send
+from carillon.web.body import Receive
+
+_LAST_WORDS_SECONDS = 1.0
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to listen and how patient to be with a connection."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    """0 takes a free one; `Server.port` then knows it."""
+    share_port: bool = False
+    """True lets several processes listen on one port (SO_REUSEPORT); the kernel spreads the connections."""
+    head_seconds: float = 10.0
+    """How long a request's head may take, and how long a kept-alive connection may stay silent."""
+    head_bytes: int = 16_384
+    backlog: int = 1024
+    max_connections: int = 4096
+
+
+class Server:
+    """Serves one ASGI application until stopped; signals stay the caller's business."""
+
+    def __init__(self, application: ASGI, settings: ServerSettings) -> None:
+        self._application = application
+        self._settings = settings
+        self._running: set[asyncio.Task[Any]] = set()
+        self._granian: Any = None
+        self._serving: asyncio.Task[None] | None = None
+        self.port = settings.port
+
+    async def start(self) -> None:
+        """Listen; returns when connections are being accepted."""
+        listener = _listen(self._settings)
+        self.port = listener.getsockname()[1]
+        self._granian = _Granian(self._tracked, self._settings, listener)
+        self._serving = asyncio.create_task(self._granian.serve(), name="http-server")
+        # The kernel queues connections from here on; one turn of the loop lets the acceptor begin.
+        await asyncio.sleep(0)
+
+    async def stop(self, grace: float) -> None:
+        """Stop accepting at once, let running requests finish for `grace` seconds, then cancel the rest."""
+        if self._granian is None or self._serving is None:
+            return
+        self._granian.stop()
+        await asyncio.wait({self._serving}, timeout=grace)
+        for task in list(self._running):
+            task.cancel()
+        await asyncio.wait({self._serving}, timeout=_LAST_WORDS_SECONDS)
+
+    async def _tracked(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            return
+        self._running.add(task)
+        try:
+            await self._application(scope, receive, send)
+        finally:
+            self._running.discard(task)
+
+
+class _Granian(embed.Server):
+    """Granian on a socket of ours, because its own always shares the port and cannot tell which free one it took."""
+
+    def __init__(self, application: ASGI, settings: ServerSettings, listener: socket.socket) -> None:
+        super().__init__(
+            application,
+            address=settings.host,
+            port=listener.getsockname()[1],
+            interface=Interfaces.ASGINL,
+            http=HTTPModes.http1,
+            websockets=False,
+            backlog=settings.backlog,
+            backpressure=settings.max_connections,
+            http1_settings=HTTP1Settings(
+                header_read_timeout=int(settings.head_seconds * 1000), max_buffer_size=max(8192, settings.head_bytes)
+            ),
+            log_level=LogLevels.error,
+            # Incremental: only the level is set, so that the program's own log handlers stay in charge.
+            log_dictconfig={"incremental": True, "handlers": {}, "loggers": {}},
+        )
+        self._listener = listener
+
+    def _init_shared_socket(self) -> None:
+        # The holder takes the descriptor over and closes it with the last accept.
+        holder: Any = _granian.SocketHolder
+        self._shd = holder(self._listener.detach(), False, self.backlog)  # noqa: FBT003 - no unix socket
+        self._ssp = None
+
+
+def _listen(settings: ServerSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if settings.share_port:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind((settings.host, settings.port))
+        listener.listen(settings.backlog)
+        listener.setblocking(False)  # noqa: FBT003 - the socket module's own signature
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
+    return listener
