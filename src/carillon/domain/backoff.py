@@ -21,7 +21,7 @@ class Backoff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             wait = min(self.base * self.factor**exponent, self.cap)
         except OverflowError:
-            wait = self.cap
+            wait = self.cap if self.base > 0.0 else 0.0
         match self.jitter:
             case "none":
                 return wait

@@ -42,7 +42,7 @@ def decide(outcome: Outcome, policy: RetryPolicy, standing: Standing) -> Verdict
 
 def clamp_retry_after(asked: float | None, wait: float, policy: RetryPolicy) -> float:
     """A vendor may lengthen our wait up to the cap, never shorten it: its header is input, not an order."""
-    if asked is None or asked <= wait:
+    if asked is None or not asked > wait:  # NaN is greater than nothing
         return wait
     return min(asked, max(wait, policy.retry_after_cap_seconds))
 

@@ -1,0 +1,235 @@
+"""The one decision: every outcome against every policy and standing, and what must hold for all of them."""
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from carillon.domain.backoff import Backoff
+from carillon.domain.decide import Standing, clamp_retry_after, decide, exhausted_text
+from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown, outcome_word
+from carillon.domain.policy import RetryPolicy
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict, verdict_word
+
+PROPERTY = settings(derandomize=True, max_examples=500, deadline=None)
+EXACT = Backoff(base=10.0, factor=2.0, cap=100.0, jitter="none")
+POLICY = RetryPolicy(backoff=EXACT, failover_after_attempts=2)
+HOSTILE = [-1.0, -math.inf, math.inf, math.nan, 1e12, 1e308, 0.0, -0.0]
+
+any_float = st.floats(allow_nan=True, allow_infinity=True)
+dice = st.floats(min_value=0.0, max_value=1.0, exclude_max=True)
+retry_after = st.none() | any_float | st.sampled_from(HOSTILE)
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(Sent, message_id=st.none() | st.text(max_size=5)),
+    st.builds(Throttled, error=st.text(max_size=5), retry_after=retry_after),
+    st.builds(Unavailable, error=st.text(max_size=5), retry_after=retry_after),
+    st.builds(Refused, error=st.text(max_size=5), recipient_gone=st.booleans()),
+    st.builds(Unknown, error=st.text(max_size=5)),
+)
+backoffs = st.builds(
+    Backoff,
+    base=st.floats(min_value=0.0, max_value=1e4),
+    factor=st.floats(min_value=1.0, max_value=100.0),
+    cap=st.floats(min_value=0.0, max_value=1e5),
+    jitter=st.sampled_from(["none", "additive", "proportional", "full"]),
+    jitter_max=st.floats(min_value=0.0, max_value=10.0),
+)
+policies = st.builds(
+    RetryPolicy,
+    backoff=backoffs,
+    failover_after_attempts=st.none() | st.integers(min_value=1, max_value=5),
+    on_refused=st.sampled_from(["bury", "fail_over"]),
+    on_unknown=st.sampled_from(["retry", "fail_over", "wait_for_receipt", "bury"]),
+    throttled_counts=st.booleans(),
+    retry_after_cap_seconds=st.floats(min_value=0.0, max_value=1e5),
+    give_up_after_seconds=st.floats(min_value=0.0, max_value=1e6),
+)
+
+
+@st.composite
+def standings(draw: st.DrawFn) -> Standing:
+    attempt = draw(st.integers(min_value=1, max_value=12))
+    return Standing(
+        attempt=attempt,
+        attempts_here=draw(st.integers(min_value=1, max_value=attempt)),
+        max_attempts=draw(st.integers(min_value=1, max_value=12)),
+        age_seconds=draw(st.floats(min_value=0.0, max_value=1e6)),
+        next_provider=draw(st.none() | st.just("second")),
+        dice=draw(dice),
+    )
+
+
+def standing(
+    attempt: int = 1, here: int | None = None, limit: int = 6, age: float = 0.0, after: str | None = None
+) -> Standing:
+    return Standing(
+        attempt=attempt,
+        attempts_here=attempt if here is None else here,
+        max_attempts=limit,
+        age_seconds=age,
+        next_provider=after,
+        dice=0.5,
+    )
+
+
+def delay_of(verdict: Verdict) -> float:
+    return verdict.delay if isinstance(verdict, Retry | Defer | FailOver) else 0.0
+
+
+@PROPERTY
+@given(outcomes, policies, standings())
+def test_whatever_comes_in_a_verdict_that_can_be_carried_out_comes_out(
+    outcome: Outcome, policy: RetryPolicy, where: Standing
+) -> None:
+    verdict = decide(outcome, policy, where)
+    assert isinstance(verdict, Finish) == isinstance(outcome, Sent)
+    if isinstance(verdict, FailOver):
+        assert verdict.provider == where.next_provider
+    if isinstance(verdict, Retry | FailOver):
+        assert where.attempt < where.max_attempts, "a spent budget allows no further call"
+    if isinstance(verdict, Defer):
+        assert isinstance(outcome, Throttled)
+        assert not policy.throttled_counts
+    if isinstance(verdict, Bury):
+        assert verdict.classification
+    assert math.isfinite(delay_of(verdict))
+    assert delay_of(verdict) >= 0.0
+
+
+@PROPERTY
+@given(retry_after, st.floats(min_value=0.0, max_value=1e5), policies)
+def test_a_vendor_may_lengthen_a_wait_up_to_the_cap_and_never_shorten_it(
+    asked: float | None, wait: float, policy: RetryPolicy
+) -> None:
+    clamped = clamp_retry_after(asked, wait, policy)
+    assert wait <= clamped <= max(wait, policy.retry_after_cap_seconds)
+
+
+@pytest.mark.parametrize(
+    ("asked", "wait"),
+    [
+        (None, 10.0),
+        (-1.0, 10.0),
+        (0.0, 10.0),
+        (3.0, 10.0),
+        (10.0, 10.0),
+        (11.0, 11.0),
+        (3600.0, 3600.0),
+        (3601.0, 3600.0),
+        (1e12, 3600.0),
+        (math.inf, 3600.0),
+        (-math.inf, 10.0),
+        (math.nan, 10.0),
+    ],
+)
+def test_retry_after_is_input_and_not_an_order(asked: float | None, wait: float) -> None:
+    where = standing()
+    assert decide(Unavailable("503", retry_after=asked), POLICY, where) == Retry(wait)
+    assert decide(Throttled("429", asked), POLICY, where) == Defer(wait)
+
+
+def test_a_cap_below_our_own_wait_does_not_shorten_it() -> None:
+    policy = msgspec.structs.replace(POLICY, retry_after_cap_seconds=1.0)
+    assert clamp_retry_after(500.0, 10.0, policy) == 10.0
+
+
+@pytest.mark.parametrize("where", [standing(), standing(6), standing(7), standing(99, age=1e9, after="second")])
+def test_sent_is_the_end_of_the_story(where: Standing) -> None:
+    assert decide(Sent("vendor-1"), POLICY, where) == Finish()
+
+
+@pytest.mark.parametrize("attempt", [1, 6, 7, 1000])
+def test_a_throttled_route_burns_nothing_however_often(attempt: int) -> None:
+    verdict = decide(Throttled("429"), POLICY, standing(attempt, here=1, after="second"))
+    assert verdict == Defer(10.0)
+
+
+def test_a_throttled_route_is_given_up_when_it_is_too_old() -> None:
+    young = standing(age=POLICY.give_up_after_seconds - 1)
+    old = standing(age=POLICY.give_up_after_seconds)
+    assert decide(Throttled("429"), POLICY, young) == Defer(10.0)
+    assert decide(Throttled("429"), POLICY, old) == Bury("expired", "throttled for too long: 429")
+
+
+def test_throttling_counts_where_the_blueprint_says_so() -> None:
+    policy = msgspec.structs.replace(POLICY, throttled_counts=True)
+    assert decide(Throttled("429", 30.0), policy, standing()) == Retry(30.0)
+    assert decide(Throttled("429"), policy, standing(2, after="second")) == FailOver("second", 20.0)
+    assert decide(Throttled("429"), policy, standing(6)) == Bury("throttled", exhausted_text(6, "429"))
+
+
+@pytest.mark.parametrize(
+    ("where", "verdict"),
+    [
+        (standing(1, after="second"), Retry(10.0)),
+        (standing(2, after="second"), FailOver("second", 20.0)),
+        (standing(3, here=1, after="third"), Retry(40.0)),
+        (standing(4, here=2, after="third"), FailOver("third", 80.0)),
+        (standing(5, here=5), Retry(100.0)),
+        (standing(6), Bury("timeout", "Retry exhausted after 6 attempts. Last error: no")),
+        (standing(7, after="second"), Bury("timeout", "Retry exhausted after 7 attempts. Last error: no")),
+    ],
+)
+def test_an_unavailable_provider(where: Standing, verdict: Verdict) -> None:
+    assert decide(Unavailable("no", "timeout"), POLICY, where) == verdict
+
+
+def test_a_vendors_wait_does_not_hold_back_another_vendor() -> None:
+    verdict = decide(Unavailable("503", retry_after=3000.0), POLICY, standing(2, after="second"))
+    assert verdict == FailOver("second", 20.0)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "on_refused", "where", "verdict"),
+    [
+        (Refused("400"), "fail_over", standing(1, after="second"), FailOver("second")),
+        (Refused("400"), "fail_over", standing(1), Bury("refused", "400")),
+        (Refused("400"), "fail_over", standing(6, after="second"), Bury("refused", "400")),
+        (Refused("400", "auth"), "bury", standing(1, after="second"), Bury("auth", "400")),
+        (Refused("410", recipient_gone=True), "fail_over", standing(1, after="second"), Bury("refused", "410")),
+    ],
+)
+def test_a_refusal_is_never_repeated_to_the_same_provider(
+    outcome: Refused, on_refused: str, where: Standing, verdict: Verdict
+) -> None:
+    policy = msgspec.structs.replace(POLICY, on_refused=on_refused)
+    assert decide(outcome, policy, where) == verdict
+
+
+@pytest.mark.parametrize(
+    ("on_unknown", "where", "verdict"),
+    [
+        ("retry", standing(1, after="second"), Retry(10.0)),
+        ("retry", standing(6, after="second"), Bury("unknown", exhausted_text(6, "silence"))),
+        ("fail_over", standing(1, after="second"), FailOver("second")),
+        ("fail_over", standing(1), Retry(10.0)),
+        ("fail_over", standing(6, after="second"), Bury("unknown", exhausted_text(6, "silence"))),
+        ("wait_for_receipt", standing(1, after="second"), Retry(300.0)),
+        ("wait_for_receipt", standing(6, after="second"), Bury("unknown", exhausted_text(6, "silence"))),
+        ("bury", standing(1, after="second"), Bury("unknown", "silence")),
+    ],
+)
+def test_silence_is_answered_as_the_message_class_wants(on_unknown: str, where: Standing, verdict: Verdict) -> None:
+    policy = msgspec.structs.replace(POLICY, on_unknown=on_unknown)
+    assert decide(Unknown("silence"), policy, where) == verdict
+
+
+@pytest.mark.parametrize("max_attempts", [1, 3, 4, 6])
+def test_an_ever_failing_route_is_called_exactly_as_often_as_its_budget_allows(max_attempts: int) -> None:
+    calls, waits = 0, 0
+    while True:
+        calls += 1
+        verdict = decide(Unavailable("500"), POLICY, standing(calls, limit=max_attempts))
+        if isinstance(verdict, Bury):
+            break
+        waits += 1
+    assert (calls, waits) == (max_attempts, max_attempts - 1)
+
+
+def test_every_outcome_and_verdict_has_its_word() -> None:
+    told: list[Outcome] = [Sent(), Throttled(""), Unavailable(""), Refused(""), Unknown("")]
+    decided: list[Verdict] = [Finish(), Retry(0.0), Defer(0.0), FailOver("x"), Bury("", "")]
+    assert [outcome_word(one) for one in told] == ["sent", "throttled", "unavailable", "refused", "unknown"]
+    assert [verdict_word(one) for one in decided] == ["finish", "retry", "defer", "fail_over", "bury"]
