@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from collections import Counter
 from typing import Any, NoReturn
 
 from carillon.domain.errors import BadIntent
@@ -29,7 +30,8 @@ def strict_loads(body: bytes | str) -> Any:
         )
     except (ValueError, RecursionError) as error:
         raise BadIntent("VALIDATION_ERROR", f"body is not valid JSON: {error}") from None
-    if "\\u" in text:
+    if "\\u" in text or isinstance(body, str):
+        # Bytes were checked by their decoding; text may hold what no bytes could.
         _refuse_unstorable(value)
     return value
 
@@ -81,8 +83,7 @@ def _depth(text: str) -> int:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise BadIntent("VALIDATION_ERROR", f"JSON object names {twice[:64]!r} twice")
     return found
 

@@ -1,0 +1,224 @@
+"""Strict reading, canonical writing and the fingerprint."""
+
+import json
+import random
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from carillon.domain.canonical import MAX_DEPTH, MAX_INTEGER, canonical, fingerprint, strict_loads
+from carillon.domain.errors import BadIntent
+
+PROPERTY = settings(derandomize=True, max_examples=300, deadline=None)
+FAST_SECONDS = 2.0
+
+V2 = {
+    "recipient_user_ids": ["user-1", "user-2"],
+    "producer": "game_master",
+    "payload": {"turn_number": 54, "game_name": "Nebula Clash", "game_id": "game-123"},
+    "occurred_at_ms": 1775121700000,
+    "notification_type": "game.turn.ready",
+    "idempotency_key": "game-master:game-123:turn-54",
+    "audience_kind": "user",
+}
+V2_TEXT = (
+    '{"audience_kind":"user","idempotency_key":"game-master:game-123:turn-54","notification_type":"game.turn.ready",'
+    '"occurred_at_ms":1775121700000,"payload":{"game_id":"game-123","game_name":"Nebula Clash","turn_number":54},'
+    '"producer":"game_master","recipient_user_ids":["user-1","user-2"]}'
+)
+V2_FINGERPRINT = "320e8fa3793fb01f1cf7253a61a74cd199abb34c396e94a3f0047810058dc78a"
+
+words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=8)
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(min_value=-MAX_INTEGER, max_value=MAX_INTEGER),
+    st.floats(allow_nan=False, allow_infinity=False),
+    words,
+)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=4), max_leaves=12
+)
+objects = st.dictionaries(words, values, min_size=1, max_size=5)
+
+
+def shuffled(value: Any, dice: random.Random) -> Any:
+    """The same content with the members of every object in another order."""
+    if isinstance(value, dict):
+        names = list(value)
+        dice.shuffle(names)
+        return {name: shuffled(value[name], dice) for name in names}
+    return [shuffled(inner, dice) for inner in value] if isinstance(value, list) else value
+
+
+def refused(body: bytes | str) -> str:
+    with pytest.raises(BadIntent) as caught:
+        strict_loads(body)
+    assert caught.value.code == "VALIDATION_ERROR"
+    return str(caught.value)
+
+
+@pytest.mark.req("G-10")
+def test_the_catalogues_vector() -> None:
+    assert canonical(V2) == V2_TEXT
+    assert fingerprint(V2) == V2_FINGERPRINT
+    assert fingerprint(strict_loads(V2_TEXT)) == V2_FINGERPRINT
+
+
+@pytest.mark.req("S1-49")
+def test_numbers_keep_value_and_kind() -> None:
+    assert canonical(strict_loads('{"n":54}')) == '{"n":54}'
+    assert canonical(strict_loads('{"n":54.0}')) == '{"n":54.0}'
+    assert fingerprint({"n": 54}) != fingerprint({"n": 54.0})
+    assert fingerprint({"n": 1}) != fingerprint({"n": True})
+
+
+@PROPERTY
+@given(values, st.randoms(use_true_random=False))
+def test_the_order_of_members_does_not_matter(value: Any, dice: random.Random) -> None:
+    assert fingerprint(shuffled(value, dice)) == fingerprint(value)
+
+
+@PROPERTY
+@given(values, values)
+def test_different_content_has_a_different_fingerprint(one: Any, other: Any) -> None:
+    # json.dumps keeps 1, 1.0 and true apart, where == does not.
+    assume(json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True))
+    assert fingerprint(one) != fingerprint(other)
+
+
+@PROPERTY
+@given(objects, values, st.data())
+def test_any_change_of_one_member_shows(value: dict[str, Any], instead: Any, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(value)))
+    assume(json.dumps(value[name], sort_keys=True) != json.dumps(instead, sort_keys=True))
+    assert fingerprint({**value, name: instead}) != fingerprint(value)
+
+
+@PROPERTY
+@given(values)
+def test_canonical_text_survives_a_round_trip(value: Any) -> None:
+    text = canonical(value)
+    assert canonical(strict_loads(text.encode())) == text
+    assert canonical(strict_loads(json.dumps(value, indent=2, ensure_ascii=True))) == text
+
+
+@PROPERTY
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused_by_name(body: bytes) -> None:
+    with suppress(BadIntent):
+        canonical(strict_loads(body)).encode()
+
+
+def test_escapes_are_resolved_and_what_is_not_ascii_stays_raw() -> None:
+    assert canonical(strict_loads(r'{"\u00e9":"\u4f60\u597d \ud83d\ude00 \/"}')) == '{"é":"你好 😀 /"}'
+
+
+def test_keys_are_sorted_by_code_point_and_arrays_keep_their_order() -> None:
+    assert canonical({"ä": 1, "b": 2, "Z": 3, "a": [3, 1, 2]}) == '{"Z":3,"a":[3,1,2],"b":2,"ä":1}'
+
+
+def test_unicode_forms_are_not_unified() -> None:
+    assert fingerprint({"name": "e\u0301"}) != fingerprint({"name": "\u00e9"})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"a":1,"a":1}',
+        '{"a":1,"b":2,"a":3}',
+        '[{"x":{"k":1,"k":2}}]',
+        '{"a":1,"\\u0061":2}',
+    ],
+)
+def test_a_name_twice_is_refused(body: str) -> None:
+    assert "twice" in refused(body)
+
+
+@pytest.mark.parametrize("body", ["NaN", "[Infinity]", '{"a":-Infinity}', "[1e400]", "[-1e400]", f"[{'9' * 400}.0]"])
+def test_what_is_no_finite_number_is_refused(body: str) -> None:
+    assert "number" in refused(body)
+
+
+@pytest.mark.parametrize("number", [MAX_INTEGER + 1, -MAX_INTEGER - 2, 10**19, -(10**19), 10**20])
+def test_an_integer_no_store_can_hold_is_refused(number: int) -> None:
+    assert refused(str(number)) == "integer is larger than 64 bits"
+
+
+def test_a_number_of_a_million_digits_is_refused_without_being_computed() -> None:
+    began = time.perf_counter()
+    assert refused("9" * 1_000_000) == "integer is larger than 64 bits"
+    assert time.perf_counter() - began < FAST_SECONDS
+
+
+@pytest.mark.parametrize("number", [0, MAX_INTEGER, -MAX_INTEGER])
+def test_64_bits_are_kept_exactly(number: int) -> None:
+    assert strict_loads(str(number)) == number
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        rb'"\ud800"',
+        rb'"\udfff"',
+        rb'["\ude00\ud83d"]',
+        rb'{"\ud800":1}',
+        rb'{"a":["x",{"b":"\udc00"}]}',
+        '"\ud800"',
+        '{"\udc80":1}',
+    ],
+)
+def test_a_lone_surrogate_is_refused(body: bytes | str) -> None:
+    assert "surrogate" in refused(body)
+
+
+@pytest.mark.parametrize("body", [b'"\x00"', b"\x00", rb'"\u0000"', rb'{"a\u0000b":1}', rb'[[["\u0000"]]]'])
+def test_nul_is_refused_raw_and_escaped(body: bytes) -> None:
+    assert "U+0000" in refused(body)
+
+
+@pytest.mark.parametrize("body", [b"\xff", b'"\xc3"', b'"\xed\xa0\x80"', '{"a":1}'.encode("utf-16")])
+def test_what_is_not_utf_8_is_refused(body: bytes) -> None:
+    assert refused(body) == "body is not UTF-8"
+
+
+@pytest.mark.parametrize(
+    "body", ["", " ", "{", "[1,]", "{'a':1}", "01", "+1", "1 2", "\ufeff{}", '"\n"', "tru", "{a:1}"]
+)
+def test_what_is_not_json_is_refused(body: str) -> None:
+    assert refused(body).startswith("body is not valid JSON")
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_32_levels_are_read_and_33_are_not(opening: str, closing: str) -> None:
+    inside = "1" if opening != "[" else ""
+    assert strict_loads(opening * MAX_DEPTH + inside + closing * MAX_DEPTH)
+    assert "deeper than 32" in refused(opening * (MAX_DEPTH + 1) + inside + closing * (MAX_DEPTH + 1))
+
+
+@pytest.mark.parametrize("closing", ["]" * 100_000, ""])
+def test_100_000_levels_are_refused_fast(closing: str) -> None:
+    began = time.perf_counter()
+    assert "deeper than 32" in refused("[" * 100_000 + closing)
+    assert time.perf_counter() - began < FAST_SECONDS
+
+
+def test_brackets_in_text_and_beside_each_other_are_no_depth() -> None:
+    assert strict_loads('["' + '[{\\"' * 100 + '"]')
+    assert len(strict_loads("[" + "[]," * 100 + "[]]")) == 101
+
+
+def test_a_name_twice_among_many_is_refused_fast() -> None:
+    members = ",".join(f'"k{number}":1' for number in range(50_000))
+    began = time.perf_counter()
+    assert refused("{" + members + ',"k49999":1}') == "JSON object names 'k49999' twice"
+    assert time.perf_counter() - began < FAST_SECONDS
+
+
+def test_nothing_secret_long_is_quoted_back() -> None:
+    name = "x" * 10_000
+    assert len(refused(f'{{"{name}":1,"{name}":2}}')) < 200
