@@ -107,6 +107,10 @@ class UpkeepLedger(Protocol):
         """Give dead letters a fresh budget under their old id; answers how many were dead letters."""
         ...
 
+    async def cancel(self, notification_id: str, tenant_id: str | None = None) -> int:
+        """Skip the open routes that no worker holds; answers how many."""
+        ...
+
     async def prune(self, records_older_than: float, malformed_older_than: float, limit: int) -> tuple[int, int]:
         """Delete at most `limit` old records whose routes are all terminal, and old malformed intents."""
         ...

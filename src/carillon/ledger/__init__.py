@@ -1,0 +1,1 @@
+"""Where accepted notifications are written down, wait, and are looked after."""

@@ -1,0 +1,97 @@
+"""Bringing a database to the present schema: numbered files, forward only."""
+
+import re
+import sqlite3
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from carillon.domain.errors import ConfigurationError
+
+_FILE = re.compile(r"(\d{4})_\w+\.sql")
+
+
+class Migration(msgspec.Struct, frozen=True, order=True):
+    """One step."""
+
+    version: int
+    name: str
+    text: str
+
+
+def migrations(dialect: str) -> list[Migration]:
+    """All steps of one dialect, in order."""
+    found = []
+    for entry in files("carillon.ledger").joinpath("migrations", dialect).iterdir():
+        match = _FILE.fullmatch(entry.name)
+        if match:
+            found.append(Migration(int(match[1]), entry.name, entry.read_text(encoding="utf-8")))
+    return sorted(found)
+
+
+def _missing(dialect: str, applied: Iterable[int]) -> list[Migration]:
+    # Versions we do not know were applied by a newer release beside us; they only add, so they do not concern us.
+    done = set(applied)
+    return [step for step in migrations(dialect) if step.version not in done]
+
+
+async def migrate_postgres(
+    connection: "asyncpg.Connection[Any]", sql: Mapping[str, str], schemas: tuple[str, ...]
+) -> list[str]:
+    """Apply what is missing; returns the names of the steps taken here."""
+    await connection.execute(sql["migrate_lock"])
+    try:
+        for schema in schemas[:1]:
+            await _ensure_schema(connection, sql, schema)
+        await connection.execute(sql["migrations_table"])
+        applied = [row["version"] for row in await connection.fetch(sql["migrations_applied"])]
+        steps = _missing("postgres", applied)
+        for step in steps:
+            async with connection.transaction():
+                await connection.execute(step.text)
+                await connection.execute(sql["migrations_note"], step.version)
+    except (asyncpg.InsufficientPrivilegeError, asyncpg.InvalidSchemaNameError) as error:
+        raise ConfigurationError(f"the database role may not create what is missing: {error}") from error
+    finally:
+        if not connection.is_closed():
+            await connection.execute(sql["migrate_unlock"])
+    return [step.name for step in steps]
+
+
+async def _ensure_schema(connection: "asyncpg.Connection[Any]", sql: Mapping[str, str], schema: str) -> None:
+    if not await connection.fetchval(sql["schema_exists"], schema):
+        await connection.execute(await connection.fetchval(sql["schema_creation"], schema))
+
+
+def migrate_sqlite(connection: sqlite3.Connection, sql: Mapping[str, str]) -> list[str]:
+    """Apply what is missing in one transaction that holds the whole file; returns the names of the steps taken."""
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        connection.execute(sql["migrations_table"])
+        applied = [row[0] for row in connection.execute(sql["migrations_applied"])]
+        steps = _missing("sqlite", applied)
+        for step in steps:
+            for statement in _statements(step.text):
+                connection.execute(statement)
+            connection.execute(sql["migrations_note"], (step.version,))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return [step.name for step in steps]
+
+
+def _statements(text: str) -> Iterable[str]:
+    # The driver's executescript commits first, which would give up the lock between two steps.
+    pending = ""
+    for line in text.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""
+    if pending.strip():
+        yield pending

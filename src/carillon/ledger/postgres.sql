@@ -1,0 +1,243 @@
+-- Statements of acceptance and delivery. Keys arrive sorted, so that two batches lock common rows in the same order.
+
+-- name: enrol
+-- Races: two doors with one key, and our own repeat after a COMMIT whose answer was lost.
+--   ON CONFLICT DO NOTHING  the first writer of a key or an id wins, the second waits for its commit and writes nothing;
+--                           there is no moment between looking and inserting.
+--   written                 routes are laid only for records written here: both tables or neither, in one statement.
+--   IS TRUE                 keeps the look-up a hash table; as a join, a plan made for ten rows would compare all with all.
+--   gone                    an address declared dead is skipped from the start instead of being tried once more.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), written AS (
+    INSERT INTO records (
+        notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
+        request_fingerprint, request_id, trace_id, occurred_at, accepted_at, updated_at, idempotency_expires_at,
+        origin, tenant_id, user_id, priority, is_bulk, metadata_json, scheduled_for)
+    SELECT n.notification_id, n.notification_type, n.producer, n.audience_kind, n.recipient_user_ids::jsonb,
+           n.payload_json, n.idempotency_key, n.request_fingerprint, n.request_id, n.trace_id,
+           to_timestamp(n.occurred_at_ms / 1000.0), clock.now, clock.now,
+           clock.now + n.idempotency_ttl_seconds * interval '1 second',
+           n.origin, n.tenant_id, n.user_id, n.priority, n.is_bulk, n.metadata_json,
+           to_timestamp(n.scheduled_for_ms / 1000.0)
+    FROM clock, unnest(
+        $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+        $10::text[], $11::float8[], $12::float8[], $13::text[], $14::text[], $15::text[], $16::smallint[],
+        $17::boolean[], $18::text[], $19::float8[]
+    ) AS n (
+        notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
+        request_fingerprint, request_id, trace_id, occurred_at_ms, idempotency_ttl_seconds, origin, tenant_id, user_id,
+        priority, is_bulk, metadata_json, scheduled_for_ms)
+    ON CONFLICT DO NOTHING
+    RETURNING notification_id
+), laid AS (
+    INSERT INTO routes (
+        notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, resolved_locale,
+        last_error_classification, last_error_message, last_error_at, created_at, updated_at, skipped_at, address,
+        lane, provider, policy, budget_since, message_json)
+    SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref,
+           CASE WHEN r.skipped THEN 'skipped' ELSE 'pending' END,
+           r.max_attempts,
+           CASE WHEN NOT r.skipped THEN r.due_at END,
+           r.resolved_locale,
+           CASE WHEN r.gone THEN 'suppressed' WHEN r.skipped THEN 'skipped' END,
+           CASE WHEN r.gone THEN 'the address is suppressed' ELSE r.skipped_because END,
+           CASE WHEN r.skipped THEN clock.now END,
+           clock.now, clock.now,
+           CASE WHEN r.skipped THEN clock.now END,
+           r.address, r.lane, r.provider, r.policy, r.due_at, r.message_json
+    FROM clock, (
+        SELECT given.*, given.skipped_because IS NOT NULL OR given.gone AS skipped
+        FROM (
+            SELECT laid.*,
+                   coalesce(to_timestamp(laid.scheduled_for_ms / 1000.0), (SELECT now FROM clock)) AS due_at,
+                   EXISTS (
+                       SELECT FROM suppressions s
+                       WHERE s.channel = laid.channel AND s.address = laid.address
+                         AND (s.expires_at IS NULL OR s.expires_at > (SELECT now FROM clock))
+                   ) AND laid.skipped_because IS NULL AS gone
+            FROM unnest(
+                $20::text[], $21::text[], $22::text[], $23::text[], $24::int[], $25::text[], $26::text[], $27::text[],
+                $28::smallint[], $29::text[], $30::text[], $31::text[], $32::float8[]
+            ) AS laid (
+                notification_id, route_id, channel, recipient_ref, max_attempts, resolved_locale, skipped_because,
+                address, lane, provider, policy, message_json, scheduled_for_ms)
+        ) AS given
+    ) AS r
+    WHERE (r.notification_id IN (SELECT notification_id FROM written)) IS TRUE
+)
+SELECT notification_id FROM written;
+
+-- name: winners
+-- Runs after `enrol` committed: whoever stood in the way has committed as well, so a fresh snapshot sees it.
+WITH found AS (
+    SELECT n.notification_id FROM records n WHERE n.notification_id = ANY ($1::text[])
+    UNION
+    SELECT n.notification_id
+    FROM unnest($2::text[], $3::text[]) AS lost (producer, idempotency_key)
+    JOIN records n ON n.producer = lost.producer AND n.idempotency_key = lost.idempotency_key
+)
+SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
+       coalesce((SELECT r.lane FROM routes r WHERE r.notification_id = n.notification_id ORDER BY r.route_id LIMIT 1),
+                n.priority) AS lane
+FROM found JOIN records n ON n.notification_id = found.notification_id;
+
+-- name: park
+-- Race: the same stream entry read twice, by a restart or by two replicas; the first row stays.
+INSERT INTO malformed_intents (
+    stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields, recorded_at)
+SELECT m.*, clock_timestamp()
+FROM (
+    SELECT stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields::jsonb
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]) AS given (
+        stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields)
+) AS m
+ON CONFLICT (stream_entry_id) DO NOTHING;
+
+-- name: claim
+-- Races: other claimers, late settlements, a worker that died.
+--   SKIP LOCKED             claimers never wait for each other and never share a route.
+--   next_attempt_at <= now  due work and expired leases are the same thing; nobody has to rescue anything.
+--   (SELECT now ...)        reads the server's clock once and lets the index stop there; a bare clock_timestamp() is
+--                           volatile and would be compared row by row.
+--   skip                    a want that repeats an earlier one goes on where that one stopped.
+--   MATERIALIZED            the rows are picked exactly once; a re-run sub-select would lease more than its limit.
+--   ORDER BY token          all rows are picked before the first is changed; a row changed by this statement would be
+--                           invisible to the next want, and `skip` would skip another in its place.
+--   ctid                    safe only because the row is locked by this very statement.
+--   attempt_count + 1       counted here, so that a message that kills its worker uses up its budget.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), picked AS MATERIALIZED (
+    SELECT * FROM (
+        SELECT due.*, nextval('claim_tokens') AS token
+        FROM unnest($1::smallint[], $2::text[], $3::int[], $4::int[]) AS want (lane, provider, most, skip)
+        CROSS JOIN LATERAL (
+            SELECT r.ctid AS place, r.notification_id, r.claim_token IS NOT NULL AS abandoned
+            FROM routes r
+            WHERE r.lane = want.lane AND r.provider = want.provider
+              AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at <= (SELECT now FROM clock)
+            ORDER BY r.next_attempt_at
+            LIMIT want.most OFFSET want.skip
+            FOR NO KEY UPDATE SKIP LOCKED
+        ) AS due
+        LIMIT $5
+    ) AS in_order_of_wants
+    ORDER BY token
+)
+UPDATE routes r
+SET claim_token = picked.token,
+    lease_owner = $6,
+    attempt_count = r.attempt_count + 1,
+    next_attempt_at = clock.now + $7::float8 * interval '1 second',
+    updated_at = clock.now
+FROM picked
+JOIN records n ON n.notification_id = picked.notification_id
+CROSS JOIN clock
+WHERE r.ctid = picked.place
+RETURNING r.notification_id, r.route_id, r.claim_token AS token, r.channel, r.recipient_ref, r.lane, r.provider,
+    r.policy, r.attempt_count AS attempt, r.provider_since AS attempts_before, r.max_attempts,
+    greatest(date_part('epoch', clock.now - r.budget_since), 0) AS age_seconds,
+    n.notification_type, n.producer, n.payload_json,
+    (date_part('epoch', n.accepted_at) * 1000)::bigint AS accepted_at_ms,
+    r.address, n.user_id, n.tenant_id, r.resolved_locale, r.message_json, n.metadata_json, n.request_id, n.trace_id,
+    picked.abandoned,
+    EXISTS (
+        SELECT FROM suppressions s
+        WHERE s.channel = r.channel AND s.address = r.address AND (s.expires_at IS NULL OR s.expires_at > clock.now)
+    ) AS suppressed;
+
+-- name: extend
+-- Race: a worker that overslept renews what another holds by now.
+--   claim_token             only the holder of the present token may lengthen the lease.
+--   status                  a route that was finished by a late success has no lease to lengthen.
+UPDATE routes r
+SET next_attempt_at = clock_timestamp() + $4::float8 * interval '1 second',
+    updated_at = clock_timestamp()
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS held (notification_id, route_id, token)
+WHERE r.notification_id = held.notification_id AND r.route_id = held.route_id
+  AND r.claim_token = held.token
+  AND r.status IN ('pending', 'failed')
+RETURNING r.claim_token AS token;
+
+-- name: settle
+-- Races: the lease ran out and another worker has the route, or finished it; the same settlement comes again after a
+-- COMMIT whose answer was lost.
+--   FOR NO KEY UPDATE       takes the rows in key order and reads their newest version: what is judged is what is changed.
+--   status                  whatever is terminal stays.
+--   claim_token             a stale failure changes nothing.
+--   finish                  a late success is adopted while the route is open, because that message did go out.
+--   ON CONFLICT             the claim's token is the attempt's id: a repeat writes no second row, and `answered` gives it
+--                           the answer of the first.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), held AS MATERIALIZED (
+    SELECT given.*, r.channel, r.recipient_ref, r.address, r.attempt_count, r.max_attempts,
+           CASE
+               WHEN r.status NOT IN ('pending', 'failed') THEN 'stale'
+               WHEN r.claim_token = given.token THEN 'applied'
+               WHEN given.verdict = 'finish' THEN 'adopted'
+               ELSE 'stale'
+           END AS settled
+    FROM unnest(
+        $1::int[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::float8[], $7::text[], $8::text[], $9::text[],
+        $10::text[], $11::boolean[], $12::int[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[],
+        $18::float8[]
+    ) AS given (
+        place, notification_id, route_id, token, verdict, delay, next_provider, error_classification, error_message,
+        recovery_hint, suppress, attempt, provider, outcome, classification, error, provider_message_id, duration_ms)
+    JOIN routes r ON r.notification_id = given.notification_id AND r.route_id = given.route_id
+    ORDER BY given.place
+    FOR NO KEY UPDATE OF r
+), changed AS (
+    UPDATE routes r
+    SET status = CASE held.verdict
+            WHEN 'finish' THEN 'published' WHEN 'bury' THEN 'dead_letter' WHEN 'defer' THEN r.status ELSE 'failed' END,
+        attempt_count = CASE WHEN held.verdict = 'defer' THEN greatest(r.attempt_count - 1, 0) ELSE r.attempt_count END,
+        next_attempt_at = clock.now + held.delay * interval '1 second',
+        provider = coalesce(held.next_provider, r.provider),
+        provider_since = CASE WHEN held.verdict = 'fail_over' THEN r.attempt_count ELSE r.provider_since END,
+        provider_message_id = coalesce(held.provider_message_id, r.provider_message_id),
+        last_error_classification = coalesce(held.error_classification, r.last_error_classification),
+        last_error_message = coalesce(held.error_message, r.last_error_message),
+        last_error_at = CASE WHEN held.error_message IS NULL THEN r.last_error_at ELSE clock.now END,
+        published_at = CASE WHEN held.verdict = 'finish' THEN clock.now END,
+        dead_lettered_at = CASE WHEN held.verdict = 'bury' THEN clock.now END,
+        claim_token = NULL,
+        lease_owner = NULL,
+        updated_at = clock.now
+    FROM held CROSS JOIN clock
+    WHERE r.notification_id = held.notification_id AND r.route_id = held.route_id AND held.settled <> 'stale'
+), noted AS (
+    INSERT INTO attempts (
+        attempt_id, notification_id, route_id, attempt, provider, outcome, classification, error, provider_message_id,
+        started_at, duration_ms, verdict, delay_ms, settled)
+    SELECT token, notification_id, route_id, attempt, provider, outcome, classification, error, provider_message_id,
+           clock.now - duration_ms * interval '1 millisecond', duration_ms, verdict, delay * 1000, settled
+    FROM held CROSS JOIN clock
+    WHERE outcome IS NOT NULL
+    ON CONFLICT (attempt_id) DO NOTHING
+), buried AS (
+    INSERT INTO dead_letters (
+        notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
+        failure_message, recovery_hint, created_at)
+    SELECT notification_id, route_id, channel, recipient_ref, attempt_count, max_attempts, error_classification,
+           error_message, recovery_hint, clock.now
+    FROM held CROSS JOIN clock
+    WHERE verdict = 'bury' AND settled <> 'stale'
+    ON CONFLICT (notification_id, route_id) DO NOTHING
+), silenced AS (
+    INSERT INTO suppressions AS s (channel, address, reason, created_at)
+    SELECT DISTINCT ON (channel, address) channel, address, coalesce(error_classification, 'recipient_gone'), clock.now
+    FROM held CROSS JOIN clock
+    WHERE suppress AND address IS NOT NULL AND settled <> 'stale'
+    ORDER BY channel, address
+    ON CONFLICT (channel, address) DO UPDATE
+    SET reason = excluded.reason, created_at = excluded.created_at, expires_at = NULL
+    WHERE s.expires_at <= excluded.created_at
+)
+SELECT held.place, coalesce(answered.settled, held.settled) AS settled
+FROM held
+LEFT JOIN LATERAL (
+    SELECT a.settled FROM attempts a WHERE a.attempt_id = held.token AND a.verdict = held.verdict
+) AS answered ON held.settled = 'stale' AND held.outcome IS NOT NULL;

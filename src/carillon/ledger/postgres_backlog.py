@@ -1,0 +1,71 @@
+"""Delivery in PostgreSQL: leasing routes, renewing leases, writing verdicts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from carillon.domain.claims import Claim, Settled, Settlement, Want
+from carillon.ledger.postgres_pools import Connection, Pools
+from carillon.ledger.postgres_vacuum import Vacuum
+from carillon.ledger.rows import rounds, settlement_values, skips
+
+
+class PostgresBacklog:
+    """Satisfies Backlog."""
+
+    _pools: Pools
+    _sql: Mapping[str, str]
+    _lease_seconds: float
+    _vacuum: Vacuum
+
+    async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
+        if total <= 0 or not wants:
+            return []
+        lanes = [want.lane for want in wants]
+        providers = [want.provider for want in wants]
+        limits = [max(0, want.limit) for want in wants]
+        # Not repeated when the connection breaks: what was leased unheard comes back by itself when its lease ends.
+        rows = await self._pools.claims.run(
+            lambda c: c.fetch(
+                self._sql["claim"], lanes, providers, limits, skips(wants), total, owner, self._lease_seconds
+            ),
+            repeatable=False,
+        )
+        # Tokens are drawn in the order of picking, an UPDATE returns rows in any order.
+        return sorted((Claim(**row) for row in rows), key=lambda claim: claim.token)
+
+    async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
+        if not claims:
+            return []
+        held = sorted(claims, key=lambda claim: claim.key)
+        columns = ([c.notification_id for c in held], [c.route_id for c in held], [c.token for c in held])
+        rows = await self._pools.settlements.run(
+            lambda c: c.fetch(self._sql["extend"], *columns, self._lease_seconds), repeatable=True
+        )
+        ours = {row["token"] for row in rows}
+        return [claim for claim in claims if claim.token not in ours]
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        if not settlements:
+            return []
+        answers = await self._pools.settlements.run(lambda c: self._settle(c, settlements), repeatable=True)
+        self._vacuum.churned(2 * len(settlements))
+        return [answers.get(place, Settled.STALE) for place in range(len(settlements))]
+
+    async def _settle(self, connection: Connection, settlements: Sequence[Settlement]) -> dict[int, Settled]:
+        split = rounds(settlements)
+        if len(split) == 1:
+            return await self._settle_round(connection, settlements, split[0])
+        answers: dict[int, Settled] = {}
+        async with connection.transaction():
+            for places in split:
+                answers |= await self._settle_round(connection, settlements, places)
+        return answers
+
+    async def _settle_round(
+        self, connection: Connection, settlements: Sequence[Settlement], places: list[int]
+    ) -> dict[int, Settled]:
+        values = [settlement_values(settlements[place]) for place in places]
+        columns: list[list[Any]] = [list(column) for column in zip(*values, strict=True)]
+        # Rows are numbered in key order, which is the order they are locked in.
+        rows = await connection.fetch(self._sql["settle"], list(range(len(places))), *columns)
+        return {places[row["place"]]: Settled(row["settled"]) for row in rows}

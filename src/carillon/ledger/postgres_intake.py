@@ -1,0 +1,107 @@
+"""Acceptance in PostgreSQL: records, their routes, and what could not be accepted."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from carillon.domain.errors import LedgerUnavailable
+from carillon.domain.intents import Malformed
+from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification
+from carillon.ledger.postgres_pools import Connection, Pools
+from carillon.ledger.rows import (
+    RECORD_FIELDS,
+    ROUTE_FIELDS,
+    answer_for_loser,
+    malformed_values,
+    record_values,
+    route_rows,
+)
+
+_ROUNDS = 3
+
+
+class PostgresIntake:
+    """Satisfies IntakeLedger."""
+
+    _pools: Pools
+    _sql: Mapping[str, str]
+
+    async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
+        answers: dict[int, Enrolled] = {}
+        # A winner that was pruned between our two statements leaves neither of us in the ledger: then we try again.
+        for _ in range(_ROUNDS):
+            open_places = [place for place in range(len(batch)) if place not in answers]
+            if not open_places:
+                break
+            answers |= await self._pools.intake.run(partial(self._enrol, batch, open_places), repeatable=True)
+        if len(answers) < len(batch):
+            raise LedgerUnavailable("idempotency keys were taken and given up again faster than they could be read")
+        return [answers[place] for place in range(len(batch))]
+
+    async def park(self, malformed: Sequence[Malformed]) -> None:
+        if not malformed:
+            return
+        rows = sorted({row[0]: row for row in map(malformed_values, reversed(malformed))}.values())
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        await self._pools.intake.run(lambda c: c.execute(self._sql["park"], *columns), repeatable=True)
+
+    async def _enrol(
+        self, batch: Sequence[Enrolment], places: list[int], connection: Connection
+    ) -> dict[int, Enrolled]:
+        first = _first_of_each_id(batch, places)
+        rows = [record_values(enrolment.notification) for enrolment in first]
+        routes = [row for enrolment in first for row in route_rows(enrolment)]
+        records = _columns(rows, len(RECORD_FIELDS))
+        laid = _columns(routes, len(ROUTE_FIELDS) + 2)
+        written = {row[0] for row in await connection.fetch(self._sql["enrol"], *records, *laid)}
+        answers: dict[int, Enrolled] = {}
+        lost: list[int] = []
+        for place in places:
+            notification = batch[place].notification
+            if notification.notification_id in written:
+                answers[place] = Accepted(notification.notification_id)
+            else:
+                lost.append(place)
+        return answers | await self._answer_losers(connection, batch, lost)
+
+    async def _answer_losers(
+        self, connection: Connection, batch: Sequence[Enrolment], lost: list[int]
+    ) -> dict[int, Enrolled]:
+        if not lost:
+            return {}
+        losers = {place: batch[place].notification for place in lost}
+        ids = [loser.notification_id for loser in losers.values()]
+        keyed = [loser for loser in losers.values() if loser.idempotency_key is not None]
+        rows = await connection.fetch(
+            self._sql["winners"], ids, [loser.producer for loser in keyed], [loser.idempotency_key for loser in keyed]
+        )
+        by_id = {row["notification_id"]: row for row in rows}
+        by_key = {(row["producer"], row["idempotency_key"]): row for row in rows if row["idempotency_key"] is not None}
+        answers: dict[int, Enrolled] = {}
+        for place, loser in losers.items():
+            winner = _winner(loser, by_id, by_key)
+            if winner is not None:
+                answers[place] = answer_for_loser(loser, winner) or Accepted(loser.notification_id)
+        return answers
+
+
+def _winner(
+    loser: Notification, by_id: Mapping[str, Any], by_key: Mapping[tuple[str, str | None], Any]
+) -> Mapping[str, Any] | None:
+    return by_id.get(loser.notification_id) or by_key.get((loser.producer, loser.idempotency_key))
+
+
+def _first_of_each_id(batch: Sequence[Enrolment], places: list[int]) -> list[Enrolment]:
+    """Without repeats of an id, and in the order of the keys: the order in which rivals wait for each other."""
+    seen: dict[str, Enrolment] = {}
+    for place in places:
+        seen.setdefault(batch[place].notification.notification_id, batch[place])
+    return sorted(seen.values(), key=_lock_order)
+
+
+def _lock_order(enrolment: Enrolment) -> tuple[str, str]:
+    return (enrolment.notification.producer, enrolment.notification.idempotency_key or "")
+
+
+def _columns(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]

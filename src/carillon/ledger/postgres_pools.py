@@ -1,0 +1,192 @@
+"""Connections to PostgreSQL: one pool per kind of work, and one reading of what can go wrong on them."""
+
+import asyncio
+import random
+import re
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+import msgspec
+from asyncpg.connect_utils import SessionAttribute
+from asyncpg.pool import PoolConnectionProxy
+
+from carillon.domain.errors import ConfigurationError, LedgerUnavailable
+
+T = TypeVar("T")
+Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
+Work: TypeAlias = Callable[[Connection], Awaitable[T]]
+
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
+_ACQUIRE_SECONDS = 2.0
+_BROKEN_REPEATS = 2
+_CLASH_REPEATS = 3
+
+BROKEN = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    OSError,
+)
+"""The connection is gone: whether the last statement took effect is unknown."""
+
+CLASH = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+"""Two transactions stood in each other's way and this one was rolled back."""
+
+UNAVAILABLE = (
+    *BROKEN,
+    *CLASH,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.PostgresSystemError,
+    asyncpg.ReadOnlySQLTransactionError,
+    TimeoutError,
+)
+
+# The hot statements have one good plan each, by index. A plan that was made while the tables were still empty would be
+# kept and would scan them when they are full, so these connections are not offered any other kind.
+_BY_INDEX = {"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
+
+# Searches leave most of their filters out; only a plan made for the filters given can use an index.
+_PER_QUESTION = {"plan_cache_mode": "force_custom_plan"}
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where the database is, and the schema that every connection works in."""
+
+    dsn: str
+    search_path: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, dsn: str) -> "Address":
+        """Take `search_path` out of the query: it is ours to set, drivers know it under other names."""
+        parts = urlsplit(dsn)
+        query = parse_qsl(parts.query, keep_blank_values=True)
+        schemas = [name.strip() for key, value in query if key == "search_path" for name in value.split(",")]
+        for name in schemas:
+            if not _SCHEMA.fullmatch(name):
+                raise ConfigurationError(f"search_path in the database URL names no schema: {name!r}")
+        rest = urlencode([(key, value) for key, value in query if key != "search_path"])
+        return cls(urlunsplit(parts._replace(query=rest)), tuple(schemas))
+
+    def settings(self, name: str, more: dict[str, str] | None = None) -> dict[str, str]:
+        """What a connection is told when it starts."""
+        settings = {
+            "application_name": f"carillon-{name}",
+            "idle_in_transaction_session_timeout": "10s",
+            "timezone": "UTC",
+            # Switched-off plan shapes look infinitely dear to the planner, and dear plans would be compiled.
+            "jit": "off",
+        }
+        if self.search_path:
+            settings["search_path"] = ",".join(f'"{name}"' for name in self.search_path)
+        return settings | (more or {})
+
+    async def connect(self, name: str, command_timeout: float | None = 10.0) -> "asyncpg.Connection[asyncpg.Record]":
+        """One connection outside any pool."""
+        return await asyncpg.connect(
+            self.dsn,
+            timeout=5.0,
+            command_timeout=command_timeout,
+            server_settings=self.settings(name),
+            target_session_attrs=SessionAttribute.read_write,
+        )
+
+
+class Pool:
+    """Connections for one kind of work; whatever the network or the server does to them is LedgerUnavailable."""
+
+    def __init__(self, address: Address, name: str, size: int, **settings: str) -> None:
+        self._pool = asyncpg.create_pool(
+            address.dsn,
+            min_size=0,
+            max_size=size,
+            timeout=5.0,
+            command_timeout=10.0,
+            server_settings=address.settings(name, settings),
+            target_session_attrs=SessionAttribute.read_write,
+        )
+
+    async def open(self) -> None:
+        await self._pool
+
+    async def aclose(self) -> None:
+        try:
+            await asyncio.wait_for(self._pool.close(), 5.0)
+        except UNAVAILABLE:
+            self._pool.terminate()
+
+    async def run(self, work: Work[T], *, repeatable: bool) -> T:
+        """Do the work on one connection; only repeatable work is done again when its connection broke."""
+        broken = clashed = 0
+        while True:
+            try:
+                async with self._pool.acquire(timeout=_ACQUIRE_SECONDS) as connection:
+                    return await work(connection)
+            except CLASH as error:
+                clashed += 1
+                if clashed > _CLASH_REPEATS:
+                    raise LedgerUnavailable(_sentence(error)) from error
+                await asyncio.sleep(random.uniform(0.002, 0.02) * clashed)  # noqa: S311 - spreads rivals, guards nothing
+            except UNAVAILABLE as error:
+                broken += 1
+                if not _is_broken(error) or not repeatable or broken > _BROKEN_REPEATS:
+                    await self._renew(error)
+                    raise LedgerUnavailable(_sentence(error)) from error
+
+    async def _renew(self, error: BaseException) -> None:
+        # A primary that became a standby keeps its connections: they must be made anew to find the other one.
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+            await self._pool.expire_connections()
+
+
+class Pools(msgspec.Struct):
+    """Separate, so that a flood in one kind of work never starves another."""
+
+    intake: Pool
+    claims: Pool
+    settlements: Pool
+    """Settling and renewing: reserved, because a lease lost to a full pool is a message sent twice."""
+    reads: Pool
+
+    @classmethod
+    async def open(cls, address: Address, *, intake: int, reads: int) -> "Pools":
+        pools = cls(
+            Pool(address, "intake", intake),
+            Pool(address, "claim", 2, **_BY_INDEX),
+            Pool(address, "settle", 2, **_BY_INDEX),
+            Pool(address, "reads", reads, **_PER_QUESTION),
+        )
+        for pool in pools.each():
+            await pool.open()
+        return pools
+
+    def each(self) -> list[Pool]:
+        return [self.intake, self.claims, self.settlements, self.reads]
+
+    async def aclose(self) -> None:
+        await asyncio.gather(*(pool.aclose() for pool in self.each()))
+
+
+async def guarded(work: Awaitable[T]) -> T:
+    """The same reading of errors for work outside the pools."""
+    try:
+        return await work
+    except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
+        raise ConfigurationError(f"PostgreSQL refuses the connection: {error}") from error
+    except UNAVAILABLE as error:
+        raise LedgerUnavailable(_sentence(error)) from error
+
+
+def _is_broken(error: BaseException) -> bool:
+    if isinstance(error, TimeoutError):
+        # Since 3.11 an asyncio timeout is an OSError too; repeating what was slow would only add to the load.
+        return False
+    return isinstance(error, (*BROKEN, asyncpg.InterfaceError))
+
+
+def _sentence(error: BaseException) -> str:
+    return f"PostgreSQL is not available: {type(error).__name__}: {error}"

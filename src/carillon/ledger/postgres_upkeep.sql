@@ -1,0 +1,187 @@
+-- Statements of operators and retention. Filters left out are NULL and match everything.
+
+-- name: records
+SELECT * FROM records
+WHERE notification_id = ANY ($1::text[]) AND ($2::text IS NULL OR tenant_id = $2)
+ORDER BY accepted_at DESC, notification_id DESC;
+
+-- name: routes
+SELECT * FROM routes WHERE notification_id = ANY ($1::text[]) ORDER BY notification_id, route_id;
+
+-- name: attempts
+SELECT * FROM attempts WHERE notification_id = ANY ($1::text[]) ORDER BY notification_id, attempt_id;
+
+-- name: search
+-- One snapshot for the page and the total: a list never says less than it shows.
+WITH matching AS MATERIALIZED (
+    SELECT n.notification_id, n.accepted_at
+    FROM records n
+    WHERE ($1::text IS NULL OR n.user_id = $1)
+      AND ($2::text IS NULL OR n.notification_type = $2)
+      AND ($3::text IS NULL OR n.tenant_id = $3)
+      AND ($4::text IS NULL OR n.trace_id = $4)
+      AND ($5::text IS NULL OR n.origin = $5)
+      AND ($6::float8 IS NULL OR n.accepted_at >= to_timestamp($6 / 1000.0))
+      AND ($7::float8 IS NULL OR n.accepted_at < to_timestamp($7 / 1000.0))
+      AND (($8::text IS NULL AND $9::text IS NULL AND $10::text IS NULL) OR EXISTS (
+              SELECT FROM routes r
+              WHERE r.notification_id = n.notification_id
+                AND ($8::text IS NULL OR r.status = $8)
+                AND ($9::text IS NULL OR r.channel = $9)
+                AND ($10::text IS NULL OR r.address = $10)))
+), page AS (
+    SELECT * FROM matching ORDER BY accepted_at DESC, notification_id DESC LIMIT $11 OFFSET $12
+)
+SELECT (SELECT count(*) FROM matching) AS total, page.notification_id
+FROM (VALUES (1)) AS always (row)
+LEFT JOIN page ON TRUE
+ORDER BY page.accepted_at DESC, page.notification_id DESC;
+
+-- name: counts
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
+SELECT r.lane, r.status, count(*) AS routes,
+       count(*) FILTER (WHERE r.next_attempt_at <= clock.now) AS due,
+       count(*) FILTER (WHERE r.next_attempt_at > clock.now AND r.claim_token IS NOT NULL) AS leased,
+       date_part('epoch', clock.now - min(r.next_attempt_at) FILTER (WHERE r.next_attempt_at <= clock.now))
+           AS oldest_due_seconds
+FROM routes r CROSS JOIN clock
+GROUP BY r.lane, r.status, clock.now;
+
+-- name: dead_letters
+WITH matching AS MATERIALIZED (
+    SELECT d.*, n.tenant_id, n.notification_type, n.producer
+    FROM dead_letters d JOIN records n ON n.notification_id = d.notification_id
+    WHERE ($1::text IS NULL OR d.channel = $1)
+      AND ($2::text IS NULL OR d.failure_classification = $2)
+      AND ($3::text IS NULL OR d.notification_id = $3)
+      AND ($4::text IS NULL OR n.tenant_id = $4)
+      AND ($5::float8 IS NULL OR d.created_at >= to_timestamp($5 / 1000.0))
+), page AS (
+    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT $6 OFFSET $7
+)
+SELECT (SELECT count(*) FROM matching) AS total, page.*
+FROM (VALUES (1)) AS always (row)
+LEFT JOIN page ON TRUE
+ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
+
+-- name: redrive
+-- Races: retention deletes the record meanwhile; two operators press the button.
+--   FOR KEY SHARE           makes retention skip this record, or makes us wait for it and find nothing left.
+--   status                  the second press finds no dead letter any more and gives no second budget.
+WITH asked AS MATERIALIZED (
+    SELECT key.notification_id, key.route_id
+    FROM unnest($1::text[], $2::text[]) AS key (notification_id, route_id)
+    JOIN records n ON n.notification_id = key.notification_id
+    FOR KEY SHARE OF n
+), revived AS (
+    UPDATE routes r
+    SET status = 'failed', attempt_count = 0, provider_since = 0, provider = coalesce($3, r.provider),
+        next_attempt_at = clock_timestamp(), budget_since = clock_timestamp(), dead_lettered_at = NULL,
+        updated_at = clock_timestamp()
+    FROM asked
+    WHERE r.notification_id = asked.notification_id AND r.route_id = asked.route_id AND r.status = 'dead_letter'
+    RETURNING r.notification_id, r.route_id
+), forgotten AS (
+    DELETE FROM dead_letters d USING revived
+    WHERE d.notification_id = revived.notification_id AND d.route_id = revived.route_id
+)
+SELECT count(*) FROM revived;
+
+-- name: cancel
+-- Race: a worker claims the route at this moment. Whoever comes second waits, looks again, and finds it taken.
+--   claim_token             what is in a worker's hands may be on its way and is left alone.
+UPDATE routes r
+SET status = 'skipped', skipped_at = clock_timestamp(), next_attempt_at = NULL, claim_token = NULL, lease_owner = NULL,
+    last_error_classification = 'cancelled', last_error_message = 'cancelled before delivery',
+    last_error_at = clock_timestamp(), updated_at = clock_timestamp()
+FROM records n
+WHERE n.notification_id = r.notification_id AND ($2::text IS NULL OR n.tenant_id = $2)
+  AND r.notification_id = $1 AND r.status IN ('pending', 'failed')
+  AND (r.claim_token IS NULL OR r.next_attempt_at <= clock_timestamp())
+RETURNING r.route_id;
+
+-- name: prune_candidates
+-- Locks what may go; a record that somebody is redriving is skipped, one that was redriven is seen by `prune`.
+SELECT n.notification_id FROM records n
+WHERE n.accepted_at < clock_timestamp() - $1::float8 * interval '1 second'
+  AND NOT EXISTS (
+      SELECT FROM routes r WHERE r.notification_id = n.notification_id AND r.status IN ('pending', 'failed'))
+ORDER BY n.accepted_at
+LIMIT $2
+FOR UPDATE SKIP LOCKED;
+
+-- name: prune
+-- Race: a dead letter was redriven after the candidates had been looked up and before they were locked.
+--   NOT EXISTS              a statement of its own looks again, under the locks, with a fresh snapshot.
+WITH old AS MATERIALIZED (
+    DELETE FROM records n
+    WHERE n.notification_id = ANY ($1::text[])
+      AND NOT EXISTS (
+          SELECT FROM routes r WHERE r.notification_id = n.notification_id AND r.status IN ('pending', 'failed'))
+    RETURNING n.notification_id
+), history AS (
+    DELETE FROM attempts a WHERE a.notification_id IN (SELECT notification_id FROM old)
+)
+SELECT count(*) FROM old;
+
+-- name: prune_malformed
+WITH old AS (
+    DELETE FROM malformed_intents WHERE stream_entry_id IN (
+        SELECT stream_entry_id FROM malformed_intents
+        WHERE recorded_at < clock_timestamp() - $1::float8 * interval '1 second'
+        ORDER BY recorded_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+    RETURNING 1
+)
+SELECT count(*) FROM old;
+
+-- name: prune_suppressions
+DELETE FROM suppressions WHERE expires_at <= clock_timestamp();
+
+-- name: check
+-- only: SQLite is asked by pragmas
+SELECT current_setting('server_version') AS version, date_part('epoch', clock_timestamp()) AS clock,
+       current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('synchronous_standby_names') AS synchronous_standby_names,
+       current_setting('transaction_read_only') AS transaction_read_only,
+       coalesce((SELECT max(date_part('epoch', clock_timestamp() - xact_start)) FROM pg_stat_activity
+                 WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()), 0) AS oldest_transaction_seconds;
+
+-- name: notify
+-- only: SQLite has no wake-ups between processes
+SELECT pg_notify($1, $2);
+
+-- name: vacuum
+-- only: SQLite reuses freed pages at once
+-- SKIP_LOCKED: another process is at it already. TRUNCATE needs a lock that would stop the queue.
+VACUUM (SKIP_LOCKED, TRUNCATE FALSE) routes;
+
+-- name: schema_exists
+-- only: SQLite has no schemas
+SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1);
+
+-- name: schema_creation
+-- only: SQLite has no schemas
+-- A name cannot be a bound parameter of CREATE; the server itself quotes it here.
+SELECT format('CREATE SCHEMA %I', $1::text);
+
+-- name: migrate_lock
+-- only: SQLite locks its file
+-- Race: replicas that start together on an empty database; one applies, the others wait and find it done.
+SELECT pg_advisory_lock(7236837216);
+
+-- name: migrate_unlock
+-- only: SQLite locks its file
+SELECT pg_advisory_unlock(7236837216);
+
+-- name: migrations_table
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    version    integer PRIMARY KEY,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- name: migrations_applied
+SELECT version FROM schema_migrations;
+
+-- name: migrations_note
+INSERT INTO schema_migrations (version) VALUES ($1);

@@ -1,0 +1,230 @@
+"""How domain values become columns and rows become domain values, the same for every engine."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from carillon.domain.claims import Settlement, Want
+from carillon.domain.intents import Malformed
+from carillon.domain.notifications import Conflict, Duplicate, Enrolled, Enrolment, Notification, Status
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, verdict_word
+
+_LONGEST_TEXT = 2000
+_LONGEST_DELAY = 10 * 365 * 86_400.0
+
+RECOVERY_HINT = "Repair the cause, then redrive this route; it keeps its id and gets a fresh budget."
+
+RECORD_FIELDS = (
+    "notification_id",
+    "notification_type",
+    "producer",
+    "audience_kind",
+    "recipient_user_ids",
+    "payload_json",
+    "idempotency_key",
+    "request_fingerprint",
+    "request_id",
+    "trace_id",
+    "occurred_at_ms",
+    "idempotency_ttl_seconds",
+    "origin",
+    "tenant_id",
+    "user_id",
+    "priority",
+    "is_bulk",
+    "metadata_json",
+    "scheduled_for_ms",
+)
+
+ROUTE_FIELDS = (
+    "route_id",
+    "channel",
+    "recipient_ref",
+    "max_attempts",
+    "resolved_locale",
+    "skipped_because",
+    "address",
+    "lane",
+    "provider",
+    "policy",
+    "message_json",
+)
+
+SETTLEMENT_FIELDS = (
+    "notification_id",
+    "route_id",
+    "token",
+    "verdict",
+    "delay",
+    "next_provider",
+    "error_classification",
+    "error_message",
+    "recovery_hint",
+    "suppress",
+    "attempt",
+    "provider",
+    "outcome",
+    "classification",
+    "error",
+    "provider_message_id",
+    "duration_ms",
+)
+
+
+def storable(text: str | None) -> str | None:
+    """Free text a store can hold: vendors answer with NULs, half characters and novels; none may cost a batch."""
+    if text is None:
+        return None
+    return _clean(text[:_LONGEST_TEXT])
+
+
+def storable_json(value: object) -> str:
+    """JSON text of anything at all, without what a JSON column refuses."""
+    return json.dumps(_plain(value), ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    match value:
+        case bool() | None | int():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case bytes():
+            return _clean(value.decode("utf-8", "replace"))
+        case Mapping():
+            return {_clean(str(key)): _plain(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_plain(inner) for inner in value]
+        case _:
+            return _clean(str(value))
+
+
+def _clean(text: str) -> str:
+    # Lone surrogates are the only characters UTF-8 cannot encode.
+    return (
+        text.replace("\x00", "\ufffd")
+        if text.isascii()
+        else text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    )
+
+
+def record_values(notification: Notification) -> tuple[Any, ...]:
+    """The values of `RECORD_FIELDS`."""
+    ids = notification.recipient_user_ids
+    return (
+        *(getattr(notification, name) for name in RECORD_FIELDS[:4]),
+        None if ids is None else json.dumps(ids),
+        *(getattr(notification, name) for name in RECORD_FIELDS[5:]),
+    )
+
+
+def route_rows(enrolment: Enrolment) -> list[tuple[Any, ...]]:
+    """One row per route: the notification's id, `ROUTE_FIELDS`, and the notification's schedule."""
+    notification = enrolment.notification
+    return [
+        (
+            notification.notification_id,
+            route.route_id,
+            route.channel,
+            route.recipient_ref,
+            route.max_attempts,
+            route.resolved_locale,
+            # Status and reason are one column here, so that no row can hold the one without the other.
+            (route.skipped_because or "skipped") if route.status is Status.SKIPPED else None,
+            route.address,
+            route.lane,
+            route.provider,
+            route.policy,
+            route.message_json,
+            notification.scheduled_for_ms,
+        )
+        for route in enrolment.routes
+    ]
+
+
+def malformed_values(malformed: Malformed) -> tuple[Any, ...]:
+    """The row of a malformed intent, without its time."""
+    return (
+        storable(malformed.stream_entry_id),
+        storable(malformed.notification_type),
+        storable(malformed.producer),
+        storable(malformed.idempotency_key),
+        storable(malformed.failure_code),
+        storable(malformed.failure_message),
+        storable_json(malformed.raw_fields),
+    )
+
+
+def answer_for_loser(notification: Notification, winner: Mapping[str, Any]) -> Enrolled | None:
+    """What an enrolment that wrote nothing is told; None when it met its own earlier self."""
+    same = winner["request_fingerprint"] == notification.request_fingerprint
+    if not same:
+        return Conflict(winner["notification_id"])
+    if winner["notification_id"] == notification.notification_id:
+        return None
+    return Duplicate(winner["notification_id"], winner["lane"])
+
+
+def skips(wants: Sequence[Want]) -> list[int]:
+    """For each want, how many rows earlier wants of the same lane and provider ask for."""
+    asked: Counter[tuple[int, str]] = Counter()
+    found = []
+    for want in wants:
+        found.append(asked[want.lane, want.provider])
+        asked[want.lane, want.provider] += want.limit
+    return found
+
+
+def rounds(settlements: Sequence[Settlement]) -> list[list[int]]:
+    """Positions in key order, split so that no round names a route twice: a statement changes a row only once."""
+    order = sorted(range(len(settlements)), key=lambda place: settlements[place].claim.key)
+    split: list[list[int]] = []
+    before, depth = None, 0
+    for place in order:
+        key = settlements[place].claim.key
+        depth = depth + 1 if key == before else 0
+        before = key
+        if depth == len(split):
+            split.append([])
+        split[depth].append(place)
+    return split
+
+
+def settlement_values(settlement: Settlement) -> tuple[Any, ...]:
+    """The values of `SETTLEMENT_FIELDS`."""
+    claim, verdict, note = settlement.claim, settlement.verdict, settlement.note
+    delay: float | None = None
+    next_provider: str | None = None
+    classification = note.classification if note else None
+    error = note.error if note else None
+    match verdict:
+        case Finish():
+            next_provider = note.provider if note else None
+            classification = error = None
+        case Retry() | Defer():
+            delay = verdict.delay
+        case FailOver():
+            delay, next_provider = verdict.delay, verdict.provider
+        case Bury():
+            classification, error = verdict.classification, verdict.reason
+    return (
+        claim.notification_id,
+        claim.route_id,
+        claim.token,
+        verdict_word(verdict),
+        None if delay is None else min(max(0.0, delay), _LONGEST_DELAY),
+        next_provider,
+        storable(classification),
+        storable(error),
+        RECOVERY_HINT,
+        settlement.suppress,
+        claim.attempt,
+        note.provider if note else None,
+        note.outcome if note else None,
+        storable(note.classification) if note else None,
+        storable(note.error) if note else None,
+        storable(note.provider_message_id) if note else None,
+        note.duration_ms if note else None,
+    )

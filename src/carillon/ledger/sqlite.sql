@@ -1,0 +1,180 @@
+-- Statements of acceptance and delivery. Every transaction here begins with BEGIN IMMEDIATE: one writer at a time is the
+-- answer to every race between two of them, and what remains is said at each statement.
+
+-- name: clock
+-- only: PostgreSQL's statements read its clock themselves
+-- Milliseconds; read once in a transaction, after the lock was won, so that waiting for it shortens no lease.
+SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER);
+
+-- name: enrol
+-- Races: two doors with one key, and our own repeat after a COMMIT whose answer was lost.
+--   ON CONFLICT DO NOTHING  the first writer of a key or an id wins; a changed-rows count of 0 tells the second.
+INSERT INTO records (
+    notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
+    request_fingerprint, request_id, trace_id, occurred_at, accepted_at, updated_at, idempotency_expires_at,
+    origin, tenant_id, user_id, priority, is_bulk, metadata_json, scheduled_for)
+VALUES (
+    :notification_id, :notification_type, :producer, :audience_kind, :recipient_user_ids, :payload_json,
+    :idempotency_key, :request_fingerprint, :request_id, :trace_id, :occurred_at_ms, :now, :now,
+    :now + CAST(:idempotency_ttl_seconds * 1000 AS INTEGER),
+    :origin, :tenant_id, :user_id, :priority, :is_bulk, :metadata_json, :scheduled_for_ms)
+ON CONFLICT DO NOTHING;
+
+-- name: enrol_route
+-- only: PostgreSQL lays routes in the same statement
+--   gone                    an address declared dead is skipped from the start instead of being tried once more.
+INSERT INTO routes (
+    notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, resolved_locale,
+    last_error_classification, last_error_message, last_error_at, created_at, updated_at, skipped_at, address,
+    lane, provider, policy, budget_since, message_json)
+SELECT :notification_id, :route_id, :channel, :recipient_ref,
+       CASE WHEN skipped THEN 'skipped' ELSE 'pending' END,
+       :max_attempts,
+       CASE WHEN NOT skipped THEN coalesce(:scheduled_for_ms, :now) END,
+       :resolved_locale,
+       CASE WHEN gone THEN 'suppressed' WHEN skipped THEN 'skipped' END,
+       CASE WHEN gone THEN 'the address is suppressed' ELSE :skipped_because END,
+       CASE WHEN skipped THEN :now END,
+       :now, :now,
+       CASE WHEN skipped THEN :now END,
+       :address, :lane, :provider, :policy, coalesce(:scheduled_for_ms, :now), :message_json
+FROM (
+    SELECT gone, gone OR :skipped_because IS NOT NULL AS skipped
+    FROM (
+        SELECT :skipped_because IS NULL AND EXISTS (
+            SELECT 1 FROM suppressions s
+            WHERE s.channel = :channel AND s.address = :address AND (s.expires_at IS NULL OR s.expires_at > :now)
+        ) AS gone
+    )
+);
+
+-- name: winners
+SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
+       coalesce((SELECT r.lane FROM routes r WHERE r.notification_id = n.notification_id ORDER BY r.route_id LIMIT 1),
+                n.priority) AS lane
+FROM records n
+WHERE n.notification_id = :notification_id OR (n.producer = :producer AND n.idempotency_key = :idempotency_key)
+ORDER BY n.notification_id = :notification_id DESC
+LIMIT 1;
+
+-- name: park
+-- Race: the same stream entry read twice, by a restart or by two replicas; the first row stays.
+INSERT INTO malformed_intents (
+    stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields, recorded_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+ON CONFLICT (stream_entry_id) DO NOTHING;
+
+-- name: claim_candidates
+-- only: PostgreSQL picks and leases in one statement
+--   next_attempt_at <= now  due work and expired leases are the same thing; nobody has to rescue anything.
+SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_ref, r.lane, r.provider, r.policy,
+       r.provider_since AS attempts_before, r.max_attempts,
+       max((:now - r.budget_since) / 1000.0, 0) AS age_seconds,
+       n.notification_type, n.producer, n.payload_json, n.accepted_at AS accepted_at_ms,
+       r.address, n.user_id, n.tenant_id, r.resolved_locale, r.message_json, n.metadata_json, n.request_id, n.trace_id,
+       r.claim_token IS NOT NULL AS abandoned,
+       EXISTS (
+           SELECT 1 FROM suppressions s
+           WHERE s.channel = r.channel AND s.address = r.address AND (s.expires_at IS NULL OR s.expires_at > :now)
+       ) AS suppressed
+FROM routes r JOIN records n ON n.notification_id = r.notification_id
+WHERE r.lane = :lane AND r.provider = :provider AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at <= :now
+ORDER BY r.next_attempt_at
+LIMIT :most;
+
+-- name: claim
+-- Race: a worker that died, or that comes back too late.
+--   claim_token             a new one each time, so that the earlier holder can be told from the present one.
+--   attempt_count + 1       counted here, so that a message that kills its worker uses up its budget.
+UPDATE routes
+SET claim_token = :token, lease_owner = :owner, attempt_count = attempt_count + 1, next_attempt_at = :lease_until,
+    updated_at = :now
+WHERE rowid = :place
+RETURNING attempt_count AS attempt;
+
+-- name: claim_tokens
+-- only: PostgreSQL has a sequence
+UPDATE claim_tokens SET last = last + ?1 RETURNING last;
+
+-- name: extend
+-- Race: a worker that overslept renews what another holds by now.
+--   claim_token             only the holder of the present token may lengthen the lease.
+--   status                  a route that was finished by a late success has no lease to lengthen.
+UPDATE routes
+SET next_attempt_at = :lease_until, updated_at = :now
+WHERE notification_id = :notification_id AND route_id = :route_id
+  AND claim_token = :token
+  AND status IN ('pending', 'failed');
+
+-- name: settle_judge
+-- only: PostgreSQL judges and changes in one statement
+-- Races: the lease ran out and another worker has the route, or finished it.
+--   status                  whatever is terminal stays.
+--   claim_token             a stale failure changes nothing.
+--   finish                  a late success is adopted while the route is open, because that message did go out.
+SELECT CASE
+           WHEN r.status NOT IN ('pending', 'failed') THEN 'stale'
+           WHEN r.claim_token = :token THEN 'applied'
+           WHEN :verdict = 'finish' THEN 'adopted'
+           ELSE 'stale'
+       END
+FROM routes r
+WHERE r.notification_id = :notification_id AND r.route_id = :route_id;
+
+-- name: settle
+-- Runs only for what was judged applied or adopted, in the same transaction.
+UPDATE routes
+SET status = CASE :verdict
+        WHEN 'finish' THEN 'published' WHEN 'bury' THEN 'dead_letter' WHEN 'defer' THEN status ELSE 'failed' END,
+    attempt_count = CASE WHEN :verdict = 'defer' THEN max(attempt_count - 1, 0) ELSE attempt_count END,
+    next_attempt_at = :now + CAST(round(:delay * 1000) AS INTEGER),
+    provider = coalesce(:next_provider, provider),
+    provider_since = CASE WHEN :verdict = 'fail_over' THEN attempt_count ELSE provider_since END,
+    provider_message_id = coalesce(:provider_message_id, provider_message_id),
+    last_error_classification = coalesce(:error_classification, last_error_classification),
+    last_error_message = coalesce(:error_message, last_error_message),
+    last_error_at = CASE WHEN :error_message IS NULL THEN last_error_at ELSE :now END,
+    published_at = CASE WHEN :verdict = 'finish' THEN :now END,
+    dead_lettered_at = CASE WHEN :verdict = 'bury' THEN :now END,
+    claim_token = NULL,
+    lease_owner = NULL,
+    updated_at = :now
+WHERE notification_id = :notification_id AND route_id = :route_id;
+
+-- name: settle_note
+-- only: PostgreSQL writes the attempt in the same statement
+-- Race: the same settlement comes again after a COMMIT whose answer was lost.
+--   ON CONFLICT             the claim's token is the attempt's id: a repeat writes no second row.
+INSERT INTO attempts (
+    attempt_id, notification_id, route_id, attempt, provider, outcome, classification, error, provider_message_id,
+    started_at, duration_ms, verdict, delay_ms, settled)
+VALUES (
+    :token, :notification_id, :route_id, :attempt, :provider, :outcome, :classification, :error, :provider_message_id,
+    :now - CAST(round(:duration_ms) AS INTEGER), :duration_ms, :verdict, :delay * 1000, :settled)
+ON CONFLICT (attempt_id) DO NOTHING;
+
+-- name: settle_answered
+-- only: PostgreSQL looks in the same statement
+-- A repeat gets the answer of the first.
+SELECT settled FROM attempts WHERE attempt_id = :token AND verdict = :verdict;
+
+-- name: settle_bury
+-- only: PostgreSQL writes the dead letter in the same statement
+INSERT INTO dead_letters (
+    notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
+    failure_message, recovery_hint, created_at)
+SELECT notification_id, route_id, channel, recipient_ref, attempt_count, max_attempts, :error_classification,
+       :error_message, :recovery_hint, :now
+FROM routes
+WHERE notification_id = :notification_id AND route_id = :route_id
+ON CONFLICT (notification_id, route_id) DO NOTHING;
+
+-- name: settle_silence
+-- only: PostgreSQL suppresses in the same statement
+INSERT INTO suppressions (channel, address, reason, created_at)
+SELECT channel, address, coalesce(:error_classification, 'recipient_gone'), :now
+FROM routes
+WHERE notification_id = :notification_id AND route_id = :route_id AND address IS NOT NULL
+ON CONFLICT (channel, address) DO UPDATE
+SET reason = excluded.reason, created_at = excluded.created_at, expires_at = NULL
+WHERE expires_at <= excluded.created_at;

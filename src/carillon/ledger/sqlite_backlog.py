@@ -1,0 +1,103 @@
+"""Delivery in SQLite: leasing routes, renewing leases, writing verdicts."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from carillon.domain.claims import Claim, Settled, Settlement, Want
+from carillon.ledger.rows import SETTLEMENT_FIELDS, settlement_values
+from carillon.ledger.sqlite_file import SqliteFile
+
+
+class SqliteBacklog:
+    """Satisfies Backlog."""
+
+    _file: SqliteFile
+    _sql: Mapping[str, str]
+    _lease_seconds: float
+
+    async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
+        if total <= 0 or not wants:
+            return []
+        # Looking first spares an idle ledger one synced commit for every poll.
+        if not await self._file.read(lambda connection, now: self._is_due(connection, now, wants)):
+            return []
+        return await self._file.write(lambda connection, now: self._claim(connection, now, wants, total, owner))
+
+    async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
+        if not claims:
+            return []
+
+        def work(connection: sqlite3.Connection, now: int) -> list[Claim]:
+            until = now + round(self._lease_seconds * 1000)
+            return [claim for claim in claims if not self._extend(connection, now, until, claim)]
+
+        return await self._file.write(work)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        if not settlements:
+            return []
+        rows = [dict(zip(SETTLEMENT_FIELDS, settlement_values(each), strict=True)) for each in settlements]
+        return await self._file.write(lambda connection, now: [self._settle(connection, now, row) for row in rows])
+
+    def _is_due(self, connection: sqlite3.Connection, now: int, wants: Sequence[Want]) -> bool:
+        return any(self._candidates(connection, now, want, 1) for want in wants if want.limit > 0)
+
+    def _candidates(self, connection: sqlite3.Connection, now: int, want: Want, most: int) -> list[sqlite3.Row]:
+        asked = {"now": now, "lane": want.lane, "provider": want.provider, "most": most}
+        return connection.execute(self._sql["claim_candidates"], asked).fetchall()
+
+    def _claim(
+        self, connection: sqlite3.Connection, now: int, wants: Sequence[Want], total: int, owner: str
+    ) -> list[Claim]:
+        claims: list[Claim] = []
+        for want in wants:
+            most = min(want.limit, total - len(claims))
+            if most <= 0:
+                continue
+            found = self._candidates(connection, now, want, most)
+            (last,) = connection.execute(self._sql["claim_tokens"], (len(found),)).fetchone()
+            for token, row in enumerate(found, last - len(found) + 1):
+                claims.append(self._take(connection, now, dict(row), token, owner))
+        return claims
+
+    def _take(self, connection: sqlite3.Connection, now: int, row: dict[str, Any], token: int, owner: str) -> Claim:
+        lease_until = now + round(self._lease_seconds * 1000)
+        (attempt,) = connection.execute(
+            self._sql["claim"],
+            {"token": token, "owner": owner, "lease_until": lease_until, "now": now, "place": row.pop("place")},
+        ).fetchone()
+        row["abandoned"], row["suppressed"] = bool(row["abandoned"]), bool(row["suppressed"])
+        return Claim(token=token, attempt=attempt, **row)
+
+    def _extend(self, connection: sqlite3.Connection, now: int, until: int, claim: Claim) -> bool:
+        values = {
+            "notification_id": claim.notification_id,
+            "route_id": claim.route_id,
+            "token": claim.token,
+            "lease_until": until,
+            "now": now,
+        }
+        return connection.execute(self._sql["extend"], values).rowcount > 0
+
+    def _settle(self, connection: sqlite3.Connection, now: int, row: dict[str, Any]) -> Settled:
+        judged = connection.execute(self._sql["settle_judge"], row).fetchone()
+        if judged is None:
+            return Settled.STALE
+        settled = Settled(judged[0])
+        row = {**row, "now": now, "settled": str(settled)}
+        answered = None
+        if settled is Settled.STALE:
+            answered = connection.execute(self._sql["settle_answered"], row).fetchone()
+        else:
+            self._change(connection, row)
+        if row["outcome"] is not None:
+            connection.execute(self._sql["settle_note"], row)
+        return Settled(answered[0]) if answered else settled
+
+    def _change(self, connection: sqlite3.Connection, row: dict[str, Any]) -> None:
+        connection.execute(self._sql["settle"], row)
+        if row["verdict"] == "bury":
+            connection.execute(self._sql["settle_bury"], row)
+        if row["suppress"]:
+            connection.execute(self._sql["settle_silence"], row)

@@ -1,0 +1,123 @@
+"""One SQLite file: a thread that writes, a thread that reads, and one reading of what can go wrong on disk."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from carillon.domain.errors import ConfigurationError, LedgerUnavailable
+
+T = TypeVar("T")
+
+_BUSY_SECONDS = 5.0
+_UNAVAILABLE = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_INTERRUPT,
+}
+
+
+class SqliteFile:
+    """Never blocks the event loop; several processes may share the file."""
+
+    def __init__(self, path: Path, sql: Mapping[str, str]) -> None:
+        self._path = path
+        self._sql = sql
+        self._writing = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="ledger-read")
+        self._writer: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+
+    async def open(self) -> None:
+        self._writer = await _in(self._writing, self._connect)
+        self._reader = await _in(self._reading, self._connect)
+
+    async def aclose(self) -> None:
+        for executor, connection in ((self._reading, self._reader), (self._writing, self._writer)):
+            if connection is not None:
+                await _in(executor, connection.close)
+            executor.shutdown(wait=False)
+        self._reader = self._writer = None
+
+    async def write(self, work: Callable[[sqlite3.Connection, int], T]) -> T:
+        """Do the work in one transaction, with the ledger's clock; all of it is on disk on return, or none of it."""
+        return await _in(self._writing, lambda: self._transaction("BEGIN IMMEDIATE", self._writer, work))
+
+    async def read(self, work: Callable[[sqlite3.Connection, int], T]) -> T:
+        """Do the work on one snapshot, beside the writer."""
+        return await _in(self._reading, lambda: self._transaction("BEGIN DEFERRED", self._reader, work))
+
+    async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Give the writing connection away; the work handles its own transaction."""
+        return await _in(self._writing, lambda: work(_opened(self._writer)))
+
+    def _transaction(
+        self, begin: str, connection: sqlite3.Connection | None, work: Callable[[sqlite3.Connection, int], T]
+    ) -> T:
+        connection = _opened(connection)
+        connection.execute(begin)
+        try:
+            (now,) = connection.execute(self._sql["clock"]).fetchone()
+            result = work(connection, now)
+            connection.execute("COMMIT")
+        except BaseException:
+            # A full disk may have rolled back already.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        connection.row_factory = sqlite3.Row
+        _write_ahead(connection)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    # Changing the mode does not wait for other processes by itself, unlike everything else.
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if _primary(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            break
+    if mode != "wal":
+        raise ConfigurationError("this SQLite database cannot keep a write-ahead log; give it a file on a local disk")
+
+
+def _opened(connection: sqlite3.Connection | None) -> sqlite3.Connection:
+    if connection is None:
+        raise LedgerUnavailable("the SQLite ledger is closed")
+    return connection
+
+
+def _primary(error: sqlite3.Error) -> int:
+    # The low byte names the kind, the rest the detail.
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+async def _in(executor: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    try:
+        return await asyncio.get_running_loop().run_in_executor(executor, work)
+    except sqlite3.Error as error:
+        if _primary(error) in _UNAVAILABLE:
+            raise LedgerUnavailable(f"SQLite is not available: {error}") from error
+        raise
