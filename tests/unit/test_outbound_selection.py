@@ -1,0 +1,96 @@
+"""Which routes a worker asks for and which provider comes next: choices over breaker states."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from carillon.domain.breaker import State
+from carillon.domain.claims import Want
+from carillon.domain.lanes import Lane, Lanes
+from carillon.outbound.selection import blocked_providers, candidates, following, wants
+
+PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
+LANES = Lanes(
+    {
+        "priority": Lane(rank=1, queue_name="priority", weight=6),
+        "standard": Lane(rank=2, queue_name="standard", weight=3),
+        "bulk": Lane(rank=3, queue_name="bulk", weight=1),
+    }
+)
+PROVIDERS = ["a", "b", "c", "d"]
+chain = st.lists(st.sampled_from(PROVIDERS), min_size=1, max_size=4, unique=True)
+chains = st.dictionaries(st.sampled_from(["email", "sms", "push"]), chain, max_size=3)
+states = st.dictionaries(st.sampled_from(PROVIDERS), st.sampled_from(State), max_size=4)
+
+
+def test_wants_go_lane_by_lane_and_never_beyond_a_providers_room() -> None:
+    assert wants(LANES, {"smtp": 100, "sms": 2}, 100, weighted=True) == [
+        Want(1, "smtp", 60),
+        Want(1, "sms", 2),
+        Want(2, "smtp", 30),
+        Want(2, "sms", 2),
+        Want(3, "smtp", 10),
+        Want(3, "sms", 2),
+    ]
+
+
+def test_the_second_round_knows_no_weights() -> None:
+    assert wants(LANES, {"smtp": 7}, 5, weighted=False) == [Want(rank, "smtp", 5) for rank in (1, 2, 3)]
+
+
+@PROPERTY
+@given(
+    room=st.dictionaries(st.sampled_from(PROVIDERS), st.integers(min_value=-3, max_value=50)),
+    free=st.integers(min_value=1, max_value=100),
+    weighted=st.booleans(),
+)
+def test_wants_stay_inside_every_limit(room: dict[str, int], free: int, *, weighted: bool) -> None:
+    asked = wants(LANES, room, free, weighted=weighted)
+    assert [want.lane for want in asked] == sorted(want.lane for want in asked)
+    assert {want.provider for want in asked} == {provider for provider, space in room.items() if space > 0}
+    assert all(1 <= want.limit <= min(free, room[want.provider]) for want in asked)
+
+
+@pytest.mark.parametrize(
+    ("held", "blocked"),
+    [
+        ({}, set()),
+        ({"a": State.CLOSED}, set()),
+        ({"a": State.OPEN}, set()),
+        ({"a": State.OPEN, "b": State.OPEN}, {"b"}),
+        ({"a": State.OPEN, "b": State.OPEN, "c": State.OPEN}, {"a", "b", "c"}),
+        ({"a": State.OPEN, "b": State.OPEN, "c": State.HALF_OPEN}, {"b"}),
+        ({"b": State.HALF_OPEN}, set()),
+        ({"b": State.OPEN}, set()),
+    ],
+)
+def test_a_provider_is_left_alone_when_its_routes_have_nowhere_to_go(held: dict[str, State], blocked: set[str]) -> None:
+    assert blocked_providers({"email": ["a", "b"], "sms": ["a", "c"]}, held) == blocked
+
+
+@PROPERTY
+@given(chains, states)
+def test_no_route_with_a_way_out_is_held_back(ways: dict[str, list[str]], held: dict[str, State]) -> None:
+    blocked = blocked_providers(ways, held)
+    assert all(held[provider] is State.OPEN for provider in blocked)
+    for route in ways.values():
+        usable = [provider for provider in route if held.get(provider) is not State.OPEN]
+        assert not usable or blocked.isdisjoint(route)
+
+
+@PROPERTY
+@given(chain, st.sampled_from(PROVIDERS))
+def test_every_provider_is_tried_once_the_current_one_first(route: list[str], current: str) -> None:
+    tried = candidates(route, current)
+    assert sorted(tried) == sorted(route)
+    assert current not in route or tried[0] == current
+
+
+@PROPERTY
+@given(chain, st.sampled_from(PROVIDERS))
+def test_failover_goes_forward_and_ends(route: list[str], current: str) -> None:
+    seen = [current]
+    while (step := following(route, seen[-1])) is not None:
+        seen.append(step)
+    assert len(seen) == len(set(seen))
+    assert seen == (route[route.index(current) :] if current in route else [current])
