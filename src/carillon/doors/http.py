@@ -36,6 +36,7 @@ _LANGUAGE = Header("Accept-Language", "Chooses the language when neither the bod
 _TRACE = Header("Traceparent", "W3C trace context; its trace id is kept with the notification.")
 _KEY = Header("Idempotency-Key", "The same key with the same body is accepted once; quotes are optional.")
 _OLD_KEY = Header("X-Idempotency-Key", "The same, under its older name.")
+_HEADERS = (_KEY, _OLD_KEY, _LANGUAGE, _TRACE)
 _REPLAYED = Header("Idempotent-Replayed", "`true` when the notification had been accepted before.")
 _LOCATION = Header("Location", "Where the notification can be watched.")
 _CODES = (
@@ -60,48 +61,51 @@ _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
 def endpoints(acceptor: Acceptor, *, synchronous: SendNow | None = None) -> list[Endpoint]:
     """The send endpoints over whatever accepts intents."""
     door = _Door(acceptor, synchronous)
-    send_answers = [
-        Answer(
-            status=202,
-            description="Written down; it will be delivered.",
-            kind=SendAnswer,
-            headers=(_LOCATION, _REPLAYED),
-            example={"notificationId": _EXAMPLE_ID, "status": "queued", "queueName": "standard"},
-        )
-    ]
-    if synchronous is not None:
-        send_answers.insert(0, Answer(status=200, description="Delivered.", kind=Delivered))
-    return [
-        Endpoint(
-            method="POST",
-            path=f"{_PATH}/send",
-            call=door.send,
-            name="send",
-            summary="Send one notification",
-            description="Answers once the notification is written down; delivery follows.",
-            body=SendBody,
-            body_examples={"email": _EXAMPLE},
-            headers=(_KEY, _OLD_KEY, _LANGUAGE, _TRACE),
-            answers=tuple(send_answers),
-            problems=_CODES,
+    delivered = Answer(status=200, description="Delivered.", kind=Delivered)
+    return [_send(door, () if synchronous is None else (delivered,)), _batch(door)]
+
+
+def _send(door: "_Door", further: tuple[Answer, ...]) -> Endpoint:
+    accepted = Answer(
+        status=202,
+        description="Written down; it will be delivered.",
+        kind=SendAnswer,
+        headers=(_LOCATION, _REPLAYED),
+        example={"notificationId": _EXAMPLE_ID, "status": "queued", "queueName": "standard"},
+    )
+    return Endpoint(
+        method="POST",
+        path=f"{_PATH}/send",
+        call=door.send,
+        name="send",
+        summary="Send one notification",
+        description="Answers once the notification is written down; delivery follows.",
+        body=SendBody,
+        body_examples={"email": _EXAMPLE},
+        headers=_HEADERS,
+        answers=(accepted, *further),
+        problems=_CODES,
+    )
+
+
+def _batch(door: "_Door") -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=f"{_PATH}/batch",
+        call=door.batch,
+        name="sendBatch",
+        summary="Send up to 500 notifications",
+        description=(
+            "Every item is accepted or rejected on its own; when none is accepted, the problem carries the results. "
+            "An Idempotency-Key of the request gives the item at index n the key `<key>/<n>`; an item's own "
+            "idempotencyKey goes before it."
         ),
-        Endpoint(
-            method="POST",
-            path=f"{_PATH}/batch",
-            call=door.batch,
-            name="sendBatch",
-            summary="Send up to 500 notifications",
-            description=(
-                "Every item is accepted or rejected on its own. An Idempotency-Key of the request gives the item at "
-                "index n the key `<key>/<n>`; an item's own idempotencyKey goes before it."
-            ),
-            body=BatchBody,
-            body_examples={"two": {"notifications": [_EXAMPLE, {**_EXAMPLE, "idempotencyKey": "order-1002"}]}},
-            headers=(_KEY, _OLD_KEY, _LANGUAGE, _TRACE),
-            answers=(Answer(status=202, description="At least one item was accepted.", kind=BatchAnswer),),
-            problems=("BATCH_REJECTED",),
-        ),
-    ]
+        body=BatchBody,
+        body_examples={"two": {"notifications": [_EXAMPLE, {**_EXAMPLE, "idempotencyKey": "order-1002"}]}},
+        headers=_HEADERS,
+        answers=(Answer(status=202, description="At least one item was accepted.", kind=BatchAnswer),),
+        problems=("BATCH_REJECTED",),
+    )
 
 
 class _Door:

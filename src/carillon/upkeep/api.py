@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from carillon.domain.notifications import Story
 from carillon.domain.ports import UpkeepLedger
 from carillon.upkeep.api_view import dead_letter_view, notification_view, statuses_of
 from carillon.upkeep.api_wire import (
@@ -21,6 +22,8 @@ from carillon.web import Answer, Endpoint, Problem, Reply, Request
 
 _PATH = "/api/v1"
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
+_DEEPEST = 10_000
+"""A page costs as much as all pages before it."""
 _FILTERS = {
     "channel": "channel",
     "user_id": "user_id",
@@ -36,6 +39,10 @@ _FILTERS = {
 def endpoints(ledger: UpkeepLedger, providers: Mapping[str, Sequence[str]]) -> list[Endpoint]:
     """The upkeep endpoints; `providers` are those of each channel, which a redrive may choose from."""
     desk = _Desk(ledger, providers)
+    return [*_notifications(desk), *_dead_letters(desk)]
+
+
+def _notifications(desk: "_Desk") -> list[Endpoint]:
     return [
         Endpoint(
             method="GET",
@@ -57,6 +64,11 @@ def endpoints(ledger: UpkeepLedger, providers: Mapping[str, Sequence[str]]) -> l
             path_examples={"id": _EXAMPLE_ID},
             answers=(Answer(status=200, description="The notification", kind=NotificationView),),
         ),
+    ]
+
+
+def _dead_letters(desk: "_Desk") -> list[Endpoint]:
+    return [
         Endpoint(
             method="GET",
             path=f"{_PATH}/dead-letters",
@@ -102,14 +114,11 @@ class _Desk:
     async def search(self, request: Request) -> Reply:
         query = request.query(SearchQuery)
         filters = _filters(query, request)
-        if query.status is not UNSET:
-            states = statuses_of(query.status)
-            filters["status"] = states[0] if len(states) == 1 else states
         if query.accepted_after is not UNSET:
             filters["accepted_after_ms"] = round(query.accepted_after.timestamp() * 1000)
         if query.accepted_before is not UNSET:
             filters["accepted_before_ms"] = round(query.accepted_before.timestamp() * 1000)
-        stories, total = await self._ledger.search(filters, query.page_size, (query.page - 1) * query.page_size)
+        stories, total = await self._stories(query, filters)
         page = NotificationPage(
             items=[notification_view(story) for story in stories],
             total_count=total,
@@ -119,10 +128,23 @@ class _Desk:
         )
         return Reply(200, page)
 
+    async def _stories(self, query: SearchQuery, filters: dict[str, Any]) -> tuple[list[Story], int]:
+        offset = _offset(query)
+        if query.status is UNSET:
+            return await self._ledger.search(filters, query.page_size, offset)
+        # The ledger knows one state at a time; a word of ours may stand for several, which are laid over each other.
+        found: dict[str, Story] = {}
+        total = 0
+        for state in statuses_of(query.status):
+            stories, count = await self._ledger.search({**filters, "status": state}, offset + query.page_size, 0)
+            found.update((story.notification["notification_id"], story) for story in stories)
+            total += count
+        newest_first = sorted(found.values(), key=_age, reverse=True)
+        return newest_first[offset : offset + query.page_size], total
+
     async def dead_letters(self, request: Request) -> Reply:
         query = request.query(DeadLetterQuery)
-        offset = (query.page - 1) * query.page_size
-        rows, total = await self._ledger.dead_letters(_filters(query, request), query.page_size, offset)
+        rows, total = await self._ledger.dead_letters(_filters(query, request), query.page_size, _offset(query))
         page = DeadLetterPage(
             items=[dead_letter_view(row) for row in rows],
             total_count=total,
@@ -149,6 +171,16 @@ class _Desk:
             # A route with a provider nobody runs would never be claimed again.
             if provider not in self._providers.get(channel, ()):
                 raise Problem("VALIDATION_ERROR", f"{provider} is no provider of the channel of {route_id}")
+
+
+def _offset(query: SearchQuery | DeadLetterQuery) -> int:
+    if query.page * query.page_size > _DEEPEST:
+        raise Problem("VALIDATION_ERROR", f"only the first {_DEEPEST} can be paged through: narrow the search")
+    return (query.page - 1) * query.page_size
+
+
+def _age(story: Story) -> tuple[float, str]:
+    return story.notification["accepted_at"], story.notification["notification_id"]
 
 
 def _filters(query: SearchQuery | DeadLetterQuery, request: Request) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 StatusWord = Literal["queued", "sent", "delivered", "failed", "skipped"]
 Text = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,2000}\Z")]
 Id = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,255}\Z")]
-Page = Annotated[int, Meta(ge=1, le=1_000_000)]
+Page = Annotated[int, Meta(ge=1, le=10_000)]
 PageSize = Annotated[int, Meta(ge=1, le=200)]
 Moment = Annotated[dt.datetime, Meta(tz=True)]
 ChannelWord = Literal["push", "sms", "email", "inApp", "webhook"]

@@ -12,6 +12,7 @@ from carillon.web.problems import rfc3339_ms
 
 _PATH = "/api/v1/sandbox"
 _ALL = "*"
+_SHARED: dict[str, Any] = {"tag": "Sandbox", "role": "admin"}
 
 
 class CapturedMessage(Protocol):
@@ -72,8 +73,13 @@ def endpoints(
     """The rehearsal endpoints; a drill on a channel is told to every sandbox."""
     stage = _Stage(sandboxes, channels, drill_kind)
     drills = Answer(status=200, description="The drills under way, by channel", kind=dict[str, drill_kind])  # type: ignore[valid-type]
-    shared: dict[str, Any] = {"tag": "Sandbox", "role": "admin"}
-    one: dict[str, Any] = {"path": f"{_PATH}/drills/{{channel}}", "path_examples": {"channel": _ALL}, **shared}
+    return [
+        *_lists(stage, drills),
+        *_drills(stage, drills, Answer(status=200, description="The drill", kind=drill_kind)),
+    ]
+
+
+def _lists(stage: "_Stage", drills: Answer) -> list[Endpoint]:
     return [
         Endpoint(
             method="GET",
@@ -83,7 +89,7 @@ def endpoints(
             summary="What would have been sent, newest first",
             query=CapturedQuery,
             answers=(Answer(status=200, description="The messages", kind=CapturedList),),
-            **shared,
+            **_SHARED,
         ),
         Endpoint(
             method="GET",
@@ -92,33 +98,34 @@ def endpoints(
             name="listDrills",
             summary="The drills under way",
             answers=(drills,),
-            **shared,
+            **_SHARED,
         ),
+    ]
+
+
+def _drills(stage: "_Stage", drills: Answer, drill: Answer) -> list[Endpoint]:
+    one: dict[str, Any] = {"path": f"{_PATH}/drills/{{channel}}", "path_examples": {"channel": _ALL}, **_SHARED}
+    return [
         Endpoint(
             method="GET",
             call=stage.show,
             name="showDrill",
             summary="The drill of one channel",
-            answers=(Answer(status=200, description="The drill", kind=drill_kind),),
+            answers=(drill,),
             **one,
         ),
         Endpoint(
             method="PUT",
             call=stage.begin,
             name="beginDrill",
-            summary="Let a channel fail on purpose; `*` means all",
-            body=drill_kind,
+            summary="Let a channel fail on purpose; * means all",
+            body=drill.kind,
             body_examples={"outage": {"outcome": "unavailable", "times": 2}},
-            answers=(Answer(status=200, description="The drill that is under way now", kind=drill_kind),),
+            answers=(drill,),
             **one,
         ),
         Endpoint(
-            method="DELETE",
-            call=stage.end,
-            name="endDrill",
-            summary="End a channel's drill",
-            answers=(drills,),
-            **one,
+            method="DELETE", call=stage.end, name="endDrill", summary="End a channel's drill", answers=(drills,), **one
         ),
     ]
 

@@ -12,6 +12,7 @@ _PAGE_POLICY = (
 _PAGES = (
     ("/docs", "index.html", "text/html; charset=utf-8"),
     ("/docs/style.css", "style.css", "text/css; charset=utf-8"),
+    ("/docs/schema.js", "schema.js", "text/javascript; charset=utf-8"),
     ("/docs/docs.js", "docs.js", "text/javascript; charset=utf-8"),
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from carillon.domain.errors import BadIntent
+from carillon.domain.errors import BadIntent, CarillonError
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -65,7 +65,7 @@ class ProblemBody(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     instance: str | None = None
 
 
-class Problem(Exception):
+class Problem(CarillonError):
     """An answer that is not the one the caller hoped for."""
 
     def __init__(
