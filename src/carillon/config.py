@@ -77,7 +77,7 @@ def masked(settings: Settings) -> dict[str, Any]:
     return {name: _mask(name, value) for name, value in plain.items()}
 
 
-def _mask(name: str, value: Any) -> Any:
+def _mask(name: str, value: Any) -> Any:  # noqa: ANN401 - settings are whatever TOML carries
     if isinstance(value, dict):
         return {inner: _mask(inner, held) for inner, held in value.items()}
     if isinstance(value, list):
@@ -137,7 +137,7 @@ def _renamed(table: dict[str, Any]) -> dict[str, Any]:
     return renamed
 
 
-def _seconds(value: Any, name: str = "") -> Any:
+def _seconds(value: Any, name: str = "") -> Any:  # noqa: ANN401 - settings are whatever TOML carries
     """Durations may be written as `"3s"`, `"5m"`, `"168h"` wherever seconds are meant."""
     if isinstance(value, dict):
         return {inner: _seconds(held, inner) for inner, held in value.items()}
@@ -156,30 +156,37 @@ def _readable(text: str) -> str:
 
 
 def _check(settings: Settings, environ: Mapping[str, str]) -> None:
-    production = environ.get("ENV") == "production"
-    if production and settings.drill.time_scale != 1.0:
-        raise ConfigurationError("drill.time_scale: time scaling is refused when ENV=production")
-    if production and environ.get("CARILLON_FAULTPOINTS"):
-        raise ConfigurationError("CARILLON_FAULTPOINTS is refused when ENV=production")
-    if not 0 < settings.drill.time_scale <= 1000:
-        raise ConfigurationError("drill.time_scale: must be above 0")
-    if settings.ledger.lease_seconds <= 0:
-        raise ConfigurationError("ledger.lease_seconds: must be above 0")
-    for section, name, least in (("work", "concurrency", 1), ("work", "batch", 1), ("http", "max_body_bytes", 1024)):
-        if getattr(getattr(settings, section), name) < least:
-            raise ConfigurationError(f"{section}.{name}: must be at least {least}")
-    if not 0 <= settings.http.port <= 65535:
-        raise ConfigurationError("http.port: must be between 0 and 65535")
-    if "*/*" not in settings.policy.retry:
-        raise ConfigurationError('policy.retry."*/*": the default policy is missing')
-    for name, table in settings.policy.retry.items():
-        policy = table.policy(name)
-        if policy.timeout_seconds >= settings.ledger.lease_seconds * 0.9:
-            raise ConfigurationError(
-                f'policy.retry."{name}".timeout_seconds: a call ({policy.timeout_seconds:g} s) must be shorter than '
-                f"nine tenths of ledger.lease_seconds ({settings.ledger.lease_seconds:g} s)"
-            )
+    if environ.get("ENV") == "production":
+        if settings.drill.time_scale != 1.0:
+            raise ConfigurationError("drill.time_scale: time scaling is refused when ENV=production")
+        if environ.get("CARILLON_FAULTPOINTS"):
+            raise ConfigurationError("CARILLON_FAULTPOINTS is refused when ENV=production")
+    for path, value, least, most in (
+        ("drill.time_scale", settings.drill.time_scale, 1e-6, 1e6),
+        ("ledger.lease_seconds", settings.ledger.lease_seconds, 0.05, 86_400),
+        ("work.concurrency", settings.work.concurrency, 1, 100_000),
+        ("work.batch", settings.work.batch, 1, 10_000),
+        ("work.poll_seconds", settings.work.poll_seconds, 0.001, 3600),
+        ("http.max_body_bytes", settings.http.max_body_bytes, 1024, 64 * 1024 * 1024),
+        ("http.port", settings.http.port, 0, 65_535),
+    ):
+        if not least <= value <= most:
+            raise ConfigurationError(f"{path}: {value} is not between {least:g} and {most:g}")
+    _check_policies(settings)
     for channel, providers in settings.channels.items():
         for provider in providers:
             if provider not in settings.providers:
                 raise ConfigurationError(f"channels.{channel}: there is no [providers.{provider}]")
+
+
+def _check_policies(settings: Settings) -> None:
+    if "*/*" not in settings.policy.retry:
+        raise ConfigurationError('policy.retry."*/*": the default policy is missing')
+    lease = settings.ledger.lease_seconds
+    for name, table in settings.policy.retry.items():
+        seconds = table.policy(name).timeout_seconds
+        if seconds >= lease * 0.9:
+            raise ConfigurationError(
+                f'policy.retry."{name}".timeout_seconds: a call ({seconds:g} s) must be shorter than nine tenths of '
+                f"ledger.lease_seconds ({lease:g} s)"
+            )

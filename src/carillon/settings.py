@@ -73,13 +73,19 @@ class TemplateSettings(Section):
     missing_variable: Literal["error", "empty", "keep"] = "error"
 
 
-class RetentionSettings(Section):
+class Retention(Section):
     """How long finished notifications and malformed intents are kept."""
 
-    records_seconds: float = 30 * 86400.0
+    record_seconds: float = 30 * 86400.0
     malformed_seconds: float = 90 * 86400.0
     interval_seconds: float = 3600.0
-    batch: int = 1000
+    batch: int = 500
+
+
+class MetricSettings(Section):
+    """Where metrics go beside the OTEL_* variables."""
+
+    stdout: bool = False
 
 
 class Log(Section):
@@ -159,8 +165,8 @@ class RetryTable(Section):
 class Policies(Section):
     """Retry policies by `origin/channel`, breaker policies by provider; `*` is everybody else."""
 
-    retry: dict[str, RetryTable] = {"*/*": RetryTable(max_attempts=6)}
-    breaker: dict[str, BreakerPolicy] = {"*": BreakerPolicy()}
+    retry: dict[str, RetryTable] = msgspec.field(default_factory=lambda: {"*/*": RetryTable(max_attempts=6)})
+    breaker: dict[str, BreakerPolicy] = msgspec.field(default_factory=lambda: {"*": BreakerPolicy()})
 
 
 class Settings(Section):
@@ -181,7 +187,8 @@ class Settings(Section):
     locale: LocaleSettings = LocaleSettings()
     tenant: dict[str, Tenant] = {}
     templates: TemplateSettings = TemplateSettings()
-    retention: RetentionSettings = RetentionSettings()
+    retention: Retention = Retention()
     log: Log = Log()
+    metrics: MetricSettings = MetricSettings()
     drill: Drill = Drill()
     idempotency_ttl_seconds: float = 30 * 86400.0

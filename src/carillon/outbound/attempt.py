@@ -33,7 +33,7 @@ class AttemptRules(msgspec.Struct, frozen=True):
 class Attempts:
     """Turns claims into settlements; never raises for what a provider or a message did."""
 
-    def __init__(  # noqa: PLR0913 - compose hands each part in by name
+    def __init__(
         self,
         *,
         providers: Mapping[str, Provider],
@@ -115,7 +115,11 @@ class Attempts:
             # The worker before us died holding this route: its message may be out, and this class must not repeat it.
             lost = Unknown("a worker died holding this route", "abandoned")
             note = AttemptNote(
-                provider=claim.provider, outcome="unknown", duration_ms=0.0, classification="abandoned", error=lost.error
+                provider=claim.provider,
+                outcome="unknown",
+                duration_ms=0.0,
+                classification="abandoned",
+                error=lost.error,
             )
             return Settlement(claim=claim, verdict=self._decide(claim, claim.provider, lost), note=note)
         return None

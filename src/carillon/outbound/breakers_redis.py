@@ -17,7 +17,7 @@ _PARTS = ("state", "failures", "successes", "opened_at", "probes")
 class RedisBreakers:
     """Shared breakers; while Redis is away each process falls back to its own, never blocks and never loses."""
 
-    def __init__(  # noqa: PLR0913 - compose hands each part in by name
+    def __init__(
         self,
         redis: Redis,
         policies: Mapping[str, BreakerPolicy],

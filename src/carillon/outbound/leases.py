@@ -64,7 +64,9 @@ class Leases:
             if claim.token in gone:
                 if self._held.pop(claim.token, None) is not None:
                     self._observe(
-                        LeaseLost(notification_id=claim.notification_id, route_id=claim.route_id, provider=claim.provider)
+                        LeaseLost(
+                            notification_id=claim.notification_id, route_id=claim.route_id, provider=claim.provider
+                        )
                     )
             elif claim.token in self._held:
                 self.take([claim], asked_at)

@@ -7,9 +7,7 @@ from carillon.domain.claims import Want
 from carillon.domain.lanes import Lanes, shares
 
 
-def wants(
-    lanes: Lanes, room: Mapping[str, int], free: int, *, weighted: bool
-) -> list[Want]:
+def wants(lanes: Lanes, room: Mapping[str, int], free: int, *, weighted: bool) -> list[Want]:
     """One want per lane and provider, most urgent lane first; `room` is how many calls each provider can take now."""
     limits = shares(lanes, free) if weighted else [(lane.rank, free) for lane in lanes.ordered()]
     return [
@@ -20,9 +18,7 @@ def wants(
     ]
 
 
-def blocked_providers(
-    chains: Mapping[str, Sequence[str]], states: Mapping[str, State]
-) -> set[str]:
+def blocked_providers(chains: Mapping[str, Sequence[str]], states: Mapping[str, State]) -> set[str]:
     """Open providers whose routes have nowhere else to go on any channel: claiming them would only give them back."""
     open_now = {provider for provider, state in states.items() if state is State.OPEN}
     return {

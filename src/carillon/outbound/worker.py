@@ -41,7 +41,7 @@ class WorkerRules(msgspec.Struct, frozen=True, kw_only=True):
 class Worker:
     """Claims, attempts and settles until it is told to stop; holds at most `concurrency` claims."""
 
-    def __init__(  # noqa: PLR0913 - compose hands each part in by name
+    def __init__(
         self,
         *,
         backlog: Backlog,

@@ -79,6 +79,11 @@ class Sink:
         line = {"timestamp": stamp, "level": _WORDS[level], "event": event, "message": message}
         return line | self._origin | _span()
 
+    @property
+    def readable(self) -> bool:
+        """Whether a person is reading."""
+        return self._pretty is not None
+
     def write(self, line: str) -> None:
         """Put a finished line out and flush it: whoever waits for a line gets it now."""
         with self._lock, contextlib.suppress(OSError, ValueError, RuntimeError):
@@ -146,10 +151,15 @@ def configure(
         return stack.pop_all().close
 
 
-def ready(addresses: Sequence[str]) -> None:
-    """Say that doors are open, at every log level: tests and operators wait for this line."""
+def ready(addresses: Sequence[str], **hints: str) -> None:
+    """Say that doors are open, at every log level: tests and operators wait for this line; hints say what to try."""
     where = ", ".join(addresses) or "no address"
-    active().emit(_INFO, "ready", f"Ready on {where}", {"addresses": list(addresses)}, always=True)
+    sink = active()
+    if sink.readable:
+        lines = [f"Carillon is ready on {where}", *(f"  {name:5} {hint}" for name, hint in hints.items())]
+        sink.write("\n" + "\n".join(lines) + "\n\n")
+        return
+    sink.emit(_INFO, "ready", f"Ready on {where}", {"addresses": list(addresses), **hints}, always=True)
 
 
 def _from_structlog(_logger: object, method: str, line: MutableMapping[str, Any]) -> NoReturn:

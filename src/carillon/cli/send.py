@@ -1,0 +1,112 @@
+"""`carillon send`: what a producer does over HTTP, from a terminal."""
+
+import json
+import time
+import urllib.error
+import urllib.request
+import uuid
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from carillon.cli.options import AsJson
+from carillon.domain.errors import CarillonError
+
+POLL_SECONDS = 0.2
+
+
+class SendFailed(CarillonError):
+    """The server could not be reached or refused; the sentence says what to do."""
+
+
+def send(  # noqa: PLR0917 - a command line has many options
+    template: Annotated[str, typer.Argument(help="The template's key, e.g. welcome.")],
+    to: Annotated[str | None, typer.Option("--to", help="An address: email, +phone, push token, URL.")] = None,
+    channel: Annotated[str | None, typer.Option(help="push, sms, email, inApp or webhook.")] = None,
+    data: Annotated[list[str] | None, typer.Option("--data", "-d", help="A variable, name=value; repeatable.")] = None,
+    user: Annotated[str | None, typer.Option(help="The user's id.")] = None,
+    priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
+    locale: Annotated[str | None, typer.Option(help="A locale such as en-US.")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key; a fresh one by default.")] = None,
+    url: Annotated[str, typer.Option(envvar="CARILLON_URL", help="Where Carillon listens.")] = "http://127.0.0.1:8080",
+    token: Annotated[
+        str | None, typer.Option(envvar="CARILLON_TOKEN", help="Bearer token, where one is needed.")
+    ] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the outcome; 0 returns at once.")] = 10.0,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Send one notification and show what becomes of it."""
+    fields = {"recipient": to, "channel": channel, "userId": user, "priority": priority, "locale": locale}
+    body: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    body |= {"templateKey": template, "data": _variables(data or [])}
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    accepted = _call(f"{url}/api/v1/notifications/send", headers, body)
+    story = accepted
+    if wait > 0:
+        with Console(stderr=True).status("Accepted; waiting for the outcome…"):
+            story = _follow(f"{url}/api/v1/notifications/{accepted['notificationId']}?include=attempts", headers, wait)
+    if as_json:
+        typer.echo(json.dumps(story, ensure_ascii=False))
+        return
+    _show(accepted, story)
+
+
+def _variables(pairs: list[str]) -> dict[str, str]:
+    variables: dict[str, str] = {}
+    for pair in pairs:
+        name, found, value = pair.partition("=")
+        if not found or not name:
+            raise SendFailed(f"--data {pair!r}: write it as name=value")
+        variables[name] = value
+    return variables
+
+
+def _call(url: str, headers: dict[str, str], body: dict[str, Any] | None = None) -> dict[str, Any]:
+    if not url.startswith(("http://", "https://")):
+        raise SendFailed(f"{url}: only http and https addresses can be called")
+    content = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data=content, headers=headers)  # noqa: S310 - checked above
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - checked above
+            return dict(json.load(answer))
+    except urllib.error.HTTPError as error:
+        raise SendFailed(_reason(error)) from None
+    except OSError as error:
+        raise SendFailed(f"no answer from {url}: {error}; is `carillon serve` running there?") from None
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    try:
+        said = json.load(error)["error"]
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered {error.code}"
+    details = "; ".join(f"{item.get('field')}: {item.get('message')}" for item in said.get("details") or [])
+    return f"{said['code']}: {said['message']}" + (f" ({details})" if details else "")
+
+
+def _follow(url: str, headers: dict[str, str], seconds: float) -> dict[str, Any]:
+    until = time.monotonic() + seconds
+    while True:
+        story = _call(url, headers)
+        if story["status"] != "queued" or time.monotonic() >= until:
+            return story
+        time.sleep(POLL_SECONDS)
+
+
+def _show(accepted: dict[str, Any], story: dict[str, Any]) -> None:
+    console = Console()
+    console.print(f"{accepted['notificationId']}  [bold]{story['status']}[/]  (queue {accepted['queueName']})")
+    for route in story.get("routes", []):
+        console.print(
+            f"  {route['routeId']}: {route['status']}, {route['attemptCount']} of {route['maxAttempts']} attempts"
+        )
+        for attempt in route.get("attempts", []):
+            tail = f": {attempt['error']}" if attempt.get("error") else ""
+            took = f"in {attempt['durationMs']:.0f} ms"
+            console.print(
+                f"    #{attempt['number']} {attempt['provider']} {attempt['outcome']} {took}{tail}", markup=False
+            )

@@ -1,0 +1,68 @@
+"""`carillon config` and `carillon migrate`: what would run, and the tables it would run on."""
+
+import asyncio
+import json
+
+import typer
+from rich.console import Console
+
+from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.compose import open_ledger
+from carillon.config import load, masked
+
+app = typer.Typer(help="See the settings a process would run with.", no_args_is_help=True)
+
+
+@app.callback()
+def config() -> None:
+    """See the settings a process would run with."""
+
+
+@app.command()
+def show(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
+    """Print every setting, from blueprint, file and environment together; secrets are masked."""
+    settings = masked(load(blueprint, config))
+    if as_json:
+        typer.echo(json.dumps(settings, ensure_ascii=False))
+        return
+    console = Console()
+    for line in toml_lines(settings):
+        console.print(line, markup=False, highlight=True, soft_wrap=True)
+
+
+def migrate(blueprint: Blueprint = None, config: Config = None) -> None:
+    """Bring the ledger's tables up to date, once, under a lock; `serve` does the same at its start."""
+    settings = load(blueprint, config)
+
+    async def run() -> None:
+        ledger = await open_ledger(settings)
+        try:
+            await ledger.migrate()
+        finally:
+            await ledger.aclose()
+
+    asyncio.run(run())
+    typer.echo("The ledger's tables are up to date.")
+
+
+def toml_lines(tree: dict[str, object], path: str = "") -> list[str]:
+    """The tree as TOML, plain values before tables."""
+    lines = [
+        f"{_name(name)} = {json.dumps(value, ensure_ascii=False)}" for name, value in tree.items() if _is_plain(value)
+    ]
+    for name, value in tree.items():
+        if isinstance(value, dict) and value:
+            inner = f"{path}.{_name(name)}" if path else _name(name)
+            body = toml_lines(value, inner)
+            heading = ["", f"[{inner}]"] if any(_is_plain(held) for held in value.values()) else []
+            lines += [*heading, *body]
+    return lines
+
+
+def _is_plain(value: object) -> bool:
+    # TOML has no null: a setting without a value is left out.
+    return value is not None and not isinstance(value, dict)
+
+
+def _name(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() else json.dumps(name)

@@ -1,0 +1,150 @@
+"""The engine's parts, each built from its settings."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from importlib.resources import as_file
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from carillon.config import blueprint_folder
+from carillon.domain.breaker import BreakerPolicy
+from carillon.domain.errors import ConfigurationError
+from carillon.domain.lanes import Lanes
+from carillon.domain.locale import LocaleRules
+from carillon.domain.policy import PolicyTable, RetryPolicy
+from carillon.domain.ports import Clock, Dice, Provider
+from carillon.intake.plan import PlanRules
+from carillon.intake.templates import FileTemplates
+from carillon.ledger import opening
+from carillon.ledger.opening import Ledger
+from carillon.providers import Tools, load
+from carillon.providers.http import HttpClient
+from carillon.settings import Settings
+
+SANDBOX = "sandbox"
+NOT_OPTIONS = frozenset({"kind", "needs"})
+
+
+async def open_ledger(settings: Settings) -> Ledger:
+    """Open the ledger the settings name; its tables are not touched yet."""
+    ledger = settings.ledger
+    return await opening.open_ledger(ledger.url, lease_seconds=ledger.lease_seconds, allow_unsafe=ledger.allow_unsafe)
+
+
+def chains(settings: Settings) -> dict[str, tuple[str, ...]]:
+    """Channel to its providers in the order of failover; in `local` the sandbox stands in for missing credentials."""
+    stand_in = settings.blueprint == "local" or settings.allow_sandbox
+    found: dict[str, tuple[str, ...]] = {}
+    for channel, names in settings.channels.items():
+        chain: list[str] = []
+        for name in names:
+            options = settings.providers[name]
+            missing = [need for need in options.get("needs", []) if not options.get(need)]
+            if missing and not stand_in:
+                raise ConfigurationError(
+                    f"providers.{name}.{missing[0]}: {channel} needs it; or CARILLON_ALLOW_SANDBOX=1"
+                )
+            chosen = SANDBOX if missing else name
+            if chosen not in chain:
+                chain.append(chosen)
+        if not chain:
+            raise ConfigurationError(f"channels.{channel}: names no provider")
+        found[channel] = tuple(chain)
+    return found
+
+
+def providers(settings: Settings, used: set[str], tools: Tools) -> dict[str, Provider]:
+    """Every provider that some channel uses."""
+    built: dict[str, Provider] = {}
+    for name in sorted(used):
+        options = settings.providers.get(name, {"kind": SANDBOX})
+        if "kind" not in options:
+            raise ConfigurationError(f"providers.{name}.kind: say which kind of provider it is")
+        given = {option: value for option, value in options.items() if option not in NOT_OPTIONS}
+        built[name] = load(name, str(options["kind"]), given, tools)
+    return built
+
+
+def tools(settings: Settings, clock: Clock, dice: Dice) -> Tools:
+    """What providers may use; our own listener and stores are addresses nothing a tenant names may reach."""
+    own = [f"{settings.http.host}:{settings.http.port}"]
+    for url in (settings.ledger.url, settings.redis.url):
+        parts = urlsplit(url or "")
+        if parts.hostname:
+            own.append(parts.netloc.rpartition("@")[2])
+    return Tools(clock=clock, dice=dice, http=HttpClient(), own_addresses=tuple(own))
+
+
+def lanes(settings: Settings) -> Lanes:
+    """The lanes, checked: each rank once, and the three that every notification chooses from."""
+    ranks = [lane.rank for lane in settings.lanes.values()]
+    if len(set(ranks)) != len(ranks):
+        raise ConfigurationError("lanes: two lanes have the same rank")
+    for name in ("priority", "standard", "bulk"):
+        if name not in settings.lanes:
+            raise ConfigurationError(f"lanes.{name}: is missing")
+    return Lanes(settings.lanes, settings.work.strict_lanes)
+
+
+def policies(settings: Settings) -> PolicyTable:
+    """Retry policies, their waits shortened or stretched by the drill's time scale."""
+    scale = settings.drill.time_scale
+    return PolicyTable({name: _scaled(table.policy(name), scale) for name, table in settings.policy.retry.items()})
+
+
+def breaker_policies(settings: Settings) -> dict[str, BreakerPolicy]:
+    """Breaker policies by provider, scaled likewise."""
+    scale = settings.drill.time_scale
+    found = {
+        name: msgspec.structs.replace(policy, open_seconds=policy.open_seconds * scale)
+        for name, policy in settings.policy.breaker.items()
+    }
+    return {"*": BreakerPolicy(), **found}
+
+
+def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> PlanRules:
+    """What intake plans by."""
+    return PlanRules(
+        channels=channels,
+        policies=policies(settings),
+        lanes=lanes(settings),
+        locale=LocaleRules(settings.locale.default, settings.locale.on_missing),
+        tenant_locales={
+            name: tenant.default_locale for name, tenant in settings.tenant.items() if tenant.default_locale is not None
+        },
+        missing_variable=settings.templates.missing_variable,
+        idempotency_ttl_seconds=settings.idempotency_ttl_seconds,
+    )
+
+
+def templates(settings: Settings) -> FileTemplates:
+    """All templates of the folders the settings name."""
+    with ExitStack() as stack:
+        return FileTemplates.read(*_folders(settings, stack))
+
+
+def _folders(settings: Settings, stack: ExitStack) -> Iterator[Path]:
+    for word in settings.templates.folders:
+        if word.startswith("blueprint:"):
+            inside = blueprint_folder(settings.blueprint) / word.removeprefix("blueprint:")
+            yield stack.enter_context(as_file(inside))
+        else:
+            folder = Path(word).expanduser()
+            if not folder.is_dir():
+                raise ConfigurationError(f"templates.folders: {folder} is not a folder")
+            yield folder
+
+
+def _scaled(policy: RetryPolicy, scale: float) -> RetryPolicy:
+    if scale == 1.0:
+        return policy
+    backoff = msgspec.structs.replace(
+        policy.backoff,
+        base=policy.backoff.base * scale,
+        cap=policy.backoff.cap * scale,
+        # A proportional jitter is a share of the wait and shrinks with it.
+        jitter_max=policy.backoff.jitter_max * (1.0 if policy.backoff.jitter == "proportional" else scale),
+    )
+    return msgspec.structs.replace(policy, backoff=backoff, receipt_wait_seconds=policy.receipt_wait_seconds * scale)
