@@ -50,10 +50,10 @@ _CODES = (
     "IDEMPOTENCY_CONFLICT",
 )
 _EXAMPLE: dict[str, Any] = {
-    "templateKey": "order-shipped",
+    "templateKey": "welcome",
     "channel": "email",
     "recipient": "ada@example.org",
-    "data": {"name": "Ada", "order": "A-1001"},
+    "data": {"name": "Ada", "link": "https://example.org/start"},
 }
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
 

@@ -9,6 +9,7 @@ from carillon.domain.notifications import Story
 from carillon.domain.ports import UpkeepLedger
 from carillon.upkeep.api_view import dead_letter_view, notification_view, statuses_of
 from carillon.upkeep.api_wire import (
+    Cancelled,
     DeadLetterPage,
     DeadLetterQuery,
     NotificationPage,
@@ -64,6 +65,17 @@ def _notifications(desk: "_Desk") -> list[Endpoint]:
             path_examples={"id": _EXAMPLE_ID},
             answers=(Answer(status=200, description="The notification", kind=NotificationView),),
         ),
+        Endpoint(
+            method="POST",
+            path=f"{_PATH}/notifications/{{id}}/cancel",
+            call=desk.cancel,
+            name="cancelNotification",
+            summary="Stop what has not been attempted yet",
+            description="What a worker holds at this moment may be on its way and is left alone.",
+            path_examples={"id": _EXAMPLE_ID},
+            answers=(Answer(status=200, description="Its waiting routes are skipped", kind=Cancelled),),
+            problems=("CONFLICT",),
+        ),
     ]
 
 
@@ -108,8 +120,16 @@ class _Desk:
         story = await self._ledger.story(request.params["id"], request.caller.tenant_id)
         if story is None:
             raise Problem("NOT_FOUND", "there is no notification with this id")
-        include = () if query.include is UNSET else query.include.split(",")
-        return Reply(200, notification_view(story, include))
+        return Reply(200, notification_view(story, _included(query)))
+
+    async def cancel(self, request: Request) -> Reply:
+        notification_id, tenant = request.params["id"], request.caller.tenant_id
+        cancelled = await self._ledger.cancel(notification_id, tenant)
+        if cancelled:
+            return Reply(200, Cancelled(notification_id, cancelled))
+        if await self._ledger.story(notification_id, tenant) is None:
+            raise Problem("NOT_FOUND", "there is no notification with this id")
+        raise Problem("CONFLICT", "nothing of this notification is waiting any more")
 
     async def search(self, request: Request) -> Reply:
         query = request.query(SearchQuery)
@@ -120,7 +140,7 @@ class _Desk:
             filters["accepted_before_ms"] = round(query.accepted_before.timestamp() * 1000)
         stories, total = await self._stories(query, filters)
         page = NotificationPage(
-            items=[notification_view(story) for story in stories],
+            items=[notification_view(story, _included(query)) for story in stories],
             total_count=total,
             page_number=query.page,
             page_size=query.page_size,
@@ -171,6 +191,10 @@ class _Desk:
             # A route with a provider nobody runs would never be claimed again.
             if provider not in self._providers.get(channel, ()):
                 raise Problem("VALIDATION_ERROR", f"{provider} is no provider of the channel of {route_id}")
+
+
+def _included(query: ShowQuery | SearchQuery) -> tuple[str, ...]:
+    return () if query.include is UNSET else tuple(query.include.split(","))
 
 
 def _offset(query: SearchQuery | DeadLetterQuery) -> int:

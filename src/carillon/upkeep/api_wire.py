@@ -11,6 +11,13 @@ Text = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,2000}\Z")]
 Id = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,255}\Z")]
 Page = Annotated[int, Meta(ge=1, le=10_000)]
 PageSize = Annotated[int, Meta(ge=1, le=200)]
+Include = Annotated[
+    str,
+    Meta(
+        pattern=r"^(attempts|message)(,(attempts|message))*\Z",
+        description="attempts, message, or both: what to show of each route beyond its state.",
+    ),
+]
 Moment = Annotated[dt.datetime, Meta(tz=True)]
 ChannelWord = Literal["push", "sms", "email", "inApp", "webhook"]
 
@@ -102,6 +109,13 @@ class NotificationPage(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     total_pages: int
 
 
+class Cancelled(msgspec.Struct, frozen=True, rename="camel"):
+    """How many routes will not be attempted any more."""
+
+    notification_id: str
+    cancelled: int
+
+
 class DeadLetterView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One route that was given up, and why."""
 
@@ -129,7 +143,7 @@ class DeadLetterPage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class ShowQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to show beyond the routes."""
 
-    include: Annotated[str, Meta(pattern=r"^(attempts|message)(,(attempts|message))*\Z")] | UnsetType = UNSET
+    include: Include | UnsetType = UNSET
 
 
 class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -137,6 +151,7 @@ class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 
     page: Page = 1
     page_size: PageSize = 20
+    include: Include | UnsetType = UNSET
     channel: ChannelWord | UnsetType = UNSET
     status: StatusWord | UnsetType = UNSET
     user_id: Id | UnsetType = UNSET

@@ -96,7 +96,7 @@ async def _run(check: Check) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - whatever a check met, its name is the finding
         # Only the kind: a driver's sentence may hold addresses and credentials.
         facts = {"status": "unhealthy", "error": type(error).__name__}
-    return {"status": "healthy", "response_time_ms": round((time.monotonic() - began) * 1000, 1), **facts}
+    return {"status": "healthy", **facts, "response_time_ms": round((time.monotonic() - began) * 1000, 1)}
 
 
 def _endpoint(
