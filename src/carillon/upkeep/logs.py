@@ -6,7 +6,6 @@ import logging
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, NoReturn, TextIO
@@ -18,13 +17,13 @@ from opentelemetry import trace
 from carillon.domain.claims import Settled
 from carillon.domain.events import Event, IntentRepeated, RouteAttempted, event_word
 from carillon.domain.ports import Observer
-from carillon.upkeep.redaction import Redaction, Throttle, encode, escape_control
+from carillon.upkeep.redaction import Redaction, Throttle, encode, escaped, traceback_text
 
 Format = Literal["json", "pretty", "auto"]
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "warn": 30, "error": 40, "critical": 50}
 _WORDS: Final = {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical"}
 _DEBUG, _INFO, _WARNING, _ERROR, _CRITICAL = 10, 20, 30, 40, 50
-_LONGEST_TRACEBACK = 12_000
+_LONGEST_STRAY = 12_000
 _MAX_FAILED_OVER = 10_000
 
 
@@ -91,11 +90,7 @@ class Sink:
             self.stream.flush()
 
     def _readable(self, render: structlog.dev.ConsoleRenderer, line: dict[str, Any]) -> str:
-        texts = {name: value for name, value in line.items() if name not in self._origin}
-        for name, value in texts.items():
-            if isinstance(value, str):
-                texts[name] = escape_control(value, keep="\n\t" if name == "exception" else "")
-        return str(render(None, "", texts))
+        return str(render(None, "", {name: text for name, text in escaped(line).items() if name not in self._origin}))
 
 
 def _span() -> dict[str, str]:
@@ -103,10 +98,6 @@ def _span() -> dict[str, str]:
     if not context.is_valid:
         return {}
     return {"otel_trace_id": f"{context.trace_id:032x}", "otel_span_id": f"{context.span_id:016x}"}
-
-
-def _traceback(error: BaseException | None) -> str | None:
-    return None if error is None else "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
 
 
 _active: Sink | None = None
@@ -166,7 +157,7 @@ def _from_structlog(_logger: object, method: str, line: MutableMapping[str, Any]
     event, level = str(line.pop("event", method)), LEVELS.get(method, _ERROR)
     failed = line.pop("exc_info", None) or (method == "exception")
     error = failed if isinstance(failed, BaseException) else sys.exc_info()[1] if failed else None
-    fields = {**line, "exception": _traceback(error)}
+    fields = {**line, "exception": traceback_text(error)}
     key = f"{event}/{level}" if level >= _WARNING else ""
     active().emit(level, event, str(fields.pop("message", event)), fields, key=key)
     raise structlog.DropEvent
@@ -188,7 +179,7 @@ class Bridge(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         event = "warning" if record.name == "py.warnings" else "log"
         key = f"{record.name}/{level}/{record.msg!s:.100}" if level >= _WARNING else ""
-        self._sink.emit(level, event, message, {"logger": record.name, "exception": _traceback(error)}, key=key)
+        self._sink.emit(level, event, message, {"logger": record.name, "exception": traceback_text(error)}, key=key)
 
 
 class Stray(io.TextIOBase):
@@ -200,7 +191,7 @@ class Stray(io.TextIOBase):
 
     def write(self, text: str) -> int:
         *lines, self._rest = (self._rest + text).split("\n")
-        if len(self._rest) > _LONGEST_TRACEBACK:
+        if len(self._rest) > _LONGEST_STRAY:
             lines, self._rest = [*lines, self._rest], ""
         for line in filter(str.strip, lines):
             self._sink.emit(_WARNING, "stray_output", line, {"stream": self._name}, key=f"stray/{self._name}")
@@ -230,7 +221,7 @@ def granian_logging() -> dict[str, Any]:
 
 def _route_crashes(sink: Sink, stack: contextlib.ExitStack) -> None:
     def crashed(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
-        fields = {"exception": _traceback(error)}
+        fields = {"exception": traceback_text(error)}
         sink.emit(_CRITICAL, "uncaught_exception", f"{type(error).__name__}: {error}", fields, always=True)
 
     def thread_crashed(args: threading.ExceptHookArgs) -> None:
@@ -239,7 +230,7 @@ def _route_crashes(sink: Sink, stack: contextlib.ExitStack) -> None:
 
     def unraisable(args: "sys.UnraisableHookArgs") -> None:
         message = f"{args.err_msg or 'Exception ignored'}: {args.exc_value!r}"
-        sink.emit(_ERROR, "unraisable", message, {"exception": _traceback(args.exc_value)}, key="unraisable")
+        sink.emit(_ERROR, "unraisable", message, {"exception": traceback_text(args.exc_value)}, key="unraisable")
 
     for owner, name, hook in (
         (sys, "excepthook", crashed),

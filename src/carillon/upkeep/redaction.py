@@ -3,6 +3,7 @@
 import json
 import re
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Final
@@ -80,6 +81,19 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2
 def escape_control(text: str, *, keep: str = "") -> str:
     """Spell control and direction characters out, so that one line stays one line on any screen."""
     return _UNPRINTABLE.sub(lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text)
+
+
+def escaped(line: dict[str, Any]) -> dict[str, Any]:
+    """The line for a person's screen: only a traceback keeps its own lines."""
+    return {
+        name: escape_control(value, keep="\n\t" if name == "exception" else "") if isinstance(value, str) else value
+        for name, value in line.items()
+    }
+
+
+def traceback_text(error: BaseException | None) -> str | None:
+    """The end of the traceback, which is where the reason stands."""
+    return None if error is None else "".join(traceback.format_exception(error))[-12_000:]
 
 
 def encode(line: dict[str, Any]) -> str:
