@@ -54,6 +54,7 @@ class Coalescer(Generic[Item, Answer]):
     async def _flush_all(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         try:
             answers = await self._flush([item for item, _ in batch])
+            answered = list(zip(batch, answers, strict=True))
         except LedgerUnavailable as error:
             for _, waiting in batch:
                 if not waiting.done():
@@ -61,7 +62,7 @@ class Coalescer(Generic[Item, Answer]):
         except Exception as error:  # noqa: BLE001 - whatever one item did to the code must not fail its neighbours
             await self._flush_singly(batch, error)
         else:
-            for (_, waiting), answer in zip(batch, answers, strict=True):
+            for (_, waiting), answer in answered:
                 if not waiting.done():
                     waiting.set_result(answer)
 

@@ -78,7 +78,7 @@ async def _run(program: Program) -> None:
 
 
 def _ready(address: str) -> None:
-    see = f"{address}/api/v1/notifications?include=attempts"
+    see = f"{address}/api/v1/notifications"
     logs.ready([address], send=CURL.format(address=address), see=f"curl -s '{see}'", docs=f"{address}/docs")
 
 

@@ -1,6 +1,7 @@
 """The one place that knows every room: it builds the program from its settings and decides nothing."""
 
-from carillon.compose.parts import Ledger, open_ledger
+from carillon.compose.parts import open_ledger
 from carillon.compose.program import Program, Role
+from carillon.ledger.opening import Ledger
 
 __all__ = ["Ledger", "Program", "Role", "open_ledger"]

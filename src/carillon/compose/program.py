@@ -13,13 +13,14 @@ from redis.exceptions import RedisError
 
 from carillon import __version__
 from carillon.compose import parts
-from carillon.compose.parts import Ledger, open_ledger
+from carillon.compose.parts import open_ledger
 from carillon.domain.breaker import State
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.events import Event, Trouble
 from carillon.domain.ports import Breakers, Observer, Provider
 from carillon.doors import http as http_door
 from carillon.intake.accept import Intake
+from carillon.ledger.opening import Ledger
 from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.breakers_redis import RedisBreakers

@@ -6,7 +6,8 @@
 --                           there is no moment between looking and inserting.
 --   written                 routes are laid only for records written here: both tables or neither, in one statement.
 --   IS TRUE                 keeps the look-up a hash table; as a join, a plan made for ten rows would compare all with all.
---   gone                    an address declared dead is skipped from the start instead of being tried once more.
+--   dead                    an address declared dead is skipped from the start instead of being tried once more;
+--                           LIMIT 1 keeps it one look-up a route, whatever the planner thinks of the table.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), written AS (
@@ -47,22 +48,21 @@ WITH clock AS MATERIALIZED (
            CASE WHEN r.skipped THEN clock.now END,
            r.address, r.lane, r.provider, r.policy, r.due_at, r.message_json
     FROM clock, (
-        SELECT given.*, given.skipped_because IS NOT NULL OR given.gone AS skipped
-        FROM (
-            SELECT laid.*,
-                   coalesce(to_timestamp(laid.scheduled_for_ms / 1000.0), (SELECT now FROM clock)) AS due_at,
-                   EXISTS (
-                       SELECT FROM suppressions s
-                       WHERE s.channel = laid.channel AND s.address = laid.address
-                         AND (s.expires_at IS NULL OR s.expires_at > (SELECT now FROM clock))
-                   ) AND laid.skipped_because IS NULL AS gone
-            FROM unnest(
-                $20::text[], $21::text[], $22::text[], $23::text[], $24::int[], $25::text[], $26::text[], $27::text[],
-                $28::smallint[], $29::text[], $30::text[], $31::text[], $32::float8[]
-            ) AS laid (
-                notification_id, route_id, channel, recipient_ref, max_attempts, resolved_locale, skipped_because,
-                address, lane, provider, policy, message_json, scheduled_for_ms)
-        ) AS given
+        SELECT given.*, coalesce(to_timestamp(given.scheduled_for_ms / 1000.0), clock.now) AS due_at,
+               given.skipped_because IS NULL AND dead.found IS NOT NULL AS gone,
+               given.skipped_because IS NOT NULL OR dead.found IS NOT NULL AS skipped
+        FROM clock, unnest(
+            $20::text[], $21::text[], $22::text[], $23::text[], $24::int[], $25::text[], $26::text[], $27::text[],
+            $28::smallint[], $29::text[], $30::text[], $31::text[], $32::float8[]
+        ) AS given (
+            notification_id, route_id, channel, recipient_ref, max_attempts, resolved_locale, skipped_because,
+            address, lane, provider, policy, message_json, scheduled_for_ms)
+        LEFT JOIN LATERAL (
+            SELECT TRUE AS found FROM suppressions s
+            WHERE s.channel = given.channel AND s.address = given.address
+              AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
+            LIMIT 1
+        ) AS dead ON TRUE
     ) AS r
     WHERE (r.notification_id IN (SELECT notification_id FROM written)) IS TRUE
 )
@@ -163,59 +163,65 @@ RETURNING r.claim_token AS token;
 -- name: settle
 -- Races: the lease ran out and another worker has the route, or finished it; the same settlement comes again after a
 -- COMMIT whose answer was lost.
---   FOR NO KEY UPDATE       takes the rows in key order and reads their newest version: what is judged is what is changed.
+--   UPDATE                  judges and changes in one step: who has to wait for a row judges its newest version again.
 --   status                  whatever is terminal stays.
 --   claim_token             a stale failure changes nothing.
 --   finish                  a late success is adopted while the route is open, because that message did go out.
---   ON CONFLICT             the claim's token is the attempt's id: a repeat writes no second row, and `answered` gives it
---                           the answer of the first.
+--   ON CONFLICT             the claim's token is the attempt's id: a repeat writes no second row, and the last line gives
+--                           it the answer of the first.
+-- The sub-selects with IS TRUE stay hash tables; as joins, a plan made for ten rows would compare all with all.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
-), held AS MATERIALIZED (
-    SELECT given.*, r.channel, r.recipient_ref, r.address, r.attempt_count, r.max_attempts,
-           CASE
-               WHEN r.status NOT IN ('pending', 'failed') THEN 'stale'
-               WHEN r.claim_token = given.token THEN 'applied'
-               WHEN given.verdict = 'finish' THEN 'adopted'
-               ELSE 'stale'
-           END AS settled
-    FROM unnest(
+), given AS MATERIALIZED (
+    SELECT * FROM unnest(
         $1::int[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::float8[], $7::text[], $8::text[], $9::text[],
         $10::text[], $11::boolean[], $12::int[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[],
         $18::float8[]
     ) AS given (
         place, notification_id, route_id, token, verdict, delay, next_provider, error_classification, error_message,
         recovery_hint, suppress, attempt, provider, outcome, classification, error, provider_message_id, duration_ms)
-    JOIN routes r ON r.notification_id = given.notification_id AND r.route_id = given.route_id
-    ORDER BY given.place
-    FOR NO KEY UPDATE OF r
 ), changed AS (
     UPDATE routes r
-    SET status = CASE held.verdict
+    SET status = CASE given.verdict
             WHEN 'finish' THEN 'published' WHEN 'bury' THEN 'dead_letter' WHEN 'defer' THEN r.status ELSE 'failed' END,
-        attempt_count = CASE WHEN held.verdict = 'defer' THEN greatest(r.attempt_count - 1, 0) ELSE r.attempt_count END,
-        next_attempt_at = clock.now + held.delay * interval '1 second',
-        provider = coalesce(held.next_provider, r.provider),
-        provider_since = CASE WHEN held.verdict = 'fail_over' THEN r.attempt_count ELSE r.provider_since END,
-        provider_message_id = coalesce(held.provider_message_id, r.provider_message_id),
-        last_error_classification = coalesce(held.error_classification, r.last_error_classification),
-        last_error_message = coalesce(held.error_message, r.last_error_message),
-        last_error_at = CASE WHEN held.error_message IS NULL THEN r.last_error_at ELSE clock.now END,
-        published_at = CASE WHEN held.verdict = 'finish' THEN clock.now END,
-        dead_lettered_at = CASE WHEN held.verdict = 'bury' THEN clock.now END,
+        attempt_count = CASE WHEN given.verdict = 'defer' THEN greatest(r.attempt_count - 1, 0) ELSE r.attempt_count END,
+        next_attempt_at = clock.now + given.delay * interval '1 second',
+        provider = coalesce(given.next_provider, r.provider),
+        provider_since = CASE WHEN given.verdict = 'fail_over' THEN r.attempt_count ELSE r.provider_since END,
+        provider_message_id = coalesce(given.provider_message_id, r.provider_message_id),
+        last_error_classification = coalesce(given.error_classification, r.last_error_classification),
+        last_error_message = coalesce(given.error_message, r.last_error_message),
+        last_error_at = CASE WHEN given.error_message IS NULL THEN r.last_error_at ELSE clock.now END,
+        published_at = CASE WHEN given.verdict = 'finish' THEN clock.now END,
+        dead_lettered_at = CASE WHEN given.verdict = 'bury' THEN clock.now END,
+        settled_by = CASE WHEN r.claim_token = given.token THEN 'applied' ELSE 'adopted' END,
         claim_token = NULL,
         lease_owner = NULL,
         updated_at = clock.now
-    FROM held CROSS JOIN clock
-    WHERE r.notification_id = held.notification_id AND r.route_id = held.route_id AND held.settled <> 'stale'
+    FROM clock CROSS JOIN given
+    WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id
+      AND r.status IN ('pending', 'failed')
+      AND (r.claim_token = given.token OR given.verdict = 'finish')
+    RETURNING given.place, r.settled_by, given.verdict, given.suppress, given.recovery_hint, r.notification_id,
+        r.route_id, r.channel, r.recipient_ref, r.address, r.attempt_count, r.max_attempts,
+        given.error_classification, given.error_message
+), judged AS MATERIALIZED (
+    SELECT given.*,
+           CASE WHEN (place IN (SELECT place FROM changed WHERE settled_by = 'applied')) IS TRUE THEN 'applied'
+                WHEN (place IN (SELECT place FROM changed WHERE settled_by = 'adopted')) IS TRUE THEN 'adopted'
+                ELSE 'stale' END AS settled
+    FROM given
 ), noted AS (
     INSERT INTO attempts (
         attempt_id, notification_id, route_id, attempt, provider, outcome, classification, error, provider_message_id,
         started_at, duration_ms, verdict, delay_ms, settled)
     SELECT token, notification_id, route_id, attempt, provider, outcome, classification, error, provider_message_id,
            clock.now - duration_ms * interval '1 millisecond', duration_ms, verdict, delay * 1000, settled
-    FROM held CROSS JOIN clock
+    FROM clock CROSS JOIN judged
     WHERE outcome IS NOT NULL
+      AND (settled <> 'stale' OR EXISTS (
+              SELECT FROM routes r
+              WHERE r.notification_id = judged.notification_id AND r.route_id = judged.route_id))
     ON CONFLICT (attempt_id) DO NOTHING
 ), buried AS (
     INSERT INTO dead_letters (
@@ -223,21 +229,20 @@ WITH clock AS MATERIALIZED (
         failure_message, recovery_hint, created_at)
     SELECT notification_id, route_id, channel, recipient_ref, attempt_count, max_attempts, error_classification,
            error_message, recovery_hint, clock.now
-    FROM held CROSS JOIN clock
-    WHERE verdict = 'bury' AND settled <> 'stale'
+    FROM clock CROSS JOIN changed
+    WHERE verdict = 'bury'
     ON CONFLICT (notification_id, route_id) DO NOTHING
 ), silenced AS (
     INSERT INTO suppressions AS s (channel, address, reason, created_at)
     SELECT DISTINCT ON (channel, address) channel, address, coalesce(error_classification, 'recipient_gone'), clock.now
-    FROM held CROSS JOIN clock
-    WHERE suppress AND address IS NOT NULL AND settled <> 'stale'
+    FROM clock CROSS JOIN changed
+    WHERE suppress AND address IS NOT NULL
     ORDER BY channel, address
     ON CONFLICT (channel, address) DO UPDATE
     SET reason = excluded.reason, created_at = excluded.created_at, expires_at = NULL
     WHERE s.expires_at <= excluded.created_at
 )
-SELECT held.place, coalesce(answered.settled, held.settled) AS settled
-FROM held
-LEFT JOIN LATERAL (
-    SELECT a.settled FROM attempts a WHERE a.attempt_id = held.token AND a.verdict = held.verdict
-) AS answered ON held.settled = 'stale' AND held.outcome IS NOT NULL;
+SELECT place, CASE WHEN settled <> 'stale' THEN settled ELSE coalesce((
+        SELECT a.settled FROM attempts a WHERE a.attempt_id = judged.token AND a.verdict = judged.verdict
+    ), 'stale') END AS settled
+FROM judged;

@@ -155,7 +155,7 @@ class Pools(msgspec.Struct):
     @classmethod
     async def open(cls, address: Address, *, intake: int, reads: int) -> "Pools":
         pools = cls(
-            Pool(address, "intake", intake),
+            Pool(address, "intake", intake, **_BY_INDEX),
             Pool(address, "claim", 2, **_BY_INDEX),
             Pool(address, "settle", 2, **_BY_INDEX),
             Pool(address, "reads", reads, **_PER_QUESTION),

@@ -136,6 +136,7 @@ SET status = CASE :verdict
     last_error_at = CASE WHEN :error_message IS NULL THEN last_error_at ELSE :now END,
     published_at = CASE WHEN :verdict = 'finish' THEN :now END,
     dead_lettered_at = CASE WHEN :verdict = 'bury' THEN :now END,
+    settled_by = :settled,
     claim_token = NULL,
     lease_owner = NULL,
     updated_at = :now

@@ -62,6 +62,8 @@ CREATE TABLE routes (
     claim_token               INTEGER,
     lease_owner               TEXT,
     provider_message_id       TEXT,
+    -- How the last settlement came about: applied under its lease, or adopted after it was lost.
+    settled_by                TEXT,
     PRIMARY KEY (notification_id, route_id),
     CONSTRAINT routes_status CHECK (status IN ('pending', 'published', 'failed', 'dead_letter', 'skipped')),
     CONSTRAINT routes_due_only_while_open CHECK (next_attempt_at IS NULL OR status IN ('pending', 'failed')),
