@@ -108,7 +108,6 @@ def test_every_event_is_counted() -> None:
     ]
 
 
-@pytest.mark.req("S1-176")
 def test_nobody_can_be_recognised() -> None:
     points = counted(
         attempted(verdict="retry", outcome="unavailable", error=CANARY),
@@ -122,7 +121,6 @@ def test_nobody_can_be_recognised() -> None:
     }
 
 
-@pytest.mark.req("S1-167", "S1-170", "S1-172")
 def test_a_table_renames_numbers_attributes_and_words() -> None:
     points = counted(
         IntentRepeated(**REPEATED, outcome="conflict"),
@@ -157,7 +155,6 @@ def test_series_stay_bounded() -> None:
     assert points[-1] == ({"where": "other"}, 2000)
 
 
-@pytest.mark.req("S1-173", "S1-174")
 async def test_gauges_ask_the_ledger_when_exported(tmp_path: Path) -> None:
     ledger = await SqliteLedger.open(tmp_path / "ledger.db")
     await ledger.migrate()
@@ -210,7 +207,6 @@ def lines_of(program: str, **environment: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.req("S1-35", "S1-179")
 def test_stdout_gets_one_object_per_export_and_the_last_at_shutdown() -> None:
     export, ready = lines_of(EXPORTING.replace("STDOUT", "True"))
     assert (export["event"], export["level"], export["blueprint"]) == ("metrics", "info", "galaxy")

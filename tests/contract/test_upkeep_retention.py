@@ -90,7 +90,7 @@ async def run(ledger: SqliteLedger, waits: int, settings: RetentionSettings = EV
     return seen, clock
 
 
-@pytest.mark.req("S1-163", "S1-164", "S1-165")
+@pytest.mark.req("S1-165")
 async def test_all_that_is_old_goes_in_batches_and_live_work_stays(ledger: Outages) -> None:
     await fill(ledger, finished=7, live=2)
     await ledger.park(
@@ -104,7 +104,6 @@ async def test_all_that_is_old_goes_in_batches_and_live_work_stays(ledger: Outag
     assert all([await ledger.story(f"n{100 + number}", None) for number in range(2)])
 
 
-@pytest.mark.req("S1-163")
 async def test_what_is_younger_stays(ledger: Outages) -> None:
     await fill(ledger, finished=2, live=0)
     assert (await run(ledger, 2, RetentionSettings()))[0] == []
