@@ -5,7 +5,8 @@ local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 local verb, threshold, open_seconds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local enough, max_probes, probe_seconds = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local state = redis.call('GET', KEYS[1]) or 'closed'
+local state = redis.call('GET', KEYS[1])
+if state ~= 'open' and state ~= 'half_open' then state = 'closed' end
 
 local function enter(new)
   redis.call('SET', KEYS[1], new)

@@ -53,15 +53,18 @@ class RedisBreakers:
             self._failing.discard(provider)
         else:
             self._failing.add(provider)
-            self._fresh_until[provider] = 0.0
         await self._fallback.record(provider, ok=ok)
         await self._run("ok" if ok else "fail", provider)
+        if not ok:
+            # Others may be failing too: the next caller asks instead of trusting this look.
+            self._fresh_until[provider] = 0.0
 
     async def states(self) -> dict[str, State]:
         for provider, state in list(self._seen.items()):
             if state is not State.CLOSED or self._clock.monotonic() >= self._fresh_until[provider]:
                 await self._run("look", provider)
-        return dict(self._seen)
+        # What Redis could not be asked about is known only to the process's own breakers.
+        return {**await self._fallback.states(), **self._seen}
 
     async def _run(self, verb: str, provider: str) -> str | None:
         policy = self._policies.get(provider) or self._policies["*"]

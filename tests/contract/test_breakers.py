@@ -1,0 +1,237 @@
+"""One suite for both homes of the breakers: this process's memory, and Redis."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis.asyncio import BlockingConnectionPool, Redis
+
+from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, admit, record
+from carillon.domain.events import BreakerChanged, Event
+from carillon.domain.ports import Breakers
+from carillon.outbound.breakers import MemoryBreakers
+from carillon.outbound.breakers_redis import RedisBreakers
+
+POLICIES = {
+    "*": BreakerPolicy(failure_threshold=5, open_seconds=60.0),
+    "fcm": BreakerPolicy(failure_threshold=5, open_seconds=30.0, success_threshold=2),
+    "wide": BreakerPolicy(failure_threshold=2, open_seconds=30.0, success_threshold=3, half_open_max_probes=2),
+    "patient": BreakerPolicy(failure_threshold=1000),
+}
+PREFIX = "circuit:test:"
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Home:
+    """A set of breakers, what it told of, and a way to let time pass without waiting."""
+
+    def __init__(self, breakers: Breakers, clock: ManualClock, events: list[Event], redis: Redis | None = None) -> None:
+        self.breakers = breakers
+        self.events = events
+        self._clock = clock
+        self._redis = redis
+
+    async def pass_time(self, seconds: float) -> None:
+        """Redis has its own clock: what it wrote down is moved into the past instead."""
+        self._clock.now += seconds
+        if self._redis is None:
+            return
+        async for key in self._redis.scan_iter(match=f"{PREFIX}*:opened_at"):
+            await self._redis.set(key, f"{float(await self._redis.get(key) or 0) - seconds:.6f}")
+        async for key in self._redis.scan_iter(match=f"{PREFIX}*:probes"):
+            probes: Any = await self._redis.zrange(key, 0, -1, withscores=True)
+            await self._redis.zadd(key, {member: score - seconds for member, score in probes})
+
+    async def fail(self, provider: str, times: int) -> None:
+        for _ in range(times):
+            await self.breakers.record(provider, ok=False)
+
+    async def open(self, provider: str) -> None:
+        await self.fail(provider, (POLICIES.get(provider) or POLICIES["*"]).failure_threshold)
+
+    async def state(self, provider: str) -> State:
+        return (await self.breakers.states()).get(provider, State.CLOSED)
+
+
+def memory_home() -> Home:
+    clock, events = ManualClock(), list[Event]()
+    return Home(MemoryBreakers(POLICIES, clock, events.append), clock, events)
+
+
+def redis_home(redis: Redis) -> Home:
+    clock, events = ManualClock(), list[Event]()
+    own = MemoryBreakers(POLICIES, clock, lambda _: None)
+    breakers = RedisBreakers(redis, POLICIES, prefix=PREFIX, fallback=own, clock=clock, observer=events.append)
+    return Home(breakers, clock, events, redis)
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def home(request: pytest.FixtureRequest) -> AsyncIterator[Home]:
+    if request.param == "memory":
+        yield memory_home()
+        return
+    # A pool that does not block refuses the hundred-and-first caller, which would count as an absent Redis.
+    pool = BlockingConnectionPool.from_url(request.getfixturevalue("redis_url"), max_connections=20, timeout=20)
+    async with Redis.from_pool(pool) as redis:
+        yield redis_home(redis)
+
+
+async def test_an_unknown_provider_may_be_called(home: Home) -> None:
+    assert await home.breakers.admit("smtp") is Admission.GO
+    assert await home.state("smtp") is State.CLOSED
+
+
+@pytest.mark.req("G-08")
+async def test_it_opens_exactly_at_the_threshold(home: Home) -> None:
+    for _ in range(4):
+        await home.breakers.record("smtp", ok=False)
+        assert await home.breakers.admit("smtp") is Admission.GO
+    await home.breakers.record("smtp", ok=False)
+    assert await home.breakers.admit("smtp") is Admission.STOP
+    assert await home.state("smtp") is State.OPEN
+
+
+@pytest.mark.req("S0-63")
+async def test_a_success_starts_the_count_again(home: Home) -> None:
+    await home.fail("fcm", 4)
+    await home.breakers.record("fcm", ok=True)
+    await home.fail("fcm", 4)
+    assert await home.breakers.admit("fcm") is Admission.GO
+    await home.fail("fcm", 1)
+    assert await home.breakers.admit("fcm") is Admission.STOP
+
+
+async def test_providers_do_not_share_a_fate(home: Home) -> None:
+    await home.open("smtp")
+    assert await home.breakers.admit("smtp") is Admission.STOP
+    assert await home.breakers.admit("fcm") is Admission.GO
+
+
+@pytest.mark.parametrize(("provider", "seconds"), [("smtp", 60.0), ("fcm", 30.0)])
+async def test_after_its_time_one_caller_becomes_the_probe(home: Home, provider: str, seconds: float) -> None:
+    await home.open(provider)
+    await home.pass_time(seconds - 5.0)
+    assert await home.breakers.admit(provider) is Admission.STOP
+    await home.pass_time(5.0)
+    assert await home.state(provider) is State.HALF_OPEN
+    assert await home.breakers.admit(provider) is Admission.PROBE
+    assert await home.breakers.admit(provider) is Admission.STOP
+
+
+async def test_of_fifty_callers_at_once_exactly_one_probes(home: Home) -> None:
+    await home.open("smtp")
+    await home.pass_time(61.0)
+    answers = await asyncio.gather(*(home.breakers.admit("smtp") for _ in range(50)))
+    assert sorted(answers) == [Admission.PROBE] + [Admission.STOP] * 49
+
+
+@pytest.mark.req("S0-69")
+async def test_two_good_probes_close_where_two_are_asked_for(home: Home) -> None:
+    await home.open("fcm")
+    await home.pass_time(31.0)
+    assert await home.breakers.admit("fcm") is Admission.PROBE
+    await home.breakers.record("fcm", ok=True)
+    assert await home.state("fcm") is State.HALF_OPEN
+    assert await home.breakers.admit("fcm") is Admission.PROBE
+    await home.breakers.record("fcm", ok=True)
+    assert await home.state("fcm") is State.CLOSED
+    await home.fail("fcm", 4)
+    assert await home.breakers.admit("fcm") is Admission.GO, "the failures from before are forgotten"
+
+
+@pytest.mark.req("S0-70")
+async def test_a_bad_probe_opens_for_the_whole_time_again(home: Home) -> None:
+    await home.open("fcm")
+    await home.pass_time(31.0)
+    assert await home.breakers.admit("fcm") is Admission.PROBE
+    await home.breakers.record("fcm", ok=False)
+    await home.pass_time(25.0)
+    assert await home.breakers.admit("fcm") is Admission.STOP
+    await home.pass_time(5.0)
+    assert await home.breakers.admit("fcm") is Admission.PROBE
+
+
+async def test_a_probe_whose_worker_died_gives_its_right_back(home: Home) -> None:
+    await home.open("smtp")
+    await home.pass_time(61.0)
+    assert await home.breakers.admit("smtp") is Admission.PROBE
+    await home.pass_time(25.0)
+    assert await home.breakers.admit("smtp") is Admission.STOP
+    await home.pass_time(6.0)
+    assert await home.breakers.admit("smtp") is Admission.PROBE
+
+
+async def test_late_answers_change_nothing_while_open(home: Home) -> None:
+    await home.open("smtp")
+    await home.pass_time(50.0)
+    await home.breakers.record("smtp", ok=False)
+    await home.breakers.record("smtp", ok=True)
+    assert await home.breakers.admit("smtp") is Admission.STOP
+    await home.pass_time(10.0)
+    assert await home.breakers.admit("smtp") is Admission.PROBE, "the wait ran from the opening"
+
+
+async def test_concurrent_failures_lose_no_count(home: Home) -> None:
+    await asyncio.gather(*(home.breakers.record("patient", ok=False) for _ in range(999)))
+    assert await home.breakers.admit("patient") is Admission.GO
+    await home.breakers.record("patient", ok=False)
+    assert await home.breakers.admit("patient") is Admission.STOP
+
+
+async def test_every_change_is_told_once_and_in_order(home: Home) -> None:
+    await home.open("smtp")
+    await home.pass_time(61.0)
+    await home.breakers.admit("smtp")
+    await home.breakers.record("smtp", ok=True)
+    told = [(event.before, event.after) for event in home.events if isinstance(event, BreakerChanged)]
+    assert told == [("closed", "open"), ("open", "half_open"), ("half_open", "closed")]
+
+
+Step = str | float
+steps: st.SearchStrategy[list[Step]] = st.lists(
+    st.sampled_from(["admit", "ok", "fail", "fail", "fail", 0.5, 10.0, 29.0, 31.0, 100.0]), max_size=40
+)
+
+
+async def differing_answer(home: Home, provider: str, story: Sequence[Step]) -> str | None:
+    """Where a home says something else than the pure machine does, if it ever does."""
+    policy, model, now = POLICIES[provider], Breaker(), 0.0
+    for number, step in enumerate(story):
+        if isinstance(step, float):
+            now += step
+            await home.pass_time(step)
+        elif step == "admit":
+            model, expected = admit(model, policy, now)
+            said = await home.breakers.admit(provider)
+            if said is not expected:
+                return f"step {number}: {said} instead of {expected}"
+        else:
+            model = record(model, policy, ok=step == "ok", now=now)
+            await home.breakers.record(provider, ok=step == "ok")
+    return None
+
+
+@pytest.mark.parametrize("provider", ["fcm", "wide"])
+@settings(derandomize=True, max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(story=steps)
+async def test_both_homes_answer_like_the_machine(redis_url: str, provider: str, story: list[Step]) -> None:
+    async with Redis.from_url(redis_url) as redis:
+        await redis.flushall()
+        for home in (memory_home(), redis_home(redis)):
+            assert await differing_answer(home, provider, story) is None
