@@ -68,7 +68,7 @@ ON CONFLICT (stream_entry_id) DO NOTHING;
 -- only: PostgreSQL picks and leases in one statement
 --   next_attempt_at <= now  due work and expired leases are the same thing; nobody has to rescue anything.
 SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_ref, r.lane, r.provider, r.policy,
-       r.provider_since AS attempts_before, r.max_attempts,
+       r.attempt_count + 1 AS attempt, r.provider_since AS attempts_before, r.max_attempts,
        max((:now - r.budget_since) / 1000.0, 0) AS age_seconds,
        n.notification_type, n.producer, n.payload_json, n.accepted_at AS accepted_at_ms,
        r.address, n.user_id, n.tenant_id, r.resolved_locale, r.message_json, n.metadata_json, n.request_id, n.trace_id,
@@ -89,8 +89,7 @@ LIMIT :most;
 UPDATE routes
 SET claim_token = :token, lease_owner = :owner, attempt_count = attempt_count + 1, next_attempt_at = :lease_until,
     updated_at = :now
-WHERE rowid = :place
-RETURNING attempt_count AS attempt;
+WHERE rowid = :place;
 
 -- name: claim_tokens
 -- only: PostgreSQL has a sequence

@@ -57,18 +57,18 @@ class SqliteBacklog:
                 continue
             found = self._candidates(connection, now, want, most)
             (last,) = connection.execute(self._sql["claim_tokens"], (len(found),)).fetchone()
-            for token, row in enumerate(found, last - len(found) + 1):
-                claims.append(self._take(connection, now, dict(row), token, owner))
+            claims += self._take(connection, now, found, last - len(found) + 1, owner)
         return claims
 
-    def _take(self, connection: sqlite3.Connection, now: int, row: dict[str, Any], token: int, owner: str) -> Claim:
-        lease_until = now + round(self._lease_seconds * 1000)
-        (attempt,) = connection.execute(
-            self._sql["claim"],
-            {"token": token, "owner": owner, "lease_until": lease_until, "now": now, "place": row.pop("place")},
-        ).fetchone()
-        row["abandoned"], row["suppressed"] = bool(row["abandoned"]), bool(row["suppressed"])
-        return Claim(token=token, attempt=attempt, **row)
+    def _take(
+        self, connection: sqlite3.Connection, now: int, found: list[sqlite3.Row], first_token: int, owner: str
+    ) -> list[Claim]:
+        lease = {"owner": owner, "lease_until": now + round(self._lease_seconds * 1000), "now": now}
+        rows = [{**dict(row), "token": token} for token, row in enumerate(found, first_token)]
+        connection.executemany(
+            self._sql["claim"], [{**lease, "token": row["token"], "place": row.pop("place")} for row in rows]
+        )
+        return [Claim(**_as_booleans(row)) for row in rows]
 
     def _extend(self, connection: sqlite3.Connection, now: int, until: int, claim: Claim) -> bool:
         values = {
@@ -101,3 +101,8 @@ class SqliteBacklog:
             connection.execute(self._sql["settle_bury"], row)
         if row["suppress"]:
             connection.execute(self._sql["settle_silence"], row)
+
+
+def _as_booleans(row: dict[str, Any]) -> dict[str, Any]:
+    row["abandoned"], row["suppressed"] = bool(row["abandoned"]), bool(row["suppressed"])
+    return row
