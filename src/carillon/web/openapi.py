@@ -40,7 +40,7 @@ def document(endpoints: Iterable[Endpoint], *, title: str, version: str, secured
 def _kinds(endpoints: list[Endpoint]) -> list[Any]:
     found: list[Any] = [ProblemBody]
     for endpoint in endpoints:
-        found += [endpoint.body, endpoint.query, *(answer.kind for answer in endpoint.answers)]
+        found += [endpoint.body, *(answer.kind for answer in endpoint.answers)]
     distinct = {repr(kind): kind for kind in found if kind is not None}
     return list(distinct.values())
 
