@@ -24,7 +24,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Reply:
-    """What one request gets; `drip` is the pause between single body bytes."""
+    """What one request gets; `drip` is the pause between single body bytes, `gate` holds the answer until it is set."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -33,6 +33,7 @@ class Reply:
     hang: bool = False
     drip: float = 0.0
     reset: bool = False
+    gate: threading.Event | None = None
 
     def content(self) -> bytes:
         if isinstance(self.body, dict):
@@ -57,6 +58,7 @@ class Vendor:
         self._tls = tls
         self._scripts: list[tuple[str | None, deque[Answer]]] = []
         self._strikes: dict[int, list[tuple[int, int]]] = {}
+        self._poisons: list[tuple[str, int, int]] = []
         self._news = threading.Condition()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -90,6 +92,16 @@ class Vendor:
         """Signal pid when the on-th request, counted from the first ever, is recorded and not yet answered."""
         with self._news:
             self._strikes.setdefault(on, []).append((pid, signum))
+
+    def strike_after(self, pid: int, more: int, *, signum: int = signal.SIGKILL) -> None:
+        """Signal pid on the `more`-th request from now."""
+        with self._news:
+            self._strikes.setdefault(len(self.entries) + more, []).append((pid, signum))
+
+    def strike_path(self, pid: int, path: str, *, signum: int = signal.SIGKILL) -> None:
+        """Signal pid on every request whose path starts so: a message that kills whoever sends it."""
+        with self._news:
+            self._poisons = [(path, pid, signum)]
 
     def wait_for(
         self, number: int = 1, predicate: Callable[[Entry], bool] | None = None, timeout: float = 20
@@ -135,6 +147,8 @@ class Vendor:
             send(pid, signum)
         if reply.delay:
             await asyncio.sleep(reply.delay)
+        while reply.gate is not None and not reply.gate.is_set():
+            await asyncio.sleep(0.01)
         if reply.hang:
             await asyncio.Event().wait()
         if reply.reset:
@@ -151,7 +165,8 @@ class Vendor:
             os.write(self._file, json.dumps(entry).encode() + b"\n")
             self.entries.append(entry)
             self._news.notify_all()
-            return reply, self._strikes.pop(entry["n"], [])
+            poisons = [(pid, signum) for path, pid, signum in self._poisons if entry["path"].startswith(path)]
+            return reply, self._strikes.pop(entry["n"], []) + poisons
 
     def _choose(self, path: str) -> Answer:
         for prefix, answers in self._scripts:

@@ -1,7 +1,8 @@
 """Waiting for a condition instead of for time."""
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 
 def wait_until(condition: Callable[[], bool], *, timeout: float, what: str) -> None:
@@ -10,3 +11,12 @@ def wait_until(condition: Callable[[], bool], *, timeout: float, what: str) -> N
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {timeout} s")
         time.sleep(0.01)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], *, timeout: float, what: str) -> None:  # noqa: ASYNC109 - as above
+    """wait_until for conditions that must be awaited, without stopping the loop."""
+    deadline = time.monotonic() + timeout
+    while not await condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout} s")
+        await asyncio.sleep(0.05)

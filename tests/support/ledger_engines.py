@@ -1,0 +1,146 @@
+"""The same ledger on every engine, with a side entrance for tests to look and to move time."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import asyncpg
+import pytest
+
+from carillon.ledger.opening import Ledger
+from carillon.ledger.postgres import PostgresLedger
+from carillon.ledger.questions import plain
+from carillon.ledger.sqlite import SqliteLedger
+from carillon.ledger.statements import load
+
+Rows: TypeAlias = list[dict[str, Any]]
+
+TABLES = ("records", "routes", "attempts", "dead_letters", "malformed_intents", "suppressions")
+_EVERYTHING = {table: f"SELECT * FROM {table}" for table in TABLES}  # noqa: S608 - the names above
+_EMPTY = [f"DELETE FROM {table}" for table in reversed(TABLES)]  # noqa: S608 - the names above
+
+
+class Engine:
+    """One empty database."""
+
+    dialect: str
+
+    def statements(self, changes: Mapping[str, tuple[str, str]] | None = None) -> dict[str, str]:
+        """All statements, some with a piece of their text replaced."""
+        statements = dict(load(self.dialect))
+        for name, (old, new) in (changes or {}).items():
+            assert old in statements[name], f"{name} does not contain {old!r}"
+            statements[name] = statements[name].replace(old, new)
+        return statements
+
+    async def open(self, *, lease_seconds: float = 30.0, statements: Mapping[str, str] | None = None) -> Ledger:
+        raise NotImplementedError
+
+    async def execute(self, statement: str) -> Rows:
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def ledger(
+        self, *, lease_seconds: float = 30.0, statements: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Ledger]:
+        ledger = await self.open(lease_seconds=lease_seconds, statements=statements)
+        try:
+            await ledger.migrate()
+            yield ledger
+        finally:
+            await ledger.aclose()
+
+    async def rows(self, table: str) -> Rows:
+        return await self.execute(_EVERYTHING[table])
+
+    async def only(self, table: str) -> dict[str, Any]:
+        (row,) = await self.rows(table)
+        return row
+
+    async def empty(self) -> None:
+        for statement in _EMPTY:
+            await self.execute(statement)
+
+    async def expire_leases(self) -> None:
+        """Let every lease end now."""
+        await self.execute(self.PAST.replace("WHERE", "WHERE claim_token IS NOT NULL AND"))
+
+    async def make_due(self) -> None:
+        """Let everything that waits be due now, leases included."""
+        await self.execute(self.PAST)
+
+    async def grow_old(self, table: str, column: str, seconds: int) -> None:
+        """Move a time into the past."""
+        await self.execute(self.OLDER.format(table=table, column=column, seconds=seconds))
+
+    PAST: str
+    OLDER: str
+
+
+class PostgresEngine(Engine):
+    dialect = "postgres"
+    PAST = "UPDATE routes SET next_attempt_at = clock_timestamp() - interval '1 ms' WHERE next_attempt_at IS NOT NULL"
+    OLDER = "UPDATE {table} SET {column} = {column} - {seconds} * interval '1 second'"
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+
+    async def open(self, *, lease_seconds: float = 30.0, statements: Mapping[str, str] | None = None) -> Ledger:
+        return await PostgresLedger.open(
+            self.dsn, lease_seconds=lease_seconds, allow_unsafe=True, statements=statements
+        )
+
+    async def execute(self, statement: str) -> Rows:
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            return [plain(row.items()) for row in await connection.fetch(statement)]
+        finally:
+            await connection.close()
+
+
+class SqliteEngine(Engine):
+    dialect = "sqlite"
+    PAST = "UPDATE routes SET next_attempt_at = next_attempt_at - 100000000000 WHERE next_attempt_at IS NOT NULL"
+    OLDER = "UPDATE {table} SET {column} = {column} - {seconds} * 1000"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    async def open(self, *, lease_seconds: float = 30.0, statements: Mapping[str, str] | None = None) -> Ledger:
+        return await SqliteLedger.open(self.path, lease_seconds=lease_seconds, statements=statements)
+
+    async def execute(self, statement: str) -> Rows:
+        def work() -> Rows:
+            connection = sqlite3.connect(self.path, timeout=5.0)
+            connection.row_factory = sqlite3.Row
+            try:
+                with connection:
+                    return [dict(row) for row in connection.execute(statement)]
+            finally:
+                connection.close()
+
+        return await asyncio.to_thread(work)
+
+
+def _engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    if request.param == "postgres":
+        return PostgresEngine(request.getfixturevalue("postgres_dsn"))
+    return SqliteEngine(tmp_path / "ledger.db")
+
+
+async def _ledger(engine: Engine) -> AsyncIterator[Ledger]:
+    async with engine.ledger() as ledger:
+        yield ledger
+
+
+def engine_fixture() -> Any:
+    """Assigned to `engine`, it runs a module's tests once on each engine."""
+    return pytest.fixture(params=["postgres", "sqlite"], name="engine")(_engine)
+
+
+def ledger_fixture() -> Any:
+    """Assigned to `ledger`, it gives a module's tests a migrated ledger on `engine`."""
+    return pytest.fixture(name="ledger")(_ledger)
