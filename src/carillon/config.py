@@ -28,8 +28,10 @@ ALIASES = {
 }
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|h|d)$")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SECRET_NAME = re.compile(r"secret|password|token|key|credential", re.IGNORECASE)
-_USERINFO = re.compile(r"://[^/@\s]+@")
+_SECRET_NAME = re.compile(r"secret|password|token|key|credential|authorization", re.IGNORECASE)
+# A password may hold @ and / where nobody encoded it: everything up to the last @ counts.
+_USERINFO = re.compile(r"://\S+@")
+_PARAMETER = re.compile(rf"([?&][^=&\s]*(?:{_SECRET_NAME.pattern})[^=&\s]*=)([^&#\s]+)", re.IGNORECASE)
 _PATH = re.compile(r"`\$\.?([^`]*)`")
 _FIELD = re.compile(r"field `([^`]*)`")
 
@@ -40,7 +42,7 @@ def load(
     """The settings of one process; ConfigurationError names what is wrong and where."""
     environ = os.environ if environ is None else environ
     user = _read_toml(config) if config is not None else {}
-    name = blueprint or user.pop("extends", None) or "local"
+    name = str(blueprint or user.pop("extends", None) or "local")
     user.pop("extends", None)
     folder = blueprint_folder(name)
     tree = _read_toml(folder / "blueprint.toml")
@@ -79,11 +81,13 @@ def masked(settings: Settings) -> dict[str, Any]:
 
 def _mask(name: str, value: Any) -> Any:  # noqa: ANN401 - settings are whatever TOML carries
     if isinstance(value, dict):
-        return {inner: _mask(inner, held) for inner, held in value.items()}
+        return {inner: _mask(name if _SECRET_NAME.search(name) else inner, held) for inner, held in value.items()}
     if isinstance(value, list):
         return [_mask(name, held) for held in value]
     if isinstance(value, str) and value:
-        return "********" if _SECRET_NAME.search(name) else _USERINFO.sub("://********@", value)
+        if _SECRET_NAME.search(name):
+            return "********"
+        return _PARAMETER.sub(r"\1********", _USERINFO.sub("://********@", value))
     return value
 
 
@@ -117,7 +121,8 @@ def _put(tree: dict[str, Any], path: list[str], value: str) -> None:
 
 
 def _convert(tree: dict[str, Any]) -> Settings:
-    tables = tree.get("policy", {}).get("retry", {})
+    policy = tree.get("policy", {})
+    tables = policy.get("retry", {}) if isinstance(policy, dict) else None
     if isinstance(tables, dict):
         tree = _merge(tree, {"policy": {}})
         tree["policy"]["retry"] = {
@@ -132,7 +137,7 @@ def _convert(tree: dict[str, Any]) -> Settings:
 
 def _renamed(table: dict[str, Any]) -> dict[str, Any]:
     renamed = {ALIASES.get(name, name): value for name, value in table.items()}
-    if "jitterMs" in renamed:
+    if isinstance(renamed.get("jitterMs"), int | float):
         renamed["jitter_seconds"] = renamed.pop("jitterMs") / 1000
     return renamed
 
@@ -190,3 +195,10 @@ def _check_policies(settings: Settings) -> None:
                 f'policy.retry."{name}".timeout_seconds: a call ({seconds:g} s) must be shorter than nine tenths of '
                 f"ledger.lease_seconds ({lease:g} s)"
             )
+    for name, breaker in settings.policy.breaker.items():
+        # A breaker without a probe would never close again.
+        if min(breaker.failure_threshold, breaker.success_threshold, breaker.half_open_max_probes) < 1:
+            raise ConfigurationError(f'policy.breaker."{name}": thresholds and probes must be at least 1')
+    for name, lane in settings.lanes.items():
+        if lane.weight < 1:
+            raise ConfigurationError(f"lanes.{name}.weight: must be at least 1")

@@ -137,7 +137,8 @@ class RetryTable(Section):
         budget = self.max_retries if self.max_retries is not None else self.max_attempts
         if budget is None or budget < (0 if retries else 1):
             raise ConfigurationError(f'policy.retry."{name}": the budget must allow at least one attempt')
-        if self.timeout_seconds <= 0 or self.base_delay_seconds < 0 or self.backoff_factor < 1:
+        waits = (self.base_delay_seconds, self.max_delay_seconds, self.jitter_seconds)
+        if not (self.timeout_seconds > 0 and self.backoff_factor >= 1 and all(wait >= 0 for wait in waits)):  # NaN too
             raise ConfigurationError(f'policy.retry."{name}": times must be positive and backoff_factor at least 1')
         return RetryPolicy(
             backoff=Backoff(
