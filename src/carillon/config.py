@@ -8,6 +8,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -16,7 +17,10 @@ from carillon.settings import Settings
 
 PREFIX = "CARILLON_"
 BLUEPRINTS = files("carillon.blueprints")
-NOT_SETTINGS = frozenset({"CARILLON_FAULTPOINTS", "CARILLON_CONFIG", "CARILLON_BLUEPRINT"})
+NOT_SETTINGS = frozenset(
+    {f"{PREFIX}{name}" for name in ("BLUEPRINT", "CHILD", "CONFIG", "FAULTPOINTS", "TOKEN", "URL")}
+)
+"""Variables of the command line and of tests, which are no settings."""
 ALIASES = {
     # The documents' own names for parts of a retry policy.
     "maxAttempts": "max_attempts",
@@ -30,6 +34,7 @@ _DURATION = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|h|d)$")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SECRET_NAME = re.compile(r"secret|password|token|key|credential|authorization", re.IGNORECASE)
 # A password may hold @ and / where nobody encoded it: everything up to the last @ counts.
+_PASSWORD = re.compile(r"://[^/@\s:]*:(\S+)@")
 _USERINFO = re.compile(r"://\S+@")
 _PARAMETER = re.compile(rf"([?&][^=&\s]*(?:{_SECRET_NAME.pattern})[^=&\s]*=)([^&#\s]+)", re.IGNORECASE)
 _PATH = re.compile(r"`\$\.?([^`]*)`")
@@ -77,6 +82,27 @@ def masked(settings: Settings) -> dict[str, Any]:
     """The settings as plain data, with nothing secret in them."""
     plain: dict[str, Any] = msgspec.to_builtins(settings)
     return {name: _mask(name, value) for name, value in plain.items()}
+
+
+def secrets(settings: Settings) -> set[str]:
+    """Every secret value there is, for the log to hide wherever it turns up."""
+    found: set[str] = set()
+    _collect("", msgspec.to_builtins(settings), found)
+    return found
+
+
+def _collect(name: str, value: object, found: set[str]) -> None:
+    if isinstance(value, dict):
+        for inner, held in value.items():
+            _collect(name if _SECRET_NAME.search(name) else inner, held, found)
+    elif isinstance(value, list):
+        for held in value:
+            _collect(name, held, found)
+    elif isinstance(value, str) and value:
+        if _SECRET_NAME.search(name):
+            found.add(value)
+        found.update(unquote(part) for part in _PASSWORD.findall(value))
+        found.update(unquote(part) for _, part in _PARAMETER.findall(value))
 
 
 def _mask(name: str, value: Any) -> Any:  # noqa: ANN401 - settings are whatever TOML carries

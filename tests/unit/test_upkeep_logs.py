@@ -94,11 +94,11 @@ def test_a_success_after_failover_is_called_one() -> None:
     failed, other, late = said(
         attempted(verdict="fail_over", next_provider="sns", error="503"),
         attempted(route_id="push:user:2"),
-        attempted(provider="sns", attempt=2),
+        attempted(provider="sns", attempt=2, failed_over=True),
     )
     assert (failed["level"], failed["next_provider"]) == ("warning", "sns")
-    assert "failover" not in other
-    assert late["failover"] is True
+    assert "failed_over" not in other
+    assert late["failed_over"] is True
     assert late["message"] == "Failover succeeded: sent push through sns on attempt 2"
 
 

@@ -14,7 +14,7 @@ import uvloop
 
 from carillon.cli.options import Blueprint, Config
 from carillon.compose import Program, Role
-from carillon.config import load
+from carillon.config import load, secrets
 from carillon.domain.errors import ConfigurationError
 from carillon.upkeep import logs
 
@@ -52,7 +52,8 @@ def serve(
     if index not in (None, "0"):
         # Retention is one process's work, whatever the number of processes.
         chosen = chosen - {Role.UPKEEP}
-    logs.configure(settings.log.format, settings.log.level, settings.service, settings.blueprint)
+    log = settings.log
+    logs.configure(log.format, log.level, settings.service, settings.blueprint, secrets=secrets(settings))
     uvloop.run(_run(Program(settings, chosen, share_port=index is not None)))
 
 

@@ -33,7 +33,7 @@ from carillon.settings import Settings
 from carillon.system import SystemClock, new_id, system_dice
 from carillon.upkeep import api, health, logs, sandbox
 from carillon.upkeep.health import Check
-from carillon.upkeep.metrics import Metrics
+from carillon.upkeep.metrics import Metrics, configure_metrics
 from carillon.upkeep.retention import Retention, RetentionSettings
 from carillon.web import Endpoint, JwtSettings, Server, ServerSettings, WebSettings, app
 from carillon.web.application import ASGI
@@ -58,7 +58,9 @@ class Program:
         self._roles = roles
         self._share_port = share_port
         self._clock = SystemClock()
-        self._observers: list[Observer] = [logs.log_observer(), Metrics()]
+        self._meters = configure_metrics(stdout=settings.metrics.stdout, otlp=True, service=settings.service)
+        self._metrics = Metrics()
+        self._observers: list[Observer] = [logs.log_observer(), self._metrics]
         self._tasks: list[asyncio.Task[None]] = []
         self._chains = parts.chains(settings)
         self._lanes = parts.lanes(settings)
@@ -169,6 +171,7 @@ class Program:
         )
 
     def _start_upkeep(self, ledger: Ledger) -> None:
+        self._metrics.watch(ledger, asyncio.get_running_loop())
         watchdog = Watchdog(2 * self._settings.ledger.lease_seconds)
         self._tasks.append(asyncio.create_task(watchdog.run()))
         if Role.UPKEEP in self._roles:
@@ -252,6 +255,9 @@ class Program:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._meters is not None:
+            # The last numbers leave from another thread, because their gauges ask this loop.
+            await asyncio.to_thread(self._meters.shutdown)
 
 
 async def _ping(redis: Redis | None) -> None:

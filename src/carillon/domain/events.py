@@ -45,6 +45,8 @@ class RouteAttempted(msgspec.Struct, frozen=True, tag="route_attempted", kw_only
     verdict: str
     duration_ms: float
     settled: Settled
+    failed_over: bool = False
+    """Another provider than the route's first was called."""
     classification: str | None = None
     error: str | None = None
     delay_seconds: float | None = None

@@ -79,6 +79,7 @@ class Settling:
                 verdict=verdict_word(verdict),
                 duration_ms=0.0 if note is None else note.duration_ms,
                 settled=settled,
+                failed_over=claim.attempts_before > 0 or (note is not None and note.provider != claim.provider),
                 classification=_classification(settlement),
                 error=_error(settlement),
                 delay_seconds=verdict.delay if isinstance(verdict, Retry | Defer | FailOver) else None,

@@ -24,7 +24,6 @@ LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "warn": 30, "error": 40
 _WORDS: Final = {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical"}
 _DEBUG, _INFO, _WARNING, _ERROR, _CRITICAL = 10, 20, 30, 40, 50
 _LONGEST_STRAY = 12_000
-_MAX_FAILED_OVER = 10_000
 
 
 class Sink:
@@ -265,27 +264,20 @@ _STALE: Final = "; it changed nothing, the lease was lost before"
 def log_observer(sink: Sink | None = None) -> Observer:
     """Turn each event into a line; below the level nothing of it is formatted."""
     out = sink or active()
-    failed_over: dict[tuple[str, str], bool] = {}
 
     def observe(event: Event) -> None:
         if isinstance(event, RouteAttempted):
-            word, key = event.verdict, (event.notification_id, event.route_id)
-            if word == "fail_over":
-                failed_over[key] = True
-                if len(failed_over) > _MAX_FAILED_OVER:
-                    del failed_over[next(iter(failed_over))]
-            elif word == "finish" and failed_over.pop(key, False):
-                word = "failover"
+            word = "failover" if event.verdict == "finish" and event.failed_over else event.verdict
         else:
             word = event.outcome if isinstance(event, IntentRepeated) else event_word(event)
         level, sentence = _SAID.get(word, (_INFO, word))
         if level >= out.threshold:
-            _say(out, level, sentence, event, failover=word == "failover")
+            _say(out, level, sentence, event)
 
     return observe
 
 
-def _say(out: Sink, level: int, sentence: str, event: Event, *, failover: bool) -> None:
+def _say(out: Sink, level: int, sentence: str, event: Event) -> None:
     fields = msgspec.to_builtins(event)
     word = fields.pop("type")
     for name in _ROUNDED & fields.keys():
@@ -295,4 +287,4 @@ def _say(out: Sink, level: int, sentence: str, event: Event, *, failover: bool) 
         message += _STALE
     # Attempts and intents are each somebody's message and never thinned out; what repeats by itself is.
     key = f"{word}/{level}/{fields.get('where') or fields.get('provider')}" if word in _REPEATING else ""
-    out.emit(level, word, message, fields | {"failover": failover or None}, key=key)
+    out.emit(level, word, message, fields | {"failed_over": fields.get("failed_over") or None}, key=key)

@@ -1,0 +1,161 @@
+"""The default blueprint, as somebody meets it who has just cloned the project."""
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.client import WELCOME, Client
+from tests.support.process import Program, carillon_command
+from tests.support.waiting import wait_until
+
+ENGINES = ("sqlite", "postgres")
+
+
+@pytest.fixture(params=ENGINES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/carillon.db"
+    return str(request.getfixturevalue("postgres_dsn"))
+
+
+@pytest.fixture
+def environment(database: str) -> dict[str, str]:
+    return {
+        "DATABASE_URL": database,
+        "CARILLON_HTTP__PORT": "0",
+        "CARILLON_LEDGER__ALLOW_UNSAFE": "1",
+        "CARILLON_DRILL__TIME_SCALE": "0.001",
+    }
+
+
+@pytest.fixture
+def program(environment: dict[str, str], tmp_path: Path) -> Iterator[Program]:
+    with Program("serve", env=environment, cwd=tmp_path) as program:
+        program.wait_ready()
+        yield program
+
+
+@pytest.fixture
+def client(program: Program) -> Client:
+    return Client.of(program)
+
+
+def test_the_printed_commands_work(program: Program) -> None:
+    ready = program.wait_ready()
+    sent = subprocess.run(shlex.split(ready["send"]), capture_output=True, check=True, text=True)
+    notification_id = re.search(r'"notificationId":"([^"]+)"', sent.stdout)
+    assert notification_id is not None
+    Client.of(program).settled(notification_id[1])
+    seen = subprocess.run(shlex.split(ready["see"]), capture_output=True, check=True, text=True)
+    assert notification_id[1] in seen.stdout
+
+
+@pytest.mark.parametrize(
+    ("channel", "recipient"),
+    [
+        ("push", "device-1"),
+        ("sms", "+4915112345678"),
+        ("email", "ada@example.org"),
+        ("inApp", "ada"),
+        ("webhook", "https://hooks.example.org/in"),
+    ],
+)
+def test_welcome_exists_for_every_channel(client: Client, channel: str, recipient: str) -> None:
+    accepted = client.send(channel=channel, recipient=recipient)
+    assert accepted.status == 202
+    story = client.settled(accepted.body["notificationId"])
+    (route,) = story["routes"]
+    assert story["status"] == "delivered"
+    assert route["channel"] == channel
+    assert "Ada" in route["message"]["text"]
+    assert [(attempt["provider"], attempt["outcome"]) for attempt in route["attempts"]] == [("sandbox", "sent")]
+
+
+def test_the_story_of_a_route_that_failed_twice(client: Client) -> None:
+    accepted = client.send(metadata={"sandbox": {"outcome": "unavailable", "times": 2}})
+    story = client.settled(accepted.body["notificationId"])
+    (route,) = story["routes"]
+    assert story["status"] == "delivered"
+    assert route["attemptCount"] == 3
+    told = [(attempt["number"], attempt["outcome"], attempt["verdict"]) for attempt in route["attempts"]]
+    assert told == [(1, "unavailable", "retry"), (2, "unavailable", "retry"), (3, "sent", "finish")]
+    assert all(attempt["durationMs"] >= 0 for attempt in route["attempts"])
+    assert route["attempts"][0]["nextTryInMs"] > 0
+
+
+def test_a_refused_message_becomes_a_dead_letter_and_is_redriven(client: Client, program: Program) -> None:
+    accepted = client.send(metadata={"sandbox": {"outcome": "refused", "times": 1}})
+    notification_id = accepted.body["notificationId"]
+    assert client.settled(notification_id)["status"] == "failed"
+    (letter,) = client.get("/api/v1/dead-letters").body["items"]
+    assert letter["notificationId"] == notification_id
+    item = {"notificationId": notification_id, "routeId": letter["routeId"]}
+    mark = program.mark()
+    assert client.call("POST", "/api/v1/dead-letters/redrive", {"items": [item]}).body == {"redriven": 1}
+    program.wait_for("route_attempted", lambda line: line["verdict"] == "finish", since=mark)
+    assert client.settled(notification_id)["status"] == "delivered"
+
+
+def test_a_scheduled_notification_waits(client: Client) -> None:
+    accepted = client.send(scheduledFor="2096-01-01T00:00:00Z")
+    after = client.send()
+    client.settled(after.body["notificationId"])
+    (route,) = client.story(accepted.body["notificationId"])["routes"]
+    assert route["status"] == "queued"
+    assert route["attemptCount"] == 0
+    assert route["nextAttemptAt"].startswith("2096-01-01T00:00:00")
+
+
+@pytest.mark.req("G-06")
+def test_sigterm_ends_with_zero_and_nothing_leased(client: Client, program: Program) -> None:
+    for _ in range(50):
+        client.send()
+    program.terminate()
+    assert program.wait() == 0
+    assert program.noise == []
+
+
+def test_several_processes_share_one_port(environment: dict[str, str], tmp_path: Path, unused_tcp_port: int) -> None:
+    environment["CARILLON_HTTP__PORT"] = str(unused_tcp_port)
+    with Program("serve", "--processes", "3", env=environment, cwd=tmp_path) as program:
+        wait_until(lambda: len(program.events("ready")) == 3, timeout=30, what="three processes to be ready")
+        client = Client.of(program)
+        ids = [client.send(key=f"k-{number}").body["notificationId"] for number in range(30)]
+        assert {client.settled(one)["status"] for one in ids} == {"delivered"}
+        program.terminate()
+        assert program.wait() == 0
+
+
+def test_roles_split_the_work(environment: dict[str, str], tmp_path: Path) -> None:
+    with Program("serve", "--roles", "doors,upkeep", env=environment, cwd=tmp_path) as doors:
+        client = Client.of(doors)
+        one = client.send().body["notificationId"]
+        assert client.story(one)["status"] == "queued"
+        with Program("serve", "--roles", "outbound", env=environment, cwd=tmp_path) as outbound:
+            assert client.settled(one)["status"] == "delivered"
+            assert Client.of(outbound).send().status == 404
+        assert doors.events("route_attempted") == []
+
+
+def test_a_dead_child_is_replaced(environment: dict[str, str], tmp_path: Path, unused_tcp_port: int) -> None:
+    environment |= {"CARILLON_HTTP__PORT": str(unused_tcp_port), "CARILLON_FAULTPOINTS": "after_claim=exit9"}
+    with Program("serve", "--processes", "2", env=environment, cwd=tmp_path) as program:
+        wait_until(lambda: len(program.events("ready")) == 2, timeout=30, what="two processes to be ready")
+        Client.of(program).send()
+        wait_until(lambda: len(program.events("ready")) >= 3, timeout=30, what="a replacement to be ready")
+
+
+def test_the_wished_language_is_followed_as_far_as_templates_exist(client: Client) -> None:
+    accepted = client.call("POST", "/api/v1/notifications/send", WELCOME, {"Accept-Language": "en-GB, en;q=0.8"})
+    (route,) = client.settled(accepted.body["notificationId"])["routes"]
+    assert route["locale"] == "en-US"
+
+
+def test_the_command_is_installed() -> None:
+    shown = subprocess.run([*carillon_command(), "--help"], capture_output=True, check=True, text=True)
+    for word in ("serve", "send", "doctor", "config", "migrate", "dead-letters"):
+        assert word in shown.stdout

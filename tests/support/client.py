@@ -1,0 +1,69 @@
+"""What a producer or an operator does over HTTP, with the standard library alone."""
+
+import http.client
+import json
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from tests.support.process import Program
+from tests.support.waiting import wait_until
+
+WELCOME: dict[str, Any] = {
+    "templateKey": "welcome",
+    "channel": "push",
+    "recipient": "device-1",
+    "data": {"name": "Ada", "link": "https://example.org/start"},
+}
+
+
+class Reply(NamedTuple):
+    """An answer with its headers under lower-case names."""
+
+    status: int
+    headers: dict[str, str]
+    body: Any
+
+
+class Client:
+    """Talks to one address; every call is a connection of its own."""
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
+
+    @classmethod
+    def of(cls, program: Program) -> "Client":
+        return cls(program.wait_ready()["addresses"][0])
+
+    def call(self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None) -> Reply:
+        content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json", **(headers or {})} if content is not None else headers or {}
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=30)
+        try:
+            connection.request(method, path, content, sent)
+            answer = connection.getresponse()
+            text = answer.read()
+        finally:
+            connection.close()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        is_json = "json" in found.get("content-type", "")
+        return Reply(answer.status, found, json.loads(text) if is_json and text else text)
+
+    def get(self, path: str, headers: dict[str, str] | None = None) -> Reply:
+        return self.call("GET", path, headers=headers)
+
+    def send(self, body: dict[str, Any] | None = None, *, key: str | None = None, **fields: object) -> Reply:
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return self.call("POST", "/api/v1/notifications/send", {**(body or WELCOME), **fields}, headers)
+
+    def story(self, notification_id: str) -> Any:
+        return self.get(f"/api/v1/notifications/{notification_id}?include=attempts,message").body
+
+    def settled(self, notification_id: str, timeout: float = 20) -> Any:
+        """The story once nothing of it is queued any more."""
+        wait_until(
+            lambda: self.story(notification_id)["status"] != "queued",
+            timeout=timeout,
+            what=f"{notification_id} to settle",
+        )
+        return self.story(notification_id)
