@@ -21,9 +21,10 @@ from carillon.providers.smtp_message import Letter, parse_sender, write_letter
 CHANNELS = frozenset({"email"})
 _MAX_ERROR = 1000
 _FAREWELL_SECONDS = 1.0
-_CLOSING, _FIRST_TEMPORARY, _FIRST_PERMANENT, _LAST_PERMANENT = 421, 400, 500, 599
+_CLOSING, _FIRST_TEMPORARY, _FIRST_PERMANENT = 421, 400, 500
 _GREYLISTING = frozenset({450, 451})
 _NO_SUCH_MAILBOX = frozenset({550, 551, 553})
+_REPLIES = (errors.SMTPSenderRefused, errors.SMTPRecipientRefused, errors.SMTPDataError)
 _NOT_AUTHENTICATED = frozenset({530, 534, 535, 538})
 
 
@@ -147,8 +148,9 @@ class _Delivery:
             await (connection.rset() if kept else connection.connect())
             return await self._converse(connection)
         except errors.SMTPResponseException as error:
-            self.reusable = error.code != _CLOSING
-            self.stale = kept and error.code == _CLOSING and not self._data_begun
+            answered = isinstance(error, _REPLIES) and error.code != _CLOSING
+            self.reusable = answered
+            self.stale = kept and not answered and not self._data_begun
             return self._answered(error)
         except (errors.SMTPException, OSError) as error:
             self.reusable = False
@@ -181,15 +183,14 @@ class _Delivery:
         if isinstance(error, errors.SMTPAuthenticationError) or code in _NOT_AUTHENTICATED:
             # The recipient is not at fault, and the operator may mend the credentials.
             return Unavailable(text, classification="auth_failed")
+        if not isinstance(error, _REPLIES) or code < _FIRST_TEMPORARY:
+            # A greeting, or the library's own code for something that was no SMTP: not an answer to this mail.
+            return self.broken(text, "protocol_error")
         at_recipient = isinstance(error, errors.SMTPRecipientRefused)
-        if _FIRST_PERMANENT <= code <= _LAST_PERMANENT:
-            if isinstance(error, errors.SMTPHeloError | errors.SMTPConnectResponseError):
-                return Unavailable(text, classification=f"smtp_{code}")
+        if code >= _FIRST_PERMANENT:
             # X.7.X is a judgement about us or the content, not about the mailbox.
             gone = at_recipient and code in _NO_SUCH_MAILBOX and " 5.7." not in f" {error.message}"
             return Refused(text, classification=f"smtp_{code}", recipient_gone=gone)
-        if code < _FIRST_TEMPORARY:
-            return self.broken(f"not an SMTP reply: {error.message}"[:_MAX_ERROR], "protocol_error")
         classification = "greylisted" if at_recipient and code in _GREYLISTING else f"smtp_{code}"
         return Unavailable(text, classification=classification)
 

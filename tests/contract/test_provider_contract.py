@@ -1,0 +1,221 @@
+"""What every provider promises, whatever the other side does."""
+
+import asyncio
+import base64
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from carillon.domain.claims import Dispatch
+from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
+from carillon.domain.ports import Provider
+from carillon.providers import kinds, load
+from carillon.providers.http import HttpClient
+from tests.support.dispatches import dispatch, tools
+from tests.support.peers import Behaviour, Peer, closing, read_request, resetting, saying, saying_on_accept, silent
+from tests.support.ports import free_port
+
+# Apprise loads every plugin at once, one of which still asks for a module that Python is retiring.
+pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
+
+SECRET = f"whsec_{base64.b64encode(bytes(32)).decode()}"
+LOOPBACK = {"allow_http": True, "allow_networks": ["127.0.0.0/8"], "allow_ports": ["1024-65535"]}
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+DEADLINE = 0.6
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One way to configure a kind: how to aim it at a port, a peer that takes its messages, where its id is."""
+
+    kind: str
+    options: Callable[[int], dict[str, Any]]
+    fields: Callable[[int], dict[str, Any]]
+    willing: Behaviour
+    identity: Callable[[bytes], str] | None
+    """Finds in what the peer heard the id that every repeat must carry; None where the wire has no place for one."""
+
+
+HEARD: list[bytes] = []
+
+
+async def _http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        HEARD.append(await read_request(reader))
+        writer.write(OK)
+
+
+async def _smtp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"220 willing\r\n")
+    while line := await reader.readline():
+        if line.upper().startswith(b"DATA"):
+            writer.write(b"354 go on\r\n")
+            HEARD.append(await reader.readuntil(b"\r\n.\r\n"))
+        writer.write(b"250 fine\r\n")
+
+
+def _find(pattern: bytes) -> Callable[[bytes], str]:
+    def find(heard: bytes) -> str:
+        found = re.search(pattern + rb": *(.+?)\r\n", heard, re.IGNORECASE)
+        assert found is not None
+        return found[1].decode()
+
+    return find
+
+
+def _endpoint(port: int) -> dict[str, Any]:
+    return {"address": f"http://127.0.0.1:{port}/in"}
+
+
+SUBJECTS = {
+    "webhook": Subject("webhook", lambda _: {"secrets": [SECRET], **LOOPBACK}, _endpoint, _http, _find(rb"webhook-id")),
+    "x-webhook": Subject(
+        "webhook",
+        lambda _: {"secrets": ["s"], "scheme": "x-webhook", **LOOPBACK},
+        _endpoint,
+        _http,
+        _find(rb"x-webhook-event-id"),
+    ),
+    "smtp": Subject(
+        "smtp",
+        lambda port: {
+            "url": f"smtp://127.0.0.1:{port}?starttls=0",
+            "sender": "a@b.example",
+            "local_hostname": "me.test",
+        },
+        lambda _: {"address": "ada@example.com", "channel": "email"},
+        _smtp,
+        _find(rb"message-id"),
+    ),
+    "apprise": Subject("apprise", lambda port: {"url": f"json://127.0.0.1:{port}/"}, lambda _: {}, _http, None),
+}
+# The sandbox has no other side; its drills are tested on their own.
+WITHOUT_PEER = {"sandbox"}
+
+BEHAVIOURS: dict[str, Behaviour] = {
+    "close": closing,
+    "reset": resetting,
+    "silence": silent,
+    "garbage": saying_on_accept(b"\x00\xff\x00\xff\r\n\r\n"),
+    "garbage after the request": saying(b"\xff" * 1000),
+    "half an answer": saying(b"HTTP/1.1 2"),
+    "drip": saying(*[b"2"] * 200, pause=0.02),
+    "one endless line": saying_on_accept(b"2" * 20_000_000),
+}
+
+
+@pytest.fixture(params=SUBJECTS)
+def subject(request: pytest.FixtureRequest) -> Subject:
+    HEARD.clear()
+    return SUBJECTS[request.param]
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[HttpClient]:
+    client = HttpClient()
+    yield client
+    await client.aclose()
+
+
+def make(subject: Subject, http: HttpClient, port: int) -> Provider:
+    return load("under-test", subject.kind, subject.options(port), tools(http))
+
+
+def call(subject: Subject, port: int, timeout_seconds: float = DEADLINE, **fields: Any) -> Dispatch:
+    return dispatch(timeout_seconds=timeout_seconds, **subject.fields(port) | fields)
+
+
+def test_every_kind_is_held_to_the_contract() -> None:
+    held = {subject.kind for subject in SUBJECTS.values()} | WITHOUT_PEER
+    assert not set(kinds()) - held, "add the new kind to SUBJECTS"
+
+
+async def test_a_willing_peer_gets_the_message(subject: Subject, http: HttpClient) -> None:
+    async with Peer(subject.willing) as peer:
+        provider = make(subject, http, peer.port)
+        assert isinstance(await provider.send(call(subject, peer.port, 5.0)), Sent)
+        assert len(HEARD) == 1
+        await provider.aclose()
+
+
+async def test_every_repeat_carries_the_same_id(subject: Subject, http: HttpClient) -> None:
+    if subject.identity is None:
+        return
+    async with Peer(subject.willing) as peer:
+        for attempt in (1, 2):
+            # A new provider each time: the repeat may come from another process.
+            provider = make(subject, http, peer.port)
+            await provider.send(call(subject, peer.port, 5.0, attempt=attempt, token=attempt))
+            await provider.aclose()
+        provider = make(subject, http, peer.port)
+        await provider.send(call(subject, peer.port, 5.0, notification_id="another"))
+        await provider.aclose()
+    first, second, other = map(subject.identity, HEARD)
+    assert first == second != other
+
+
+async def test_nobody_listens(subject: Subject, http: HttpClient) -> None:
+    port = free_port()
+    provider = make(subject, http, port)
+    assert isinstance(await provider.send(call(subject, port, 5.0)), Unavailable)
+    await provider.aclose()
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+async def test_it_answers_in_time_whatever_the_peer_does(subject: Subject, http: HttpClient, name: str) -> None:
+    async with Peer(BEHAVIOURS[name]) as peer:
+        provider = make(subject, http, peer.port)
+        for _ in range(2):
+            began = time.monotonic()
+            outcome: Outcome = await provider.send(call(subject, peer.port))
+            assert time.monotonic() - began < DEADLINE + 1.0
+            assert isinstance(outcome, Unavailable | Unknown)
+            assert len(outcome.error) <= 1100
+        await provider.aclose()
+
+
+async def test_the_deadline_is_used_and_kept(subject: Subject, http: HttpClient) -> None:
+    async with Peer(silent) as peer:
+        provider = make(subject, http, peer.port)
+        began = time.monotonic()
+        await provider.send(call(subject, peer.port))
+        assert DEADLINE * 0.9 <= time.monotonic() - began < DEADLINE + 1.0
+        await provider.aclose()
+
+
+async def test_a_cancelled_call_is_cancelled_and_leaves_nothing_behind(subject: Subject, http: HttpClient) -> None:
+    async with Peer(silent) as peer:
+        provider = make(subject, http, peer.port)
+        # More than any bound on concurrent calls, fewer than Apprise has threads, which nothing can cancel.
+        for _ in range(7):
+            task = asyncio.create_task(provider.send(call(subject, peer.port)))
+            peer.visited.clear()
+            await peer.visited.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        began = time.monotonic()
+        assert not isinstance(await provider.send(call(subject, peer.port)), Throttled)
+        assert time.monotonic() - began < DEADLINE + 1.0
+        await provider.aclose()
+
+
+@pytest.mark.parametrize("address", [None, "", "\x00", "a\r\nb", "http://[", "://", "a@b@c", "é", "x" * 10_000])
+async def test_an_address_that_is_none(subject: Subject, http: HttpClient, address: str | None) -> None:
+    if subject.kind == "apprise":
+        return
+    provider = make(subject, http, free_port())
+    assert isinstance(await provider.send(call(subject, 1, address=address)), Refused)
+    await provider.aclose()
+
+
+async def test_closing_twice_is_fine(subject: Subject, http: HttpClient, tmp_path: Path) -> None:
+    made = [make(subject, http, 1), load("s", "sandbox", {"ledger_path": str(tmp_path / "l")}, tools(http))]
+    for provider in made:
+        await provider.aclose()
+        await provider.aclose()
