@@ -66,14 +66,15 @@ class Client:
     def batch(self, items: Any, **headers: str) -> Answer:
         return self.post("/api/v1/notifications/batch", {"notifications": items}, **headers)
 
-    def raw(self, *pieces: bytes, seconds: float = 10.0) -> bytes:
+    def raw(self, *pieces: bytes, hang_up: bool = False, seconds: float = 10.0) -> bytes:
         """Bytes as they are; what came back until the other side stopped, empty when it closed without a word."""
         with socket.create_connection((self.host, self.port), timeout=seconds) as connection:
             received = b""
             try:
                 for piece in pieces:
                     connection.sendall(piece)
-                connection.shutdown(socket.SHUT_WR)
+                if hang_up:
+                    connection.shutdown(socket.SHUT_WR)
             except OSError:
                 # An early refusal may close the door while we are still talking; its words are read below.
                 pass
