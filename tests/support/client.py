@@ -61,9 +61,6 @@ class Client:
 
     def settled(self, notification_id: str, timeout: float = 20) -> Any:
         """The story once nothing of it is queued any more."""
-        wait_until(
-            lambda: self.story(notification_id)["status"] != "queued",
-            timeout=timeout,
-            what=f"{notification_id} to settle",
-        )
+        what = f"{notification_id} to settle"
+        wait_until(lambda: self.story(notification_id)["status"] != "queued", timeout=timeout, what=what)
         return self.story(notification_id)

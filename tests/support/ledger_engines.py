@@ -103,7 +103,7 @@ class PostgresEngine(Engine):
 
 class SqliteEngine(Engine):
     dialect = "sqlite"
-    PAST = "UPDATE routes SET next_attempt_at = next_attempt_at - 100000000000 WHERE next_attempt_at IS NOT NULL"
+    PAST = "UPDATE routes SET next_attempt_at = next_attempt_at - 10000000000000 WHERE next_attempt_at IS NOT NULL"
     OLDER = "UPDATE {table} SET {column} = {column} - {seconds} * 1000"
 
     def __init__(self, path: Path) -> None:
@@ -116,6 +116,7 @@ class SqliteEngine(Engine):
         def work() -> Rows:
             connection = sqlite3.connect(self.path, timeout=5.0)
             connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA foreign_keys = ON")
             try:
                 with connection:
                     return [dict(row) for row in connection.execute(statement)]

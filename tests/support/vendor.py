@@ -147,7 +147,7 @@ class Vendor:
             send(pid, signum)
         if reply.delay:
             await asyncio.sleep(reply.delay)
-        while reply.gate is not None and not reply.gate.is_set():
+        while reply.gate is not None and not reply.gate.is_set():  # noqa: ASYNC110 - set by another thread
             await asyncio.sleep(0.01)
         if reply.hang:
             await asyncio.Event().wait()

@@ -19,10 +19,11 @@ class SqliteBacklog:
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
         if total <= 0 or not wants:
             return []
-        # Looking first spares an idle ledger one synced commit for every poll.
-        if not await self._file.read(lambda connection, now: self._is_due(connection, now, wants)):
-            return []
-        return await self._file.write(lambda connection, now: self._claim(connection, now, wants, total, owner))
+        claims = await self._file.write_if(
+            lambda connection, now: self._is_due(connection, now, wants),
+            lambda connection, now: self._claim(connection, now, wants, total, owner),
+        )
+        return claims or []
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
         if not claims:

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 
 T = TypeVar("T")
+Work: TypeAlias = Callable[[sqlite3.Connection, int], T]
 
 _BUSY_SECONDS = 5.0
 _UNAVAILABLE = {
@@ -42,32 +43,46 @@ class SqliteFile:
         self._reader = await _in(self._reading, self._connect)
 
     async def aclose(self) -> None:
-        for executor, connection in ((self._reading, self._reader), (self._writing, self._writer)):
+        ends = ((self._reading, self._reader), (self._writing, self._writer))
+        self._reader = self._writer = None
+        for executor, connection in ends:
             if connection is not None:
                 await _in(executor, connection.close)
             executor.shutdown(wait=False)
-        self._reader = self._writer = None
 
-    async def write(self, work: Callable[[sqlite3.Connection, int], T]) -> T:
+    async def write(self, work: Work[T]) -> T:
         """Do the work in one transaction, with the ledger's clock; all of it is on disk on return, or none of it."""
-        return await _in(self._writing, lambda: self._transaction("BEGIN IMMEDIATE", self._writer, work))
+        connection = _opened(self._writer)
+        return await _in(self._writing, lambda: self._transaction("BEGIN IMMEDIATE", connection, work))
 
-    async def read(self, work: Callable[[sqlite3.Connection, int], T]) -> T:
+    async def write_if(self, look: Work[bool], work: Work[T]) -> T | None:
+        """Write only if a look without a lock finds reason to; an idle poll costs no commit and waits for nobody."""
+        connection = _opened(self._writer)
+
+        def both() -> T | None:
+            if not look(connection, self._now(connection)):
+                return None
+            return self._transaction("BEGIN IMMEDIATE", connection, work)
+
+        return await _in(self._writing, both)
+
+    async def read(self, work: Work[T]) -> T:
         """Do the work on one snapshot, beside the writer."""
-        return await _in(self._reading, lambda: self._transaction("BEGIN DEFERRED", self._reader, work))
+        connection = _opened(self._reader)
+        return await _in(self._reading, lambda: self._transaction("BEGIN DEFERRED", connection, work))
 
     async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Give the writing connection away; the work handles its own transaction."""
-        return await _in(self._writing, lambda: work(_opened(self._writer)))
+        connection = _opened(self._writer)
+        return await _in(self._writing, lambda: work(connection))
 
-    def _transaction(
-        self, begin: str, connection: sqlite3.Connection | None, work: Callable[[sqlite3.Connection, int], T]
-    ) -> T:
-        connection = _opened(connection)
+    def _now(self, connection: sqlite3.Connection) -> int:
+        return int(connection.execute(self._sql["clock"]).fetchone()[0])
+
+    def _transaction(self, begin: str, connection: sqlite3.Connection, work: Work[T]) -> T:
         connection.execute(begin)
         try:
-            (now,) = connection.execute(self._sql["clock"]).fetchone()
-            result = work(connection, now)
+            result = work(connection, self._now(connection))
             connection.execute("COMMIT")
         except BaseException:
             # A full disk may have rolled back already.

@@ -1,0 +1,104 @@
+"""What only SQLite can do to us: locked files, full disks, several processes on one file."""
+
+import asyncio
+import sqlite3
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from carillon.domain.errors import ConfigurationError, LedgerUnavailable
+from carillon.ledger.opening import open_ledger
+from carillon.ledger.sqlite import SqliteLedger
+from tests.support.ledger_builders import enrolment, route, want
+from tests.support.ledger_engines import SqliteEngine
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> SqliteEngine:
+    return SqliteEngine(tmp_path / "deep" / "ledger.db")
+
+
+def limit_pages(pages: int, connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+
+
+async def test_a_full_disk_is_unavailability_without_half_a_batch(engine: SqliteEngine) -> None:
+    async with engine.ledger() as ledger:
+        assert isinstance(ledger, SqliteLedger)
+        await ledger.enrol([enrolment()])
+
+        await ledger._file.alone(partial(limit_pages, 1))  # noqa: SLF001 - the pragma belongs to its connection
+        with pytest.raises(LedgerUnavailable, match="full"):
+            await ledger.enrol([enrolment(payload_json="x" * 100_000) for _ in range(5)])
+        assert len(await engine.rows("records")) == len(await engine.rows("routes")) == 1
+        await ledger._file.alone(partial(limit_pages, 1_000_000))  # noqa: SLF001
+        await ledger.enrol([enrolment(payload_json="x" * 100_000)])
+        assert len(await engine.rows("records")) == 2
+
+
+async def test_reads_go_on_while_another_process_writes(engine: SqliteEngine) -> None:
+    async with engine.ledger() as ledger:
+        await ledger.enrol([enrolment()])
+        other = sqlite3.connect(engine.path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        try:
+            assert (await ledger.counts())["due"] == 1
+            writing = asyncio.create_task(ledger.enrol([enrolment()]))
+            assert (await ledger.counts())["due"] == 1
+            assert not writing.done()
+        finally:
+            other.execute("ROLLBACK")
+            other.close()
+        await writing
+        assert (await ledger.counts())["due"] == 2
+
+
+async def test_a_lock_that_never_ends_is_unavailability(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("carillon.ledger.sqlite_file._BUSY_SECONDS", 0.05)
+    async with engine.ledger() as ledger:
+        other = sqlite3.connect(engine.path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        try:
+            with pytest.raises(LedgerUnavailable, match="locked"):
+                await ledger.enrol([enrolment()])
+        finally:
+            other.execute("ROLLBACK")
+            other.close()
+        await ledger.enrol([enrolment()])
+        assert len(await engine.rows("records")) == 1
+
+
+async def test_an_idle_claim_writes_nothing(engine: SqliteEngine) -> None:
+    async with engine.ledger() as ledger:
+        await ledger.enrol([enrolment(route(), scheduled_for_ms=4_000_000_000_000)])
+        other = sqlite3.connect(engine.path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        try:
+            assert await ledger.claim([want()], 10, "w") == []
+        finally:
+            other.close()
+
+
+async def test_what_cannot_be_opened_says_so(tmp_path: Path) -> None:
+    with pytest.raises(LedgerUnavailable):
+        await SqliteLedger.open(tmp_path)
+    with pytest.raises(ConfigurationError):
+        await SqliteLedger.open(":memory:")
+
+
+async def test_urls(tmp_path: Path) -> None:
+    ledger = await open_ledger(f"sqlite:///{tmp_path}/a%20b.db")
+    await ledger.aclose()
+    await ledger.aclose()
+    assert (tmp_path / "a b.db").exists()
+    with pytest.raises(LedgerUnavailable):
+        await ledger.counts()
+    for url in ("sqlite://", "mysql://x", "sqlite:///"):
+        with pytest.raises(ConfigurationError):
+            await open_ledger(url)
+
+
+async def test_commits_are_synced_and_logged_ahead(engine: SqliteEngine) -> None:
+    async with engine.ledger() as ledger:
+        assert (await ledger.check())["settings"] == {"journal_mode": "wal", "synchronous": "2"}
