@@ -174,6 +174,9 @@ class Attempts:
             outcomes = [self._cut_off() for _ in ready]
         except Exception as error:  # noqa: BLE001 - a provider's bug must end in its own routes' history
             outcomes = [Unknown(f"provider raised {type(error).__name__}: {error}", "provider_error") for _ in ready]
+        if len(outcomes) != len(ready):
+            said = f"provider gave {len(outcomes)} outcomes for {len(ready)} messages"
+            outcomes = [Unknown(said, "provider_error") for _ in ready]
         faultpoint("after_provider_ok")
         return outcomes
 

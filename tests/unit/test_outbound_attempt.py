@@ -1,0 +1,262 @@
+"""One attempt: what keeps it from happening, what the provider may do, and what is written down of it."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from carillon.domain.backoff import Backoff
+from carillon.domain.breaker import BreakerPolicy
+from carillon.domain.claims import Claim, Dispatch, Settlement
+from carillon.domain.lanes import Lane, Lanes
+from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
+from carillon.domain.policy import PolicyTable, RetryPolicy
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict
+from carillon.outbound import attempt as attempt_module
+from carillon.outbound.attempt import AttemptRules, Attempts
+from carillon.outbound.breakers import MemoryBreakers
+from carillon.outbound.leases import Leases
+from tests.unit.test_outbound_leases import ManualClock, Unused
+
+POLICY = RetryPolicy(backoff=Backoff(base=10.0, jitter="none"), timeout_seconds=20.0)
+CLAIM = Claim(
+    notification_id="n-1",
+    route_id="email:user:ada",
+    token=7,
+    channel="email",
+    recipient_ref="user:ada",
+    lane=1,
+    provider="first",
+    policy="*/*",
+    attempt=1,
+    attempts_before=0,
+    max_attempts=6,
+    age_seconds=0.0,
+    notification_type="welcome",
+    producer="shop",
+    payload_json="{}",
+    accepted_at_ms=0,
+    message_json='{"text":"hi"}',
+)
+
+
+class Vendor:
+    """A provider that answers as it was told to and remembers what it was asked."""
+
+    def __init__(self, answer: Callable[[], Outcome]) -> None:
+        self.answer = answer
+        self.asked: list[Dispatch] = []
+
+    async def send(self, dispatch: Dispatch) -> Outcome:
+        self.asked.append(dispatch)
+        return self.answer()
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+class HangingVendor(Vendor):
+    async def send(self, dispatch: Dispatch) -> Outcome:
+        self.asked.append(dispatch)
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets that event")
+
+
+def broken() -> Outcome:
+    raise IndexError("a bug of the adapter")
+
+
+def says(outcome: Outcome) -> Vendor:
+    return Vendor(lambda: outcome)
+
+
+class Desk:
+    """Attempts with two vendors in a chain, real breakers, and leases that time can run out of."""
+
+    def __init__(self, first: Vendor, second: Vendor | None = None, policy: RetryPolicy = POLICY) -> None:
+        self.clock = ManualClock()
+        self.leases = Leases(Unused(), self.clock, lambda _: None, 30.0)
+        vendors = {"first": first} if second is None else {"first": first, "second": second}
+        policies = {"*": BreakerPolicy(failure_threshold=2, open_seconds=60.0)}
+        self.breakers = MemoryBreakers(policies, self.clock, lambda _: None)
+        self.attempts = Attempts(
+            providers=vendors,
+            breakers=self.breakers,
+            leases=self.leases,
+            rules=AttemptRules(
+                {"email": tuple(vendors)},
+                PolicyTable({"*/*": policy}),
+                Lanes({"standard": Lane(rank=1, queue_name="standard")}),
+            ),
+            clock=self.clock,
+            dice=lambda: 0.5,
+        )
+
+    async def attempt(self, claim: Claim = CLAIM) -> Settlement:
+        self.leases.take([claim], self.clock.monotonic())
+        return await self.attempts.attempt(claim)
+
+    async def break_provider(self, provider: str) -> None:
+        for _ in range(2):
+            await self.breakers.record(provider, ok=False)
+
+
+async def test_a_sent_message_is_finished_with_its_note() -> None:
+    vendor = says(Sent("vendor-1"))
+    settlement = await Desk(vendor).attempt()
+    assert settlement.verdict == Finish()
+    assert settlement.note is not None
+    assert (settlement.note.outcome, settlement.note.provider_message_id) == ("sent", "vendor-1")
+    assert (settlement.note.provider, settlement.note.error) == ("first", None)
+    (dispatch,) = vendor.asked
+    assert dispatch.message is not None
+    assert dispatch.message.text == "hi"
+    assert dispatch.claim.idempotency_key == "n-1/email:user:ada"
+    assert dispatch.timeout_seconds == 20.0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict", "classification"),
+    [
+        (Unavailable("503", "http_503"), Retry(10.0), "http_503"),
+        (Throttled("429"), Defer(10.0), "throttled"),
+        (Refused("400"), FailOver("second"), "refused"),
+        (Unknown("silence", "timeout"), Retry(10.0), "timeout"),
+    ],
+)
+async def test_what_did_not_arrive_is_decided_upon(outcome: Outcome, verdict: Verdict, classification: str) -> None:
+    settlement = await Desk(says(outcome), says(Sent())).attempt()
+    assert settlement.verdict == verdict
+    assert settlement.note is not None
+    assert settlement.note.classification == classification
+    assert not settlement.suppress
+
+
+async def test_a_dead_address_is_suppressed() -> None:
+    settlement = await Desk(says(Refused("gone", recipient_gone=True)), says(Sent())).attempt()
+    assert settlement.suppress
+    assert isinstance(settlement.verdict, Bury)
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({"suppressed": True}, Bury("suppressed", "the address was declared dead")),
+        ({"attempt": 7}, Bury("crash_loop", "abandoned by a worker 6 times without an outcome")),
+    ],
+)
+async def test_some_claims_are_never_called(changes: dict[str, object], verdict: Verdict) -> None:
+    vendor = says(Sent())
+    settlement = await Desk(vendor).attempt(msgspec.structs.replace(CLAIM, **changes))
+    assert (settlement.verdict, settlement.note, vendor.asked) == (verdict, None, [])
+
+
+@pytest.mark.parametrize(
+    ("on_unknown", "called"), [("retry", 1), ("fail_over", 1), ("bury", 0), ("wait_for_receipt", 0)]
+)
+async def test_an_abandoned_route_is_repeated_only_where_its_class_allows_it(on_unknown: str, called: int) -> None:
+    vendor = says(Sent())
+    desk = Desk(vendor, policy=msgspec.structs.replace(POLICY, on_unknown=on_unknown))
+    settlement = await desk.attempt(msgspec.structs.replace(CLAIM, attempt=2, abandoned=True))
+    assert len(vendor.asked) == called
+    assert settlement.note is not None
+    assert called or (settlement.note.outcome, settlement.note.classification) == ("unknown", "abandoned")
+
+
+async def test_a_lease_that_ran_out_is_given_back_uncalled() -> None:
+    vendor = says(Sent())
+    desk = Desk(vendor)
+    desk.leases.take([CLAIM], desk.clock.monotonic())
+    desk.clock.now += 27.0
+    settlement = await desk.attempts.attempt(CLAIM)
+    assert (settlement.verdict, settlement.note, vendor.asked) == (Defer(0.0), None, [])
+
+
+async def test_a_call_may_not_outlive_its_lease() -> None:
+    vendor = says(Sent())
+    desk = Desk(vendor)
+    desk.leases.take([CLAIM], desk.clock.monotonic())
+    desk.clock.now += 20.0
+    await desk.attempts.attempt(CLAIM)
+    assert vendor.asked[0].timeout_seconds == pytest.approx(7.0)
+
+
+async def test_an_open_breaker_sends_the_route_to_the_next_provider() -> None:
+    first, second = says(Sent("a")), says(Sent("b"))
+    desk = Desk(first, second)
+    await desk.break_provider("first")
+    settlement = await desk.attempt()
+    assert settlement.note is not None
+    assert (settlement.note.provider, settlement.note.provider_message_id) == ("second", "b")
+    assert first.asked == []
+
+
+@pytest.mark.parametrize(
+    ("on_open", "age", "verdict"),
+    [
+        ("defer", 0.0, Defer(1.5)),
+        ("defer", 259_200.0, Bury("expired", "every provider stayed unavailable for too long")),
+        ("bury", 0.0, Bury("circuit_open", "circuit breaker open: first")),
+    ],
+)
+async def test_when_every_provider_is_open_nothing_is_spent(on_open: str, age: float, verdict: Verdict) -> None:
+    first, second = says(Sent()), says(Sent())
+    desk = Desk(first, second, msgspec.structs.replace(POLICY, on_open=on_open))
+    await desk.break_provider("first")
+    await desk.break_provider("second")
+    settlement = await desk.attempt(msgspec.structs.replace(CLAIM, age_seconds=age))
+    assert (settlement.verdict, settlement.note) == (verdict, None)
+    assert first.asked + second.asked == []
+
+
+@pytest.mark.parametrize("outcome", [Refused("bad number"), Throttled("429"), Sent()])
+async def test_what_is_not_the_providers_fault_opens_no_breaker(outcome: Outcome) -> None:
+    vendor = says(outcome)
+    desk = Desk(vendor)
+    for _ in range(20):
+        await desk.attempt()
+    assert len(vendor.asked) == 20
+
+
+@pytest.mark.parametrize("outcome", [Unavailable("503"), Unknown("silence")])
+async def test_what_is_the_providers_fault_opens_it(outcome: Outcome) -> None:
+    vendor = says(outcome)
+    desk = Desk(vendor)
+    for _ in range(20):
+        await desk.attempt()
+    assert len(vendor.asked) == 2
+
+
+async def test_a_providers_bug_ends_in_its_own_routes_history() -> None:
+    settlement = await Desk(Vendor(broken)).attempt()
+    assert settlement.note is not None
+    assert settlement.note.classification == "provider_error"
+    assert "IndexError" in (settlement.note.error or "")
+    assert isinstance(settlement.verdict, Retry)
+
+
+async def test_a_provider_that_forgets_its_deadline_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_module, "BACKSTOP_SECONDS", 0.0)
+    vendor = HangingVendor(Sent)
+    settlement = await Desk(vendor, policy=msgspec.structs.replace(POLICY, timeout_seconds=0.01)).attempt()
+    assert settlement.note is not None
+    assert (settlement.note.outcome, settlement.note.classification) == ("unknown", "timeout")
+
+
+@pytest.mark.parametrize("cutting_off", [True, False])
+async def test_a_call_cut_off_by_shutdown_may_have_gone_out(*, cutting_off: bool) -> None:
+    vendor = HangingVendor(Sent)
+    desk = Desk(vendor)
+    desk.attempts.cutting_off = cutting_off
+    task = asyncio.create_task(desk.attempt())
+    while not vendor.asked:  # noqa: ASYNC110 - it is asked within a few turns of the loop
+        await asyncio.sleep(0)
+    task.cancel()
+    if not cutting_off:
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return
+    note = (await task).note
+    assert note is not None
+    assert (note.outcome, note.classification) == ("unknown", "shutdown")
