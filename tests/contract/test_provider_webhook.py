@@ -13,9 +13,8 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.ports import Provider
 from carillon.providers import load
-from carillon.providers.http import HttpClient
+from carillon.providers.http import HttpClient, header_id
 from carillon.providers.secret import Secret
-from carillon.providers.webhook import message_id
 from carillon.providers.webhook_signing import Check, verify_standard, verify_x_webhook
 from tests.support.dispatches import dispatch, tools
 from tests.support.ports import free_port
@@ -81,7 +80,7 @@ async def test_a_repeat_keeps_id_and_body_and_renews_the_timestamp(endpoint: Ven
 
 def test_an_id_never_has_a_dot_and_two_keys_never_one_id() -> None:
     keys = ["a/b", "a/b.c", "a/b-c", "a/ü", "a/b\r\nX: 1", "a/b c", "a/" + "x" * 500, "a/" + "x" * 501]
-    ids = [message_id(key) for key in keys]
+    ids = [header_id(key) for key in keys]
     assert len(set(ids)) == len(keys)
     assert all("." not in name and name.isascii() and name.isprintable() and " " not in name for name in ids)
 

@@ -133,7 +133,7 @@ async def test_a_listener_on_every_interface_is_ours_on_each_of_them() -> None:
 
 
 def test_places_are_read_in_every_spelling() -> None:
-    assert parse_own(["::1", "[::1]", "[::1]:80", "DB", "db:5432"]) == (
+    assert parse_own(["::1", "[::1]", "[::1]:80", "DB,db:5432"]) == (
         Own("::1"),
         Own("::1"),
         Own("::1", 80),

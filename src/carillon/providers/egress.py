@@ -143,8 +143,8 @@ def permitted(address: IPAddress, port: int, rules: Rules) -> bool:
 
 
 def parse_own(places: Iterable[str]) -> tuple[Own, ...]:
-    """Read `host`, `host:port`, `v6` or `[v6]:port`."""
-    return tuple(_own(place.strip().lower()) for place in places)
+    """Read `host`, `host:port`, `v6` or `[v6]:port`; several may stand in one text, as in a DSN."""
+    return tuple(_own(place.strip().lower()) for text in places for place in text.split(","))
 
 
 def parse_networks(texts: Iterable[str]) -> tuple[IPNetwork, ...]:

@@ -1,6 +1,7 @@
 """The one outbound HTTP client: one request, one deadline, one value back."""
 
 import asyncio
+import hashlib
 import math
 import re
 import ssl
@@ -21,6 +22,7 @@ MAX_BODY = 64 * 1024
 MAX_EXCERPT = 1024
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
+_SAFE_ID = re.compile(r"[A-Za-z0-9_:/@+=-]{1,200}")
 _SECONDS = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
 _MAX_RETRY_AFTER_TEXT = 64
 # Node closes idle connections after 5 s; ours must be gone before, or a request meets a closing peer.
@@ -207,6 +209,13 @@ def _not_connected(error: aiohttp.ClientConnectorError) -> NotSent:
     if isinstance(error, aiohttp.ClientSSLError):
         return NotSent(text, "tls")
     return NotSent(text, "connect")
+
+
+def header_id(idempotency_key: str) -> str:
+    """The key itself where any header, and a signature that separates by dots, can hold it; else its digest."""
+    if _SAFE_ID.fullmatch(idempotency_key):
+        return idempotency_key
+    return f"msg_{hashlib.sha256(idempotency_key.encode()).hexdigest()}"
 
 
 def unanswered(failure: NotSent | MaybeSent) -> Outcome:

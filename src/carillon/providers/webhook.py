@@ -1,7 +1,6 @@
 """Signed webhooks to whatever endpoint the route names."""
 
 import asyncio
-import hashlib
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -16,12 +15,11 @@ from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavaila
 from carillon.providers import Tools
 from carillon.providers.egress import Rules, parse_networks, parse_own, parse_ports
 from carillon.providers.guard import Guard
-from carillon.providers.http import Answer, MaybeSent, NotSent, Request, parse_retry_after, unanswered
+from carillon.providers.http import Answer, MaybeSent, NotSent, Request, header_id, parse_retry_after, unanswered
 from carillon.providers.secret import Secret
 from carillon.providers.webhook_signing import MAX_SECRETS, SigningKey, sign_standard, sign_x_webhook
 
 CHANNELS = frozenset({"webhook"})
-_SAFE_ID = re.compile(r"[A-Za-z0-9_:/@+=-]{1,200}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,2000}")
 _OURS = re.compile(
@@ -94,7 +92,7 @@ class Webhook:
             request = Request(
                 url=url,
                 body=body,
-                headers=self._headers | signer.headers(message_id(claim.idempotency_key), stamp, body),
+                headers=self._headers | signer.headers(header_id(claim.idempotency_key), stamp, body),
                 timeout_seconds=max(0.0, dispatch.timeout_seconds - (self._clock.monotonic() - began)),
                 guard=self._guard if claim.address else None,
             )
@@ -174,13 +172,6 @@ class _Slots:
                 return await slots.acquire()
         except TimeoutError:
             return False
-
-
-def message_id(idempotency_key: str) -> str:
-    """The key itself where a header and the signature's dots allow it, else its digest; equal for every repeat."""
-    if _SAFE_ID.fullmatch(idempotency_key):
-        return idempotency_key
-    return f"msg_{hashlib.sha256(idempotency_key.encode()).hexdigest()}"
 
 
 def body_of(dispatch: Dispatch, scheme: str) -> bytes:
