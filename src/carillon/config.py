@@ -17,10 +17,8 @@ from carillon.settings import Settings
 
 PREFIX = "CARILLON_"
 BLUEPRINTS = files("carillon.blueprints")
-NOT_SETTINGS = frozenset(
-    {f"{PREFIX}{name}" for name in ("BLUEPRINT", "CHILD", "CONFIG", "FAULTPOINTS", "TOKEN", "URL")}
-)
-"""Variables of the command line and of tests, which are no settings."""
+COMMAND_LINE = frozenset({"BLUEPRINT", "CHILD", "CONFIG", "FAULTPOINTS", "TOKEN", "URL"})
+"""What stands behind the prefix in variables that are no settings."""
 ALIASES = {
     # The documents' own names for parts of a retry policy.
     "maxAttempts": "max_attempts",
@@ -57,7 +55,7 @@ def load(
         if environ.get(variable):
             _put(tree, path.split("."), environ[variable])
     for variable, value in environ.items():
-        if variable.startswith(PREFIX) and variable not in NOT_SETTINGS:
+        if variable.startswith(PREFIX) and variable.removeprefix(PREFIX) not in COMMAND_LINE:
             _put(tree, variable.removeprefix(PREFIX).lower().split("__"), value)
     tree["blueprint"] = name
     settings = _convert(tree)

@@ -1,6 +1,7 @@
 """`carillon serve`: one process, or several under a small supervisor."""
 
 import asyncio
+import ctypes
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from carillon.domain.errors import ConfigurationError
 from carillon.upkeep import logs
 
 CHILD = "CARILLON_CHILD"
+_PR_SET_PDEATHSIG = 1
 RESTART_WAIT, LONGEST_RESTART_WAIT = 0.5, 5.0
 
 CURL = (
@@ -49,6 +51,8 @@ def serve(
         if settings.http.port == 0:
             raise ConfigurationError("http.port: several processes need one port to share, 0 gives each its own")
         sys.exit(_supervise(processes))
+    if index is not None:
+        _die_with_parent()
     if index not in (None, "0"):
         # Retention is one process's work, whatever the number of processes.
         chosen = chosen - {Role.UPKEEP}
@@ -113,6 +117,13 @@ def _supervise(processes: int) -> int:
 def _start(index: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "carillon.cli", *sys.argv[1:]]
     return subprocess.Popen(command, env={**os.environ, CHILD: str(index)})  # noqa: S603 - our own command line
+
+
+def _die_with_parent() -> None:
+    """A supervisor that was killed must not leave children behind that nobody ends; Linux tells them."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end(children: dict[int, subprocess.Popen[bytes]]) -> int:

@@ -10,6 +10,7 @@ from carillon.domain.errors import BadIntent
 
 MAX_DEPTH = 32
 MAX_INTEGER = 2**63 - 1
+MAX_DIGITS = len(str(-MAX_INTEGER))
 FINGERPRINT_VERSION = "1"
 _FIRST_SURROGATE, _LAST_SURROGATE = "\ud800", "\udfff"
 
@@ -93,7 +94,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _bounded_int(digits: str) -> int:
-    if len(digits) > 20 or abs(int(digits)) > MAX_INTEGER:
+    if len(digits) > MAX_DIGITS or abs(int(digits)) > MAX_INTEGER:
         raise BadIntent("VALIDATION_ERROR", "integer is larger than 64 bits")
     return int(digits)
 

@@ -24,7 +24,7 @@ class Lanes(msgspec.Struct, frozen=True):
     """True serves a lane only when every lane before it is empty."""
 
     def name_for(self, priority: Priority, *, bulk: bool) -> str:
-        """high → priority; bulk or low → bulk; everything else → standard."""
+        """Choose: high → priority; bulk or low → bulk; everything else → standard."""
         if priority is Priority.HIGH:
             return "priority"
         if bulk or priority is Priority.LOW:

@@ -51,7 +51,7 @@ class PolicyTable(msgspec.Struct, frozen=True):
         return self.policies.get(name) or self.policies["*/*"]
 
     def max_attempts(self, name: str, lane: Lane) -> int:
-        """The budget in calls: a policy made for exactly this origin and channel wins, others are capped by the lane."""
+        """The budget in calls: a policy for exactly this origin and channel wins, others are capped by the lane."""
         budget = self.get(name).max_attempts
         if "*" not in name or lane.max_attempts is None:
             return budget

@@ -52,7 +52,7 @@ class Acceptor(Protocol):
     """What a door hands its intents to."""
 
     async def accept(self, intent: Intent) -> Acceptance:
-        """Return once the ledger has it; raises BadIntent, LedgerUnavailable or Overloaded, and then nothing is written."""
+        """Return once the ledger has it; raises BadIntent, LedgerUnavailable or Overloaded and has written nothing."""
         ...
 
 
@@ -99,7 +99,9 @@ class UpkeepLedger(Protocol):
         """Routes by status, due routes, age of the oldest due route in seconds."""
         ...
 
-    async def dead_letters(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
+    async def dead_letters(
+        self, filters: Mapping[str, Any], limit: int, offset: int
+    ) -> tuple[list[dict[str, Any]], int]:
         """Dead letters, newest first, and how many match in all."""
         ...
 

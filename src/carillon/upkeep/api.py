@@ -1,5 +1,6 @@
 """What operators ask and do over HTTP: look, search, redrive."""
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from carillon.upkeep.api_wire import (
     ShowQuery,
 )
 from carillon.web import Answer, Endpoint, Problem, Reply, Request
+from carillon.web.body import convert
+from carillon.web.problems import Detail
 
 _PATH = "/api/v1"
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
@@ -135,9 +138,9 @@ class _Desk:
         query = request.query(SearchQuery)
         filters = _filters(query, request)
         if query.accepted_after is not UNSET:
-            filters["accepted_after_ms"] = round(query.accepted_after.timestamp() * 1000)
+            filters["accepted_after_ms"] = _unix_ms(query.accepted_after, "acceptedAfter")
         if query.accepted_before is not UNSET:
-            filters["accepted_before_ms"] = round(query.accepted_before.timestamp() * 1000)
+            filters["accepted_before_ms"] = _unix_ms(query.accepted_before, "acceptedBefore")
         stories, total = await self._stories(query, filters)
         page = NotificationPage(
             items=[notification_view(story, _included(query)) for story in stories],
@@ -195,6 +198,13 @@ class _Desk:
 
 def _included(query: ShowQuery | SearchQuery) -> tuple[str, ...]:
     return () if query.include is UNSET else tuple(query.include.split(","))
+
+
+def _unix_ms(text: str, field: str) -> int:
+    moment = convert(text, dt.datetime, prefix=field)
+    if moment.tzinfo is None:
+        raise Problem("VALIDATION_ERROR", f"{field} needs an offset from UTC", details=[Detail("no offset", field)])
+    return round(moment.timestamp() * 1000)
 
 
 def _offset(query: SearchQuery | DeadLetterQuery) -> int:

@@ -1,6 +1,5 @@
 """The JSON operators read and write about notifications."""
 
-import datetime as dt
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -18,7 +17,10 @@ Include = Annotated[
         description="attempts, message, or both: what to show of each route beyond its state.",
     ),
 ]
-Moment = Annotated[dt.datetime, Meta(tz=True)]
+Moment = Annotated[
+    str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ].{1,30}\Z", extra_json_schema={"format": "date-time"})
+]
+"""Text, because loose conversion would also read `0.5` as a time."""
 ChannelWord = Literal["push", "sms", "email", "inApp", "webhook"]
 
 

@@ -50,8 +50,8 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
     jwt: JwtSettings | None = None
     allowed_hosts: tuple[str, ...] = ()
     """Host names served beside loopback; empty with a secret configured serves every name."""
-    docs: bool | None = None
-    """None serves /docs and /openapi.json only while no secret is configured."""
+    docs: bool = True
+    """Serves /docs and /openapi.json, the latter to holders of a token where tokens are asked for."""
     title: str = "Carillon"
     version: str = "0"
 
@@ -60,7 +60,7 @@ def app(endpoints: Iterable[Endpoint], settings: WebSettings | None = None) -> A
     """One ASGI callable that serves the endpoints."""
     settings = settings or WebSettings()
     declared = list(endpoints)
-    if settings.docs if settings.docs is not None else settings.jwt is None:
+    if settings.docs:
         text = openapi(declared, title=settings.title, version=settings.version, secured=settings.jwt is not None)
         declared += pages(text)
     return _Application(declared, settings).serve

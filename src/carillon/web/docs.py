@@ -18,14 +18,14 @@ _PAGES = (
 
 
 def pages(openapi: bytes) -> list[Endpoint]:
-    """The document and the page's files as endpoints outside the document itself."""
+    """The document, for those who may call the API, and the page's files, which tell nothing, for everybody."""
     folder = files("carillon.web").joinpath("static")
-    found = [_fixed("/openapi.json", openapi, "application/json")]
+    found = [_fixed("/openapi.json", openapi, "application/json", guarded=True)]
     found += [_fixed(path, folder.joinpath(name).read_bytes(), media_type) for path, name, media_type in _PAGES]
     return found
 
 
-def _fixed(path: str, content: bytes, media_type: str) -> Endpoint:
+def _fixed(path: str, content: bytes, media_type: str, *, guarded: bool = False) -> Endpoint:
     reply = Reply(200, content, {"Content-Security-Policy": _PAGE_POLICY, "Cache-Control": "no-cache"}, media_type)
 
     async def call(_: Request) -> Reply:
@@ -38,6 +38,6 @@ def _fixed(path: str, content: bytes, media_type: str) -> Endpoint:
         name=f"get{path.replace('/', '-')}",
         summary=path,
         answers=(Answer(status=200, description="The file", media_type=media_type),),
-        guarded=False,
+        guarded=guarded,
         hidden=True,
     )

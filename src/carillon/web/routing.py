@@ -31,19 +31,19 @@ class Routes:
         fixed = self._fixed.get((method, path))
         if fixed is not None:
             return fixed, {}
+        # A fixed path is never also somebody's id: GET …/send is a wrong method, not a notification called "send".
         allowed = {known for known, fixed_path in self._fixed if fixed_path == path}
-        for pattern, endpoint in self._patterns:
+        for pattern, endpoint in self._patterns if not allowed else ():
             found = pattern.match(path)
             if found is None:
                 continue
             if endpoint.method == method or (endpoint.method, method) == ("GET", "HEAD"):
                 return endpoint, _fit(found.groupdict())
-            allowed.add(endpoint.method)
-        if allowed:
-            raise Problem(
-                "METHOD_NOT_ALLOWED", f"{path[:200]} takes {', '.join(sorted(allowed))}", headers=_allow(allowed)
-            )
-        raise Problem("NOT_FOUND", "nothing is served under this path")
+            allowed |= {endpoint.method, "HEAD"} if endpoint.method == "GET" else {endpoint.method}
+        if not allowed:
+            raise Problem("NOT_FOUND", "nothing is served under this path")
+        methods = ", ".join(sorted(allowed))
+        raise Problem("METHOD_NOT_ALLOWED", f"this path takes {methods}", headers={"Allow": methods})
 
 
 def _fit(params: dict[str, str]) -> dict[str, str]:
@@ -52,7 +52,3 @@ def _fit(params: dict[str, str]) -> dict[str, str]:
         if len(value) > _MAX_SEGMENT or _UNFIT.search(value):
             raise Problem("NOT_FOUND", "nothing has such an id")
     return params
-
-
-def _allow(methods: set[str]) -> dict[str, str]:
-    return {"Allow": ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))}

@@ -168,7 +168,17 @@ function filter() {
 }
 
 async function start() {
-  const spec = await (await fetch("/openapi.json")).json();
+  const token = show("token").value;
+  const response = await fetch("/openapi.json", token ? { headers: { Authorization: `Bearer ${token}` } } : {});
+  if (response.status === 401) {
+    show("token-field").hidden = false;
+    show("operations").replaceChildren(make("p", {}, "This program asks for tokens: enter one above to see what it offers."));
+    return;
+  }
+  draw(await response.json());
+}
+
+function draw(spec) {
   const operations = operationsOf(spec);
   document.title = `${spec.info.title}: HTTP API`;
   show("title").replaceChildren(spec.info.title, " ", make("small", {}, spec.info.version));
@@ -179,11 +189,16 @@ async function start() {
   show("operations").replaceChildren(...tags.flatMap((tag) => [make("h2", {}, tag),
     ...operations.filter((operation) => operation.tags[0] === tag).map((operation) => drawOperation(spec, operation))]),
     make("h2", {}, "Schemas"), ...drawSchemas(spec));
-  show("filter").addEventListener("input", filter);
-  window.addEventListener("hashchange", openTarget);
   openTarget();
 }
 
-start().catch((error) => {
-  show("operations").replaceChildren(make("p", {}, `The document could not be read: ${error.message}`));
-});
+function begin() {
+  start().catch((error) => {
+    show("operations").replaceChildren(make("p", {}, `The document could not be read: ${error.message}`));
+  });
+}
+
+show("filter").addEventListener("input", filter);
+show("token").addEventListener("change", begin);
+window.addEventListener("hashchange", openTarget);
+begin();
