@@ -229,7 +229,10 @@ async def test_tokens_roles_and_failed_logins() -> None:
         assert (await get(server, "/admin", Authorization=f"Bearer {token(role='admin')}"))[0] == 200
         assert [(await get(server, "/ok", Authorization="Bearer x"))[0] for _ in range(4)] == [401, 401, 401, 429]
         assert (await get(server, "/ok", Authorization=f"Bearer {token()}"))[0] == 200
-        assert (await get(server, "/docs", Authorization=f"Bearer {token()}"))[0] == 404
+        assert (await get(server, "/openapi.json", Authorization=f"Bearer {token()}"))[0] == 200
+        assert (await get(server, "/openapi.json"))[0] in {401, 429}
+    async with serving(Desk(), WebSettings(docs=False)) as server:
+        assert (await get(server, "/openapi.json"))[0] == 404
 
 
 async def test_the_page_and_the_document_are_served_under_a_strict_policy() -> None:

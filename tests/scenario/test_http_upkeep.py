@@ -259,7 +259,7 @@ def test_tokens_and_tenants(tmp_path_factory: pytest.TempPathFactory) -> None:
         assert client.get("/api/v1/dead-letters", Authorization=bearer()).code == "FORBIDDEN"
         assert client.get("/api/v1/dead-letters", Authorization=stranger).status == 200
         assert client.get("/healthz").status == 200
-        assert client.get("/docs").status == 404
+        assert client.get("/openapi.json").code == "UNAUTHORIZED"
 
 
 @pytest.mark.req("G-06")

@@ -45,8 +45,8 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_second: float | None = None
     """Per caller, or per address without tokens; None is no limit."""
     requests_burst: float = 200.0
-    auth_failures_per_minute: float = 10.0
-    """Per address; a valid token is never held back by this."""
+    auth_failures_per_minute: float | None = None
+    """Per address, 429 beyond it; a valid token is never held back by this. None is no limit."""
     jwt: JwtSettings | None = None
     allowed_hosts: tuple[str, ...] = ()
     """Host names served beside loopback; empty with a secret configured serves every name."""
@@ -74,7 +74,8 @@ class _Application:
         self._in_flight = 0
         rate = settings.requests_per_second
         self._rate = Buckets(rate, settings.requests_burst) if rate else None
-        self._failures = Buckets(settings.auth_failures_per_minute / 60, settings.auth_failures_per_minute)
+        failures = settings.auth_failures_per_minute
+        self._failures = Buckets(failures / 60, failures) if failures else None
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -128,7 +129,7 @@ class _Application:
         if self._guard is not None and endpoint.guarded:
             self._identify(request, endpoint)
         if self._rate is not None and not endpoint.always:
-            self._slow_down(self._rate, request.caller.sub or request.client)
+            _slow_down(self._rate, request.caller.sub or request.client)
         self._in_flight += 1
         try:
             return await endpoint.call(request)
@@ -150,15 +151,17 @@ class _Application:
         try:
             request.caller = guard.caller(request.headers.get(b"authorization"))
         except Problem:
-            self._slow_down(self._failures, request.client)
+            if self._failures is not None:
+                _slow_down(self._failures, request.client)
             raise
         if endpoint.role is not None and request.caller.role != endpoint.role:
             raise Problem("FORBIDDEN", f"the role {endpoint.role} is required")
 
-    def _slow_down(self, buckets: Buckets, key: str) -> None:
-        wait = buckets.take(key, time.monotonic())
-        if wait > 0:
-            raise Problem("TOO_MANY_REQUESTS", "slow down", headers={"Retry-After": str(max(1, math.ceil(wait)))})
+
+def _slow_down(buckets: Buckets, key: str) -> None:
+    wait = buckets.take(key, time.monotonic())
+    if wait > 0:
+        raise Problem("TOO_MANY_REQUESTS", "slow down", headers={"Retry-After": str(max(1, math.ceil(wait)))})
 
 
 async def _refuse_other(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,0 +1,60 @@
+"""Schemathesis against the running program: whatever the document allows or forbids, the program agrees."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_client import Client, serving
+from tests.support.process import Program
+from tests.unit.test_web_auth import SECRET, token
+
+SETTINGS = """
+[generation]
+deterministic = true
+
+[checks.positive_data_acceptance]
+# Whether a template exists, a person can be reached or a tenant is one's own is not a matter of schema.
+expected-statuses = ["2xx", "400", "403", "404", "409", "422"]
+
+[checks.negative_data_rejection]
+# A body of another media type or size is rejected as clearly as one of another shape.
+expected-statuses = ["400", "401", "404", "405", "413", "415", "422"]
+"""
+
+
+def fuzz(program: Program, client: Client, folder: Path, examples: int, *more: str) -> None:
+    settings = folder / "schemathesis.toml"
+    settings.write_text(SETTINGS)
+    command = [str(Path(sys.executable).with_name("schemathesis")), f"--config-file={settings}", "run"]
+    options = ["--checks=all", f"--max-examples={examples}", "--workers=2", "--no-color", "--request-timeout=10"]
+    run = subprocess.run(
+        [*command, f"{client.address}/openapi.json", *options, *more],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        timeout=100,
+    )
+    assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-2000:]
+    # A route that was given up is an error of its provider; anything else would be ours.
+    bad = [line for line in program.lines if line["level"] in {"error", "critical"}]
+    assert not [line for line in bad if line["event"] != "route_attempted"]
+    assert not program.noise
+    assert client.get("/health").status == 200
+
+
+@pytest.mark.req("S2-10", "S2-11")
+def test_the_open_program_keeps_to_its_own_document(tmp_path: Path) -> None:
+    with serving(tmp_path) as (program, client):
+        fuzz(program, client, tmp_path, 30)
+
+
+@pytest.mark.req("S2-10", "S2-11", "S2-15")
+def test_the_guarded_program_keeps_to_its_own_document(tmp_path: Path, postgres_dsn: str) -> None:
+    # The tests' PostgreSQL gives durability up for speed.
+    env = {"JWT_SECRET_KEY": SECRET, "DATABASE_URL": postgres_dsn, "CARILLON_LEDGER__ALLOW_UNSAFE": "true"}
+    admin = token(iss=None, aud=None, role="admin")
+    with serving(tmp_path, **env) as (program, client):
+        fuzz(program, client, tmp_path, 10, "--header", f"Authorization: Bearer {admin}")
