@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 
 from carillon.compose import parts
 from carillon.domain.errors import CarillonError
+from carillon.domain.ports import Probed, Provider
 from carillon.settings import Settings
 from carillon.system import SystemClock, system_dice
 
@@ -82,12 +83,22 @@ async def _templates(settings: Settings) -> list[Finding]:
 
 async def _providers(settings: Settings) -> list[Finding]:
     chains = parts.chains(settings)
+    findings = [Finding(f"Channel {channel}", "ok", " → ".join(chain)) for channel, chain in chains.items()]
     tools = parts.tools(settings, SystemClock(), system_dice)
     try:
         built = parts.providers(settings, {name for chain in chains.values() for name in chain}, tools)
-        for provider in built.values():
+        for name, provider in built.items():
+            findings.append(await _provider(name, str(settings.providers[name]["kind"]), provider))
             await provider.aclose()
     finally:
         await tools.http.aclose()
-    findings = [Finding(f"Channel {channel}", "ok", " → ".join(chain)) for channel, chain in chains.items()]
-    return [*findings, *[Finding(f"Provider {name}", "ok", str(settings.providers[name]["kind"])) for name in built]]
+    return findings
+
+
+async def _provider(name: str, kind: str, provider: Provider) -> Finding:
+    if not isinstance(provider, Probed):
+        return Finding(f"Provider {name}", "ok", f"{kind}; has nothing to ask before there is a message")
+    complaint = await provider.probe()
+    if complaint is not None:
+        return Finding(f"Provider {name}", "ill", f"{kind}: {complaint}")
+    return Finding(f"Provider {name}", "ok", f"{kind} answers")

@@ -1,7 +1,7 @@
 """The seams between rooms, each as small as it can be."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from carillon.domain.breaker import Admission, State
 from carillon.domain.claims import Claim, Dispatch, Settled, Settlement, Want
@@ -143,6 +143,15 @@ class Provider(Protocol):
 
     async def aclose(self) -> None:
         """Give connections back."""
+        ...
+
+
+@runtime_checkable
+class Probed(Protocol):
+    """A vendor that can be asked whether it would take a message, without one."""
+
+    async def probe(self) -> str | None:
+        """None when the vendor answers as it should, otherwise what is wrong; never a user's message."""
         ...
 
 

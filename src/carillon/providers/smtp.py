@@ -77,6 +77,16 @@ class Smtp:
         except TimeoutError:
             return delivery.broken(f"no answer within {dispatch.timeout_seconds:g} s", "timeout")
 
+    async def probe(self) -> str | None:
+        connection = self._fresh()
+        try:
+            await connection.connect()
+        except (errors.SMTPException, OSError) as error:
+            return _text(error)
+        finally:
+            _drop(connection, connection.transport)
+        return None
+
     async def aclose(self) -> None:
         while self._idle:
             connection, _ = self._idle.pop()

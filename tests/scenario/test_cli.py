@@ -1,0 +1,177 @@
+"""The command line, as an operator uses it."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.client import Client
+from tests.support.ports import free_port
+from tests.support.process import Program, carillon_command
+from tests.support.servers import Redis
+
+Run = subprocess.CompletedProcess[str]
+
+
+def carillon(*args: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Run:
+    environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "200", **(env or {})}
+    return subprocess.run(
+        [*carillon_command(), *args], env=environment, cwd=cwd, capture_output=True, check=False, text=True, timeout=60
+    )
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {
+        "DATABASE_URL": f"sqlite:///{tmp_path}/carillon.db",
+        "CARILLON_HTTP__PORT": "0",
+        "CARILLON_DRILL__TIME_SCALE": "0.001",
+    }
+
+
+@pytest.fixture
+def program(environment: dict[str, str], tmp_path: Path) -> Iterator[Program]:
+    with Program("serve", env=environment, cwd=tmp_path) as program:
+        program.wait_ready()
+        yield program
+
+
+def test_send_shows_what_becomes_of_it(program: Program) -> None:
+    url = program.wait_ready()["addresses"][0]
+    sent = carillon(
+        *("send", "welcome", "--channel", "push", "--to", "device-1", "-d", "name=Ada", "-d", "link=https://x.example"),
+        env={"CARILLON_URL": url},
+    )
+    assert sent.returncode == 0, sent.stderr
+    assert "delivered" in sent.stdout
+    assert "#1 sandbox sent" in sent.stdout
+
+
+def test_send_for_machines_repeats_under_one_key(program: Program) -> None:
+    url = program.wait_ready()["addresses"][0]
+    args = ("send", "welcome", "--channel", "push", "--to", "d", "-d", "name=A", "-d", "link=l", "--key", "k", "--json")
+    first, second = (json.loads(carillon(*args, "--url", url).stdout) for _ in range(2))
+    assert first["id"] == second["id"]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("nowhere", "--channel", "push", "--to", "d"), "TEMPLATE_NOT_FOUND"),
+        (("welcome", "--channel", "push", "--to", "d"), "missing template variables: link, name"),
+        (("welcome", "--to", "d", "-d", "name"), "write it as name=value"),
+        (("welcome", "--channel", "fax", "--to", "d"), "channel"),
+    ],
+)
+def test_send_says_what_is_wrong(program: Program, args: tuple[str, ...], words: str) -> None:
+    sent = carillon("send", *args, "--url", program.wait_ready()["addresses"][0])
+    assert sent.returncode == 1
+    assert words in sent.stderr
+    assert "Traceback" not in sent.stderr
+
+
+def test_send_without_a_server_says_what_to_start() -> None:
+    sent = carillon("send", "welcome", "--url", f"http://127.0.0.1:{free_port()}")
+    assert sent.returncode == 1
+    assert "carillon serve" in sent.stderr
+
+
+def test_dead_letters_from_the_terminal(program: Program, environment: dict[str, str]) -> None:
+    client = Client.of(program)
+    accepted = client.send(metadata={"sandbox": {"outcome": "refused", "times": 1}}).body["notificationId"]
+    client.settled(accepted)
+    listed = carillon("dead-letters", "list", env=environment)
+    assert accepted in listed.stdout
+    shown = carillon("dead-letters", "show", accepted, env=environment)
+    assert "refused" in shown.stdout
+    counted = carillon("dead-letters", "redrive", "--all", "--dry-run", env=environment)
+    assert "1 dead letters found, 0 redriven" in counted.stdout
+    mark = program.mark()
+    redriven = carillon("dead-letters", "redrive", accepted, env=environment)
+    assert "1 redriven" in redriven.stdout
+    program.wait_for("route_attempted", lambda line: line["verdict"] == "finish", since=mark)
+    unknown = carillon("dead-letters", "show", "nobody", env=environment)
+    assert unknown.returncode == 1
+    assert "has no dead letter" in unknown.stderr
+    assert carillon("dead-letters", "redrive", env=environment).returncode == 1
+
+
+def test_migrate_can_be_run_twice(environment: dict[str, str]) -> None:
+    assert carillon("migrate", env=environment).returncode == 0
+    assert carillon("migrate", env=environment).returncode == 0
+
+
+@pytest.mark.req("G-20")
+def test_doctor_names_what_is_ill(environment: dict[str, str]) -> None:
+    healthy = carillon("doctor", env=environment)
+    assert healthy.returncode == 0, healthy.stdout
+    with Redis() as server:
+        environment["REDIS_URL"] = server.url()
+        assert carillon("doctor", env=environment).returncode == 0
+        server.stop()
+        ill = carillon("doctor", "--json", env=environment)
+    assert ill.returncode == 1
+    assert [finding["part"] for finding in json.loads(ill.stdout) if finding["verdict"] == "ill"] == ["Redis"]
+
+
+def test_doctor_names_the_mail_server_that_does_not_answer(environment: dict[str, str]) -> None:
+    environment |= {"SMTP_URL": f"smtp://127.0.0.1:{free_port()}", "EMAIL_FROM": "bells@example.org"}
+    ill = carillon("doctor", "--json", env=environment)
+    assert ill.returncode == 1
+    assert [finding["part"] for finding in json.loads(ill.stdout) if finding["verdict"] == "ill"] == ["Provider smtp"]
+
+
+@pytest.mark.req("G-02")
+def test_config_show_masks_secrets(environment: dict[str, str]) -> None:
+    environment |= {
+        "JWT_SECRET_KEY": "planted-secret-planted-secret-planted",
+        "SMTP_URL": "smtp://bell:planted-password@mail.example.org:25",
+        "WEBHOOK_SIGNING_SECRET": "whsec_cGxhbnRlZC1wbGFudGVkLXBsYW50ZWQ=",
+    }
+    for flags in ([], ["--json"]):
+        shown = carillon("config", "show", *flags, env=environment)
+        assert shown.returncode == 0, shown.stderr
+        assert "planted" not in shown.stdout
+        assert "cGxhbnRlZC" not in shown.stdout
+        assert "mail.example.org" in shown.stdout
+    settings = json.loads(carillon("config", "show", "--json", env=environment).stdout)
+    assert settings["ledger"]["lease_seconds"] == 30
+    assert settings["policy"]["breaker"]["*"]["failure_threshold"] == 5
+
+
+@pytest.mark.req("G-03")
+@pytest.mark.parametrize(
+    ("variable", "value", "named"),
+    [
+        ("DATABASE_URL", "mysql://nobody", "database URL"),
+        ("CARILLON_HTTP__PORT", "eighty", "http.port"),
+        ("CARILLON_HTTP__PORT", "70000", "http.port"),
+        ("CARILLON_HTTP__HOST", "0.0.0.0", "JWT_SECRET_KEY"),  # noqa: S104 - refused is what is expected
+        ("CARILLON_WORK__CONCURRENCY", "0", "work.concurrency"),
+        ("CARILLON_NO__SUCH", "1", "no"),
+        ("CARILLON_LEDGER__LEASE_SECONDS", "1s", "timeout_seconds"),
+        ("JWT_SECRET_KEY", "short", "JWT_SECRET_KEY"),
+        ("CARILLON_BLUEPRINT", "nowhere", "known: local"),
+        ("CARILLON_CONFIG", "/no/such.toml", "no such file"),
+    ],
+)
+def test_a_wrong_setting_stops_the_start(
+    environment: dict[str, str], tmp_path: Path, variable: str, value: str, named: str
+) -> None:
+    environment[variable] = value
+    started = carillon("serve", env=environment, cwd=tmp_path)
+    assert started.returncode != 0
+    assert named in started.stdout + started.stderr
+    assert "Traceback" not in started.stdout + started.stderr
+    assert "ready" not in started.stdout
+
+
+@pytest.mark.req("G-19")
+@pytest.mark.parametrize("variable", ["CARILLON_DRILL__TIME_SCALE", "CARILLON_FAULTPOINTS"])
+def test_production_refuses_drills(tmp_path: Path, variable: str) -> None:
+    values = {"CARILLON_DRILL__TIME_SCALE": "0.5", "CARILLON_FAULTPOINTS": "after_claim=exit9"}
+    started = carillon("serve", env={"ENV": "production", variable: values[variable]}, cwd=tmp_path)
+    assert started.returncode == 2
+    assert "ENV=production" in started.stderr
