@@ -15,7 +15,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A part of the settings; a name it does not know is a mistake worth stopping for."""
 
 
-class Http(Section):
+class Http(Section, frozen=True):
     """Where and how the HTTP listener serves."""
 
     host: str = "127.0.0.1"
@@ -25,7 +25,7 @@ class Http(Section):
     header_timeout_seconds: float = 10.0
 
 
-class Ledger(Section):
+class Ledger(Section, frozen=True):
     """Where notifications are written down."""
 
     url: str = "sqlite:///carillon.db"
@@ -34,13 +34,13 @@ class Ledger(Section):
     """True accepts a PostgreSQL that may lose commits (fsync or synchronous_commit off)."""
 
 
-class Redis(Section):
+class Redis(Section, frozen=True):
     """Shared breaker state, where a fleet has Redis."""
 
     url: str | None = None
 
 
-class Auth(Section):
+class Auth(Section, frozen=True):
     """Bearer tokens; without a secret only loopback is served."""
 
     secret: str | None = None
@@ -48,7 +48,7 @@ class Auth(Section):
     audience: str | None = None
 
 
-class Work(Section):
+class Work(Section, frozen=True):
     """How much a process takes on."""
 
     concurrency: int = 1000
@@ -59,21 +59,21 @@ class Work(Section):
     strict_lanes: bool = False
 
 
-class LocaleSettings(Section):
+class LocaleSettings(Section, frozen=True):
     """How a wished locale becomes one that exists."""
 
     default: str = "en-US"
     on_missing: Literal["error", "default", "chain"] = "error"
 
 
-class TemplateSettings(Section):
+class TemplateSettings(Section, frozen=True):
     """Where templates lie and how they are rendered; `blueprint:` stands for the blueprint's own folder."""
 
     folders: list[str] = []
     missing_variable: Literal["error", "empty", "keep"] = "error"
 
 
-class Retention(Section):
+class Retention(Section, frozen=True):
     """How long finished notifications and malformed intents are kept."""
 
     record_seconds: float = 30 * 86400.0
@@ -82,33 +82,33 @@ class Retention(Section):
     batch: int = 500
 
 
-class MetricSettings(Section):
+class MetricSettings(Section, frozen=True):
     """Where metrics go beside the OTEL_* variables."""
 
     stdout: bool = False
 
 
-class Log(Section):
+class Log(Section, frozen=True):
     """What is written to stdout."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "pretty"] = "auto"
 
 
-class Drill(Section):
+class Drill(Section, frozen=True):
     """For tests and drills; refused when ENV=production."""
 
     time_scale: float = 1.0
     """Every wait between attempts is multiplied by this."""
 
 
-class Tenant(Section):
+class Tenant(Section, frozen=True):
     """What one tenant has of its own."""
 
     default_locale: str | None = None
 
 
-class RetryTable(Section):
+class RetryTable(Section, frozen=True):
     """One retry policy as it is written: flat, in seconds; the documents' own names are aliases (see ALIASES)."""
 
     max_attempts: int | None = None
@@ -163,14 +163,14 @@ class RetryTable(Section):
         )
 
 
-class Policies(Section):
+class Policies(Section, frozen=True):
     """Retry policies by `origin/channel`, breaker policies by provider; `*` is everybody else."""
 
     retry: dict[str, RetryTable] = msgspec.field(default_factory=lambda: {"*/*": RetryTable(max_attempts=6)})
     breaker: dict[str, BreakerPolicy] = msgspec.field(default_factory=lambda: {"*": BreakerPolicy()})
 
 
-class Settings(Section):
+class Settings(Section, frozen=True):
     """One complete configuration."""
 
     blueprint: str
