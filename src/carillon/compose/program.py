@@ -6,10 +6,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from enum import StrEnum
-from typing import Any
-
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from typing import TYPE_CHECKING, Any
 
 from carillon import __version__
 from carillon.compose import parts
@@ -23,7 +20,6 @@ from carillon.intake.accept import Intake
 from carillon.ledger.opening import Ledger
 from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers import MemoryBreakers
-from carillon.outbound.breakers_redis import RedisBreakers
 from carillon.outbound.leases import Leases
 from carillon.outbound.settling import Settling
 from carillon.outbound.watchdog import Watchdog
@@ -38,6 +34,9 @@ from carillon.upkeep.retention import Retention, RetentionSettings
 from carillon.web import Endpoint, JwtSettings, Server, ServerSettings, WebSettings, app
 from carillon.web.application import ASGI
 from carillon.web.limits import is_loopback
+
+if TYPE_CHECKING:
+    from carillon.compose.fleet import Fleet
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 
@@ -66,7 +65,7 @@ class Program:
         self._lanes = parts.lanes(settings)
         self._policies = parts.policies(settings)
         self._readiness = health.Readiness()
-        self._redis: Redis | None = None
+        self._fleet: Fleet | None = None
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
         """Open everything, say so, work until told to stop, drain, close."""
@@ -116,16 +115,11 @@ class Program:
         own = MemoryBreakers(policies, self._clock, self._observe)
         if self._settings.redis.url is None:
             return own
-        self._redis = Redis.from_url(self._settings.redis.url, socket_timeout=2.0, socket_connect_timeout=2.0)
-        stack.push_async_callback(self._redis.aclose)
-        return RedisBreakers(
-            self._redis,
-            policies,
-            prefix=f"circuit:{self._settings.service}:",
-            fallback=own,
-            clock=self._clock,
-            observer=self._observe,
-        )
+        from carillon.compose.fleet import Fleet  # noqa: PLC0415 - see its first line
+
+        self._fleet = Fleet(self._settings.redis.url)
+        stack.push_async_callback(self._fleet.aclose)
+        return self._fleet.breakers(self._settings, own, self._clock, self._observe)
 
     def _intake(self, ledger: Ledger) -> Intake:
         return Intake(
@@ -223,19 +217,11 @@ class Program:
         async def ask_worker() -> dict[str, Any]:
             return {"in_flight": 0 if worker is None else worker.in_flight}
 
-        async def ask_redis() -> dict[str, Any]:
-            # Without Redis each process falls back to its own breakers: worse, not broken.
-            try:
-                await asyncio.wait_for(_ping(self._redis), 1.5)
-            except (RedisError, OSError, TimeoutError) as error:
-                return {"status": "degraded", "error": type(error).__name__}
-            return {}
-
         checks: dict[str, Check] = {"ledger": ledger.check, "breakers": ask_breakers}
         if worker is not None:
             checks["worker"] = ask_worker
-        if self._redis is not None:
-            checks["redis"] = ask_redis
+        if self._fleet is not None:
+            checks["redis"] = self._fleet.check
         return checks
 
     async def _supervise(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
@@ -258,8 +244,3 @@ class Program:
         if self._meters is not None:
             # The last numbers leave from another thread, because their gauges ask this loop.
             await asyncio.to_thread(self._meters.shutdown)
-
-
-async def _ping(redis: Redis | None) -> None:
-    if redis is not None:
-        await redis.ping()

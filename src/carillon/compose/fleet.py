@@ -1,0 +1,50 @@
+"""What a fleet shares through Redis; imported only where Redis is configured, because its client is slow to load."""
+
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from carillon.compose import parts
+from carillon.domain.ports import Breakers, Clock, Observer
+from carillon.outbound.breakers_redis import RedisBreakers
+from carillon.settings import Settings
+
+PATIENCE_SECONDS = 2.0
+
+
+class Fleet:
+    """One Redis client and what is built on it."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = Redis.from_url(url, socket_timeout=PATIENCE_SECONDS, socket_connect_timeout=PATIENCE_SECONDS)
+
+    def breakers(self, settings: Settings, fallback: Breakers, clock: Clock, observer: Observer) -> RedisBreakers:
+        """One state for every process, with this process's own behind it."""
+        return RedisBreakers(
+            self._redis,
+            parts.breaker_policies(settings),
+            prefix=f"circuit:{settings.service}:",
+            fallback=fallback,
+            clock=clock,
+            observer=observer,
+        )
+
+    async def check(self) -> dict[str, Any]:
+        """A health check: without Redis each process falls back to its own breakers, which is worse, not broken."""
+        try:
+            await self._redis.ping()
+        except (RedisError, OSError, TimeoutError) as error:
+            return {"status": "degraded", "error": type(error).__name__}
+        return {}
+
+    async def version(self) -> str:
+        """What the server is; OSError when it cannot be reached."""
+        try:
+            info = await self._redis.info("server")
+        except RedisError as error:
+            raise ConnectionError(str(error)) from error
+        return str(info["redis_version"])
+
+    async def aclose(self) -> None:
+        await self._redis.aclose()
