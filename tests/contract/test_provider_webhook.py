@@ -146,7 +146,6 @@ async def test_answers(endpoint: Vendor, http: HttpClient, reply: Reply, outcome
     assert found == outcome
 
 
-@pytest.mark.req("S3-56")
 @pytest.mark.parametrize("status", [301, 400, 404, 410, 500])
 async def test_the_older_scheme_retries_everything_but_success(endpoint: Vendor, http: HttpClient, status: int) -> None:
     endpoint.answer(Reply(status, body=b""))

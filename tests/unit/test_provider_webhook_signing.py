@@ -92,7 +92,6 @@ def test_a_forgery_is_a_forgery(signature: str, body: bytes, name: str) -> None:
     assert verify_standard([HMAC, ED25519], standard(signature, name=name), body, now=STAMP) is Check.FORGED
 
 
-@pytest.mark.req("S3-71", "S3-72")
 @pytest.mark.parametrize(
     ("age", "found"),
     [
@@ -110,14 +109,12 @@ def test_time_is_tolerated_in_both_directions(age: int, found: Check) -> None:
     assert verify_x_webhook([X_SECRET], x_webhook(X_SIGNATURE), X_BODY, now=X_STAMP + age) is found
 
 
-@pytest.mark.req("S3-71")
 @pytest.mark.parametrize("stamp", ["soon", "1.5", "-1", "+1614265330", " 1614265330", "1_6", "١٦", "9" * 20])
 def test_a_timestamp_is_a_whole_number(stamp: str) -> None:
     assert verify_standard([HMAC], standard(V1, stamp), BODY, now=STAMP) is Check.BAD_TIMESTAMP
     assert verify_x_webhook([X_SECRET], x_webhook(X_SIGNATURE, stamp), X_BODY, now=X_STAMP) is Check.BAD_TIMESTAMP
 
 
-@pytest.mark.req("S3-71")
 def test_a_missing_or_repeated_header_is_missing() -> None:
     for number in range(3):
         rest = [pair for index, pair in enumerate(standard(V1)) if index != number]

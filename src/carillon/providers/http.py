@@ -148,6 +148,8 @@ class HttpClient:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
                 trace_configs=[_watch_connection()],
                 headers={"Accept-Encoding": "identity"},
+                # Also the most that is unpacked ahead of our reading.
+                read_bufsize=MAX_BODY,
             )
         return session
 
