@@ -1,6 +1,7 @@
 """From the JSON of a send request to an intent."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -121,21 +122,8 @@ def _channels_for(address: str) -> list[str]:
 
 def check_address(channel: str, address: str) -> None:
     """Refuse what the channel could never deliver to."""
-    fits = {
-        "sms": lambda: bool(_PHONE.fullmatch(address)),
-        "email": lambda: _is_email(address),
-        "webhook": lambda: _is_url(address),
-        "push": lambda: bool(_TOKEN.fullmatch(address)),
-        "inApp": lambda: len(address) <= _MAX_USER,
-    }[channel]()
-    if not fits:
-        wanted = {
-            "sms": "an E.164 number such as +4915112345678",
-            "email": "an e-mail address",
-            "webhook": "an http or https URL without credentials",
-            "push": "a device token of printable ASCII",
-            "inApp": f"a user id of at most {_MAX_USER} characters",
-        }[channel]
+    fits, wanted = _ADDRESSES[channel]
+    if not fits(address):
         raise BadIntent("VALIDATION_ERROR", f"recipient must be {wanted} for {channel}", field="recipient")
 
 
@@ -165,6 +153,15 @@ def _is_url(address: str) -> bool:
         and port != 0
         and _TOKEN.fullmatch(address) is not None
     )
+
+
+_ADDRESSES: dict[str, tuple[Callable[[str], object], str]] = {
+    "sms": (_PHONE.fullmatch, "an E.164 number such as +4915112345678"),
+    "email": (_is_email, "an e-mail address"),
+    "webhook": (_is_url, "an http or https URL without credentials"),
+    "push": (_TOKEN.fullmatch, "a device token of printable ASCII"),
+    "inApp": (lambda address: len(address) <= _MAX_USER, f"a user id of at most {_MAX_USER} characters"),
+}
 
 
 def idempotency_key(standard: str | None, earlier: str | None) -> str | None:

@@ -1,7 +1,7 @@
 """One HTTP request as endpoints see it, and the reply they give."""
 
 import re
-import uuid
+import secrets
 from collections.abc import Mapping, MutableMapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -54,7 +54,7 @@ class Request:
         self.params: dict[str, str] = {}
         self.caller = Caller()
         given = self.headers.get(b"x-correlation-id")
-        self.correlation_id = given.decode() if given and _CORRELATION.fullmatch(given) else uuid.uuid4().hex
+        self.correlation_id = given.decode() if given and _CORRELATION.fullmatch(given) else secrets.token_hex(16)
 
     def check_single_headers(self) -> None:
         """Two values where one is meant would be read differently by a proxy and by us."""
