@@ -93,6 +93,13 @@ class PostgresEngine(Engine):
             self.dsn, lease_seconds=lease_seconds, allow_unsafe=True, statements=statements
         )
 
+    async def empty(self) -> None:
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            await connection.execute(";".join(_EMPTY))
+        finally:
+            await connection.close()
+
     async def execute(self, statement: str) -> Rows:
         connection = await asyncpg.connect(self.dsn)
         try:

@@ -158,7 +158,7 @@ FROM unnest($1::text[], $2::text[], $3::bigint[]) AS held (notification_id, rout
 WHERE r.notification_id = held.notification_id AND r.route_id = held.route_id
   AND r.claim_token = held.token
   AND r.status IN ('pending', 'failed')
-RETURNING r.claim_token AS token;
+RETURNING held.token;
 
 -- name: settle
 -- Races: the lease ran out and another worker has the route, or finished it; the same settlement comes again after a

@@ -1,0 +1,193 @@
+"""What only PostgreSQL can do to us: plans, schemas, unsafe servers."""
+
+from functools import partial
+
+import asyncpg
+import pytest
+
+from carillon.domain.errors import ConfigurationError, LedgerUnavailable
+from carillon.ledger.opening import open_ledger
+from carillon.ledger.postgres import PostgresLedger
+from carillon.ledger.postgres_pools import Address, Connection
+from tests.support.ledger_builders import LANE, PROVIDER, enrolment, want
+from tests.support.ledger_engines import PostgresEngine
+from tests.support.ledger_postgres import connected, plan_of, until
+
+# A backlog of every kind: due, waiting, leased, and history that must not be looked at.
+BACKLOG = """
+INSERT INTO records (notification_id, notification_type, producer, audience_kind, payload_json, request_fingerprint,
+                     accepted_at, updated_at, origin, priority, is_bulk)
+SELECT 'b-' || n, 't', 'p', 'user', '{}', 'f', now(), now(), 'system', 2, FALSE FROM generate_series(1, 50000) AS n;
+INSERT INTO routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at,
+                    created_at, updated_at, lane, provider, policy, budget_since, claim_token, address)
+SELECT 'b-' || n, 'email:user:x', 'email', 'user:x', CASE WHEN n % 5 = 0 THEN 'published' ELSE 'pending' END, 3,
+       CASE n % 5 WHEN 0 THEN NULL WHEN 1 THEN now() - n * interval '1 ms' ELSE now() + n * interval '1 minute' END,
+       now(), now(), 2, 'mailer', '*/*', now(), CASE WHEN n % 5 = 2 THEN n END, 'x@example.com'
+FROM generate_series(1, 50000) AS n;
+"""
+
+
+@pytest.fixture
+def engine(postgres_dsn: str) -> PostgresEngine:
+    return PostgresEngine(postgres_dsn)
+
+
+BY_INDEX = {f"enable_{kind}": "off" for kind in ("seqscan", "bitmapscan", "hashjoin", "mergejoin")} | {"jit": "off"}
+
+
+def looks_only_at_what_it_takes(plan: str) -> None:
+    picked, _, changed = plan.partition("Update on routes")[2].partition("CTE Scan on picked")
+    assert "Index Scan using routes_due_idx on routes" in picked
+    assert "next_attempt_at <=" in picked.partition("Index Cond")[2].partition("\n")[0]
+    assert "Tid Scan on routes" in changed
+    assert "Index Scan using records_pkey on records" in changed
+    assert "Seq Scan" not in plan
+    assert "Hash" not in plan
+    # It stopped at its limit instead of looking at ten thousand due rows.
+    assert "rows=100 loops" in picked
+
+
+async def test_hot_statements_go_by_index_at_any_size(engine: PostgresEngine) -> None:
+    async with engine.ledger():
+        pass
+    sql = engine.statements()
+    claim = ([1, LANE], [PROVIDER, PROVIDER], [200, 200], [0, 0], 100, "w", 30.0)
+    held = (["b-1"], ["email:user:x"], [1], 30.0)
+    async with connected(engine.dsn, **BY_INDEX) as connection:
+        await connection.execute(BACKLOG)
+        for preparation in ("SELECT", "ANALYZE"):
+            await connection.execute(preparation)
+            for mode in ("auto", "force_generic_plan", "force_custom_plan"):
+                await connection.execute("SELECT set_config('plan_cache_mode', $1, FALSE)", mode)
+                looks_only_at_what_it_takes(await plan_of(connection, sql["claim"], *claim))
+                plan = await plan_of(connection, sql["extend"], *held)
+                assert "Index Scan using routes_pkey" in plan
+                assert "Seq Scan" not in plan
+
+
+async def test_the_ledgers_own_connections_are_offered_no_other_plan(engine: PostgresEngine) -> None:
+    async with engine.ledger() as ledger:
+        assert isinstance(ledger, PostgresLedger)
+        for pool in (ledger._pools.claims, ledger._pools.settlements, ledger._pools.intake):  # noqa: SLF001
+            for name, value in (BY_INDEX | {"idle_in_transaction_session_timeout": "10s"}).items():
+                assert await pool.run(partial(shown, name), repeatable=True) == value
+
+
+async def shown(name: str, connection: Connection) -> object:
+    return await connection.fetchval("SELECT current_setting($1)", name)
+
+
+async def test_a_claim_never_takes_more_than_its_limit(engine: PostgresEngine) -> None:
+    async with engine.ledger() as ledger:
+        await ledger.enrol([enrolment() for _ in range(200)])
+        for _ in range(20):
+            assert len(await ledger.claim([want(7), want(7)], 9, "w")) == 9
+
+
+@pytest.mark.req("S1-107", "S1-109", "S1-110", "S1-114", "G-14")
+async def test_times_are_stored_with_their_zone(engine: PostgresEngine) -> None:
+    async with engine.ledger():
+        pass
+    rows = await engine.execute(
+        "SELECT table_name, column_name, data_type FROM information_schema.columns "
+        "WHERE table_schema = 'public' AND column_name ~ '(_at|_for|_since)$' AND column_name <> 'provider_since'"
+    )
+    assert len(rows) == 19
+    assert {row["data_type"] for row in rows} == {"timestamp with time zone"}
+
+
+@pytest.mark.req("S1-107", "S1-110", "S1-111", "S1-112")
+async def test_keys_indexes_and_checks_are_the_documented_ones(engine: PostgresEngine) -> None:
+    async with engine.ledger():
+        pass
+    indexes = {row["indexname"]: row["indexdef"] for row in await engine.execute("SELECT * FROM pg_indexes")}
+    assert indexes["routes_due_idx"].endswith("(lane, provider, next_attempt_at) WHERE (next_attempt_at IS NOT NULL)")
+    assert "(producer, idempotency_key)" in indexes["records_key"]
+    assert [name for name in indexes if name.startswith("routes")] == ["routes_pkey", "routes_due_idx"]
+    rules = await engine.execute("SELECT pg_get_constraintdef(oid) AS rule FROM pg_constraint WHERE contype = 'f'")
+    assert sum("ON DELETE CASCADE" in row["rule"] for row in rules) == 2
+
+
+@pytest.mark.req("S1-103", "S1-113")
+async def test_a_terminal_route_cannot_be_due(engine: PostgresEngine) -> None:
+    async with engine.ledger() as ledger:
+        await ledger.enrol([enrolment()])
+        for wrong in (
+            "UPDATE routes SET status = 'published'",
+            "UPDATE routes SET status = 'sent'",
+            "UPDATE routes SET attempt_count = -1",
+        ):
+            with pytest.raises(asyncpg.CheckViolationError):
+                await engine.execute(wrong)
+
+
+@pytest.mark.req("S1-115")
+async def test_the_schema_comes_from_the_dsn(engine: PostgresEngine) -> None:
+    for name in ("notification", "Odd_Name"):
+        ledger = await PostgresLedger.open(f"{engine.dsn}?search_path={name}", allow_unsafe=True)
+        await ledger.migrate()
+        await ledger.enrol([enrolment()])
+        assert (await ledger.counts())["due"] == 1
+        await ledger.aclose()
+    rows = await engine.execute("SELECT schemaname FROM pg_tables WHERE tablename = 'records'")
+    assert {row["schemaname"] for row in rows} == {"notification", "Odd_Name"}
+
+
+@pytest.mark.req("S1-115", "S1-116")
+async def test_a_role_that_may_not_create_needs_the_schema_to_exist(engine: PostgresEngine) -> None:
+    role = "poor_" + engine.dsn.rpartition("_")[2]
+    await engine.execute(f"CREATE ROLE {role} LOGIN")
+    try:
+        dsn = engine.dsn.replace("postgres@", f"{role}@") + "?search_path=notification"
+        ledger = await PostgresLedger.open(dsn, allow_unsafe=True)
+        with pytest.raises(ConfigurationError, match="may not create"):
+            await ledger.migrate()
+        await engine.execute(f"CREATE SCHEMA notification AUTHORIZATION {role}")
+        await ledger.migrate()
+        assert len(await ledger.enrol([enrolment()])) == 1
+        await ledger.aclose()
+    finally:
+        await engine.execute(f"DROP OWNED BY {role} CASCADE")
+        await engine.execute(f"DROP ROLE {role}")
+
+
+@pytest.mark.parametrize("bad", ["a-b", "", "a;drop", '"x"', "public,1x"])
+def test_a_search_path_is_a_name(bad: str) -> None:
+    with pytest.raises(ConfigurationError):
+        Address.parse(f"postgresql://h/d?search_path={bad}&sslmode=disable")
+
+
+def test_only_the_search_path_is_taken_out_of_the_dsn() -> None:
+    address = Address.parse("postgresql://u:p%40@h:1/d?sslmode=disable&search_path=a,b&application_name=x")
+    assert address.dsn == "postgresql://u:p%40@h:1/d?sslmode=disable&application_name=x"
+    assert address.search_path == ("a", "b")
+    assert address.settings("x")["search_path"] == '"a","b"'
+
+
+async def test_a_server_that_may_forget_is_refused(engine: PostgresEngine) -> None:
+    with pytest.raises(ConfigurationError, match="fsync=off, full_page_writes=off, synchronous_commit=off"):
+        await open_ledger(engine.dsn)
+    ledger = await open_ledger(engine.dsn, allow_unsafe=True)
+    assert (await ledger.check())["durable"] is False
+    await ledger.aclose()
+
+
+async def test_what_cannot_be_reached_says_so(engine: PostgresEngine) -> None:
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        await PostgresLedger.open(engine.dsn + "_nowhere")
+    with pytest.raises(LedgerUnavailable):
+        await PostgresLedger.open("postgresql://postgres@127.0.0.1:1/x")
+
+
+async def test_the_queue_is_vacuumed_when_enough_rows_died(engine: PostgresEngine) -> None:
+    async with engine.ledger() as ledger, connected(engine.dsn) as watcher:
+        assert isinstance(ledger, PostgresLedger)
+        ledger._vacuum.churned(1_000_000)  # noqa: SLF001 - a million settlements would take a while
+        counter = "SELECT (pg_stat_get_vacuum_count('routes'::regclass) > 0) AND pg_stat_clear_snapshot() IS NOT NULL"
+        await until(watcher, counter, answer=True)
+
+
+async def test_old_transactions_are_reported(engine: PostgresEngine) -> None:
+    async with engine.ledger() as ledger, connected(engine.dsn) as sleeper, sleeper.transaction():
+        await sleeper.execute("SELECT pg_sleep(0.02)")
+        assert (await ledger.check())["oldest_transaction_seconds"] >= 0.02

@@ -1,0 +1,43 @@
+"""A second pair of hands on a PostgreSQL ledger's database: to hold locks, to watch waits, to read plans."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@asynccontextmanager
+async def connected(dsn: str, **settings: str) -> "AsyncIterator[asyncpg.Connection[Any]]":
+    connection = await asyncpg.connect(dsn, server_settings=settings)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def until(connection: "asyncpg.Connection[Any]", question: str, answer: object) -> None:
+    """Wait until the database answers so."""
+    async with asyncio.timeout(20):
+        while await connection.fetchval(question) != answer:  # noqa: ASYNC110 - another process sets no Event here
+            await asyncio.sleep(0.01)
+
+
+async def until_waiting(dsn: str, backends: int) -> None:
+    """Wait until so many backends wait for a lock."""
+    async with connected(dsn) as watcher:
+        await until(watcher, WAITING, backends)
+
+
+async def plan_of(connection: "asyncpg.Connection[Any]", statement: str, *arguments: object) -> str:
+    """The plan as text; the statement is not executed for good."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        rows = await connection.fetch("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) " + statement, *arguments)
+    finally:
+        await transaction.rollback()
+    return "\n".join(row[0] for row in rows)

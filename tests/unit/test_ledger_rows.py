@@ -1,0 +1,159 @@
+"""The pure parts of the ledger: loading statements, cleaning texts, ordering batches, answering losers."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from carillon.domain.claims import Claim, Want
+from carillon.domain.notifications import Conflict, Duplicate
+from carillon.ledger.questions import bound, counted, stories
+from carillon.ledger.rows import (
+    RECORD_FIELDS,
+    SETTLEMENT_FIELDS,
+    answer_for_loser,
+    record_values,
+    rounds,
+    route_rows,
+    settlement_values,
+    skips,
+    storable,
+    storable_json,
+)
+from carillon.ledger.statements import load, parse
+from tests.support.ledger_builders import bury, enrolment, fail_over, finish, notification, retry, route
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+def claim(key: str, token: int = 1) -> Claim:
+    return Claim(
+        notification_id=key,
+        route_id="r",
+        token=token,
+        channel="email",
+        recipient_ref="user:x",
+        lane=2,
+        provider="mailer",
+        policy="*/*",
+        attempt=2,
+        attempts_before=0,
+        max_attempts=3,
+        age_seconds=0.0,
+        notification_type="t",
+        producer="p",
+        payload_json="{}",
+        accepted_at_ms=0,
+    )
+
+
+def test_statements_are_found_by_name() -> None:
+    assert parse("-- top\n-- name: a\n-- why\nSELECT 1;\n\n-- name: b\nSELECT 2;\n") == {
+        "a": "-- why\nSELECT 1;",
+        "b": "SELECT 2;",
+    }
+    with pytest.raises(ValueError, match="one name"):
+        parse("-- name: a\nx\n-- name: a\ny\n")
+
+
+def test_both_dialects_load_every_file() -> None:
+    for dialect in ("postgres", "sqlite"):
+        assert {"enrol", "claim", "extend", "settle", "redrive", "prune", "search"} <= set(load(dialect))
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=[])))
+def test_any_text_becomes_storable(text: str) -> None:
+    stored = storable(text) or ""
+    assert "\x00" not in stored
+    assert len(stored) <= 2000
+    stored.encode()
+
+
+def test_storable_leaves_good_text_alone() -> None:
+    assert storable("grüße 🎉") == "grüße 🎉"
+    assert storable(None) is None
+
+
+@given(ANYTHING)
+def test_anything_becomes_strict_json(value: object) -> None:
+    text = storable_json({"value": value})
+    assert "\\u0000" not in text
+    text.encode()
+    json.loads(text, parse_constant=pytest.fail)
+
+
+@given(st.lists(st.sampled_from("abcde"), max_size=12))
+def test_rounds_keep_order_and_never_name_a_route_twice(keys: list[str]) -> None:
+    settlements = [finish(claim(key, token)) for token, key in enumerate(keys)]
+    split = rounds(settlements)
+    assert sorted(place for places in split for place in places) == list(range(len(keys)))
+    for places in split:
+        named = [keys[place] for place in places]
+        assert named == sorted(set(named))
+    for key in set(keys):
+        order = [place for places in split for place in places if keys[place] == key]
+        assert order == sorted(order)
+
+
+def test_repeated_wants_go_on_where_the_first_stopped() -> None:
+    wants = [Want(1, "a", 2), Want(2, "a", 3), Want(1, "a", 5), Want(1, "b", 5), Want(1, "a", 1)]
+    assert skips(wants) == [0, 0, 2, 0, 7]
+
+
+def test_losers_learn_whether_they_asked_the_same() -> None:
+    loser = notification(request_fingerprint="f")
+    winner = {"notification_id": "w", "request_fingerprint": "f", "lane": 3}
+    assert answer_for_loser(loser, winner) == Duplicate("w", 3)
+    assert answer_for_loser(loser, winner | {"request_fingerprint": "g"}) == Conflict("w")
+    assert answer_for_loser(loser, winner | {"notification_id": loser.notification_id}) is None
+
+
+def test_values_stand_under_their_names() -> None:
+    given = enrolment(route("ann"), recipient_user_ids=["a"], scheduled_for_ms=5)
+    record = dict(zip(RECORD_FIELDS, record_values(given.notification), strict=True))
+    assert (record["recipient_user_ids"], record["scheduled_for_ms"]) == ('["a"]', 5)
+    assert record["payload_json"] == given.notification.payload_json
+    assert route_rows(given)[0][-1] == 5
+
+
+def test_settlements_say_what_their_verdict_means() -> None:
+    def named(each: object) -> dict[str, object]:
+        return dict(zip(SETTLEMENT_FIELDS, settlement_values(each), strict=True))  # type: ignore[arg-type]
+
+    one = claim("n")
+    assert named(finish(one))["error_message"] is None
+    assert named(finish(one))["delay"] is None
+    assert named(retry(one, 5.0))["delay"] == 5.0
+    assert named(retry(one))["error_classification"] == "timeout"
+    assert named(fail_over(one, "other"))["next_provider"] == "other"
+    assert named(bury(one))["error_message"] == "no such mailbox"
+    assert named(msgspec.structs.replace(bury(one), note=None))["outcome"] is None
+
+
+def test_filters_are_known_or_refused() -> None:
+    assert bound({"b": 1}, ("a", "b")) == [None, 1]
+    with pytest.raises(ValueError, match="known are a, b"):
+        bound({"c": 1}, ("a", "b"))
+
+
+def test_counts_are_summed_over_lanes() -> None:
+    rows = [
+        {"lane": 1, "status": "pending", "routes": 3, "due": 2, "leased": 1, "oldest_due_seconds": 4.0},
+        {"lane": 2, "status": "failed", "routes": 1, "due": 1, "leased": 0, "oldest_due_seconds": 9.0},
+        {"lane": 2, "status": "published", "routes": 7, "due": 0, "leased": 0, "oldest_due_seconds": None},
+    ]
+    counts = counted(rows)
+    assert (counts["due"], counts["leased"], counts["oldest_due_seconds"]) == (3, 1, 9.0)
+    assert counts["routes"]["published"] == 7
+    assert counts["lanes"][1] == {"due": 2, "leased": 1, "oldest_due_seconds": 4.0}
+
+
+def test_stories_without_routes_are_told_too() -> None:
+    (story,) = stories([{"notification_id": "n"}], [], [{"notification_id": "other"}])
+    assert (story.routes, story.attempts) == ([], [])
