@@ -260,3 +260,10 @@ async def test_a_call_cut_off_by_shutdown_may_have_gone_out(*, cutting_off: bool
     note = (await task).note
     assert note is not None
     assert (note.outcome, note.classification) == ("unknown", "shutdown")
+
+
+async def test_attempts_before_this_provider_do_not_count_against_it() -> None:
+    claim = msgspec.structs.replace(CLAIM, attempt=3, attempts_before=2)
+    assert (await Desk(says(Unavailable("503")), says(Sent())).attempt(claim)).verdict == Retry(40.0)
+    spent = msgspec.structs.replace(CLAIM, attempt=4, attempts_before=2)
+    assert (await Desk(says(Unavailable("503")), says(Sent())).attempt(spent)).verdict == FailOver("second", 80.0)
