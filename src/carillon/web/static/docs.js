@@ -136,8 +136,7 @@ function drawOperation(spec, operation) {
 }
 
 function drawContents(operations) {
-  const groups = Map.groupBy ? Map.groupBy(operations, (operation) => operation.tags[0]) : group(operations);
-  return [...groups].flatMap(([tag, members]) => [make("h2", {}, tag), ...members.map((operation) =>
+  return [...group(operations)].flatMap(([tag, members]) => [make("h2", {}, tag), ...members.map((operation) =>
     make("a", { href: `#${anchor(operation)}`, title: operation.path }, make("span", { class: `method ${operation.method}` }, operation.method.toUpperCase()), ` ${operation.summary}`))]);
 }
 
