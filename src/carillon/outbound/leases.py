@@ -45,7 +45,10 @@ class Leases:
         """Renew everything at a third of the lease, for as long as the worker lives."""
         while True:
             await asyncio.sleep(self._seconds / 3)
-            await self.renew()
+            try:
+                await self.renew()
+            except Exception as error:  # noqa: BLE001 - without renewal every later call would be another's to repeat
+                self._observe(Trouble(where="leases", error=f"{type(error).__name__}: {error}"))
 
     async def renew(self) -> None:
         """Renew all leases by token; those that are another's by now are forgotten."""

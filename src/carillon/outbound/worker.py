@@ -121,9 +121,10 @@ class Worker:
                 await self._pause(wait)
                 wait = min(wait * 2, LONGEST_WAIT)
             else:
-                self._leases.take(claims, asked_at)
                 if claims:
                     faultpoint("after_claim")
+                # Taken and started in one breath: a lease without its task would be renewed for ever.
+                self._leases.take(claims, asked_at)
                 self._start(claims)
                 return len(claims)
         return None
