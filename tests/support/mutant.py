@@ -1,0 +1,178 @@
+"""The carillon command with exactly one guard switched off: `python -m tests.support.mutant NAME serve …`."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from carillon import cli
+from carillon.domain import decide
+from carillon.domain.breaker import Admission
+from carillon.domain.claims import Claim, Settlement
+from carillon.domain.intents import Intent
+from carillon.domain.notifications import Acceptance
+from carillon.intake.accept import Intake
+from carillon.intake.plan import plan
+from carillon.ledger import postgres, sqlite
+from carillon.ledger.statements import load
+from carillon.outbound import worker
+from carillon.outbound.attempt import Attempts
+from carillon.outbound.breakers import MemoryBreakers
+from carillon.outbound.leases import Leases
+from carillon.outbound.watchdog import Watchdog
+
+Sql = dict[str, str]
+
+
+def _reworded(change: Callable[[str, Sql], None]) -> None:
+    """Change statements of both dialects as they are loaded."""
+
+    def loaded(dialect: str) -> Mapping[str, str]:
+        statements = dict(load(dialect))
+        change(dialect, statements)
+        return MappingProxyType(statements)
+
+    for engine in (postgres, sqlite):
+        vars(engine)["load"] = loaded
+
+
+def _replace(statements: Sql, name: str, old: str, new: str) -> None:
+    # A guard that was reworded must fail here, not pass as a mutant that changes nothing.
+    if old not in statements[name]:
+        raise RuntimeError(f"{name} has no {old!r} any more; mend the mutant")
+    statements[name] = statements[name].replace(old, new)
+
+
+def settle_without_token() -> None:
+    def change(dialect: str, statements: Sql) -> None:
+        if dialect == "postgres":
+            _replace(statements, "settle", "AND (r.claim_token = given.token OR given.verdict = 'finish')", "")
+        else:
+            _replace(statements, "settle_judge", "WHEN r.claim_token = :token THEN", "WHEN TRUE THEN")
+
+    _reworded(change)
+
+
+def extend_without_token() -> None:
+    def change(dialect: str, statements: Sql) -> None:
+        held = "AND r.claim_token = held.token" if dialect == "postgres" else "AND claim_token = :token"
+        _replace(statements, "extend", held, "")
+
+    _reworded(change)
+
+
+def no_adoption() -> None:
+    def change(dialect: str, statements: Sql) -> None:
+        if dialect == "postgres":
+            _replace(statements, "settle", "OR given.verdict = 'finish')", ")")
+        else:
+            _replace(statements, "settle_judge", "WHEN :verdict = 'finish' THEN", "WHEN FALSE THEN")
+
+    _reworded(change)
+
+
+def node_clock() -> None:
+    """Leases and retries by the process's own clock, as far as it is wrong."""
+    shift = {"+1h": 3600, "-1h": -3600}.get(os.environ.get("FAKETIME", ""), 0)
+
+    def change(dialect: str, statements: Sql) -> None:
+        if dialect == "postgres":
+            for name in ("claim", "extend", "settle"):
+                _replace(statements, name, "clock_timestamp()", f"(clock_timestamp() + interval '{shift} seconds')")
+
+    _reworded(change)
+
+
+def no_attempts_cap() -> None:
+    gate = Attempts._gate  # noqa: SLF001 - the guard itself
+
+    def endless(self: Attempts, claim: Claim) -> Settlement | None:
+        return gate(self, msgspec.structs.replace(claim, max_attempts=sys.maxsize))
+
+    vars_of(Attempts, _gate=endless)
+
+
+def answer_before_commit() -> None:
+    async def hasty(self: Any, intent: Intent) -> Acceptance:
+        channels = await self._channels(intent)
+        contents = [await self._content(intent, each, channel) for channel in channels for each in intent.recipients]
+        enrolment = plan(intent, contents, intent.notification_id or self._ids(), self._rules)
+        written = self._enrolments.add(enrolment)
+        # Looked at, so that asyncio does not complain about an error nobody asked for.
+        written.add_done_callback(lambda done: done.exception())
+        return Acceptance(enrolment.notification.notification_id, self._queue(enrolment.routes[0].lane))
+
+    vars_of(Intake, accept=hasty)
+
+
+def no_renewal() -> None:
+    async def idle(_self: Leases) -> None:
+        await asyncio.Event().wait()
+
+    vars_of(Leases, run=idle)
+
+
+def id_per_attempt() -> None:
+    vars_of(Claim, idempotency_key=property(lambda claim: f"{claim.notification_id}/{claim.route_id}-{claim.attempt}"))
+
+
+def no_drain() -> None:
+    async def leave(_self: worker.Worker) -> None:
+        """Go without a word."""
+
+    vars_of(worker.Worker, _drain=leave)
+
+
+def no_watchdog() -> None:
+    async def sleep(_self: Watchdog) -> None:
+        await asyncio.Event().wait()
+
+    vars_of(Watchdog, run=sleep)
+
+
+def no_breaker() -> None:
+    async def go(_self: MemoryBreakers, _provider: str) -> Admission:
+        return Admission.GO
+
+    async def unknown(_self: MemoryBreakers) -> dict[str, Any]:
+        return {}
+
+    vars_of(MemoryBreakers, admit=go, states=unknown)
+
+
+def no_retry_after() -> None:
+    vars(decide)["clamp_retry_after"] = lambda _asked, wait, _policy: wait
+
+
+def vars_of(owner: type, **replaced: Any) -> None:
+    for name, value in replaced.items():
+        if not hasattr(owner, name):
+            raise RuntimeError(f"{owner.__name__} has no {name} any more; mend the mutant")
+        setattr(owner, name, value)
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    mutant.__name__: mutant
+    for mutant in (
+        settle_without_token,
+        extend_without_token,
+        no_adoption,
+        node_clock,
+        no_attempts_cap,
+        answer_before_commit,
+        no_renewal,
+        id_per_attempt,
+        no_drain,
+        no_watchdog,
+        no_breaker,
+        no_retry_after,
+    )
+}
+
+if __name__ == "__main__":
+    MUTANTS[sys.argv.pop(1)]()
+    cli.main()

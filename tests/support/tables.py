@@ -1,0 +1,41 @@
+"""The program's tables as plain rows, read past the program."""
+
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import asyncpg
+
+Row = dict[str, Any]
+
+OPEN = "SELECT count(*) AS n FROM routes WHERE status IN ('pending', 'failed')"
+HELD = (
+    "SELECT notification_id, route_id, lease_owner FROM routes "
+    "WHERE claim_token IS NOT NULL AND status IN ('pending', 'failed')"
+)
+CLAIMED = "SELECT count(*) AS n FROM routes WHERE claim_token IS NOT NULL"
+STATUSES = "SELECT status, count(*) AS n FROM routes GROUP BY status"
+ROUTES = "SELECT * FROM routes"
+ATTEMPTS = "SELECT * FROM attempts ORDER BY attempt_id"
+DEAD = "SELECT * FROM dead_letters"
+SETTLED_TWICE = (
+    "SELECT notification_id, route_id, count(*) AS n FROM attempts "
+    "WHERE settled <> 'stale' AND verdict IN ('finish', 'bury') GROUP BY notification_id, route_id HAVING count(*) > 1"
+)
+OVERDRAWN = "SELECT notification_id, route_id, attempt_count FROM routes WHERE attempt_count > max_attempts + 1"
+
+
+async def read(url: str, statement: str) -> list[Row]:
+    if url.startswith("postgres"):
+        connection = await asyncpg.connect(url, timeout=5)
+        try:
+            return [dict(row) for row in await connection.fetch(statement)]
+        finally:
+            await connection.close()
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=5)) as file:
+        file.row_factory = sqlite3.Row
+        return [dict(row) for row in file.execute(statement).fetchall()]
+
+
+async def number(url: str, statement: str) -> int:
+    return int((await read(url, statement))[0]["n"])
