@@ -1,0 +1,50 @@
+"""Both engines, with everything that makes them durable switched on."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers import Postgres
+from tests.support.stand import Rules, Stand
+
+MakeStand = Callable[..., Stand]
+
+
+@pytest.fixture(scope="session")
+def durable_postgres() -> Iterator[Postgres]:
+    with Postgres(durable=True) as server:
+        yield server
+
+
+@pytest.fixture
+def durable_dsn(durable_postgres: Postgres) -> Iterator[str]:
+    dsn = durable_postgres.database()
+    yield dsn
+    durable_postgres.drop(dsn)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ledger.db"
+    return str(request.getfixturevalue("durable_dsn"))
+
+
+@pytest.fixture
+def make_stand(url: str, tmp_path: Path) -> MakeStand:
+    return lambda **rules: Stand(tmp_path / "stand", url, Rules(**rules))
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """What a test counted, as one JSON line in the file that CHAOS_FIGURES names."""
+
+    def keep(**counted: object) -> None:
+        if "CHAOS_FIGURES" in os.environ:
+            with Path(os.environ["CHAOS_FIGURES"]).open("a") as file:
+                file.write(json.dumps({"test": request.node.name, **counted}) + "\n")
+
+    return keep
