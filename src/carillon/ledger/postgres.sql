@@ -174,12 +174,11 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), given AS MATERIALIZED (
     SELECT * FROM unnest(
-        $1::int[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::float8[], $7::text[], $8::text[], $9::text[],
-        $10::text[], $11::boolean[], $12::int[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[],
-        $18::float8[]
-    ) AS given (
-        place, notification_id, route_id, token, verdict, delay, next_provider, error_classification, error_message,
-        recovery_hint, suppress, attempt, provider, outcome, classification, error, provider_message_id, duration_ms)
+        $2::text[], $3::text[], $4::bigint[], $5::text[], $6::float8[], $7::text[], $8::text[], $9::text[],
+        $10::boolean[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::float8[]
+    ) WITH ORDINALITY AS given (
+        notification_id, route_id, token, verdict, delay, next_provider, error_classification, error_message,
+        suppress, attempt, provider, outcome, classification, error, provider_message_id, duration_ms, place)
 ), changed AS (
     UPDATE routes r
     SET status = CASE given.verdict
@@ -202,9 +201,8 @@ WITH clock AS MATERIALIZED (
     WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id
       AND r.status IN ('pending', 'failed')
       AND (r.claim_token = given.token OR given.verdict = 'finish')
-    RETURNING given.place, r.settled_by, given.verdict, given.suppress, given.recovery_hint, r.notification_id,
-        r.route_id, r.channel, r.recipient_ref, r.address, r.attempt_count, r.max_attempts,
-        given.error_classification, given.error_message
+    RETURNING given.place, r.settled_by, given.verdict, given.suppress, r.notification_id, r.route_id, r.channel,
+        r.recipient_ref, r.address, r.attempt_count, r.max_attempts, given.error_classification, given.error_message
 ), judged AS MATERIALIZED (
     SELECT given.*,
            CASE WHEN (place IN (SELECT place FROM changed WHERE settled_by = 'applied')) IS TRUE THEN 'applied'
@@ -228,7 +226,7 @@ WITH clock AS MATERIALIZED (
         notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
         failure_message, recovery_hint, created_at)
     SELECT notification_id, route_id, channel, recipient_ref, attempt_count, max_attempts, error_classification,
-           error_message, recovery_hint, clock.now
+           error_message, $1, clock.now
     FROM clock CROSS JOIN changed
     WHERE verdict = 'bury'
     ON CONFLICT (notification_id, route_id) DO NOTHING

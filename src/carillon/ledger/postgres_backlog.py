@@ -6,7 +6,7 @@ from typing import Any
 from carillon.domain.claims import Claim, Settled, Settlement, Want
 from carillon.ledger.postgres_pools import Connection, Pools
 from carillon.ledger.postgres_vacuum import Vacuum
-from carillon.ledger.rows import rounds, settlement_values, skips
+from carillon.ledger.rows import RECOVERY_HINT, rounds, settlement_values, skips
 
 
 class PostgresBacklog:
@@ -66,6 +66,6 @@ class PostgresBacklog:
     ) -> dict[int, Settled]:
         values = [settlement_values(settlements[place]) for place in places]
         columns: list[list[Any]] = [list(column) for column in zip(*values, strict=True)]
-        # Rows are numbered in key order, which is the order they are locked in.
-        rows = await connection.fetch(self._sql["settle"], list(range(len(places))), *columns)
-        return {places[row["place"]]: Settled(row["settled"]) for row in rows}
+        # The server numbers the rows from 1, in key order, which is the order they are locked in.
+        rows = await connection.fetch(self._sql["settle"], RECOVERY_HINT, *columns)
+        return {places[place - 1]: Settled(settled) for place, settled in rows}

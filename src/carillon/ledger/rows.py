@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from carillon.domain.claims import Settlement, Want
@@ -61,7 +62,6 @@ SETTLEMENT_FIELDS = (
     "next_provider",
     "error_classification",
     "error_message",
-    "recovery_hint",
     "suppress",
     "attempt",
     "provider",
@@ -71,6 +71,9 @@ SETTLEMENT_FIELDS = (
     "provider_message_id",
     "duration_ms",
 )
+
+_record_fields = attrgetter(*RECORD_FIELDS)
+_USERS = RECORD_FIELDS.index("recipient_user_ids")
 
 
 def storable(text: str | None) -> str | None:
@@ -112,12 +115,10 @@ def _clean(text: str) -> str:
 
 def record_values(notification: Notification) -> tuple[Any, ...]:
     """The values of `RECORD_FIELDS`."""
-    ids = notification.recipient_user_ids
-    return (
-        *(getattr(notification, name) for name in RECORD_FIELDS[:4]),
-        None if ids is None else json.dumps(ids),
-        *(getattr(notification, name) for name in RECORD_FIELDS[5:]),
-    )
+    values: tuple[Any, ...] = _record_fields(notification)
+    if notification.recipient_user_ids is None:
+        return values
+    return (*values[:_USERS], json.dumps(notification.recipient_user_ids), *values[_USERS + 1 :])
 
 
 def route_rows(enrolment: Enrolment) -> list[tuple[Any, ...]]:
@@ -218,7 +219,6 @@ def settlement_values(settlement: Settlement) -> tuple[Any, ...]:
         next_provider,
         storable(classification),
         storable(error),
-        RECOVERY_HINT,
         settlement.suppress,
         claim.attempt,
         note.provider if note else None,

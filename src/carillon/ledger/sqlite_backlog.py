@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from carillon.domain.claims import Claim, Settled, Settlement, Want
-from carillon.ledger.rows import SETTLEMENT_FIELDS, settlement_values
+from carillon.ledger.rows import RECOVERY_HINT, SETTLEMENT_FIELDS, settlement_values
 from carillon.ledger.sqlite_file import SqliteFile
 
 
@@ -86,7 +86,7 @@ class SqliteBacklog:
         if judged is None:
             return Settled.STALE
         settled = Settled(judged[0])
-        row = {**row, "now": now, "settled": str(settled)}
+        row = {**row, "now": now, "settled": str(settled), "recovery_hint": RECOVERY_HINT}
         answered = None
         if settled is Settled.STALE:
             answered = connection.execute(self._sql["settle_answered"], row).fetchone()
