@@ -256,6 +256,13 @@ def test_tokens_and_tenants(tmp_path_factory: pytest.TempPathFactory) -> None:
         assert client.call("POST", f"{sent.headers['location']}/cancel", Authorization=stranger).code == "NOT_FOUND"
         assert client.get("/api/v1/notifications", Authorization=stranger).json["totalCount"] == 0
         assert client.get("/api/v1/notifications", Authorization=bearer()).json["totalCount"] == 1
+        nobody = bearer(tenant_id=None, sub="mallory")
+        assert client.get(sent.headers["location"], Authorization=nobody).code == "NOT_FOUND"
+        assert client.get("/api/v1/notifications", Authorization=nobody).code == "FORBIDDEN"
+        own = client.send(MAIL, Authorization=nobody)
+        assert client.get(own.headers["location"], Authorization=nobody).status == 200
+        everybody = bearer(tenant_id=None, role="admin")
+        assert client.get("/api/v1/notifications", Authorization=everybody).json["totalCount"] == 2
         assert client.get("/api/v1/dead-letters", Authorization=bearer()).code == "FORBIDDEN"
         assert client.get("/api/v1/dead-letters", Authorization=stranger).status == 200
         assert client.get("/healthz").status == 200

@@ -120,22 +120,27 @@ class _Desk:
 
     async def show(self, request: Request) -> Reply:
         query = request.query(ShowQuery)
-        story = await self._ledger.story(request.params["id"], request.caller.tenant_id)
-        if story is None:
-            raise Problem("NOT_FOUND", "there is no notification with this id")
-        return Reply(200, notification_view(story, _included(query)))
+        return Reply(200, notification_view(await self._story(request), _included(query)))
 
     async def cancel(self, request: Request) -> Reply:
-        notification_id, tenant = request.params["id"], request.caller.tenant_id
-        cancelled = await self._ledger.cancel(notification_id, tenant)
-        if cancelled:
-            return Reply(200, Cancelled(notification_id, cancelled))
-        if await self._ledger.story(notification_id, tenant) is None:
+        notification_id: str = (await self._story(request)).notification["notification_id"]
+        cancelled = await self._ledger.cancel(notification_id, request.caller.tenant_id)
+        if not cancelled:
+            raise Problem("CONFLICT", "nothing of this notification is waiting any more")
+        return Reply(200, Cancelled(notification_id, cancelled))
+
+    async def _story(self, request: Request) -> Story:
+        caller = request.caller
+        story = await self._ledger.story(request.params["id"], caller.tenant_id)
+        # For the ledger no tenant means every tenant; that much only an administrator may mean.
+        if story is None or (caller.role != "admin" and story.notification["tenant_id"] != caller.tenant_id):
             raise Problem("NOT_FOUND", "there is no notification with this id")
-        raise Problem("CONFLICT", "nothing of this notification is waiting any more")
+        return story
 
     async def search(self, request: Request) -> Reply:
         query = request.query(SearchQuery)
+        if request.caller.tenant_id is None and request.caller.role != "admin":
+            raise Problem("FORBIDDEN", "searching takes a token with a tenant, or an administrator's")
         filters = _filters(query, request)
         if query.accepted_after is not UNSET:
             filters["accepted_after_ms"] = _unix_ms(query.accepted_after, "acceptedAfter")
