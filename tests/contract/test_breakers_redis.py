@@ -12,7 +12,7 @@ from carillon.domain.breaker import Admission, BreakerPolicy, State
 from carillon.domain.events import Event, Trouble
 from carillon.outbound import breakers_redis
 from carillon.outbound.breakers import MemoryBreakers
-from carillon.outbound.breakers_redis import RedisBreakers
+from carillon.outbound.breakers_redis import AWAY_SECONDS, RedisBreakers
 from tests.contract.test_breakers import Home, ManualClock
 from tests.support import servers
 
@@ -179,6 +179,8 @@ async def test_when_redis_comes_back_its_word_counts_again() -> None:
             server.stop()
             assert await home.breakers.admit("fcm") is Admission.STOP, "the failures were counted at home as well"
             server.start()
+            assert await home.breakers.admit("fcm") is Admission.STOP, "an absent Redis is not asked again at once"
+            await home.pass_time(AWAY_SECONDS)
             assert await home.breakers.admit("fcm") is Admission.GO, "this Redis has forgotten, and it speaks for all"
             await client.set(STATE, "open")
             await home.pass_time(0.3)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from carillon.compose import parts
@@ -11,13 +11,22 @@ from carillon.outbound.breakers_redis import RedisBreakers
 from carillon.settings import Settings
 
 PATIENCE_SECONDS = 2.0
+CONNECTIONS = 20
 
 
 class Fleet:
     """One Redis client and what is built on it."""
 
     def __init__(self, url: str) -> None:
-        self._redis = Redis.from_url(url, socket_timeout=PATIENCE_SECONDS, socket_connect_timeout=PATIENCE_SECONDS)
+        # A pool that refuses the surplus would look like a Redis that is away, and counts would be lost.
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=CONNECTIONS,
+            timeout=PATIENCE_SECONDS,
+            socket_timeout=PATIENCE_SECONDS,
+            socket_connect_timeout=PATIENCE_SECONDS,
+        )
+        self._redis = Redis.from_pool(pool)
 
     def breakers(self, settings: Settings, fallback: Breakers, clock: Clock, observer: Observer) -> RedisBreakers:
         """One state for every process, with this process's own behind it."""

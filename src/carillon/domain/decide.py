@@ -63,7 +63,10 @@ def _after_failure(
         return Bury(classification, exhausted_text(standing.attempt, error))
     wait = policy.backoff.delay(standing.attempt, standing.dice)
     limit = policy.failover_after_attempts
-    if standing.next_provider is not None and limit is not None and standing.attempts_here >= limit:
+    if limit is None:
+        # The budget is shared, so the next provider gets the one attempt that is kept back for it.
+        limit = max(1, standing.max_attempts - 1)
+    if standing.next_provider is not None and standing.attempts_here >= limit:
         return FailOver(standing.next_provider, wait)
     return Retry(clamp_retry_after(retry_after, wait, policy))
 

@@ -16,7 +16,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     counts: Literal["attempts", "retries"] = "attempts"
     timeout_seconds: float = 20.0
     failover_after_attempts: int | None = 2
-    """Attempts on one provider before the next one is asked; None asks it only when the budget of the first is used."""
+    """Attempts on one provider before the next one is asked; None keeps only the last attempt of the budget for it."""
     on_refused: Literal["bury", "fail_over"] = "fail_over"
     on_unknown: Literal["retry", "fail_over", "wait_for_receipt", "bury"] = "retry"
     on_open: Literal["defer", "bury"] = "defer"

@@ -59,7 +59,7 @@ class Intake:
             if channel not in self._rules.channels:
                 raise BadIntent("UNKNOWN_CHANNEL", f"channel {channel} has no provider here", field="channel")
         if intent.channels:
-            return intent.channels
+            return tuple(dict.fromkeys(intent.channels))
         existing = sorted({channel for channel, _ in await self._templates.variants(intent.notification_type)})
         if not existing:
             raise BadIntent("TEMPLATE_NOT_FOUND", f"Template {intent.notification_type} not found", field="templateKey")

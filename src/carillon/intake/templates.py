@@ -1,4 +1,4 @@
-"""Templates from files: `<root>/<code>/<locale>/[<channel>/]{subject,text,html}.tmpl`."""
+"""Templates from files: `<root>/<code>/<locale>/<channel>/{text,subject,html}.tmpl`."""
 
 from pathlib import Path
 
@@ -23,8 +23,8 @@ class FileTemplates:
         """Read every folder given; a later one overrides an earlier one."""
         found: dict[tuple[str, str, str], Template] = {}
         for root in roots:
-            for text in sorted(root.glob("*/*/*/text.tmpl")):
-                template = _read_one(text.parent)
+            for folder in sorted({file.parent for file in root.glob("*/*/*/*.tmpl")}):
+                template = _read_one(folder)
                 found[template.code, template.channel, template.locale] = template
         return cls(found)
 
@@ -51,6 +51,8 @@ def _read_one(folder: Path) -> Template:
                 compile_template(parts[part])
             except BadTemplate as error:
                 raise ConfigurationError(f"template {code}/{locale}/{channel}/{part}.tmpl: {error}") from error
+    if "text" not in parts:
+        raise ConfigurationError(f"template {code}/{locale}/{channel}: text.tmpl is missing")
     return Template(
         code=code,
         channel=channel,

@@ -61,11 +61,12 @@ class Attempts:
         gated = self._gate(claim)
         if gated is not None:
             return gated
-        provider = await self._choose(claim)
-        if provider is None:
-            return self._all_open(claim)
+        # A lease that is over is noticed before a breaker's probe right is taken for nothing.
         dispatch = self._dispatch(claim)
-        if dispatch is None:
+        provider = None if dispatch is None else await self._choose(claim)
+        if dispatch is not None and provider is None:
+            return self._all_open(claim)
+        if dispatch is None or provider is None or self._leases.seconds_left(claim) <= 0.0:
             return Settlement(claim=claim, verdict=Defer(0.0))
         began = self._clock.monotonic()
         outcome = await self._call(self._providers[provider], dispatch)

@@ -11,6 +11,7 @@ from carillon.domain.events import BreakerChanged, Trouble
 from carillon.domain.ports import Breakers, Clock, Observer
 
 _SCRIPT = (files("carillon.outbound") / "breakers.lua").read_text()
+AWAY_SECONDS = 1.0
 _PARTS = ("state", "failures", "successes", "opened_at", "probes")
 
 
@@ -37,6 +38,7 @@ class RedisBreakers:
         self._refresh = refresh_seconds
         self._seen: dict[str, State] = {}
         self._fresh_until: dict[str, float] = {}
+        self._away_until = 0.0
         self._failing: set[str] = set()
         """Providers with failures since their last success: only their successes are worth a round trip."""
 
@@ -67,6 +69,8 @@ class RedisBreakers:
         return {**await self._fallback.states(), **self._seen}
 
     async def _run(self, verb: str, provider: str) -> str | None:
+        if self._clock.monotonic() < self._away_until:
+            return None
         policy = self._policies.get(provider) or self._policies["*"]
         try:
             state, said = await self._script(
@@ -83,6 +87,8 @@ class RedisBreakers:
         except (RedisError, OSError, TimeoutError) as error:
             self._observe(Trouble(where="breakers", error=str(error)))
             self._seen.pop(provider, None)
+            # A Redis that hangs must not cost every attempt its time-out.
+            self._away_until = self._clock.monotonic() + AWAY_SECONDS
             return None
         self._note(provider, State(_text(state)))
         return _text(said)
