@@ -130,6 +130,14 @@ async def test_another_content_under_a_known_id_is_a_conflict(ledger: Ledger) ->
     assert await ledger.enrol([changed]) == [Conflict(first.notification.notification_id)]
 
 
+async def test_two_contents_under_one_id_in_one_batch(engine: Engine, ledger: Ledger) -> None:
+    first = enrolment()
+    key = first.notification.notification_id
+    changed = Enrolment(notification(notification_id=key, request_fingerprint="x"), first.routes)
+    assert await ledger.enrol([first, changed, first]) == [Accepted(key), Conflict(key), Accepted(key)]
+    assert len(await engine.rows("routes")) == 1
+
+
 @pytest.mark.req("S1-56", "S1-70")
 async def test_many_doors_one_key(engine: Engine) -> None:
     await one_record_per_key(engine, rivals=64)
@@ -147,6 +155,13 @@ async def test_a_thousand_at_once(ledger: Ledger) -> None:
     answers = await ledger.enrol([enrolment(route("ann"), route("bob")) for _ in range(1000)])
     assert {type(answer) for answer in answers} == {Accepted}
     assert (await ledger.counts())["routes"]["pending"] == 2000
+
+
+async def test_a_route_named_twice_is_one_route(engine: Engine, ledger: Ledger) -> None:
+    await ledger.enrol([enrolment(route("ann"), route("bob"), route("ann", address="other@example.com"))])
+    addresses = {row["recipient_ref"]: row["address"] for row in await engine.rows("routes")}
+    assert addresses == {"user:ann": "ann@example.com", "user:bob": "bob@example.com"}
+    assert len(await engine.rows("routes")) == 2
 
 
 async def test_an_empty_batch_is_nothing(ledger: Ledger) -> None:

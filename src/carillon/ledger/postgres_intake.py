@@ -56,10 +56,12 @@ class PostgresIntake:
         written = {row[0] for row in await connection.fetch(self._sql["enrol"], *records, *laid)}
         answers: dict[int, Enrolled] = {}
         lost: list[int] = []
+        contents = {each.notification.notification_id: each.notification.request_fingerprint for each in first}
         for place in places:
             notification = batch[place].notification
-            if notification.notification_id in written:
-                answers[place] = Accepted(notification.notification_id)
+            key = notification.notification_id
+            if key in written and contents[key] == notification.request_fingerprint:
+                answers[place] = Accepted(key)
             else:
                 lost.append(place)
         return answers | await self._answer_losers(connection, batch, lost)

@@ -34,9 +34,13 @@ BROKEN = (
 CLASH = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 """Two transactions stood in each other's way and this one was rolled back."""
 
+REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
+"""The server knows neither this role nor this database: a setting at the start, an outage while we run."""
+
 UNAVAILABLE = (
     *BROKEN,
     *CLASH,
+    *REFUSED,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
     asyncpg.InsufficientResourcesError,
@@ -172,11 +176,13 @@ class Pools(msgspec.Struct):
 
 
 async def guarded(work: Awaitable[T]) -> T:
-    """The same reading of errors for work outside the pools."""
+    """The same reading of errors for work at the start and outside the pools."""
     try:
         return await work
-    except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
-        raise ConfigurationError(f"PostgreSQL refuses the connection: {error}") from error
+    except LedgerUnavailable as error:
+        if isinstance(error.__cause__, REFUSED):
+            raise ConfigurationError(f"PostgreSQL refuses the connection: {error.__cause__}") from error
+        raise
     except UNAVAILABLE as error:
         raise LedgerUnavailable(_sentence(error)) from error
 

@@ -3,13 +3,13 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 from carillon.domain.claims import Settlement, Want
 from carillon.domain.intents import Malformed
-from carillon.domain.notifications import Conflict, Duplicate, Enrolled, Enrolment, Notification, Status
+from carillon.domain.notifications import Conflict, Duplicate, Enrolled, Enrolment, Notification, Route, Status
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, verdict_word
 
 _LONGEST_TEXT = 2000
@@ -141,8 +141,13 @@ def route_rows(enrolment: Enrolment) -> list[tuple[Any, ...]]:
             route.message_json,
             notification.scheduled_for_ms,
         )
-        for route in enrolment.routes
+        for route in _each_once(enrolment.routes)
     ]
+
+
+def _each_once(routes: tuple[Route, ...]) -> Iterable[Route]:
+    # A route named twice must not cost the whole batch its commit; the first one stands.
+    return {route.route_id: route for route in reversed(routes)}.values() if len(routes) > 1 else routes
 
 
 def malformed_values(malformed: Malformed) -> tuple[Any, ...]:
