@@ -155,6 +155,21 @@ async def test_a_ring_reaches_other_processes(engine: PostgresEngine, ledger: Le
             await waiting
 
 
+async def test_many_rings_become_few_notifications(engine: PostgresEngine, ledger: Ledger) -> None:
+    heard: asyncio.Queue[object] = asyncio.Queue()
+    async with connected(engine.dsn) as watcher:
+        await watcher.add_listener("carillon", lambda *_: heard.put_nowait(None))
+        for _ in range(1000):
+            ledger.signal.ring()
+        async with asyncio.timeout(10):
+            await heard.get()
+        ledger.signal.ring()
+        async with asyncio.timeout(10):
+            await heard.get()
+        assert heard.qsize() <= 1
+        await watcher.reset()
+
+
 async def test_a_ring_wakes_its_own_process_once(ledger: Ledger) -> None:
     ledger.signal.ring()
     await ledger.signal.wait(60)

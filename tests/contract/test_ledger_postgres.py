@@ -1,6 +1,7 @@
 """What only PostgreSQL can do to us: plans, schemas, unsafe servers."""
 
 from functools import partial
+from typing import Any
 
 import asyncpg
 import pytest
@@ -9,7 +10,8 @@ from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 from carillon.ledger.opening import open_ledger
 from carillon.ledger.postgres import PostgresLedger
 from carillon.ledger.postgres_pools import Address, Connection
-from tests.support.ledger_builders import LANE, PROVIDER, enrolment, want
+from carillon.ledger.rows import RECOVERY_HINT, record_values, route_rows, settlement_values
+from tests.support.ledger_builders import LANE, PROVIDER, enrolment, finish, want
 from tests.support.ledger_engines import PostgresEngine
 from tests.support.ledger_postgres import connected, plan_of, until
 
@@ -53,8 +55,8 @@ async def test_hot_statements_go_by_index_at_any_size(engine: PostgresEngine) ->
     sql = engine.statements()
     claim = ([1, LANE], [PROVIDER, PROVIDER], [200, 200], [0, 0], 100, "w", 30.0)
     held = (["b-1"], ["email:user:x"], [1], 30.0)
+    await engine_filled(engine)
     async with connected(engine.dsn, **BY_INDEX) as connection:
-        await connection.execute(BACKLOG)
         for preparation in ("SELECT", "ANALYZE"):
             await connection.execute(preparation)
             for mode in ("auto", "force_generic_plan", "force_custom_plan"):
@@ -63,6 +65,34 @@ async def test_hot_statements_go_by_index_at_any_size(engine: PostgresEngine) ->
                 plan = await plan_of(connection, sql["extend"], *held)
                 assert "Index Scan using routes_pkey" in plan
                 assert "Seq Scan" not in plan
+
+
+async def test_batches_go_by_index_too(engine: PostgresEngine) -> None:
+    async with engine.ledger() as ledger:
+        await engine_filled(engine)
+        claims = await ledger.claim([want(5)], 5, "w")
+    sql = engine.statements()
+    given = [enrolment() for _ in range(5)]
+    settled = columns([settlement_values(finish(claim)) for claim in claims])
+    records = columns([record_values(each.notification) for each in given])
+    routes = columns([row for each in given for row in route_rows(each)])
+    async with connected(engine.dsn, plan_cache_mode="force_generic_plan", **BY_INDEX) as connection:
+        plan = await plan_of(connection, sql["settle"], RECOVERY_HINT, *settled)
+        assert "Index Scan using routes_pkey on routes r" in plan
+        assert "Seq Scan" not in plan
+        plan = await plan_of(connection, sql["enrol"], *records, *routes)
+        assert "Index Scan using suppressions_pkey" in plan
+        assert "hashed SubPlan" in plan
+        assert "Seq Scan" not in plan
+
+
+async def engine_filled(engine: PostgresEngine) -> None:
+    async with connected(engine.dsn) as connection:
+        await connection.execute(BACKLOG)
+
+
+def columns(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 async def test_the_ledgers_own_connections_are_offered_no_other_plan(engine: PostgresEngine) -> None:
