@@ -142,7 +142,10 @@ class Worker:
         for claim in claims:
             room[claim.provider] -= 1
         rest = wants(self._rules.lanes, room, total - len(claims), weighted=False)
-        return [*claims, *await self._backlog.claim(rest, total - len(claims), self._owner)] if rest else claims
+        # What is in hand already is carried out even if the ledger leaves now; the next turn will notice.
+        with suppress(LedgerUnavailable):
+            claims += await self._backlog.claim(rest, total - len(claims), self._owner)
+        return claims
 
     async def _room(self, total: int) -> dict[str, int]:
         states = await self._breakers.states()

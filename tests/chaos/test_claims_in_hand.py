@@ -1,0 +1,109 @@
+"""A ledger that goes away between two claims of one turn: what the first claim brought is carried out."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from carillon.domain.claims import Claim, Settled, Settlement, Want
+from carillon.domain.errors import LedgerUnavailable
+from carillon.domain.events import Event
+from carillon.domain.lanes import Lane, Lanes
+from carillon.domain.verdicts import Finish
+from carillon.ledger.local_signal import LocalSignal
+from carillon.outbound.breakers import MemoryBreakers
+from carillon.outbound.leases import Leases
+from carillon.outbound.settling import Settling
+from carillon.outbound.worker import Worker, WorkerRules
+from carillon.system import SystemClock
+
+LANES = Lanes(
+    {"urgent": Lane(rank=1, queue_name="urgent", weight=1), "bulk": Lane(rank=2, queue_name="bulk", weight=1)}
+)
+
+
+class LeavingLedger:
+    """Gives as many urgent routes as are asked for, goes away at the second question, and has nothing more."""
+
+    def __init__(self) -> None:
+        self.questions = 0
+        self.given: list[Claim] = []
+        self.settled: list[Settlement] = []
+        self.done = asyncio.Event()
+
+    async def claim(self, wants: Sequence[Want], _total: int, _owner: str) -> list[Claim]:
+        self.questions += 1
+        if self.questions == 1:
+            self.given = [_claim(token) for token in range(wants[0].limit)]
+            return list(self.given)
+        if self.questions == 2:
+            raise LedgerUnavailable("gone between two claims")
+        self.done.set()
+        return []
+
+    async def extend(self, _claims: Sequence[Claim]) -> list[Claim]:
+        return []
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        self.settled += settlements
+        return [Settled.APPLIED for _ in settlements]
+
+
+class Telling:
+    """Every attempt succeeds."""
+
+    cutting_off = False
+
+    def takes_many(self, _claim: Claim) -> bool:
+        return False
+
+    async def attempt(self, claim: Claim) -> Settlement:
+        return Settlement(claim=claim, verdict=Finish())
+
+
+def _claim(token: int) -> Claim:
+    return Claim(
+        notification_id=f"n{token}",
+        route_id="push:x",
+        token=token,
+        channel="push",
+        recipient_ref="x",
+        lane=1,
+        provider="p",
+        policy="*/*",
+        attempt=1,
+        attempts_before=0,
+        max_attempts=6,
+        age_seconds=0.0,
+        notification_type="t",
+        producer="p",
+        payload_json="{}",
+        accepted_at_ms=0,
+    )
+
+
+def _ignore(_event: Event) -> None:
+    """Nobody listens here."""
+
+
+async def test_claims_in_hand_are_carried_out_when_the_ledger_leaves() -> None:
+    ledger, clock = LeavingLedger(), SystemClock()
+    attempts: Any = Telling()
+    leases = Leases(ledger, clock, _ignore, 30.0)
+    worker = Worker(
+        backlog=ledger,
+        signal=LocalSignal(),
+        attempts=attempts,
+        settling=Settling(ledger, _ignore),
+        leases=leases,
+        breakers=MemoryBreakers({}, clock, _ignore),
+        rules=WorkerRules(lanes=LANES, chains={"push": ("p",)}, concurrency=10, batch=10, poll_seconds=0.01),
+        clock=clock,
+        observer=_ignore,
+        owner="here",
+    )
+    running = asyncio.create_task(worker.run())
+    await asyncio.wait_for(ledger.done.wait(), 5)
+    worker.stop()
+    await running
+    assert ledger.given
+    assert [each.claim for each in ledger.settled] == ledger.given
