@@ -1,6 +1,7 @@
 """PostgreSQL killed with SIGKILL, all of it, and started again under load; Carillon itself is never touched."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -62,3 +63,27 @@ async def test_postgres_killed_under_load_loses_nothing(
         figures(
             messages=MESSAGES, kills=KILLS, repeats=report.duplicate_count, in_flight=in_flight, answers_503=refused
         )
+
+
+@pytest.mark.req("G-06")
+async def test_sigterm_without_a_database_still_ends_well(
+    own_postgres: Postgres, tmp_path: Path, figures: Callable[..., None]
+) -> None:
+    """What was in flight cannot be settled; its lease runs out, and the next process repeats it under the same id."""
+    async with Stand(tmp_path / "stand", own_postgres.database(), Rules(lease=4.0, timeout=3.0, drain=2.0)) as stand:
+        stand.vendor.default = Reply(delay=0.5)
+        program = await stand.start()
+        await stand.send(stand.webhooks(f"m{place}" for place in range(40)))
+        await stand.vendor.until(10)
+        await asyncio.to_thread(own_postgres.kill)
+        began = time.monotonic()
+        program.terminate()
+        code = await asyncio.to_thread(program.wait, 40)
+        ended = time.monotonic() - began
+        properties.hold("ends_well", code == 0 and ended < 15, f"exit code {code} after {ended:.1f} s")
+        await asyncio.to_thread(own_postgres.start)
+        in_flight = await stand.note_held()
+        await stand.start()
+        await stand.until_terminal(40)
+        report = await properties.everything_holds(stand)
+        figures(messages=40, ended=round(ended, 1), repeats=report.duplicate_count, in_flight=in_flight)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.chaos import properties
 from tests.chaos.conftest import MakeStand
+from tests.support import tables
 from tests.support.checker import Report
 from tests.support.stand import Stand
 from tests.support.vendor import Reply
@@ -45,3 +46,15 @@ async def test_a_worker_killed_in_mid_send_loses_nothing(make_stand: MakeStand, 
         assert report.accepted == MESSAGES
         assert report.duplicate_count <= in_flight
         figures(messages=MESSAGES, kills=KILLS, repeats=report.duplicate_count, in_flight=in_flight)
+
+
+@pytest.mark.req("G-04")
+async def test_a_class_that_must_not_be_repeated_is_not(make_stand: MakeStand, figures: Callable[..., None]) -> None:
+    async with make_stand(on_unknown="bury") as stand:
+        in_flight = await kill_in_mid_send(stand, 60, 2)
+        report = await properties.everything_holds(stand)
+        properties.repeats_bounded(report, {})
+        dead = await tables.read(stand.url, tables.DEAD)
+        assert 0 < len(dead) <= in_flight
+        assert {row["failure_classification"] for row in dead} == {"abandoned"}
+        figures(messages=60, kills=2, repeats=0, in_flight=in_flight, held_back=len(dead))

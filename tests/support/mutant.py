@@ -122,7 +122,7 @@ def id_per_attempt() -> None:
 
 def no_drain() -> None:
     async def leave(_self: worker.Worker) -> None:
-        """Go without a word."""
+        os._exit(0)
 
     vars_of(worker.Worker, _drain=leave)
 

@@ -36,12 +36,14 @@ class Rules:
     drain: float = 5.0
     failures: int = 1_000_000
     open_seconds: float = 1.0
+    on_unknown: str = "retry"
     sandbox: dict[str, float] = field(default_factory=dict)
 
     def toml(self, ledger: Path) -> str:
         policy = [
             f"max_attempts = {self.attempts}\nbase_delay_seconds = {self.delay}\nbackoff_factor = 1.0",
             f'jitter = "none"\njitter_seconds = 0.0\ntimeout_seconds = {self.timeout}',
+            f'on_unknown = "{self.on_unknown}"',
         ]
         lane = f"timeout_seconds = {self.timeout}\nmax_attempts = {self.attempts}"
         sandbox = "\n".join(f"{name} = {value}" for name, value in self.sandbox.items())
