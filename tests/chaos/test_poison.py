@@ -59,7 +59,6 @@ async def poison_and_check(stand: Stand, neighbours: int, mutant: str | None = N
     return killed
 
 
-@pytest.mark.req("G-05")
 async def test_a_poison_message_is_buried_and_its_neighbours_delivered(
     make_stand: MakeStand, figures: Callable[..., None]
 ) -> None:

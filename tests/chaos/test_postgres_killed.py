@@ -65,7 +65,6 @@ async def test_postgres_killed_under_load_loses_nothing(
         )
 
 
-@pytest.mark.req("G-06")
 async def test_sigterm_without_a_database_still_ends_well(
     own_postgres: Postgres, tmp_path: Path, figures: Callable[..., None]
 ) -> None:

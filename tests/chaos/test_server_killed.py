@@ -10,7 +10,7 @@ from tests.chaos.conftest import MakeStand
 from tests.support import tables
 from tests.support.stand import Stand
 
-MESSAGES, KILLS = 120, 4
+MESSAGES, KILLS = 200, 5
 RECORDS = "SELECT notification_id, idempotency_key FROM records"
 
 

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.chaos import properties
 from tests.chaos.conftest import MakeStand
 from tests.support import tables
@@ -148,7 +146,6 @@ async def lease_of(stand: Stand, user: str) -> Route:
     return next(row for row in await tables.read(stand.url, tables.ROUTES) if row["recipient_ref"] == f"user:{user}")
 
 
-@pytest.mark.req("G-04")
 async def test_a_zombies_failure_changes_nothing(make_stand: MakeStand, figures: Callable[..., None]) -> None:
     async with make_stand() as stand:
         await stale_failure(stand)
