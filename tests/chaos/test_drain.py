@@ -13,8 +13,9 @@ from tests.support import tables
 from tests.support.process import Program
 from tests.support.stand import Stand
 from tests.support.vendor import Reply
+from tests.support.waiting import until
 
-ROUNDS, BACKLOG, CHUNK = 5, 40, 20
+ROUNDS, BACKLOG, CHUNK = 5, 24, 12
 
 
 async def end(stand: Stand, program: Program) -> None:
@@ -82,6 +83,29 @@ async def test_rolling_restarts_repeat_and_lose_nothing(make_stand: MakeStand, f
         assert report.duplicates == {}
         await properties.all_published(stand)
         figures(messages=sent, restarts=2 * ROUNDS, repeats=report.duplicate_count, in_flight=0)
+
+
+@pytest.mark.req("G-06")
+async def test_doors_closed_under_load_break_no_promise(make_stand: MakeStand, figures: Callable[..., None]) -> None:
+    async with make_stand(lease=20, timeout=15, concurrency=100) as stand:
+        program = await stand.start()
+        producing = asyncio.create_task(stand.send(stand.pushes(f"m{place}" for place in range(600)), at_once=8))
+        for turn in (1, 2):
+            await until(partial(answered, stand, turn * 150), timeout=30, what="answers under load")
+            await end(stand, program)
+            program = await stand.start()
+        await producing
+        await stand.until_terminal(600)
+        report = await properties.everything_holds(stand)
+        assert report.duplicates == {}
+        # A repeat would mean that a request was stored and its answer thrown away.
+        replayed = [line["key"] for line in stand.producer.lines if line.get("replayed")]
+        assert not replayed
+        figures(messages=600, restarts=2, unanswered_requests=len(stand.producer.lines) - 600, replayed=0)
+
+
+async def answered(stand: Stand, number: int) -> bool:
+    return len([line for line in stand.producer.lines if line["status"] == 202]) >= number
 
 
 @pytest.mark.req("G-06")

@@ -19,7 +19,7 @@ async def hang(stand: Stand, mutant: str | None = None) -> None:
     await stand.send(stand.webhooks(f"m{place}" for place in range(MESSAGES)))
     code = None
     with suppress(subprocess.TimeoutExpired):
-        code = await asyncio.to_thread(worker.wait, 8)
+        code = await asyncio.to_thread(worker.wait, 6)
     properties.hold("hung_process_ends", code == 70, f"exit code {code}")
     await stand.note_held(worker.pid)
     await stand.start("outbound")
