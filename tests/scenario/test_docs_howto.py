@@ -1,0 +1,90 @@
+"""The guides that need a database, a mail server or a receiver, typed as printed; and their settings and programs."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from carillon.compose import parts
+from carillon.config import load
+from carillon.providers import kinds
+from carillon.system import SystemClock, system_dice
+from tests.scenario.test_docs import PAGES
+from tests.support import docs_pages
+from tests.support.docs_shell import follow
+from tests.support.servers import Postgres
+from tests.support.smtp import SmtpServer
+from tests.support.sources import ROOT
+
+HERE = (
+    "docs/how-to/send-webhooks.md",
+    "docs/how-to/write-templates.md",
+    "docs/how-to/retry-and-lanes.md",
+    "docs/how-to/rehearse-failures.md",
+)
+POSTGRESQL = "docs/how-to/run-on-postgresql.md"
+SMTP = "docs/how-to/send-email-with-smtp.md"
+_MAIL_URL = "smtp://ringer:rope@mail.example.org:587?starttls=1"
+
+BLOCKS = [
+    pytest.param(block, id=f"{docs_pages.name(page)}:{block.line}")
+    for page in docs_pages.pages()
+    for block in docs_pages.blocks(page)
+    if block.kind in {"toml", "python"} and (block.kind == "toml" or docs_pages.name(page) not in docs_pages.ELSEWHERE)
+]
+
+
+@pytest.mark.parametrize("page", HERE)
+def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
+    follow(ROOT / page, tmp_path)
+
+
+def test_the_postgresql_page_does_what_it_says(tmp_path: Path) -> None:
+    page = ROOT / POSTGRESQL
+    with Postgres(durable=True) as server:
+        for block in docs_pages.blocks(page):
+            for statement in block.text.strip().split(";\n") if block.kind == "sql" else ():
+                server.execute(statement)
+        follow(page, tmp_path, {"5432": str(server.port)})
+
+
+def test_the_smtp_page_does_what_it_says(tmp_path: Path) -> None:
+    with SmtpServer() as server:
+        follow(ROOT / SMTP, tmp_path, {_MAIL_URL: server.url}, {"SSL_CERT_FILE": str(server.ca_file)})
+        (mail,) = server.wait_for(1)
+    assert mail.parsed()["From"] == "Carillon <bells@example.org>"
+    assert mail.parsed()["Subject"] == "Welcome, Ada!"
+
+
+def test_every_page_with_commands_is_followed() -> None:
+    with_commands = {
+        docs_pages.name(page)
+        for page in docs_pages.pages()
+        if any(block.kind == "console" for block in docs_pages.blocks(page))
+    }
+    assert with_commands == {*PAGES, *HERE, POSTGRESQL, SMTP}
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_is_right(block: docs_pages.Block, tmp_path: Path) -> None:
+    if block.kind == "toml":
+        asyncio.run(read_settings(block, tmp_path))
+    elif block.file is None:
+        subprocess.run([sys.executable, "-c", block.text], check=True, cwd=tmp_path, timeout=20)
+
+
+async def read_settings(block: docs_pages.Block, folder: Path) -> None:
+    """Load the file and build what it configures, as far as its providers exist."""
+    config = folder / "carillon.toml"
+    config.write_text(block.text)
+    settings = load(config=config, environ={})
+    parts.lanes(settings)
+    parts.policies(settings)
+    known = {name for name, options in settings.providers.items() if options["kind"] in kinds()}
+    used = {name for chain in parts.chains(settings).values() for name in chain}
+    tools = parts.tools(settings, SystemClock(), system_dice)
+    for provider in parts.providers(settings, used & known, tools).values():
+        await provider.aclose()
+    await tools.http.aclose()

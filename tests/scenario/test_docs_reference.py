@@ -1,0 +1,146 @@
+"""The reference pages say what the code says, links lead somewhere, and named commands and functions exist."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from carillon.config import COMMAND_LINE, PREFIX
+from carillon.domain.notifications import TERMINAL, Status
+from carillon.web.problems import KINDS
+from tests.support import docs_facts, docs_pages
+from tests.support.docs_pages import rows, word
+from tests.support.sources import ROOT, code_files
+
+REFERENCE = ROOT / "docs" / "reference"
+PAGES = [pytest.param(page, id=docs_pages.name(page)) for page in docs_pages.pages()]
+_SECTIONS = {
+    "Retry policies": 'policy.retry."origin/channel".',
+    "Breaker policies": "policy.breaker.provider.",
+    "Lanes": "lanes.name.",
+    "Tenants": "tenant.id.",
+    **{f"Provider {kind}": f"{kind}: " for kind in ("smtp", "webhook", "sandbox", "apprise")},
+}
+_NAMED_IN_SOURCE = re.compile(r"\]\(\.\./\.\./src/carillon/(?P<file>[\w./]+)\):\s+`(?P<name>[\w.]+)`")
+_COMMAND = re.compile(r"(?<![\w/.'\[-])carillon((?: [a-z][a-z-]*)+)")
+
+
+def test_settings() -> None:
+    page = REFERENCE / "settings.md"
+    said = {word(cells[0]): cells[1] for cells in rows(page, "All sections")}
+    for heading, path in _SECTIONS.items():
+        said |= {path + word(cells[0]): cells[1] for cells in rows(page, heading)}
+    assert said == docs_facts.settings()
+
+
+def test_environment() -> None:
+    page = REFERENCE / "environment.md"
+    named = {word(cells[0]): word(cells[1]) for cells in rows(page, "Names of their own")}
+    assert named == docs_facts.blueprint()["env"]
+    others = {word(cells[0]) for cells in rows(page, "Not settings")}
+    assert {name for name in others if name.startswith(PREFIX)} == {PREFIX + name for name in COMMAND_LINE}
+
+
+def test_endpoints_and_problems() -> None:
+    page = REFERENCE / "http-api.md"
+    assert {(word(cells[0]), word(cells[1])) for cells in rows(page, "Endpoints")} == docs_facts.endpoints()
+    told = {word(cells[0]): (int(cells[1]), cells[2]) for cells in rows(page, "Errors")}
+    assert told == KINDS
+    assert {word(cells[0]) for cells in rows(page, "Sending")} | {"variables"} == docs_facts.send_fields()
+
+
+def test_commands() -> None:
+    page = REFERENCE / "cli.md"
+    commands = docs_facts.commands()
+    assert set(re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE)) == set(commands)
+    for command, options in commands.items():
+        assert {word(cells[0]) for cells in rows(page, command) if cells[0].startswith("`--")} == options, command
+
+
+def test_tables() -> None:
+    page = REFERENCE / "tables.md"
+    tables = docs_facts.tables()
+    for table in set(tables) - {"schema_migrations", "claim_tokens"}:
+        cells = [row for row in rows(page, table) if len(row) == 2]
+        assert [word(cell[0]) for cell in cells] == tables[table], table
+    states = {word(row[0]): row[2] == "yes" for row in rows(page, "routes") if len(row) == 3}
+    assert states == {status: status in TERMINAL for status in Status}
+
+
+def test_events_and_metrics() -> None:
+    page = REFERENCE / "events.md"
+    told = rows(page, "Log events")
+    events = {word(cells[0]): set(re.findall(r"`(\w+)`", cells[3])) for cells in told if len(cells) == 4}
+    assert events == docs_facts.events()
+    others = {word(cells[0]) for cells in told if len(cells) == 2}
+    assert others == docs_facts.process_events([path.read_text() for path in code_files(".py", folders=("src",))])
+    metrics = {
+        word(cells[0]): (word(cells[1]), tuple(re.findall(r"`(\w+)`", cells[3]))) for cells in rows(page, "Metrics")
+    }
+    assert metrics == docs_facts.metrics()
+
+
+def test_drills_and_fault_points() -> None:
+    page = ROOT / "docs" / "how-to" / "rehearse-failures.md"
+    assert {word(cells[0]) for cells in rows(page, "One channel, from now on")} == docs_facts.drill_fields()
+    sources = [path.read_text() for path in code_files(".py", folders=("src",))]
+    told = {word(cells[0]) for cells in rows(page, "Kill the process at a chosen point")}
+    assert told == docs_facts.fault_points(sources) | {"exit9", "stop", "sleep:200", "raise"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in docs_pages.links(page):
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), target
+        assert not anchor or anchor in docs_pages.anchors(there), target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_that_are_named_exist(page: Path) -> None:
+    known = docs_facts.commands()
+    spans = re.findall(r"`(carillon [^`]+)`", docs_pages.prose(page))
+    typed = [
+        step.command for block in docs_pages.blocks(page) if block.kind == "console" for step in docs_pages.steps(block)
+    ]
+    for text in (*spans, *typed):
+        for found in _COMMAND.finditer(text):
+            words = found[0].split()
+            command = next((name for end in (3, 2) if (name := " ".join(words[:end])) in known), None)
+            groups = {name.rpartition(" ")[0] for name in known}
+            assert command is not None or found[0] in groups, text
+            rest = text[found.start() :].partition("|")[0]
+            options = set(re.findall(r"(?<=\s)--[a-z-]+", rest))
+            assert command is None or options <= known[command] | {"--help"}, text
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in docs_pages.pages():
+        for target in re.findall(r"(?:`|^\$ |^    )make ([a-z]+)", page.read_text(), re.MULTILINE):
+            assert target in targets, docs_pages.name(page)
+
+
+def test_the_way_of_one_notification_names_what_exists() -> None:
+    text = (ROOT / "docs" / "explanation" / "one-notification.md").read_text()
+    named = [(found["file"], found["name"]) for found in _NAMED_IN_SOURCE.finditer(text)]
+    assert len(named) == text.count("../../src/carillon/")
+    for file, name in named:
+        source = (ROOT / "src" / "carillon" / file).read_text()
+        if file.endswith(".sql"):
+            assert f"-- name: {name}\n" in source, (file, name)
+        else:
+            assert name in defined(ast.parse(source)), (file, name)
+
+
+def defined(tree: ast.Module) -> set[str]:
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            methods = (inner for inner in node.body if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef))
+            found |= {f"{node.name}.{method.name}" for method in methods}
+    return found

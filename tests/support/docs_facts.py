@@ -1,0 +1,154 @@
+"""What the code says about itself, in the form the reference pages print it."""
+
+import ast
+import json
+import re
+import sqlite3
+import tomllib
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import msgspec
+from typer.main import get_command
+
+from carillon.cli import app
+from carillon.config import blueprint_folder
+from carillon.domain.breaker import BreakerPolicy
+from carillon.domain.events import Event
+from carillon.domain.lanes import Lane
+from carillon.doors import http
+from carillon.doors.http_wire import SendBody
+from carillon.ledger.migrate import migrate_sqlite
+from carillon.ledger.statements import load as statements
+from carillon.providers import kinds
+from carillon.providers.sandbox import Drill
+from carillon.settings import RetryTable, Settings, Tenant
+from carillon.upkeep import api, health, sandbox
+from carillon.upkeep.metrics import ATTRIBUTES, CARILLON
+
+NO_DEFAULT = "needed"
+_ENTRIES: dict[str, type[msgspec.Struct]] = {
+    'policy.retry."origin/channel"': RetryTable,
+    "policy.breaker.provider": BreakerPolicy,
+    "lanes.name": Lane,
+    "tenant.id": Tenant,
+}
+
+
+def shown(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return f"`{json.dumps(value, ensure_ascii=False)}`"
+
+
+def settings() -> dict[str, str]:
+    """Every plain setting with its default, as the first two columns of settings.md."""
+    found = dict(_fields(Settings, ""))
+    for path, kind in _ENTRIES.items():
+        found |= dict(_fields(kind, f"{path}."))
+    for kind_name in kinds():
+        found |= dict(_fields(import_module(f"carillon.providers.{kind_name}").Settings, f"{kind_name}: "))
+    return found
+
+
+def _fields(kind: type[msgspec.Struct], path: str) -> Iterator[tuple[str, str]]:
+    for field in msgspec.structs.fields(kind):
+        if field.default is not msgspec.NODEFAULT:
+            default = field.default
+        elif field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        else:
+            yield path + field.name, NO_DEFAULT
+            continue
+        if isinstance(default, msgspec.Struct):
+            yield from _fields(type(default), f"{path}{field.name}.")
+        elif path + field.name not in {"policy.retry", "policy.breaker"}:
+            yield path + field.name, shown(default)
+
+
+def blueprint() -> dict[str, Any]:
+    text = (blueprint_folder("local") / "blueprint.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def commands() -> dict[str, set[str]]:
+    """Every command with the long names of its options."""
+    return dict(_commands(get_command(app), "carillon"))
+
+
+def _commands(command: Any, path: str) -> Iterator[tuple[str, set[str]]]:
+    if hasattr(command, "commands"):
+        for name, inner in command.commands.items():
+            yield from _commands(inner, f"{path} {name}")
+        return
+    words = (word for parameter in command.params for word in parameter.opts if parameter.param_type_name == "option")
+    yield path, {word for word in words if word.startswith("--")} - {"--help"}
+
+
+def endpoints() -> set[tuple[str, str]]:
+    nobody: Any = None
+    declared = [
+        *http.endpoints(nobody),
+        *api.endpoints(nobody, {}),
+        *sandbox.endpoints([], [], msgspec.Struct),
+        *health.endpoints(health.Readiness(), {}),
+    ]
+    return {(endpoint.method, endpoint.path) for endpoint in declared}
+
+
+def tables() -> dict[str, list[str]]:
+    """Every table with its columns, asked of a migrated database."""
+    with sqlite3.connect(":memory:", isolation_level=None) as connection:
+        migrate_sqlite(connection, statements("sqlite"))
+        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        found = {
+            name: [row[1] for row in connection.execute("SELECT * FROM pragma_table_xinfo(?)", (name,))]
+            for name in names
+        }
+    connection.close()
+    return found
+
+
+def events() -> dict[str, set[str]]:
+    """The words of our events with their fields."""
+    return {
+        str(kind.__struct_config__.tag): {field.name for field in msgspec.structs.fields(kind)}
+        for kind in Event.__args__
+    }
+
+
+def metrics() -> dict[str, tuple[str, tuple[str, ...]]]:
+    return {one.name: (one.unit, ATTRIBUTES[counted]) for counted, one in CARILLON.items()}
+
+
+def drill_fields() -> set[str]:
+    return {field.name for field in msgspec.structs.fields(Drill)}
+
+
+def send_fields() -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(SendBody)}
+
+
+def process_events(sources: list[str]) -> set[str]:
+    """The words of lines that are no event of the engine: handed to a sink, chosen before that, or written raw."""
+    found = {name for text in sources for name in re.findall(r'"event":"(\w+)"', text)}
+    for text in sources:
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="emit" | "header"), args=[_, ast.Constant(value=str(name)), *_]):
+                    found.add(name)
+                case ast.Assign(
+                    targets=[ast.Name(id="event")],
+                    value=ast.IfExp(body=ast.Constant(value=str(one)), orelse=ast.Constant(value=str(other))),
+                ):
+                    found |= {one, other}
+                case _:
+                    pass
+    return found
+
+
+def fault_points(sources: list[str]) -> set[str]:
+    return {name for text in sources for name in re.findall(r'faultpoint\("(\w+)"\)', text)}
