@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import AsyncIterator
 from ipaddress import ip_address
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -141,15 +142,17 @@ async def test_proxy_variables_are_ignored(
 
 
 @pytest.mark.parametrize(("certificate", "reached"), [("hooks.customer.example", True), ("127.0.0.2", False)])
-async def test_the_certificate_is_checked_against_the_name_not_the_address(certificate: str, *, reached: bool) -> None:
+async def test_the_certificate_is_checked_against_the_name_not_the_address(
+    certificate: str, tmp_path: Path, *, reached: bool
+) -> None:
     authority = trustme.CA()
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(certificate).configure_cert(server)
     asked: list[str] = []
     server.sni_callback = lambda _socket, name, _context: asked.append(name)
-    trusting = ssl.create_default_context()
-    authority.configure_trust(trusting)
-    client = HttpClient(ssl_context=trusting)
+    authority_file = tmp_path / "authority.pem"
+    authority.cert_pem.write_to_path(str(authority_file))
+    client = HttpClient(ca_file=str(authority_file))
 
     async def resolve(_host: str, _port: int) -> list[IPAddress]:
         return [ip_address("127.0.0.2")]

@@ -7,6 +7,7 @@ import ssl
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 import trustme
@@ -198,6 +199,21 @@ async def test_a_kept_connection_that_died_is_not_retried_behind_our_back(client
         assert (requests, peer.connections) == (2, 1)
 
 
+async def test_handles_that_change_hands_lose_no_answer(client: HttpClient) -> None:
+    async def chat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await read_request(reader):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    async with Peer(chat) as peer:
+        left = iter(range(2000))
+
+        async def caller() -> int:
+            return sum([isinstance(await client.post(request(peer.url)), Answer) for _ in left])
+
+        async with asyncio.timeout(30):
+            assert sum(await asyncio.gather(*(caller() for _ in range(150)))) == 2000
+
+
 async def test_waiting_for_a_connection_is_not_sending() -> None:
     client = HttpClient(connections_per_host=1)
     async with Peer(silent) as peer:
@@ -209,13 +225,13 @@ async def test_waiting_for_a_connection_is_not_sending() -> None:
     await client.aclose()
 
 
-async def test_a_certificate_of_somebody_else_sends_nothing() -> None:
+async def test_a_certificate_of_somebody_else_sends_nothing(tmp_path: Path) -> None:
     authority = trustme.CA()
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("other.example").configure_cert(server)
-    trusting = ssl.create_default_context()
-    authority.configure_trust(trusting)
-    client = HttpClient(ssl_context=trusting)
+    authority_file = tmp_path / "authority.pem"
+    authority.cert_pem.write_to_path(str(authority_file))
+    client = HttpClient(ca_file=str(authority_file))
     seen: list[bytes] = []
 
     async def record(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:

@@ -4,9 +4,6 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from ipaddress import IPv4Address, ip_address
-from typing import Any
-
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from carillon.domain.errors import CarillonError
 from carillon.providers.egress import BLOCKED_TEXT, Blocked, IPAddress, Own, Rules, Target, check_url, permitted
@@ -78,43 +75,6 @@ class Guard:
             return await self._resolve(own.host, own.port or 0)
         except OSError:
             return []
-
-
-class GuardedResolver(AbstractResolver):
-    """The lookup for aiohttp, through a guard."""
-
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-
-    async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[ResolveResult]:
-        found = await self._guard.addresses(host, port)
-        return [
-            ResolveResult(
-                hostname=host,
-                host=str(address),
-                port=port,
-                family=socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6,
-                proto=socket.IPPROTO_TCP,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in found
-            if family in (socket.AF_UNSPEC, _family(address))
-        ]
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-def guarded_sockets(guard: Guard) -> Callable[[tuple[Any, ...]], socket.socket]:
-    """The socket factory for aiohttp: the last look, at the very address that connect will be given."""
-
-    def make(info: tuple[Any, ...]) -> socket.socket:
-        family, kind, proto, _, place = info
-        if not guard.admits(ip_address(place[0]), place[1]):
-            raise BlockedAddress
-        return socket.socket(family=family, type=kind, proto=proto)
-
-    return make
 
 
 def _family(address: IPAddress) -> socket.AddressFamily:

@@ -4,19 +4,16 @@ import asyncio
 import hashlib
 import math
 import re
-import ssl
 from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from types import SimpleNamespace
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from carillon.domain.outcomes import Outcome, Refused, Unavailable, Unknown
+from carillon.providers.curl import Limits, Transfer, Transfers
 from carillon.providers.egress import BLOCKED_TEXT, Blocked
-from carillon.providers.guard import BlockedAddress, Guard, GuardedResolver, guarded_sockets
+from carillon.providers.guard import BlockedAddress, Guard
 
 MAX_BODY = 64 * 1024
 MAX_EXCERPT = 1024
@@ -25,8 +22,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e]*")
 _SAFE_ID = re.compile(r"[A-Za-z0-9_:/@+=-]{1,200}")
 _SECONDS = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
 _MAX_RETRY_AFTER_TEXT = 64
-# Node closes idle connections after 5 s; ours must be gone before, or a request meets a closing peer.
-_KEEP_ALIVE_SECONDS = 4.0
+_IPV6 = 6
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,141 +72,69 @@ class MaybeSent(msgspec.Struct, frozen=True):
 class HttpClient:
     """Opens nothing until the first request; whoever made it closes it."""
 
-    def __init__(
-        self, *, connections: int = 500, connections_per_host: int = 100, ssl_context: ssl.SSLContext | None = None
-    ) -> None:
-        self._connections = connections
-        self._connections_per_host = connections_per_host
-        self._ssl = ssl_context
-        self._sessions: dict[Guard | None, aiohttp.ClientSession] = {}
+    def __init__(self, *, connections: int = 500, connections_per_host: int = 100, ca_file: str | None = None) -> None:
+        self._limits = Limits(connections, connections_per_host, MAX_BODY, ca_file)
+        self._transfers: dict[Guard | None, Transfers] = {}
 
     async def post(self, request: Request) -> Answer | NotSent | MaybeSent:
         """Make the call once; never raises for what the peer or the network did."""
-        exchange = _Exchange()
-        try:
-            async with asyncio.timeout(request.timeout_seconds):
-                return await self._call(request, exchange)
-        except TimeoutError:
-            return exchange.broken(f"no answer within {request.timeout_seconds:g} s", "timeout")
-        except aiohttp.ClientConnectorError as error:
-            return _not_connected(error)
-        except ValueError as error:
-            # A URL that yarl or aiohttp cannot take; they look before they connect.
-            return exchange.broken(f"the request is malformed: {error}"[:MAX_EXCERPT], "bad_request")
-        except (aiohttp.ClientError, OSError) as error:
-            return exchange.broken(f"{type(error).__name__}: {error}"[:MAX_EXCERPT], "connection_lost")
-        finally:
-            exchange.close()
-
-    async def aclose(self) -> None:
-        sessions, self._sessions = self._sessions, {}
-        for session in sessions.values():
-            await session.close()
-
-    async def _call(self, request: Request, exchange: "_Exchange") -> Answer | NotSent:
         for name, value in request.headers.items():
             if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
                 return NotSent("a header has a forbidden character", "bad_request")
-        url = request.url
+        url, pins, seconds = request.url, None, request.timeout_seconds
         if request.guard is not None:
-            target = await request.guard.check(url)
-            if isinstance(target, Blocked):
-                return NotSent(target.error, "blocked_address")
-            url = target.url
-        exchange.response = await self._session(request.guard).request(
-            request.method,
-            # What was judged is what is sent: no second parser rewrites it.
-            URL(url, encoded=True),
-            data=request.body,
-            headers=request.headers,
-            allow_redirects=False,
-            trace_request_ctx=exchange,
-        )
-        await exchange.read()
-        return exchange.answer()
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            try:
+                async with asyncio.timeout(seconds):
+                    url, pins = await _judged(request.guard, url)
+            except BlockedAddress:
+                return NotSent(BLOCKED_TEXT, "blocked_address")
+            except TimeoutError:
+                return NotSent(f"no address within {seconds:g} s", "timeout")
+            except OSError as error:
+                return NotSent(f"cannot connect: {error}"[:MAX_EXCERPT], "dns")
+            seconds -= loop.time() - began
+        transfer = Transfer(request.method, url, request.headers, request.body, seconds, pins)
+        await self._of(request.guard).run(transfer)
+        return _told(transfer, request.timeout_seconds)
 
-    def _session(self, guard: Guard | None) -> aiohttp.ClientSession:
-        # A pool for each guard: a connection opened without the rules must never serve a request under them.
-        session = self._sessions.get(guard)
-        if session is None:
-            session = self._sessions[guard] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=self._connections,
-                    limit_per_host=self._connections_per_host,
-                    ssl=self._ssl or True,
-                    keepalive_timeout=_KEEP_ALIVE_SECONDS,
-                    use_dns_cache=guard is None,
-                    resolver=None if guard is None else GuardedResolver(guard),
-                    socket_factory=None if guard is None else guarded_sockets(guard),
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-                trace_configs=[_watch_connection()],
-                headers={"Accept-Encoding": "identity"},
-                # Also the most that is unpacked ahead of our reading.
-                read_bufsize=MAX_BODY,
-            )
-        return session
+    async def aclose(self) -> None:
+        transfers, self._transfers = self._transfers, {}
+        for one in transfers.values():
+            one.close()
+
+    def _of(self, guard: Guard | None) -> Transfers:
+        # Connections of each guard apart: one opened without the rules must never serve a request under them.
+        transfers = self._transfers.get(guard)
+        if transfers is None:
+            veto = None if guard is None else guard.admits
+            transfers = self._transfers[guard] = Transfers(self._limits, veto)
+        return transfers
 
 
-class _Exchange:
-    """How far one request got."""
-
-    def __init__(self) -> None:
-        self.connected = False
-        self.response: aiohttp.ClientResponse | None = None
-        self._body = bytearray()
-        self._complete = False
-
-    async def read(self) -> None:
-        response = self.response
-        if response is None:
-            return
-        async for chunk in response.content.iter_any():
-            self._body += chunk
-            if len(self._body) > MAX_BODY:
-                return
-        self._complete = True
-
-    def answer(self) -> Answer:
-        if self.response is None:
-            raise RuntimeError("an answer was asked for before there was one")
-        headers = {name.lower(): value for name, value in self.response.headers.items()}
-        return Answer(self.response.status, headers, bytes(self._body[:MAX_BODY]), self._complete)
-
-    def broken(self, error: str, classification: str) -> Answer | NotSent | MaybeSent:
-        """The status is the answer, even if the body after it never ended."""
-        if self.response is not None:
-            return self.answer()
-        return MaybeSent(error, classification) if self.connected else NotSent(error, classification)
-
-    def close(self) -> None:
-        if self.response is not None and not self._complete:
-            self.response.close()
+async def _judged(guard: Guard, url: str) -> tuple[str, str]:
+    """The URL as it was judged, and the addresses its name may be connected to."""
+    target = await guard.check(url)
+    if isinstance(target, Blocked):
+        raise BlockedAddress
+    found = [target.address] if target.address is not None else await guard.addresses(target.host, target.port)
+    addresses = ",".join(f"[{one}]" if one.version == _IPV6 else str(one) for one in found)
+    return target.url, f"{target.host}:{target.port}:{addresses}"
 
 
-def _watch_connection() -> aiohttp.TraceConfig:
-    # From the moment a request owns a connection we can no longer say that nothing was written.
-    async def connected(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-        context.trace_request_ctx.connected = True
-
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(connected)
-    trace.on_connection_reuseconn.append(connected)
-    return trace
-
-
-def _not_connected(error: aiohttp.ClientConnectorError) -> NotSent:
-    cause = error.os_error
-    if isinstance(cause, BlockedAddress):
+def _told(transfer: Transfer, seconds: float) -> Answer | NotSent | MaybeSent:
+    """The status is the answer, even if the body after it never ended."""
+    if transfer.status:
+        return Answer(transfer.status, transfer.headers_in, bytes(transfer.body_in), transfer.failure is None)
+    if transfer.vetoed:
         return NotSent(BLOCKED_TEXT, "blocked_address")
-    text = f"cannot connect: {cause}"[:MAX_EXCERPT]
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return NotSent(text, "dns")
-    if isinstance(error, aiohttp.ClientSSLError):
-        return NotSent(text, "tls")
-    return NotSent(text, "connect")
+    classification, text = transfer.failure or ("protocol_error", "no status came")
+    if classification == "timeout":
+        text = f"no answer within {seconds:g} s"
+    if not transfer.began_sending:
+        return NotSent(f"cannot connect: {text}"[:MAX_EXCERPT], classification)
+    return MaybeSent(text[:MAX_EXCERPT], classification)
 
 
 def header_id(idempotency_key: str) -> str:
