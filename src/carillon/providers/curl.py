@@ -5,7 +5,9 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,6 +24,7 @@ _EVENTS_AT_ONCE = 256
 _IDLE_HANDLES = 1000
 _MAX_HEAD = 32 * 1024
 _FIRST_FINAL_STATUS = 200
+_AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _BEFORE_SENDING = {
     pycurl.E_COULDNT_RESOLVE_HOST: "dns",
     pycurl.E_COULDNT_CONNECT: "connect",
@@ -205,7 +208,9 @@ class Transfers:
         handle.setopt(pycurl.TCP_NODELAY, 1)
         handle.setopt(pycurl.USERAGENT, "Carillon")
         handle.setopt(pycurl.MAXAGE_CONN, _KEEP_ALIVE_SECONDS)
-        handle.setopt(pycurl.CAINFO, self._limits.ca_file or _system_authorities())
+        authorities = self._limits.ca_file or _system_authorities()
+        if authorities is not None:
+            handle.setopt(pycurl.CAINFO, authorities)
         if self._veto is not None:
             handle.setopt(pycurl.DNS_CACHE_TIMEOUT, 0)
         return handle
@@ -307,10 +312,11 @@ def _classification(code: int, *, sending: bool) -> str:
     return "connection_lost" if sending else _BEFORE_SENDING.get(code, "connection_lost")
 
 
-def _system_authorities() -> str:
-    # A libcurl from a wheel does not know where this system keeps its certificates; Python does.
-    paths = ssl.get_default_verify_paths()
-    return paths.cafile or paths.openssl_cafile
+@lru_cache(maxsize=1)
+def _system_authorities() -> str | None:
+    # A libcurl from a wheel does not know where this system keeps its certificates; Python knows, or one of these is it.
+    known = (ssl.get_default_verify_paths().cafile, *_AUTHORITIES)
+    return next((path for path in known if path and Path(path).is_file()), None)
 
 
 def _text(value: bytes | str) -> str:
