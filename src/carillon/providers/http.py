@@ -11,9 +11,10 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from carillon.domain.outcomes import Outcome, Refused, Unavailable, Unknown
-from carillon.providers.curl import Limits, Transfer, Transfers
+from carillon.providers.curl import Limits, Transfers
 from carillon.providers.egress import BLOCKED_TEXT, Blocked
 from carillon.providers.guard import BlockedAddress, Guard
+from carillon.providers.transfer import Transfer
 
 MAX_BODY = 64 * 1024
 MAX_EXCERPT = 1024
