@@ -57,6 +57,7 @@ async def break_at(stand: Stand, point: str) -> None:
         await stand.send(stand.pushes(f"m{hit}-{place}" for place in range(MESSAGES)), at_once=MESSAGES)
         await stand.until_terminal(hit * MESSAGES, within=25)
         await hold_what_failed(stand, program)
+        properties.hold("point_was_hit", f"faultpoint {point}: raise" in program.noise, f"{point}@{hit}")
         program.terminate()
         code = await asyncio.to_thread(program.wait, 20)
         properties.hold("goes_on_by_itself", code == 0, f"{point}@{hit}: exit code {code}")
