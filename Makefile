@@ -26,7 +26,7 @@ install: $(VENV)/.installed ## Create .venv with everything Carillon needs to ru
 dev: $(VENV)/.installed-dev ## Add what tests and checks need
 	@:
 
-run: install ## Start Carillon (more arguments: make run ARGS="--blueprint listo")
+run: install ## Start Carillon (more arguments: make run ARGS="--processes 2")
 	@exec $(BIN)/carillon serve $(ARGS)
 
 test: dev ## Run every test on private servers (narrow down: make test ARGS="-k retry")

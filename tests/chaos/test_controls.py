@@ -12,7 +12,7 @@ from tests.chaos.test_disk_full import Disk, disk, fill_the_disk
 from tests.chaos.test_drain import rolling_restarts
 from tests.chaos.test_hang import hang
 from tests.chaos.test_outage import asked_to_wait, outage
-from tests.chaos.test_poison import poison_and_check
+from tests.chaos.test_poison import poison_and_check, poison_beside_others
 from tests.chaos.test_worker_killed import kill_and_check
 from tests.chaos.test_zombies import late_success, renewal, stale_failure, stale_renewal
 from tests.support.mutant import MUTANTS
@@ -34,6 +34,7 @@ KILLED_BY = {
     "no_watchdog": "hung_process_ends",
     "no_breaker": "no_attempt_burnt",
     "no_retry_after": "waited_as_asked",
+    "no_slow_start": "poison_is_buried",
     "answer_before_commit": "never_promised_while_down",
     "node_clock": "retried_in_time",
 }
@@ -50,6 +51,7 @@ CODE: dict[str, tuple[Rules, Scenario]] = {
     "no_watchdog": (Rules(lease=1.0, timeout=0.8), hang),
     "no_breaker": (Rules(attempts=3, failures=5, open_seconds=0.5, delay=0.1), outage),
     "no_retry_after": (Rules(), asked_to_wait),
+    "no_slow_start": (Rules(attempts=2, concurrency=100), poison_beside_others),
 }
 
 

@@ -159,3 +159,23 @@ def test_the_command_is_installed() -> None:
     shown = subprocess.run([*carillon_command(), "--help"], capture_output=True, check=True, text=True)
     for word in ("serve", "send", "doctor", "config", "migrate", "dead-letters"):
         assert word in shown.stdout
+
+
+def test_routes_survive_the_loss_of_their_provider(environment: dict[str, str], tmp_path: Path) -> None:
+    config = tmp_path / "two.toml"
+    config.write_text('extends = "local"\n[channels]\npush = ["other"]\n[providers.other]\nkind = "sandbox"\n')
+    with Program("serve", "--config", str(config), "--roles", "doors", env=environment, cwd=tmp_path) as before:
+        accepted = Client.of(before).send().body["notificationId"]
+    with Program("serve", env=environment, cwd=tmp_path) as after:
+        assert after.wait_for("rehomed")["routes"] == 1
+        assert Client.of(after).settled(accepted)["status"] == "delivered"
+
+
+def test_a_port_in_use_is_one_line_and_no_ready(program: Program, environment: dict[str, str], tmp_path: Path) -> None:
+    environment["CARILLON_HTTP__PORT"] = program.wait_ready()["addresses"][0].rpartition(":")[2]
+    with Program("serve", env=environment, cwd=tmp_path) as second:
+        assert second.wait() == 2
+        (line,) = second.lines
+        assert line["event"] == "start_failed"
+        assert "cannot listen" in line["message"]
+        assert second.noise == []

@@ -148,6 +148,16 @@ def no_retry_after() -> None:
     vars(decide)["clamp_retry_after"] = lambda _asked, wait, _policy: wait
 
 
+def no_slow_start() -> None:
+    begin = worker.Worker.__init__
+
+    def bold(self: worker.Worker, **parts: Any) -> None:
+        begin(self, **parts)
+        self._carried_out = sys.maxsize // 2
+
+    vars_of(worker.Worker, __init__=bold)
+
+
 def vars_of(owner: type, **replaced: Any) -> None:
     for name, value in replaced.items():
         if not hasattr(owner, name):
@@ -170,6 +180,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
         no_watchdog,
         no_breaker,
         no_retry_after,
+        no_slow_start,
     )
 }
 

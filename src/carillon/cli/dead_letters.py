@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -12,7 +13,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from carillon.cli.options import AsJson, Blueprint, Config
-from carillon.compose import Ledger, open_ledger
+from carillon.compose import Ledger, open_ledger, parts
 from carillon.config import load
 from carillon.domain.errors import CarillonError
 
@@ -29,9 +30,15 @@ class NoSuchDeadLetter(CarillonError):
 
 
 def _with_ledger(blueprint: Blueprint, config: Config, work: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
+    settings = load(blueprint, config)
+    path = settings.ledger.url.removeprefix("sqlite:///")
+    if path != settings.ledger.url and not Path(path).exists():
+        raise NoSuchDeadLetter(f"there is no ledger at {path} yet; `carillon serve` makes one")
+
     async def run() -> Answer:
-        ledger = await open_ledger(load(blueprint, config))
+        ledger = await open_ledger(settings)
         try:
+            await ledger.migrate()
             return await work(ledger)
         finally:
             await ledger.aclose()
@@ -67,7 +74,7 @@ def list_(
         table.add_row(
             row["notification_id"], row["route_id"], row["failure_classification"], attempts, _time(row["created_at"])
         )
-    Console().print(table)
+    Console(emoji=False).print(table)
 
 
 @app.command()
@@ -91,7 +98,7 @@ def show(
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))
         return
-    console = Console()
+    console = Console(emoji=False)
     kind = found["notification"]["notification_type"]
     console.print(f"{notification_id}  {kind}  from {found['notification']['producer']}", markup=False)
     for row in found["dead_letters"]:
@@ -117,6 +124,9 @@ def redrive(  # noqa: PLR0917 - a command line has many options
     """Give dead letters a fresh budget under their old id; their history stays."""
     if everything == bool(notification_ids):
         raise NoSuchDeadLetter("say which: notification ids, or --all with or without filters")
+    known = sorted({name for chain in parts.chains(load(blueprint, config)).values() for name in chain})
+    if provider is not None and provider not in known:
+        raise NoSuchDeadLetter(f"--provider {provider}: there is none of that name; known: {', '.join(known)}")
     filters = _filters(channel=channel, classification=classification)
 
     async def work(ledger: Ledger) -> tuple[int, int]:
@@ -139,7 +149,7 @@ async def _find(ledger: Ledger, ids: list[str] | None, filters: dict[str, Any]) 
 
 async def _redrive(ledger: Ledger, keys: list[tuple[str, str]], provider: str | None) -> int:
     redriven = 0
-    with Progress(console=Console(stderr=True), disable=len(keys) <= PAGE) as progress:
+    with Progress(console=Console(stderr=True, emoji=False), disable=len(keys) <= PAGE) as progress:
         bar = progress.add_task("redriving", total=len(keys))
         for at in range(0, len(keys), PAGE):
             redriven += await ledger.redrive(keys[at : at + PAGE], provider)

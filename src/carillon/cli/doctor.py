@@ -25,7 +25,7 @@ def doctor(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJso
 
 
 def _print(findings: list[Finding]) -> None:
-    console = Console()
+    console = Console(emoji=False)
     for finding in findings:
         console.print(f"{MARKS[finding.verdict]} {finding.part}: ", end="")
         console.print(finding.words, markup=False, soft_wrap=True)

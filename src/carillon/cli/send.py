@@ -28,6 +28,9 @@ def send(  # noqa: PLR0917 - a command line has many options
     user: Annotated[str | None, typer.Option(help="The user's id.")] = None,
     priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
     locale: Annotated[str | None, typer.Option(help="A locale such as en-US.")] = None,
+    origin: Annotated[str | None, typer.Option(help="The service it comes from; chooses the retry policy.")] = None,
+    at: Annotated[str | None, typer.Option(help="Not before this time, e.g. 2030-01-01T08:00:00Z.")] = None,
+    metadata: Annotated[str | None, typer.Option(help="A JSON object, e.g. a sandbox drill.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key; a fresh one by default.")] = None,
     url: Annotated[str, typer.Option(envvar="CARILLON_URL", help="Where Carillon listens.")] = "http://127.0.0.1:8080",
     token: Annotated[
@@ -40,14 +43,15 @@ def send(  # noqa: PLR0917 - a command line has many options
     """Send one notification and show what becomes of it."""
     fields = {"recipient": to, "channel": channel, "userId": user, "priority": priority, "locale": locale}
     body: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-    body |= {"templateKey": template, "data": _variables(data or [])}
+    body |= {name: value for name, value in {"serviceOrigin": origin, "scheduledFor": at}.items() if value is not None}
+    body |= {"templateKey": template, "data": _variables(data or [])} | _metadata(metadata)
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
     if token:
         headers["Authorization"] = f"Bearer {token}"
     accepted = _call(f"{url}/api/v1/notifications/send", headers, body)
     story = accepted
     if wait > 0:
-        with Console(stderr=True).status("Accepted; waiting for the outcome…"):
+        with Console(stderr=True, emoji=False).status("Accepted; waiting for the outcome…"):
             story = _follow(f"{url}/api/v1/notifications/{accepted['notificationId']}?include=attempts", headers, wait)
     if as_json:
         typer.echo(json.dumps(story, ensure_ascii=False))
@@ -63,6 +67,15 @@ def _variables(pairs: list[str]) -> dict[str, str]:
             raise SendFailed(f"--data {pair!r}: write it as name=value")
         variables[name] = value
     return variables
+
+
+def _metadata(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        return {"metadata": json.loads(text)}
+    except ValueError as error:
+        raise SendFailed(f"--metadata is not JSON: {error}") from None
 
 
 def _call(url: str, headers: dict[str, str], body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -84,7 +97,8 @@ def _reason(error: urllib.error.HTTPError) -> str:
         said = json.load(error)["error"]
     except (ValueError, KeyError, TypeError):
         return f"the server answered {error.code}"
-    details = "; ".join(f"{item.get('field')}: {item.get('message')}" for item in said.get("details") or [])
+    news = [item for item in said.get("details") or [] if item.get("message") != said["message"]]
+    details = "; ".join(f"{item.get('field')}: {item.get('message')}" for item in news)
     return f"{said['code']}: {said['message']}" + (f" ({details})" if details else "")
 
 
@@ -98,12 +112,11 @@ def _follow(url: str, headers: dict[str, str], seconds: float) -> dict[str, Any]
 
 
 def _show(accepted: dict[str, Any], story: dict[str, Any]) -> None:
-    console = Console()
+    console = Console(emoji=False)
     console.print(f"{accepted['notificationId']}  [bold]{story['status']}[/]  (queue {accepted['queueName']})")
     for route in story.get("routes", []):
-        console.print(
-            f"  {route['routeId']}: {route['status']}, {route['attemptCount']} of {route['maxAttempts']} attempts"
-        )
+        spent = f"{route['attemptCount']} of {route['maxAttempts']} attempts"
+        console.print(f"  {route['routeId']}: {route['status']}, {spent}", markup=False)
         for attempt in route.get("attempts", []):
             tail = f": {attempt['error']}" if attempt.get("error") else ""
             took = f"in {attempt['durationMs']:.0f} ms"

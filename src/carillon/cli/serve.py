@@ -16,7 +16,7 @@ import uvloop
 from carillon.cli.options import Blueprint, Config
 from carillon.compose import Program, Role
 from carillon.config import load, secrets
-from carillon.domain.errors import ConfigurationError
+from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.upkeep import logs
 
 CHILD = "CARILLON_CHILD"
@@ -46,19 +46,24 @@ def serve(
     """Accept, deliver and look after notifications until SIGTERM or Ctrl-C."""
     settings = load(blueprint, config, _environment(log_format))
     chosen = _roles(roles)
-    index = os.environ.get(CHILD)
-    if processes > 1 and index is None:
+    index, _, parent = os.environ.get(CHILD, "").partition("/")
+    if processes > 1 and not index:
         if settings.http.port == 0:
             raise ConfigurationError("http.port: several processes need one port to share, 0 gives each its own")
         sys.exit(_supervise(processes))
-    if index is not None:
-        _die_with_parent()
-    if index not in (None, "0"):
+    if index:
+        _die_with_parent(int(parent))
+    if index not in ("", "0"):
         # Retention is one process's work, whatever the number of processes.
         chosen = chosen - {Role.UPKEEP}
     log = settings.log
     logs.configure(log.format, log.level, settings.service, settings.blueprint, secrets=secrets(settings))
-    uvloop.run(_run(Program(settings, chosen, share_port=index is not None)))
+    try:
+        uvloop.run(_run(Program(settings, chosen, share_port=bool(index))))
+    except CarillonError as error:
+        # Logging has begun: from here on a reason to end is a line like any other.
+        logs.failed_to_start(str(error))
+        sys.exit(2 if isinstance(error, ConfigurationError) else 1)
 
 
 def _environment(log_format: str | None) -> dict[str, str]:
@@ -116,14 +121,17 @@ def _supervise(processes: int) -> int:
 
 def _start(index: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "carillon.cli", *sys.argv[1:]]
-    return subprocess.Popen(command, env={**os.environ, CHILD: str(index)})  # noqa: S603 - our own command line
+    return subprocess.Popen(command, env={**os.environ, CHILD: f"{index}/{os.getpid()}"})  # noqa: S603 - our own command line
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     """A supervisor that was killed must not leave children behind that nobody ends; Linux tells them."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        # It died before Linux was asked to tell.
+        sys.exit(1)
 
 
 def _end(children: dict[int, subprocess.Popen[bytes]]) -> int:

@@ -25,7 +25,7 @@ def show(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson 
     if as_json:
         typer.echo(json.dumps(settings, ensure_ascii=False))
         return
-    console = Console()
+    console = Console(emoji=False)
     for line in toml_lines(settings):
         console.print(line, markup=False, highlight=True, soft_wrap=True)
 

@@ -13,7 +13,7 @@ from carillon.compose import parts
 from carillon.compose.parts import open_ledger
 from carillon.domain.breaker import State
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.events import Event, Trouble
+from carillon.domain.events import Event, Rehomed, Trouble
 from carillon.domain.ports import Breakers, Observer, Provider
 from carillon.doors import http as http_door
 from carillon.intake.accept import Intake
@@ -83,11 +83,14 @@ class Program:
                 stack.push_async_callback(provider.aclose)
             worker = self._worker(ledger, providers, breakers) if Role.OUTBOUND in self._roles else None
             intake = self._intake(ledger)
-            self._start_upkeep(ledger)
             checks = self._checks(ledger, breakers, worker)
             server = Server(self._app(intake, ledger, providers, checks), self._server_settings())
-            working = asyncio.create_task(self._supervise("worker", worker.run)) if worker else None
             await server.start()
+            stack.push_async_callback(self._end_tasks)
+            self._start_upkeep(ledger)
+            if worker is not None:
+                await self._rehome(ledger)
+            working = asyncio.create_task(self._supervise("worker", worker.run)) if worker else None
             self._readiness.ready = True
             ready(f"http://{self._settings.http.host}:{server.port}")
             await stop.wait()
@@ -97,7 +100,14 @@ class Program:
             if worker is not None and working is not None:
                 worker.stop()
                 await working
-            await self._end_tasks()
+
+    async def _rehome(self, ledger: Ledger) -> None:
+        """What waits for a provider or lane that the settings no longer have would wait for ever."""
+        ranks = [lane.rank for lane in self._lanes.ordered()]
+        for channel, chain in self._chains.items():
+            moved = await ledger.rehome(channel, chain, ranks, self._lanes.by_name["standard"].rank)
+            if moved:
+                self._observe(Rehomed(channel=channel, routes=moved, provider=chain[0]))
 
     def _observe(self, event: Event) -> None:
         for observer in self._observers:

@@ -86,7 +86,15 @@ class Pruned(msgspec.Struct, frozen=True, tag="pruned", kw_only=True):
     malformed_intents: int
 
 
-Event = IntentAccepted | IntentRepeated | RouteAttempted | LeaseLost | BreakerChanged | Trouble | Pruned
+class Rehomed(msgspec.Struct, frozen=True, tag="rehomed", kw_only=True):
+    """Waiting routes were given another provider or lane, because the settings lost theirs."""
+
+    channel: str
+    routes: int
+    provider: str
+
+
+Event = IntentAccepted | IntentRepeated | RouteAttempted | LeaseLost | BreakerChanged | Trouble | Pruned | Rehomed
 
 
 def event_word(event: Event) -> str:

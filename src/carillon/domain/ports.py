@@ -113,6 +113,10 @@ class UpkeepLedger(Protocol):
         """Skip the open routes that no worker holds; answers how many."""
         ...
 
+    async def rehome(self, channel: str, providers: Sequence[str], lanes: Sequence[int], otherwise: int) -> int:
+        """Give waiting routes whose provider or lane is configured no more the first provider and lane `otherwise`."""
+        ...
+
     async def prune(self, records_older_than: float, malformed_older_than: float, limit: int) -> tuple[int, int]:
         """Delete at most `limit` old records whose routes are all terminal, and old malformed intents."""
         ...

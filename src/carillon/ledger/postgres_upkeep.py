@@ -68,6 +68,12 @@ class PostgresUpkeep:
         )
         return len(rows)
 
+    async def rehome(self, channel: str, providers: Sequence[str], lanes: Sequence[int], otherwise: int) -> int:
+        rows = await self._pools.reads.run(
+            lambda c: c.fetch(self._sql["rehome"], channel, list(providers), list(lanes), otherwise), repeatable=True
+        )
+        return len(rows)
+
     async def prune(self, records_older_than: float, malformed_older_than: float, limit: int) -> tuple[int, int]:
         records = await self._pools.reads.run(lambda c: self._prune(c, records_older_than, limit), repeatable=True)
         malformed = await self._pools.reads.run(

@@ -100,6 +100,17 @@ WHERE n.notification_id = r.notification_id AND ($2::text IS NULL OR n.tenant_id
   AND (r.claim_token IS NULL OR r.next_attempt_at <= clock_timestamp())
 RETURNING r.route_id;
 
+-- name: rehome
+-- Settings no longer name the provider or lane these routes wait for, so nobody would ever claim them.
+-- Race: a worker with the old settings holds the route; its settlement needs only the token, which stays.
+UPDATE routes
+SET provider = CASE WHEN provider = ANY ($2::text[]) THEN provider ELSE ($2::text[])[1] END,
+    lane = CASE WHEN lane = ANY ($3::smallint[]) THEN lane ELSE $4::smallint END,
+    updated_at = clock_timestamp()
+WHERE channel = $1 AND next_attempt_at IS NOT NULL
+  AND NOT (provider = ANY ($2::text[]) AND lane = ANY ($3::smallint[]))
+RETURNING route_id;
+
 -- name: prune_candidates
 -- Locks what may go; a record that somebody is redriving is skipped, one that was redriven is seen by `prune`.
 SELECT n.notification_id FROM records n

@@ -72,6 +72,18 @@ class SqliteUpkeep:
             lambda connection, now: connection.execute(self._sql["cancel"], {**key, "now": now}).rowcount
         )
 
+    async def rehome(self, channel: str, providers: Sequence[str], lanes: Sequence[int], otherwise: int) -> int:
+        given = {
+            "channel": channel,
+            "providers": json.dumps(list(providers)),
+            "first": providers[0],
+            "lanes": json.dumps(list(lanes)),
+            "otherwise": otherwise,
+        }
+        return await self._file.write(
+            lambda connection, now: connection.execute(self._sql["rehome"], {**given, "now": now}).rowcount
+        )
+
     async def prune(self, records_older_than: float, malformed_older_than: float, limit: int) -> tuple[int, int]:
         def work(connection: sqlite3.Connection, now: int) -> tuple[int, int]:
             before = {"before": now - round(records_older_than * 1000), "most": limit}

@@ -85,6 +85,15 @@ WHERE notification_id = :notification_id AND status IN ('pending', 'failed')
   AND (:tenant_id IS NULL
        OR EXISTS (SELECT 1 FROM records n WHERE n.notification_id = :notification_id AND n.tenant_id = :tenant_id));
 
+-- name: rehome
+-- Settings no longer name the provider or lane these routes wait for, so nobody would ever claim them.
+UPDATE routes
+SET provider = CASE WHEN provider IN (SELECT value FROM json_each(:providers)) THEN provider ELSE :first END,
+    lane = CASE WHEN lane IN (SELECT value FROM json_each(:lanes)) THEN lane ELSE :otherwise END,
+    updated_at = :now
+WHERE channel = :channel AND next_attempt_at IS NOT NULL
+  AND NOT (provider IN (SELECT value FROM json_each(:providers)) AND lane IN (SELECT value FROM json_each(:lanes)));
+
 -- name: prune_candidates
 SELECT n.notification_id FROM records n
 WHERE n.accepted_at < :before

@@ -67,6 +67,7 @@ class Worker:
         self._owner = owner
         self._tasks: set[asyncio.Task[None]] = set()
         self._in_flight: Counter[str] = Counter()
+        self._carried_out = 0
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -92,7 +93,9 @@ class Worker:
         self._signal.ring()
 
     async def _turn(self) -> None:
-        free = self._rules.concurrency - self.in_flight
+        # A message that kills its worker takes everything claimed beside it along: a young process dares little, and
+        # twice as much with each round that it survives.
+        free = min(self._rules.concurrency, 1 + self._carried_out) - self.in_flight
         if free <= 0:
             self._freed.clear()
             await self._freed.wait()
@@ -102,7 +105,7 @@ class Worker:
             return
         if not claimed:
             await self._signal.wait(self._rules.poll_seconds)
-        elif free - claimed < self._rules.concurrency // 4:
+        elif self.in_flight > self._rules.concurrency * 3 // 4:
             # Under load many small claims cost more than they bring: let a few slots come free first.
             self._freed.clear()
             with suppress(TimeoutError):
@@ -188,6 +191,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - the lease will run out and the route be claimed again
             self._observe(Trouble(where="attempt", error=f"{type(error).__name__}: {error}"))
         finally:
+            self._carried_out += len(claims)
             for claim in claims:
                 self._leases.drop(claim)
                 self._in_flight[claim.provider] -= 1

@@ -30,6 +30,7 @@ _DEEPEST = 10_000
 """A page costs as much as all pages before it."""
 _FILTERS = {
     "channel": "channel",
+    "classification": "classification",
     "user_id": "user_id",
     "template_key": "notification_type",
     "recipient": "recipient",

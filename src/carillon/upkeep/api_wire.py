@@ -171,6 +171,7 @@ class DeadLetterQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
     page: Page = 1
     page_size: PageSize = 20
     channel: ChannelWord | UnsetType = UNSET
+    classification: Id | UnsetType = UNSET
     notification_id: Id | UnsetType = UNSET
 
 

@@ -152,6 +152,11 @@ def ready(addresses: Sequence[str], **hints: str) -> None:
     sink.emit(_INFO, "ready", f"Ready on {where}", {"addresses": list(addresses), **hints}, always=True)
 
 
+def failed_to_start(reason: str) -> None:
+    """Say why the process ends before it was ready, at every log level."""
+    active().emit(_ERROR, "start_failed", reason, {}, always=True)
+
+
 def _from_structlog(_logger: object, method: str, line: MutableMapping[str, Any]) -> NoReturn:
     event, level = str(line.pop("event", method)), LEVELS.get(method, _ERROR)
     failed = line.pop("exc_info", None) or (method == "exception")
@@ -254,6 +259,7 @@ _SAID: Final[dict[str, tuple[int, str]]] = {
     "lease_lost": (_WARNING, "A lease for {provider} was lost to another worker"),
     "breaker_changed": (_WARNING, "The breaker of {provider} went from {before} to {after}"),
     "trouble": (_WARNING, "{where} failed and will try again: {error}"),
+    "rehomed": (_WARNING, "{routes} waiting {channel} routes lost their provider or lane and go to {provider}"),
     "pruned": (_INFO, "Removed {records} old records and {malformed_intents} malformed intents"),
 }
 _REPEATING: Final = frozenset({"lease_lost", "breaker_changed", "trouble"})

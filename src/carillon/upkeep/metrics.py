@@ -19,6 +19,7 @@ from carillon.domain.events import (
     IntentRepeated,
     LeaseLost,
     Pruned,
+    Rehomed,
     RouteAttempted,
     Trouble,
 )
@@ -62,6 +63,7 @@ ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
     "breaker_changes": ("provider", "before", "after"),
     "troubles": ("where",),
     "pruned": ("kind",),
+    "rehomed": ("channel",),
     "attempt_duration": ("channel", "provider", "outcome"),
     "due": (),
     "open": (),
@@ -79,6 +81,7 @@ CARILLON: Final[dict[str, Instrument]] = {
     "leases_lost": Instrument("carillon.leases.lost", "{lease}", "Leases lost to another worker"),
     "breaker_changes": Instrument("carillon.breaker.changes", "{change}", "Breakers going from state to state"),
     "troubles": Instrument("carillon.troubles", "{failure}", "Failures of our own loops"),
+    "rehomed": Instrument("carillon.rehomed", "{route}", "Waiting routes that lost their provider or lane"),
     "pruned": Instrument("carillon.pruned", "{row}", "Rows removed by retention"),
     "attempt_duration": Instrument("carillon.attempt.duration", "s", "How long providers took"),
     "due": Instrument("carillon.routes.due", "{route}", "Routes that could be claimed now"),
@@ -125,6 +128,8 @@ class Metrics:
                 self._add("breaker_changes", (event.provider, event.before, event.after))
             case Trouble():
                 self._add("troubles", (event.where,))
+            case Rehomed():
+                self._add("rehomed", (event.channel,), event.routes)
             case Pruned():
                 self._add("pruned", ("records",), event.records)
                 self._add("pruned", ("malformed_intents",), event.malformed_intents)
