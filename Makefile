@@ -12,6 +12,11 @@ CODE := src tests scripts $(wildcard bench)
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
           --no-header --no-emit-index-url --no-annotate $(ARGS) pyproject.toml
 
+# uv is quick; where it does not trust the network's certificates or cannot build, pip usually does.
+fetch = VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet $(1) || { \
+          echo "uv could not install; trying pip, which takes longer"; \
+          $(BIN)/python -m pip install --quiet --disable-pip-version-check $(1); }
+
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SUFFIXES:
@@ -70,11 +75,11 @@ $(UV):
 # The stamps are newer than the locks they came from, so a second run has nothing to do.
 $(VENV)/.installed: requirements.lock pyproject.toml | $(UV)
 	@echo "Installing Carillon"
-	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --require-hashes -r requirements.lock
-	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps -e .
+	@$(call fetch,--require-hashes -r requirements.lock)
+	@$(call fetch,--no-deps -e .)
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	@echo "Installing test tools"
-	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --require-hashes -r requirements-dev.lock
+	@$(call fetch,--require-hashes -r requirements-dev.lock)
 	@touch $@
