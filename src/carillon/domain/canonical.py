@@ -22,13 +22,7 @@ def strict_loads(body: bytes | str) -> Any:
     if text.count("{") + text.count("[") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
         raise BadIntent("VALIDATION_ERROR", f"JSON is nested deeper than {MAX_DEPTH} levels")
     try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=_no_constant,
-            parse_int=_bounded_int,
-            parse_float=_finite_float,
-        )
+        value = _reader.decode(text)
     except (ValueError, RecursionError) as error:
         raise BadIntent("VALIDATION_ERROR", f"body is not valid JSON: {error}") from None
     if "\\u" in text or isinstance(body, str):
@@ -39,7 +33,7 @@ def strict_loads(body: bytes | str) -> Any:
 
 def canonical(value: Any) -> str:
     """Sorted keys, no spaces, non-ASCII raw: equal content gives equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _writer.encode(value)
 
 
 def fingerprint(value: Any) -> str:
@@ -117,3 +111,10 @@ def _refuse_unstorable(value: Any) -> None:
     elif isinstance(value, list):
         for inner in value:
             _refuse_unstorable(inner)
+
+
+# Made once: building one for every text costs as much as the text.
+_reader = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_bounded_int, parse_float=_finite_float
+)
+_writer = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

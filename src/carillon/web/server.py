@@ -2,21 +2,25 @@
 
 import asyncio
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 from granian import _granian
+from granian._granian import RSGIHTTPProtocol
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
+from granian.rsgi import Scope
 from granian.server import embed
 
 from carillon.domain.errors import ConfigurationError
-from carillon.web.application import ASGI, Send
-from carillon.web.body import Receive
+from carillon.web.application import ASGI
+from carillon.web.rsgi import serve
 
 _LAST_WORDS_SECONDS = 1.0
+
+Served = Callable[[Scope, RSGIHTTPProtocol], Awaitable[None]]
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,13 +68,13 @@ class Server:
             task.cancel()
         await asyncio.wait({self._serving}, timeout=_LAST_WORDS_SECONDS)
 
-    async def _tracked(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def _tracked(self, scope: Scope, protocol: RSGIHTTPProtocol) -> None:
         task = asyncio.current_task()
         if task is None:
             return
         self._running.add(task)
         try:
-            await self._application(scope, receive, send)
+            await serve(self._application, scope, protocol)
         finally:
             self._running.discard(task)
 
@@ -78,12 +82,12 @@ class Server:
 class _Granian(embed.Server):
     """Granian on a socket of ours, because its own always shares the port and cannot tell which free one it took."""
 
-    def __init__(self, application: ASGI, settings: ServerSettings, listener: socket.socket) -> None:
+    def __init__(self, application: Served, settings: ServerSettings, listener: socket.socket) -> None:
         super().__init__(
             application,
             address=settings.host,
             port=listener.getsockname()[1],
-            interface=Interfaces.ASGINL,
+            interface=Interfaces.RSGI,
             http=HTTPModes.http1,
             websockets=False,
             backlog=settings.backlog,
