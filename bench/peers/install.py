@@ -205,6 +205,12 @@ def _run(command: list[str], folder: Path = ROOT) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotInstalled(f"{Path(command[0]).name} failed: {error}") from error
     if done.returncode != 0:
-        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise NotInstalled(f"{Path(command[0]).name} failed: {' '.join(lines[:4])[:500]}")
+        raise NotInstalled(f"{Path(command[0]).name} failed: {_reason(done.stderr or done.stdout)}")
     return done.stdout
+
+
+def _reason(output: str) -> str:
+    """The first line that says more than that something went wrong."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if re.search(r"no matching|could not|cannot|error:|because", line, re.IGNORECASE)]
+    return (telling or lines or ["it said nothing"])[0][:160]
