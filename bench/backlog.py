@@ -1,0 +1,71 @@
+"""Claiming from a short backlog and from a long one, and for a whole minute under churn."""
+
+import asyncio
+import statistics
+from collections.abc import Callable
+
+import asyncpg
+
+from bench.measure import Figure, Outcome, Ratio
+from bench.stage import run
+from tests.support.servers import Postgres
+
+PART = "backlog"
+SHORT, LONG = 20_000, 2_000_000
+SECONDS, CHURN_SECONDS = 5.0, 60.0
+LENGTHEN = """
+WITH written AS (
+    INSERT INTO records (notification_id, notification_type, producer, audience_kind, payload_json, request_fingerprint,
+        accepted_at, updated_at, origin, priority, is_bulk)
+    SELECT 'bulk-' || lpad(n::text, 12, '0'), 'welcome', 'system', 'user', '{}', repeat('0', 64), now(), now(), 'system', 2, false
+    FROM generate_series($1::bigint, $2::bigint) AS n
+    RETURNING notification_id)
+INSERT INTO routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, created_at,
+    updated_at, address, lane, provider, policy, budget_since, message_json)
+SELECT notification_id, 'push:token:device-1', 'push', 'token:device-1', 'pending', 6, now(), now(), now(), 'device-1', 2,
+    'sandbox', '*/*', now(), '{"text":"Hi Ada"}'
+FROM written
+"""
+
+
+def measure(postgres: Postgres, progress: Callable[[str], None]) -> Outcome:
+    """The same enrol, claim and settle each time; only what waits behind it differs."""
+    dsn = postgres.database()
+    run("fill", dsn, "1", "push", "sandbox", "device-1")
+    asyncio.run(_lengthen(dsn, SHORT))
+    short = _claims(dsn, progress, "20,000 waiting")
+    progress(f"{PART}: laying {LONG:,} routes")
+    asyncio.run(_lengthen(dsn, LONG - SHORT))
+    long = _claims(dsn, progress, "2,000,000 waiting")
+    progress(f"{PART}: {CHURN_SECONDS:g} s of churn")
+    churn = run("churn", dsn, str(CHURN_SECONDS))["per_second"]
+    first, last = statistics.mean(churn[:5]), statistics.mean(churn[-10:])
+    figures = [
+        Figure(PART, "claims, 20,000 waiting", "routes/s", short),
+        Figure(PART, "claims, 2,000,000 waiting", "routes/s", long),
+        Figure(PART, "enrol, claim and settle, first 5 s", "routes/s", [first]),
+        Figure(PART, "enrol, claim and settle, last 10 of 60 s", "routes/s", [last]),
+    ]
+    ratios = [
+        Ratio("backlog/2M-to-20k", statistics.median(long) / statistics.median(short), 0.8),
+        Ratio("backlog/churn-60s", last / first, 0.7),
+    ]
+    return Outcome(figures, ratios, {"backlog": "batches of 500; what is claimed is enrolled anew, so the depth stays"})
+
+
+def _claims(dsn: str, progress: Callable[[str], None], what: str) -> list[float]:
+    values = []
+    for number in range(3):
+        progress(f"{PART}: {what}, round {number + 1} of 3")
+        values.append(float(run("churn", dsn, str(SECONDS))["claims"]))
+    return values
+
+
+async def _lengthen(dsn: str, count: int) -> None:
+    connection = await asyncpg.connect(dsn)
+    start = await connection.fetchval("SELECT count(*) FROM records WHERE notification_id LIKE 'bulk-%'")
+    for at in range(start, start + count, 100_000):
+        await connection.execute(LENGTHEN, at, min(at + 100_000, start + count) - 1, timeout=120)
+    await connection.execute("VACUUM ANALYZE routes", timeout=240)
+    await connection.execute("CHECKPOINT", timeout=120)
+    await connection.close()

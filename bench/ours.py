@@ -1,0 +1,81 @@
+"""Carillon's own drains: a filled ledger, the real program, and the ledger's word for how long it took."""
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from bench.stage import carillon, run
+from tests.support.ports import free_port
+
+LIMIT_SECONDS = 240.0
+LEFT = "SELECT count(*) FROM routes WHERE next_attempt_at IS NOT NULL"
+TOOK = "SELECT extract(epoch FROM max(published_at) - min(published_at))::float8 FROM routes WHERE status = 'published'"
+QUIET = {"CARILLON_PROVIDERS__SANDBOX__KEEP": "0"}
+SECRET = "whsec_YmVuY2gtYmVuY2gtYmVuY2gtYmVuY2gtYmVuY2gx"
+
+
+def webhook(url: str, folder: Path) -> Path:
+    """Settings that let the webhook provider call a sink on loopback as fast as it can."""
+    port = url.rpartition(":")[2].partition("/")[0]
+    config = folder / "bench.toml"
+    config.write_text(
+        'extends = "local"\n'
+        "[providers.webhook]\n"
+        f'secrets = ["{SECRET}"]\nallow_http = true\nallow_networks = ["127.0.0.0/8"]\nallow_ports = [{port}]\n'
+        "concurrency_per_endpoint = 100\n"
+        "[work.max_in_flight]\nwebhook = 200\n"
+    )
+    return config
+
+
+def drain(dsn: str, jobs: int, url: str | None = None, processes: int = 1) -> float:
+    """Routes a second, from the first settled to the last."""
+    channel, provider, address = ("push", "sandbox", "device-1") if url is None else ("webhook", "webhook", url)
+    run("fill", dsn, str(jobs), channel, provider, address)
+    args = ["--roles", "outbound"]
+    env = {"DATABASE_URL": dsn, **QUIET}
+    if processes > 1:
+        args += ["--processes", str(processes)]
+        env["CARILLON_HTTP__PORT"] = str(free_port())
+    with tempfile.TemporaryDirectory() as folder:
+        if url is not None:
+            args += ["--config", str(webhook(url, Path(folder)))]
+        with carillon(env, *args):
+            return asyncio.run(_finished(dsn, jobs))
+
+
+async def _finished(dsn: str, jobs: int) -> float:
+    connection = await asyncpg.connect(dsn)
+    until = time.monotonic() + LIMIT_SECONDS
+    try:
+        while await connection.fetchval(LEFT):
+            if time.monotonic() > until:
+                raise RuntimeError("the backlog was not drained in time")
+            await asyncio.sleep(0.1)
+        return jobs / await connection.fetchval(TOOK)
+    finally:
+        await connection.close()
+
+
+def drain_sqlite(folder: Path, jobs: int) -> tuple[float, float]:
+    """Enrolments and routes a second on SQLite."""
+    import sqlite3  # noqa: PLC0415 - only here
+
+    path = folder / f"bench-{time.monotonic_ns()}.db"
+    filled = run("fill", f"sqlite:///{path}", str(jobs), "push", "sandbox", "device-1")
+    with carillon({"DATABASE_URL": f"sqlite:///{path}", **QUIET}, "--roles", "outbound"):
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        until = time.monotonic() + LIMIT_SECONDS
+        while connection.execute(LEFT).fetchone()[0] and time.monotonic() < until:
+            time.sleep(0.1)
+        first, last = connection.execute("SELECT min(published_at), max(published_at) FROM routes").fetchone()
+        connection.close()
+    return filled["rate"], jobs / ((last - first) / 1000)
+
+
+def plain(value: Any) -> str:  # noqa: ANN401 - settings of peers are whatever they are
+    return ", ".join(f"{name}={held}" for name, held in value.items()) if isinstance(value, dict) else str(value)

@@ -1,0 +1,81 @@
+"""The send endpoint over three acceptors: none at all, one INSERT a request, or intake as it is."""
+
+import asyncio
+import signal
+import sys
+
+import uvloop
+
+from carillon.compose import parts
+from carillon.config import load
+from carillon.domain.errors import BadIntent
+from carillon.domain.intents import Intent
+from carillon.domain.notifications import Acceptance
+from carillon.doors import http
+from carillon.intake.accept import Intake
+from carillon.ledger.postgres import PostgresLedger
+from carillon.system import new_id
+from carillon.upkeep import logs
+from carillon.web import Server, ServerSettings, WebSettings, app
+
+CONNECTIONS = 64
+
+
+class Bare(Intake):
+    """Everything but the ledger: decoded, rendered, planned."""
+
+    async def accept(self, intent: Intent) -> Acceptance:
+        channels = await self._channels(intent)
+        contents = [await self._content(intent, one, channel) for channel in channels for one in intent.recipients]
+        enrolment = parts_plan(intent, contents, self)
+        return Acceptance(enrolment.notification.notification_id, "standard")
+
+
+class Single(Bare):
+    """One INSERT for each request, on a connection of its own."""
+
+    ledger: PostgresLedger
+
+    async def accept(self, intent: Intent) -> Acceptance:
+        channels = await self._channels(intent)
+        contents = [await self._content(intent, one, channel) for channel in channels for one in intent.recipients]
+        enrolment = parts_plan(intent, contents, self)
+        (enrolled,) = await self.ledger.enrol([enrolment])
+        if enrolled.notification_id != enrolment.notification.notification_id:
+            raise BadIntent("IDEMPOTENCY_CONFLICT", "a key came twice")
+        return Acceptance(enrolled.notification_id, "standard")
+
+
+def parts_plan(intent, contents, intake):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - reaches into intake
+    from carillon.intake.plan import plan  # noqa: PLC0415 - only these two need it
+
+    return plan(intent, contents, new_id(), intake._rules)  # noqa: SLF001 - measured from inside
+
+
+async def main(mode: str, dsn: str) -> None:
+    settings = load(environ={"DATABASE_URL": dsn})
+    ledger = await PostgresLedger.open(dsn, intake_connections=CONNECTIONS if mode == "single" else 4)
+    await ledger.migrate()
+    kinds = {"bare": Bare, "single": Single, "coalesced": Intake}
+    intake = kinds[mode](
+        ledger=ledger,
+        templates=parts.templates(settings),
+        signal=ledger.signal,
+        rules=parts.plan_rules(settings, parts.chains(settings)),
+        observer=lambda _: None,
+        ids=new_id,
+    )
+    if isinstance(intake, Single):
+        intake.ledger = ledger
+    server = Server(app(http.endpoints(intake), WebSettings()), ServerSettings(port=0))
+    await server.start()
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    logs.ready([f"http://127.0.0.1:{server.port}"])
+    await stop.wait()
+    await server.stop(1.0)
+    await ledger.aclose()
+
+
+if __name__ == "__main__":
+    uvloop.run(main(sys.argv[1], sys.argv[2]))

@@ -1,0 +1,17 @@
+-- What wrk sends: one notification a request, each with a key of its own, and a line of JSON at the end.
+local body = os.getenv("CARILLON_BENCH_BODY")
+local run = os.getenv("CARILLON_BENCH_RUN")
+local number = 0
+
+request = function()
+  number = number + 1
+  return wrk.format("POST", "/api/v1/notifications/send",
+    { ["Content-Type"] = "application/json", ["Idempotency-Key"] = run .. "-" .. number }, body)
+end
+
+done = function(summary, latency, requests)
+  local bad = summary.errors.status + summary.errors.connect + summary.errors.read + summary.errors.timeout
+  io.write(string.format('{"rate": %.3f, "bad": %d, "p50_ms": %.3f, "p99_ms": %.3f}\n',
+    summary.requests / summary.duration * 1000000, bad,
+    latency:percentile(50) / 1000, latency:percentile(99) / 1000))
+end
