@@ -6,11 +6,13 @@ from typing import Any
 import asyncpg
 import pytest
 
+from carillon.domain.claims import Claim
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 from carillon.ledger.opening import open_ledger
 from carillon.ledger.postgres import PostgresLedger
 from carillon.ledger.postgres_pools import Address, Connection
 from carillon.ledger.rows import RECOVERY_HINT, record_values, route_rows, settlement_values
+from carillon.ledger.statements import load
 from tests.support.ledger_builders import LANE, PROVIDER, enrolment, finish, want
 from tests.support.ledger_engines import PostgresEngine
 from tests.support.ledger_postgres import connected, plan_of, until
@@ -221,3 +223,12 @@ async def test_old_transactions_are_reported(engine: PostgresEngine) -> None:
     async with engine.ledger() as ledger, connected(engine.dsn) as sleeper, sleeper.transaction():
         await sleeper.execute("SELECT pg_sleep(0.02)")
         assert (await ledger.check())["oldest_transaction_seconds"] >= 0.02
+
+
+async def test_claims_come_in_the_order_of_the_structs_fields(postgres_dsn: str) -> None:
+    ledger = await PostgresLedger.open(postgres_dsn, allow_unsafe=True)
+    await ledger.migrate()
+    await ledger.aclose()
+    async with connected(postgres_dsn) as connection:
+        statement = await connection.prepare(load("postgres")["claim"])
+        assert tuple(column.name for column in statement.get_attributes()) == Claim.__struct_fields__

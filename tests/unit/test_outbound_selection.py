@@ -23,32 +23,41 @@ chains = st.dictionaries(st.sampled_from(["email", "sms", "push"]), chain, max_s
 states = st.dictionaries(st.sampled_from(PROVIDERS), st.sampled_from(State), max_size=4)
 
 
-def test_wants_go_lane_by_lane_and_never_beyond_a_providers_room() -> None:
-    assert wants(LANES, {"smtp": 100, "sms": 2}, 100, weighted=True) == [
+def test_wants_go_lane_by_lane_and_what_shares_leave_is_asked_for_again() -> None:
+    assert wants(LANES, {"smtp": 100}, 100) == [
         Want(1, "smtp", 60),
-        Want(1, "sms", 2),
         Want(2, "smtp", 30),
-        Want(2, "sms", 2),
         Want(3, "smtp", 10),
-        Want(3, "sms", 2),
+        *(Want(rank, "smtp", 100) for rank in (1, 2, 3)),
     ]
 
 
-def test_the_second_round_knows_no_weights() -> None:
-    assert wants(LANES, {"smtp": 7}, 5, weighted=False) == [Want(rank, "smtp", 5) for rank in (1, 2, 3)]
+def test_a_provider_with_little_room_is_never_promised_more() -> None:
+    asked = wants(LANES, {"smtp": 100, "sms": 10}, 100)
+    assert [want for want in asked if want.provider == "sms"] == [
+        Want(1, "sms", 6),
+        Want(2, "sms", 3),
+        Want(3, "sms", 1),
+    ]
+
+
+def test_strict_lanes_may_each_take_everything() -> None:
+    strict = Lanes(LANES.by_name, strict=True)
+    assert wants(strict, {"smtp": 7}, 5) == [Want(rank, "smtp", 5) for rank in (1, 2, 3)]
 
 
 @PROPERTY
 @given(
     room=st.dictionaries(st.sampled_from(PROVIDERS), st.integers(min_value=-3, max_value=50)),
     free=st.integers(min_value=1, max_value=100),
-    weighted=st.booleans(),
 )
-def test_wants_stay_inside_every_limit(room: dict[str, int], free: int, *, weighted: bool) -> None:
-    asked = wants(LANES, room, free, weighted=weighted)
-    assert [want.lane for want in asked] == sorted(want.lane for want in asked)
+def test_wants_stay_inside_every_limit(room: dict[str, int], free: int) -> None:
+    asked = wants(LANES, room, free)
     assert {want.provider for want in asked} == {provider for provider, space in room.items() if space > 0}
     assert all(1 <= want.limit <= min(free, room[want.provider]) for want in asked)
+    for provider, space in room.items():
+        if space < free:
+            assert sum(want.limit for want in asked if want.provider == provider) <= max(space, 0)
 
 
 @pytest.mark.parametrize(

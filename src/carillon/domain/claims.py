@@ -17,7 +17,7 @@ class Want(msgspec.Struct, frozen=True):
     limit: int
 
 
-class Claim(msgspec.Struct, kw_only=True):
+class Claim(msgspec.Struct):
     """A route and the lease that proves it is ours."""
 
     notification_id: str

@@ -220,7 +220,7 @@ WITH clock AS MATERIALIZED (
       AND (settled <> 'stale' OR EXISTS (
               SELECT FROM routes r
               WHERE r.notification_id = judged.notification_id AND r.route_id = judged.route_id))
-    ON CONFLICT (attempt_id) DO NOTHING
+    ON CONFLICT (notification_id, attempt_id) DO NOTHING
 ), buried AS (
     INSERT INTO dead_letters (
         notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
@@ -241,6 +241,7 @@ WITH clock AS MATERIALIZED (
     WHERE s.expires_at <= excluded.created_at
 )
 SELECT place, CASE WHEN settled <> 'stale' THEN settled ELSE coalesce((
-        SELECT a.settled FROM attempts a WHERE a.attempt_id = judged.token AND a.verdict = judged.verdict
+        SELECT a.settled FROM attempts a
+        WHERE a.notification_id = judged.notification_id AND a.attempt_id = judged.token AND a.verdict = judged.verdict
     ), 'stale') END AS settled
 FROM judged;

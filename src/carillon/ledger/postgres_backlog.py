@@ -1,12 +1,15 @@
 """Delivery in PostgreSQL: leasing routes, renewing leases, writing verdicts."""
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from carillon.domain.claims import Claim, Settled, Settlement, Want
 from carillon.ledger.postgres_pools import Connection, Pools
 from carillon.ledger.postgres_vacuum import Vacuum
 from carillon.ledger.rows import RECOVERY_HINT, rounds, settlement_values, skips
+
+_token = attrgetter("token")
 
 
 class PostgresBacklog:
@@ -31,7 +34,8 @@ class PostgresBacklog:
             repeatable=False,
         )
         # Tokens are drawn in the order of picking, an UPDATE returns rows in any order.
-        return sorted((Claim(**row) for row in rows), key=lambda claim: claim.token)
+        # The statement names its columns in the order of the struct's fields: by position costs half of by name.
+        return sorted([Claim(*row) for row in rows], key=_token)
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
         if not claims:

@@ -49,6 +49,9 @@ class Attempts:
         self._rules = rules
         self._clock = clock
         self._dice = dice
+        self._next = {
+            (channel, name): following(chain, name) for channel, chain in rules.chains.items() for name in chain
+        }
         self.cutting_off = False
         """Set when the time for draining is over: a cancelled call is then an unknown outcome, not a cancelled task."""
 
@@ -207,7 +210,7 @@ class Attempts:
             attempts_here=claim.attempt - claim.attempts_before if provider == claim.provider else 1,
             max_attempts=claim.max_attempts,
             age_seconds=claim.age_seconds,
-            next_provider=following(self._rules.chains.get(claim.channel, ()), provider),
+            next_provider=self._next.get((claim.channel, provider)),
             dice=self._dice(),
         )
         return decide(outcome, self._rules.policies.get(claim.policy), standing)

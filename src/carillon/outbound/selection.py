@@ -7,15 +7,32 @@ from carillon.domain.claims import Want
 from carillon.domain.lanes import Lanes, shares
 
 
-def wants(lanes: Lanes, room: Mapping[str, int], free: int, *, weighted: bool) -> list[Want]:
-    """One want per lane and provider, most urgent lane first; `room` is how many calls each provider can take now."""
-    limits = shares(lanes, free) if weighted else [(lane.rank, free) for lane in lanes.ordered()]
-    return [
-        Want(rank, provider, min(limit, space))
-        for rank, limit in limits
-        for provider, space in room.items()
-        if space > 0
-    ]
+def wants(lanes: Lanes, room: Mapping[str, int], free: int) -> list[Want]:
+    """One want per lane and provider, most urgent lane first; `room` is how many calls each provider can take now.
+
+    Weighted lanes are asked for their shares first; what the shares leave unused goes to whoever has work, by a second
+    want for each lane in the same question. A provider with less room than we have is asked for shares of its own room
+    only: a second want could promise it more calls than it bears.
+    """
+    first: list[Want] = []
+    second: list[Want] = []
+    for provider, space in room.items():
+        if space <= 0:
+            continue
+        left = min(space, free)
+        for rank, share in shares(lanes, left):
+            limit = min(share, left)
+            if limit > 0:
+                first.append(Want(rank, provider, limit))
+            if not lanes.strict:
+                left -= limit
+        if not lanes.strict and space >= free:
+            second += [Want(lane.rank, provider, free) for lane in lanes.ordered()]
+    return [*sorted(first, key=_lane), *sorted(second, key=_lane)]
+
+
+def _lane(want: Want) -> int:
+    return want.lane
 
 
 def blocked_providers(chains: Mapping[str, Sequence[str]], states: Mapping[str, State]) -> set[str]:

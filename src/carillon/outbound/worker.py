@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from carillon.domain.breaker import State
-from carillon.domain.claims import Claim, Settlement, Want
+from carillon.domain.claims import Claim, Settlement
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.lanes import Lanes
@@ -68,6 +68,8 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._in_flight: Counter[str] = Counter()
         self._carried_out = 0
+        self._full = False
+        """Some provider has as many calls under way as it bears: its next work begins when one ends."""
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -103,9 +105,9 @@ class Worker:
         claimed = await self._claim(free)
         if claimed is None:
             return
-        if not claimed:
+        if not claimed and not self._full:
             await self._signal.wait(self._rules.poll_seconds)
-        elif self.in_flight > self._rules.concurrency * 3 // 4:
+        elif not claimed or self.in_flight > self._rules.concurrency * 3 // 4:
             # Under load many small claims cost more than they bring: let a few slots come free first.
             self._freed.clear()
             with suppress(TimeoutError):
@@ -136,29 +138,23 @@ class Worker:
         room = await self._room(total)
         if not room:
             return []
-        weighted = not self._rules.lanes.strict
-        asked = wants(self._rules.lanes, room, total, weighted=weighted)
-        claims = await self._backlog.claim(asked, total, self._owner)
-        if not weighted or len(claims) == total or not _hit_a_limit(asked, claims):
-            return claims
-        # What the weights left unused goes to whoever has work.
-        for claim in claims:
-            room[claim.provider] -= 1
-        rest = wants(self._rules.lanes, room, total - len(claims), weighted=False)
-        # What is in hand already is carried out even if the ledger leaves now; the next turn will notice.
-        with suppress(LedgerUnavailable):
-            claims += await self._backlog.claim(rest, total - len(claims), self._owner)
-        return claims
+        return await self._backlog.claim(wants(self._rules.lanes, room, total), total, self._owner)
 
     async def _room(self, total: int) -> dict[str, int]:
         states = await self._breakers.states()
         blocked = blocked_providers(self._rules.chains, states) if self._rules.skip_open else set()
         room: dict[str, int] = {}
+        self._full = False
         for chain in self._rules.chains.values():
             for provider in chain:
-                space = self._rules.max_in_flight.get(provider, self._rules.concurrency) - self._in_flight[provider]
+                most = self._rules.max_in_flight.get(provider, self._rules.concurrency)
+                space = most - self._in_flight[provider]
                 if states.get(provider) is State.HALF_OPEN and len(chain) == 1:
                     space = min(space, 1)
+                elif space * 4 < most:
+                    # Its calls under way will make room soon; a quarter at a time is worth a claim.
+                    self._full = True
+                    continue
                 if provider not in blocked and space > 0:
                     room[provider] = min(space, total)
         return room
@@ -212,8 +208,3 @@ class Worker:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks, timeout=2.0)
-
-
-def _hit_a_limit(asked: Sequence[Want], claims: Sequence[Claim]) -> bool:
-    taken = Counter((claim.lane, claim.provider) for claim in claims)
-    return any(taken[want.lane, want.provider] >= want.limit for want in asked)

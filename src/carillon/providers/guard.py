@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from functools import lru_cache, partial
 from ipaddress import IPv4Address, ip_address
 
 from carillon.domain.errors import CarillonError
@@ -10,6 +11,7 @@ from carillon.providers.egress import BLOCKED_TEXT, Blocked, IPAddress, Own, Rul
 
 Resolve = Callable[[str, int], Awaitable[list[IPAddress]]]
 _OWN_NAMES_SECONDS = 60.0
+_REMEMBERED = 4096
 
 
 class BlockedAddress(CarillonError, OSError):
@@ -35,11 +37,24 @@ class Guard:
         self._own_everywhere = frozenset(own.port for own in rules.own if own.host in ("0.0.0.0", "::"))  # noqa: S104 — recognised, not bound
         self._own_found: frozenset[tuple[IPAddress, int | None]] = frozenset()
         self._own_fresh_until = float("-inf")
+        self._judged = lru_cache(maxsize=_REMEMBERED)(partial(check_url, rules=rules))
+        """What the rules say of a URL never changes; what its name stands for is asked every time."""
+
+    def literal(self, url: str) -> Target | Blocked | None:
+        """The judgement at once, where the URL names an address and nothing has to be asked; None otherwise."""
+        if self._own_names:
+            return None
+        target = self._judged(url)
+        if isinstance(target, Blocked):
+            return target
+        if target.address is None:
+            return None
+        return target if self.admits(target.address, target.port) else Blocked()
 
     async def check(self, url: str) -> Target | Blocked:
         """Judge a URL before anything is looked up or opened."""
         await self._refresh_own()
-        target = check_url(url, self._rules)
+        target = self._judged(url)
         if isinstance(target, Target) and target.address is not None and not self.admits(target.address, target.port):
             return Blocked()
         return target

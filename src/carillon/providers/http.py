@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 import msgspec
 
 from carillon.domain.outcomes import Outcome, Refused, Unavailable, Unknown
 from carillon.providers.curl import Limits, Transfers
-from carillon.providers.egress import BLOCKED_TEXT, Blocked
+from carillon.providers.egress import BLOCKED_TEXT, Blocked, IPAddress, Target
 from carillon.providers.guard import BlockedAddress, Guard
 from carillon.providers.transfer import Transfer
 
@@ -86,9 +87,13 @@ class HttpClient:
         if request.guard is not None:
             loop = asyncio.get_running_loop()
             began = loop.time()
+            known = request.guard.literal(url)
             try:
-                async with asyncio.timeout(seconds):
-                    url, pins = await _judged(request.guard, url)
+                if known is not None:
+                    url, pins = _pinned(known, None)
+                else:
+                    async with asyncio.timeout(seconds):
+                        url, pins = await _judged(request.guard, url)
             except BlockedAddress:
                 return NotSent(BLOCKED_TEXT, "blocked_address")
             except TimeoutError:
@@ -117,11 +122,24 @@ class HttpClient:
 async def _judged(guard: Guard, url: str) -> tuple[str, str]:
     """The URL as it was judged, and the addresses its name may be connected to."""
     target = await guard.check(url)
+    found = None
+    if isinstance(target, Target) and target.address is None:
+        found = await guard.addresses(target.host, target.port)
+    return _pinned(target, found)
+
+
+def _pinned(target: Target | Blocked, found: list[IPAddress] | None) -> tuple[str, str]:
     if isinstance(target, Blocked):
         raise BlockedAddress
-    found = [target.address] if target.address is not None else await guard.addresses(target.host, target.port)
-    addresses = ",".join(f"[{one}]" if one.version == _IPV6 else str(one) for one in found)
+    if target.address is not None:
+        found = [target.address]
+    addresses = ",".join(map(_literal, found or ()))
     return target.url, f"{target.host}:{target.port}:{addresses}"
+
+
+@lru_cache(maxsize=4096)
+def _literal(address: IPAddress) -> str:
+    return f"[{address}]" if address.version == _IPV6 else str(address)
 
 
 def _told(transfer: Transfer, seconds: float) -> Answer | NotSent | MaybeSent:

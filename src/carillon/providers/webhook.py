@@ -2,8 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -84,19 +84,25 @@ class Webhook:
         if url is None or signer is None:
             return Refused("the route has no endpoint, or the endpoint no secret", classification="no_endpoint")
         began = self._clock.monotonic()
-        async with self._slots.take(url, dispatch.timeout_seconds) as free:
-            if not free:
-                return Throttled("the endpoint is busy with other calls", retry_after=self._settings.slot_wait_seconds)
-            body = body_of(dispatch, self._settings.scheme)
-            stamp = int(self._clock.wall())
-            request = Request(
-                url=url,
-                body=body,
-                headers=self._headers | signer.headers(header_id(claim.idempotency_key), stamp, body),
-                timeout_seconds=max(0.0, dispatch.timeout_seconds - (self._clock.monotonic() - began)),
-                guard=self._guard if claim.address else None,
-            )
-            return self._judge(await self._http.post(request))
+        if not await self._slots.take(url, dispatch.timeout_seconds):
+            return Throttled("the endpoint is busy with other calls", retry_after=self._settings.slot_wait_seconds)
+        try:
+            left = max(0.0, dispatch.timeout_seconds - (self._clock.monotonic() - began))
+            return self._judge(await self._http.post(self._request(dispatch, url, signer, left)))
+        finally:
+            self._slots.give_back(url)
+
+    def _request(self, dispatch: Dispatch, url: str, signer: "_Standard | _XWebhook", seconds: float) -> Request:
+        claim = dispatch.claim
+        body = body_of(dispatch, self._settings.scheme)
+        signed = signer.headers(header_id(claim.idempotency_key), int(self._clock.wall()), body)
+        return Request(
+            url=url,
+            body=body,
+            headers=self._headers | signed,
+            timeout_seconds=seconds,
+            guard=self._guard if claim.address else None,
+        )
 
     async def aclose(self) -> None:
         """Connections belong to the shared client."""
@@ -147,31 +153,45 @@ class _Slots:
     def __init__(self, limit: int, wait_seconds: float) -> None:
         self._limit = limit
         self._wait = wait_seconds
-        self._waiting: dict[str, tuple[asyncio.Semaphore, int]] = {}
+        self._taken: dict[str, int] = {}
+        self._queues: dict[str, deque[asyncio.Future[None]]] = {}
 
-    @asynccontextmanager
-    async def take(self, endpoint: str, timeout_seconds: float) -> AsyncIterator[bool]:
-        slots, users = self._waiting.get(endpoint) or (asyncio.Semaphore(self._limit), 0)
-        self._waiting[endpoint] = (slots, users + 1)
-        free = False
+    async def take(self, endpoint: str, timeout_seconds: float) -> bool:
+        """Take a slot, or wait a little for one; every slot taken is given back."""
+        taken = self._taken.get(endpoint, 0)
+        if taken < self._limit:
+            self._taken[endpoint] = taken + 1
+            return True
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue = self._queues.setdefault(endpoint, deque())
+        queue.append(turn)
         try:
-            free = await self._acquire(slots, min(self._wait, timeout_seconds))
-            yield free
-        finally:
-            if free:
-                slots.release()
-            slots, users = self._waiting.pop(endpoint)
-            if users > 1:
-                self._waiting[endpoint] = (slots, users - 1)
+            async with asyncio.timeout(min(self._wait, timeout_seconds)):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                # The slot was handed over in the very moment of giving up.
+                self.give_back(endpoint)
+            elif turn in queue:
+                queue.remove(turn)
+            if isinstance(error, TimeoutError):
+                return False
+            raise
+        return True
 
-    async def _acquire(self, slots: asyncio.Semaphore, wait: float) -> bool:
-        if not slots.locked():
-            return await slots.acquire()
-        try:
-            async with asyncio.timeout(wait):
-                return await slots.acquire()
-        except TimeoutError:
-            return False
+    def give_back(self, endpoint: str) -> None:
+        """Hand the slot to whoever waits longest; the last one out forgets the endpoint."""
+        queue = self._queues.get(endpoint)
+        while queue:
+            turn = queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._queues.pop(endpoint, None)
+        if self._taken[endpoint] > 1:
+            self._taken[endpoint] -= 1
+        else:
+            del self._taken[endpoint]
 
 
 def body_of(dispatch: Dispatch, scheme: str) -> bytes:

@@ -107,7 +107,7 @@ CREATE TABLE malformed_intents (
 
 -- No foreign key: its check would lock the route's row for every attempt written. Retention deletes these rows itself.
 CREATE TABLE attempts (
-    attempt_id          bigint PRIMARY KEY,
+    attempt_id          bigint NOT NULL,
     notification_id     text COLLATE "C" NOT NULL,
     route_id            text COLLATE "C" NOT NULL,
     attempt             integer NOT NULL,
@@ -120,10 +120,10 @@ CREATE TABLE attempts (
     duration_ms         double precision NOT NULL,
     verdict             text NOT NULL,
     delay_ms            double precision,
-    settled             text NOT NULL
+    settled             text NOT NULL,
+    -- One index for both questions: the attempts of a notification, and whether this one is written down already.
+    PRIMARY KEY (notification_id, attempt_id)
 );
-
-CREATE INDEX attempts_notification_idx ON attempts (notification_id);
 
 CREATE TABLE suppressions (
     channel    text NOT NULL,
