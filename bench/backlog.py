@@ -17,13 +17,14 @@ LENGTHEN = """
 WITH written AS (
     INSERT INTO records (notification_id, notification_type, producer, audience_kind, payload_json, request_fingerprint,
         accepted_at, updated_at, origin, priority, is_bulk)
-    SELECT 'bulk-' || lpad(n::text, 12, '0'), 'welcome', 'system', 'user', '{}', repeat('0', 64), now(), now(), 'system', 2, false
+    SELECT 'bulk-' || lpad(n::text, 12, '0'), 'welcome', 'system', 'user', '{}', repeat('0', 64),
+        now(), now(), 'system', 2, false
     FROM generate_series($1::bigint, $2::bigint) AS n
     RETURNING notification_id)
-INSERT INTO routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, created_at,
-    updated_at, address, lane, provider, policy, budget_since, message_json)
-SELECT notification_id, 'push:token:device-1', 'push', 'token:device-1', 'pending', 6, now(), now(), now(), 'device-1', 2,
-    'sandbox', '*/*', now(), '{"text":"Hi Ada"}'
+INSERT INTO routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at,
+    created_at, updated_at, address, lane, provider, policy, budget_since, message_json)
+SELECT notification_id, 'push:token:device-1', 'push', 'token:device-1', 'pending', 6, now(),
+    now(), now(), 'device-1', 2, 'sandbox', '*/*', now(), '{"text":"Hi Ada"}'
 FROM written
 """
 

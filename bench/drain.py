@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bench import peers
-from bench.measure import Figure, Outcome, Ratio, interleaved
+from bench.measure import Outcome, Ratio, interleaved
 from bench.ours import drain, plain
 from bench.stage import run
 from tests.support.servers import Postgres, Redis
@@ -49,7 +49,7 @@ def _ratios(outcome: Outcome) -> list[Ratio]:
     ours = outcome.median(OURS)
     found = [Ratio("drain/bare-loop", ours / outcome.median(BARE), 0.5)]
     targets = {"graphile-worker": 1.0, "pgqueuer": 2.0}
-    names = {figure.name: figure for figure in outcome.figures if isinstance(figure, Figure)}
+    names = {figure.name: figure for figure in outcome.figures}
     found += [
         Ratio(f"drain/{name}", ours / names[name].median, target) for name, target in targets.items() if name in names
     ]

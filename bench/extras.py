@@ -105,7 +105,9 @@ def _short_calls() -> str:
 async def _until(dsn: str, question: str) -> None:
     connection = await asyncpg.connect(dsn)
     limit = time.monotonic() + 60
-    while not await connection.fetchval(question) and time.monotonic() < limit:
+    while not await connection.fetchval(question):
+        if time.monotonic() > limit:
+            raise RuntimeError(f"not within a minute: {question}")
         await asyncio.sleep(0.02)
     await connection.close()
 

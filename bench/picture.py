@@ -26,8 +26,12 @@ def bars(title: str, figures: Sequence[Figure]) -> str:
         colour = OURS if figure.name.startswith("Carillon") else OTHERS
         middle = y + BAR * 0.7
         lines += [
-            f'<text x="{LEFT - 10}" y="{middle:.0f}" font-size="13" text-anchor="end" fill="{INK}">{escape(figure.name)}</text>',
+            _text(LEFT - 10, middle, figure.name, anchor="end"),
             f'<rect x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR}" rx="3" fill="{colour}"/>',
-            f'<text x="{LEFT + length + 8:.0f}" y="{middle:.0f}" font-size="13" fill="{INK}">{figure.median:,.0f}</text>',
+            _text(LEFT + length + 8, middle, f"{figure.median:,.0f}"),
         ]
     return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def _text(x: float, y: float, words: str, anchor: str = "start") -> str:
+    return f'<text x="{x:.0f}" y="{y:.0f}" font-size="13" text-anchor="{anchor}" fill="{INK}">{escape(words)}</text>'

@@ -10,9 +10,10 @@ from carillon.compose import parts
 from carillon.config import load
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent
-from carillon.domain.notifications import Acceptance
+from carillon.domain.notifications import Acceptance, Enrolment
 from carillon.doors import http
 from carillon.intake.accept import Intake
+from carillon.intake.plan import plan
 from carillon.ledger.postgres import PostgresLedger
 from carillon.system import new_id
 from carillon.upkeep import logs
@@ -25,10 +26,12 @@ class Bare(Intake):
     """Everything but the ledger: decoded, rendered, planned."""
 
     async def accept(self, intent: Intent) -> Acceptance:
+        return Acceptance((await self._planned(intent)).notification.notification_id, "standard")
+
+    async def _planned(self, intent: Intent) -> Enrolment:
         channels = await self._channels(intent)
         contents = [await self._content(intent, one, channel) for channel in channels for one in intent.recipients]
-        enrolment = parts_plan(intent, contents, self)
-        return Acceptance(enrolment.notification.notification_id, "standard")
+        return plan(intent, contents, new_id(), self._rules)
 
 
 class Single(Bare):
@@ -37,19 +40,11 @@ class Single(Bare):
     ledger: PostgresLedger
 
     async def accept(self, intent: Intent) -> Acceptance:
-        channels = await self._channels(intent)
-        contents = [await self._content(intent, one, channel) for channel in channels for one in intent.recipients]
-        enrolment = parts_plan(intent, contents, self)
+        enrolment = await self._planned(intent)
         (enrolled,) = await self.ledger.enrol([enrolment])
         if enrolled.notification_id != enrolment.notification.notification_id:
             raise BadIntent("IDEMPOTENCY_CONFLICT", "a key came twice")
         return Acceptance(enrolled.notification_id, "standard")
-
-
-def parts_plan(intent, contents, intake):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - reaches into intake
-    from carillon.intake.plan import plan  # noqa: PLC0415 - only these two need it
-
-    return plan(intent, contents, new_id(), intake._rules)  # noqa: SLF001 - measured from inside
 
 
 async def main(mode: str, dsn: str) -> None:
