@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from carillon.domain.breaker import State
 from carillon.domain.claims import Want
 from carillon.domain.lanes import Lane, Lanes
-from carillon.outbound.selection import blocked_providers, candidates, following, wants
+from carillon.outbound.selection import blocked_providers, candidates, following, questions, wants
 
 PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
 LANES = Lanes(
@@ -24,7 +24,7 @@ states = st.dictionaries(st.sampled_from(PROVIDERS), st.sampled_from(State), max
 
 
 def test_wants_go_lane_by_lane_and_what_shares_leave_is_asked_for_again() -> None:
-    assert wants(LANES, {"smtp": 100}, 100) == [
+    assert wants(LANES, ["smtp"], 100) == [
         Want(1, "smtp", 60),
         Want(2, "smtp", 30),
         Want(3, "smtp", 10),
@@ -32,18 +32,14 @@ def test_wants_go_lane_by_lane_and_what_shares_leave_is_asked_for_again() -> Non
     ]
 
 
-def test_a_provider_with_little_room_is_never_promised_more() -> None:
-    asked = wants(LANES, {"smtp": 100, "sms": 10}, 100)
-    assert [want for want in asked if want.provider == "sms"] == [
-        Want(1, "sms", 6),
-        Want(2, "sms", 3),
-        Want(3, "sms", 1),
-    ]
-
-
 def test_strict_lanes_may_each_take_everything() -> None:
     strict = Lanes(LANES.by_name, strict=True)
-    assert wants(strict, {"smtp": 7}, 5) == [Want(rank, "smtp", 5) for rank in (1, 2, 3)]
+    assert wants(strict, ["smtp"], 5) == [Want(rank, "smtp", 5) for rank in (1, 2, 3)]
+
+
+def test_providers_with_little_room_are_asked_for_alone() -> None:
+    room = {"smtp": 100, "sms": 2, "push": 300, "full": 0}
+    assert questions(room, 100) == [(["smtp", "push"], 100), (["sms"], 2)]
 
 
 @PROPERTY
@@ -51,13 +47,17 @@ def test_strict_lanes_may_each_take_everything() -> None:
     room=st.dictionaries(st.sampled_from(PROVIDERS), st.integers(min_value=-3, max_value=50)),
     free=st.integers(min_value=1, max_value=100),
 )
-def test_wants_stay_inside_every_limit(room: dict[str, int], free: int) -> None:
-    asked = wants(LANES, room, free)
-    assert {want.provider for want in asked} == {provider for provider, space in room.items() if space > 0}
-    assert all(1 <= want.limit <= min(free, room[want.provider]) for want in asked)
-    for provider, space in room.items():
-        if space < free:
-            assert sum(want.limit for want in asked if want.provider == provider) <= max(space, 0)
+def test_every_lane_of_every_provider_with_room_is_asked_and_none_beyond_its_room(
+    room: dict[str, int], free: int
+) -> None:
+    asked = questions(room, free)
+    assert sorted(provider for group, _ in asked for provider in group) == sorted(
+        p for p, space in room.items() if space > 0
+    )
+    for group, total in asked:
+        assert 1 <= total <= min(free, *(room[provider] for provider in group))
+        lanes = {(want.lane, want.provider) for want in wants(LANES, group, total) if want.limit >= 1}
+        assert lanes == {(rank, provider) for rank in (1, 2, 3) for provider in group}
 
 
 @pytest.mark.parametrize(

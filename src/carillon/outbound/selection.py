@@ -7,32 +7,29 @@ from carillon.domain.claims import Want
 from carillon.domain.lanes import Lanes, shares
 
 
-def wants(lanes: Lanes, room: Mapping[str, int], free: int) -> list[Want]:
-    """One want per lane and provider, most urgent lane first; `room` is how many calls each provider can take now.
+def questions(room: Mapping[str, int], free: int) -> list[tuple[list[str], int]]:
+    """Which providers are asked for together, and for how many routes in all.
+
+    Providers with room for everything we can take share one question. One with less is asked for alone, because only a
+    question's total keeps it from getting more calls than it bears, whichever lanes its routes wait in.
+    """
+    wide = [provider for provider, space in room.items() if space >= free]
+    narrow = [([provider], space) for provider, space in room.items() if 0 < space < free]
+    return [*([(wide, free)] if wide else []), *narrow]
+
+
+def wants(lanes: Lanes, providers: Sequence[str], total: int) -> list[Want]:
+    """One want per lane and provider, most urgent lane first.
 
     Weighted lanes are asked for their shares first; what the shares leave unused goes to whoever has work, by a second
-    want for each lane in the same question. A provider with less room than we have is asked for shares of its own room
-    only: a second want could promise it more calls than it bears.
+    want for each lane in the same question.
     """
-    first: list[Want] = []
-    second: list[Want] = []
-    for provider, space in room.items():
-        if space <= 0:
-            continue
-        left = min(space, free)
-        for rank, share in shares(lanes, left):
-            limit = min(share, left)
-            if limit > 0:
-                first.append(Want(rank, provider, limit))
-            if not lanes.strict:
-                left -= limit
-        if not lanes.strict and space >= free:
-            second += [Want(lane.rank, provider, free) for lane in lanes.ordered()]
-    return [*sorted(first, key=_lane), *sorted(second, key=_lane)]
-
-
-def _lane(want: Want) -> int:
-    return want.lane
+    ranks = [lane.rank for lane in lanes.ordered()]
+    shared = [] if lanes.strict else shares(lanes, total)
+    return [
+        *(Want(rank, provider, share) for rank, share in shared for provider in providers),
+        *(Want(rank, provider, total) for rank in ranks for provider in providers),
+    ]
 
 
 def blocked_providers(chains: Mapping[str, Sequence[str]], states: Mapping[str, State]) -> set[str]:

@@ -17,7 +17,7 @@ from carillon.domain.verdicts import Defer
 from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import Attempts
 from carillon.outbound.leases import Leases
-from carillon.outbound.selection import blocked_providers, wants
+from carillon.outbound.selection import blocked_providers, questions, wants
 from carillon.outbound.settling import Settling
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
@@ -135,12 +135,22 @@ class Worker:
         return None
 
     async def _ask(self, total: int) -> list[Claim]:
-        room = await self._room(total)
-        if not room:
-            return []
-        return await self._backlog.claim(wants(self._rules.lanes, room, total), total, self._owner)
+        claims: list[Claim] = []
+        for providers, most in questions(await self._room(), total):
+            left = min(most, total - len(claims))
+            if left <= 0:
+                break
+            try:
+                asked = wants(self._rules.lanes, providers, left)
+                claims += await self._backlog.claim(asked, left, self._owner)
+            except LedgerUnavailable:
+                # What is in hand already is carried out even if the ledger leaves now; the next turn will notice.
+                if not claims:
+                    raise
+                break
+        return claims
 
-    async def _room(self, total: int) -> dict[str, int]:
+    async def _room(self) -> dict[str, int]:
         states = await self._breakers.states()
         blocked = blocked_providers(self._rules.chains, states) if self._rules.skip_open else set()
         room: dict[str, int] = {}
@@ -156,7 +166,7 @@ class Worker:
                     self._full = True
                     continue
                 if provider not in blocked and space > 0:
-                    room[provider] = min(space, total)
+                    room[provider] = space
         return room
 
     def _start(self, claims: Sequence[Claim]) -> None:
