@@ -190,13 +190,14 @@ class Program:
             self._tasks.append(asyncio.create_task(self._supervise("retention", retention.run)))
 
     def _app(self, intake: Intake, ledger: Ledger, providers: dict[str, Provider], checks: dict[str, Check]) -> ASGI:
-        endpoints: list[Endpoint] = health.endpoints(self._readiness, checks)
+        endpoints: list[Endpoint] = []
         if Role.DOORS in self._roles:
             endpoints += http_door.endpoints(intake)
             endpoints += api.endpoints(ledger, self._chains)
             sandboxes = [provider for provider in providers.values() if isinstance(provider, Sandbox)]
             if sandboxes:
                 endpoints += sandbox.endpoints(sandboxes, list(self._chains), Drill)
+        endpoints += health.endpoints(self._readiness, checks)
         auth = self._settings.auth
         jwt = None
         if auth.secret is not None:
