@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterable
 
-from starlette.routing import compile_path
-
 from carillon.web.declare import Endpoint
 from carillon.web.problems import Problem
 
@@ -20,7 +18,7 @@ class Routes:
         self._patterns: list[tuple[re.Pattern[str], Endpoint]] = []
         for endpoint in endpoints:
             if "{" in endpoint.path:
-                self._patterns.append((compile_path(endpoint.path)[0], endpoint))
+                self._patterns.append((_pattern(endpoint.path), endpoint))
                 continue
             self._fixed[endpoint.method, endpoint.path] = endpoint
             if endpoint.method == "GET":
@@ -44,6 +42,14 @@ class Routes:
             raise Problem("NOT_FOUND", "nothing is served under this path")
         methods = ", ".join(sorted(allowed))
         raise Problem("METHOD_NOT_ALLOWED", f"this path takes {methods}", headers={"Allow": methods})
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """`{name}` stands for one segment; everything else for itself."""
+    parts = re.split(r"\{(\w+)\}", path)
+    return re.compile(
+        "".join(f"(?P<{part}>[^/]+)" if at % 2 else re.escape(part) for at, part in enumerate(parts)) + r"\Z"
+    )
 
 
 def _fit(params: dict[str, str]) -> dict[str, str]:
