@@ -14,6 +14,7 @@ from carillon.domain.events import BreakerChanged, Event
 from carillon.domain.ports import Breakers
 from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.breakers_redis import RedisBreakers
+from tests.support.clocks import ManualClock
 
 POLICIES = {
     "*": BreakerPolicy(failure_threshold=5, open_seconds=60.0),
@@ -22,20 +23,6 @@ POLICIES = {
     "patient": BreakerPolicy(failure_threshold=1000),
 }
 PREFIX = "circuit:test:"
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 class Home:

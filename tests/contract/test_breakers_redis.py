@@ -13,8 +13,9 @@ from carillon.domain.events import Event, Trouble
 from carillon.outbound import breakers_redis
 from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.breakers_redis import AWAY_SECONDS, RedisBreakers
-from tests.contract.test_breakers import Home, ManualClock
+from tests.contract.test_breakers import Home
 from tests.support import servers
+from tests.support.clocks import ManualClock
 
 FCM = BreakerPolicy(failure_threshold=5, open_seconds=30.0, success_threshold=2)
 POLICIES = {"*": BreakerPolicy(), "fcm": FCM}

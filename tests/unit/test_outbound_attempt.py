@@ -17,7 +17,8 @@ from carillon.outbound import attempt as attempt_module
 from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.leases import Leases
-from tests.unit.test_outbound_leases import ManualClock, Unused
+from tests.support.clocks import ManualClock
+from tests.unit.test_outbound_leases import Unused
 
 POLICY = RetryPolicy(backoff=Backoff(base=10.0, jitter="none"), timeout_seconds=20.0)
 CLAIM = Claim(

@@ -9,22 +9,9 @@ from carillon.domain.claims import Claim, Settled, Settlement, Want
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Event, LeaseLost, Trouble
 from carillon.outbound.leases import Leases
+from tests.support.clocks import ManualClock
 
 PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 class Unused:

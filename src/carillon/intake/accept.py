@@ -1,6 +1,6 @@
 """Acceptance: an intent is checked, rendered, planned and written down before anybody is told that it was."""
 
-from typing import assert_never
+from typing import Any, assert_never
 
 from carillon.coalesce import Coalescer
 from carillon.domain.errors import BadIntent
@@ -94,16 +94,17 @@ class Intake:
         )
 
     def _answer(self, intent: Intent, enrolment: Enrolment, enrolled: Enrolled) -> Acceptance:
+        told = {"notification_id": enrolled.notification_id, **_named(intent)}
         match enrolled:
             case Accepted():
                 self._signal.ring()
-                self._observe(_accepted(intent, enrolled.notification_id, len(enrolment.routes)))
+                self._observe(IntentAccepted(routes=len(enrolment.routes), **told))
                 return Acceptance(enrolled.notification_id, self._queue(enrolment.routes[0].lane))
             case Duplicate():
-                self._observe(_repeated(intent, enrolled.notification_id, "duplicate"))
+                self._observe(IntentRepeated(outcome="duplicate", **told))
                 return Acceptance(enrolled.notification_id, self._queue(enrolled.lane), replayed=True)
             case Conflict():
-                self._observe(_repeated(intent, enrolled.notification_id, "conflict"))
+                self._observe(IntentRepeated(outcome="conflict", **told))
                 raise BadIntent(
                     "IDEMPOTENCY_CONFLICT",
                     "this idempotency key was used for a different request",
@@ -116,27 +117,13 @@ class Intake:
         return self._rules.lanes.by_rank(lane).queue_name
 
 
-def _accepted(intent: Intent, notification_id: str, routes: int) -> IntentAccepted:
-    return IntentAccepted(
-        notification_id=notification_id,
-        notification_type=intent.notification_type,
-        producer=intent.producer,
-        audience_kind=intent.audience_kind,
-        routes=routes,
-        idempotency_key=intent.idempotency_key,
-        request_id=intent.request_id,
-        trace_id=intent.trace_id,
-    )
-
-
-def _repeated(intent: Intent, notification_id: str, outcome: str) -> IntentRepeated:
-    return IntentRepeated(
-        notification_id=notification_id,
-        notification_type=intent.notification_type,
-        producer=intent.producer,
-        audience_kind=intent.audience_kind,
-        outcome=outcome,
-        idempotency_key=intent.idempotency_key,
-        request_id=intent.request_id,
-        trace_id=intent.trace_id,
-    )
+def _named(intent: Intent) -> dict[str, Any]:
+    """What every event of an intent is recognised by."""
+    return {
+        "notification_type": intent.notification_type,
+        "producer": intent.producer,
+        "audience_kind": intent.audience_kind,
+        "idempotency_key": intent.idempotency_key,
+        "request_id": intent.request_id,
+        "trace_id": intent.trace_id,
+    }
