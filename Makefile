@@ -20,7 +20,7 @@ fetch = VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet $(1) || { \
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help install dev run test check fmt bench requirements lock clean
+.PHONY: help install dev run test check fmt bench docs requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +36,7 @@ run: install ## Start Carillon (more arguments: make run ARGS="--processes 2")
 
 test: dev ## Run every test on private servers (narrow down: make test ARGS="-k retry")
 	@scripts/ensure-servers
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m scripts.run_tests $(ARGS)
 
 check: dev ## Formatting, lint, types and import rules
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "make fmt repairs the formatting"; exit 1; }
@@ -50,6 +50,9 @@ fmt: dev ## Format, and repair what lint can repair
 
 bench: dev ## Measure (one bench only: make bench ONLY=name)
 	@$(BIN)/python -m bench $(ONLY)
+
+docs: $(VENV)/.installed-docs ## Build the documentation's site into build/site; a dead link fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 requirements: ## Requirement ids that no test carries yet
 	@$(PYTHON) -m scripts.requirements
@@ -82,4 +85,10 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(UV)
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	@echo "Installing test tools"
 	@$(call fetch,--require-hashes -r requirements-dev.lock)
+	@touch $@
+
+# Only for those who build the site: neither running nor testing Carillon needs it.
+$(VENV)/.installed-docs: pyproject.toml | $(UV)
+	@echo "Installing what builds the documentation"
+	@$(call fetch,--group docs)
 	@touch $@

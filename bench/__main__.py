@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from bench import accept, backlog, drain, extras, latency, needs, outgoing, picture
+from bench import accept, backlog, drain, extras, galaxy, latency, listo, needs, outgoing, picture, push, queues, sse
 from bench.measure import Outcome
 from tests.support.servers import Postgres
 
@@ -22,6 +22,11 @@ PARTS: dict[str, Callable[[Postgres, Callable[[str], None]], Outcome]] = {
     "http": outgoing.measure,
     "backlog": backlog.measure,
     "latency": latency.measure,
+    "galaxy": galaxy.measure,
+    "listo": listo.measure,
+    "push": push.measure,
+    "queues": queues.measure,
+    "sse": sse.measure,
     "extras": extras.measure,
 }
 RESULTS = Path(".bench/results.json")

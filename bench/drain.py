@@ -36,10 +36,13 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3
         subjects = {OURS: lambda: drain(postgres.database(), JOBS), BARE: bare}
         quick = {one.name: peer(one) for one in installed.found if one.name in ("graphile-worker", "pgqueuer")}
         figures = interleaved(PART, "jobs/s", {**subjects, **quick}, rounds, progress)
-        others = {one.name: peer(one) for one in installed.found if one.name not in quick and not one.posts}
+        there = [one for one in installed.found if PART in one.parts and not one.posts]
+        others = {one.name: peer(one) for one in there if one.name not in quick}
         figures += interleaved(PART, "jobs/s", others, 1, progress)
     outcome = Outcome(figures)
-    outcome.settings = {one.name: f"{one.version}; {plain(one.settings)}" for one in installed.found}
+    outcome.settings = {
+        one.name: f"{one.version}; {plain(one.settings)}" for one in installed.found if PART in one.parts
+    }
     outcome.settings |= {f"missing: {name}": why for name, why in installed.missing.items()}
     outcome.ratios = _ratios(outcome)
     return outcome

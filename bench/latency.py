@@ -30,15 +30,15 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3
         with nginx() as url:
             bare += run("bare_latency", dsn, url, str(CALLS))["took_ms"]
     figures = [
-        Figure(PART, f"{who}, {name}", "ms", [_percentile(values, share)])
+        Figure(PART, f"{who}, {name}", "ms", [percentile(values, share)])
         for who, values in (("Carillon", ours), ("bare", bare))
         for name, share in (("p50", 50), ("p99", 99))
     ]
     return Outcome(
         figures,
         [
-            Ratio("latency/p50", _percentile(ours, 50) / _percentile(bare, 50), 3.0, at_most=True),
-            Ratio("latency/p99", _percentile(ours, 99) / _percentile(bare, 99), 6.0, at_most=True),
+            Ratio("latency/p50", percentile(ours, 50) / percentile(bare, 50), 3.0, at_most=True),
+            Ratio("latency/p99", percentile(ours, 99) / percentile(bare, 99), 6.0, at_most=True),
         ],
         {"latency": f"{rounds} x {CALLS} notifications, one at a time, 5 ms apart"},
     )
@@ -66,5 +66,6 @@ def _ours(dsn: str) -> list[float]:
         sink.wait()
 
 
-def _percentile(values: list[float], share: int) -> float:
+def percentile(values: list[float], share: int) -> float:
+    """The value that so many in a hundred do not exceed."""
     return statistics.quantiles(values, n=100, method="inclusive")[share - 1]

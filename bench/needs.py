@@ -3,8 +3,11 @@
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 PACKAGES = {"nginx": "nginx-light", "wrk": "wrk"}
+NCHAN = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
+"""nginx's part that serves streams, and a package of its own."""
 PLACES = "/usr/sbin:/sbin:/usr/local/sbin"
 
 
@@ -23,6 +26,7 @@ def ensure() -> None:
         for program, package in PACKAGES.items()
         if not shutil.which(program) and not shutil.which(program, path=PLACES)
     ]
+    missing += [] if NCHAN.exists() else ["libnginx-mod-nchan"]
     if not missing:
         return
     if os.geteuid() != 0:

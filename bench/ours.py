@@ -28,7 +28,7 @@ def webhook(url: str, folder: Path) -> Path:
         "[providers.webhook]\n"
         f'secrets = ["{SECRET}"]\nallow_http = true\nallow_networks = ["127.0.0.0/8"]\nallow_ports = [{port}]\n'
         "concurrency_per_endpoint = 100\n"
-        "[work.max_in_flight]\nwebhook = 200\n"
+        "[work.max_in_flight]\nwebhook = 400\n"
     )
     return config
 

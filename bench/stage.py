@@ -81,8 +81,8 @@ def carillon(env: dict[str, str], *args: str) -> Iterator[tuple[subprocess.Popen
 
 
 @contextmanager
-def nginx() -> Iterator[str]:
-    """An HTTP sink that answers at once; gives its URL."""
+def nginx(body: str = "ok", status: int = 200) -> Iterator[str]:
+    """An HTTP server that answers everything with one status and body, at once; gives its URL."""
     folder = Path(tempfile.mkdtemp(prefix="cb-"))
     port = free_port()
     temporary = " ".join(
@@ -93,11 +93,11 @@ def nginx() -> Iterator[str]:
         f"worker_processes 1; daemon off; pid {folder}/pid; error_log {folder}/error.log;\n"
         "events { worker_connections 4096; }\n"
         f"http {{ access_log off; keepalive_requests 10000000; {temporary}\n"
-        f"server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ return 200 'ok'; }} }} }}\n"
+        f"server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ return {status} '{body}'; }} }} }}\n"
     )
     process = subprocess.Popen([find("nginx"), "-e", str(folder / "error.log"), "-c", str(conf)])
     try:
-        _await_port(port)
+        await_port(port)
         yield f"http://127.0.0.1:{port}/hook"
     finally:
         process.terminate()
@@ -105,7 +105,7 @@ def nginx() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _await_port(port: int) -> None:
+def await_port(port: int) -> None:
     import socket  # noqa: PLC0415 - only here
 
     until = time.monotonic() + 10

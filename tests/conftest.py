@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.servers import Postgres, Redis
+from tests.support.kafka import Kafka
+from tests.support.rabbitmq import RabbitMQ
+from tests.support.servers import Postgres, Redis, Valkey
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +28,25 @@ def redis_server() -> Iterator[Redis]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[Valkey]:
+    with Valkey() as server:
+        yield server
+
+
 @pytest.fixture
 def redis_url(redis_server: Redis) -> str:
     redis_server.flush()
     return redis_server.url()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    with RabbitMQ() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    with Kafka() as cluster:
+        yield cluster

@@ -19,6 +19,8 @@ class Entry:
     jobs: int
     settings: dict[str, Any] = field(default_factory=dict)
     posts: bool = False
+    parts: tuple[str, ...] = ("drain",)
+    venv: str = "venv"
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -114,6 +116,7 @@ CATALOGUE = (
         needs=("hiredis", "kombu", "redis"),
         runner="celery_run",
         jobs=5_000,
+        parts=("drain", "queues"),
         settings={
             "conf": {
                 "task_ignore_result": True,
@@ -134,5 +137,44 @@ CATALOGUE = (
         runner="dramatiq_run",
         jobs=20_000,
         settings={"worker_threads": 8, "middleware": "none", "environment": {"dramatiq_queue_prefetch": "1000"}},
+    ),
+    # arq polls: its own default waits half a second between two looks at the queue.
+    Entry(
+        name="arq",
+        kind="redis",
+        runtime="python",
+        package="arq",
+        needs=("hiredis", "redis", "uvloop"),
+        runner="arq_run",
+        jobs=3_000,
+        settings={
+            "worker": {"max_jobs": 500, "poll_delay": 0.01, "keep_result": 0},
+            "loop": "uvloop",
+        },
+        parts=("queues",),
+        venv="venv-lists",
+    ),
+    Entry(
+        name="saq",
+        kind="redis",
+        runtime="python",
+        package="saq",
+        needs=("hiredis", "redis", "typing_extensions", "uvloop"),
+        runner="saq_run",
+        jobs=3_000,
+        settings={"queue": {"max_concurrent_ops": 100}, "worker": {"concurrency": 30}, "ttl": -1, "loop": "uvloop"},
+        parts=("queues",),
+        venv="venv-lists",
+    ),
+    Entry(
+        name="bullmq",
+        kind="redis",
+        runtime="node",
+        package="bullmq",
+        needs=("ioredis",),
+        runner="bullmq_run.mjs",
+        jobs=5_000,
+        settings={"worker": {"concurrency": 100}, "job": {"removeOnComplete": True, "removeOnFail": True}},
+        parts=("queues",),
     ),
 )

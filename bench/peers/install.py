@@ -14,7 +14,8 @@ from bench.peers.catalogue import CATALOGUE, Entry
 from bench.peers.peer import ROOT, Peer, Peers
 
 HERE = Path(__file__).resolve().parent
-REQUIREMENTS = HERE / "requirements.txt"
+# Some want an older redis client than others.
+VENVS = {"venv": HERE / "requirements.txt", "venv-lists": HERE / "requirements-lists.txt"}
 MANIFEST = HERE / "package.json"
 TIMEOUT_SECONDS = 600.0
 
@@ -31,12 +32,11 @@ def install(folder: Path = Path(".bench"), progress: Progress = print) -> Peers:
     folder.mkdir(parents=True, exist_ok=True)
     # The folder hides itself from version control wherever it is put.
     (folder / ".gitignore").write_text("*\n")
-    python, python_missing = _python(folder / "venv", progress)
-    node, node_missing = _node(folder / "node", progress)
+    there = {name: _python(folder / name, pins, progress) for name, pins in VENVS.items()}
+    there["node"] = _node(folder / "node", progress)
     found, missing = [], {}
     for entry in CATALOGUE:
-        versions = python if entry.runtime == "python" else node
-        reasons = python_missing if entry.runtime == "python" else node_missing
+        versions, reasons = there[entry.venv if entry.runtime == "python" else "node"]
         absent = [name for name in entry.packages if name not in versions or name in reasons]
         if not absent:
             found.append(_peer(entry, versions[entry.package], folder))
@@ -48,35 +48,35 @@ def install(folder: Path = Path(".bench"), progress: Progress = print) -> Peers:
 
 def _peer(entry: Entry, version: str, folder: Path) -> Peer:
     if entry.runtime == "python":
-        command = [str(folder / "venv" / "bin" / "python"), "-m", f"bench.peers.{entry.runner}"]
+        command = [str(folder / entry.venv / "bin" / "python"), "-m", f"bench.peers.{entry.runner}"]
     else:
         command = [_node_binary(folder / "node"), str(folder / "node" / entry.runner)]
-    return Peer(entry.name, entry.kind, version, entry.settings, entry.jobs, tuple(command), entry.posts)
+    return Peer(entry.name, entry.kind, version, entry.settings, entry.jobs, tuple(command), entry.posts, entry.parts)
 
 
-def _python(venv: Path, progress: Progress) -> tuple[dict[str, str], dict[str, str]]:
+def _python(venv: Path, requirements: Path, progress: Progress) -> tuple[dict[str, str], dict[str, str]]:
     """Versions of what is installed, and reasons for what is not."""
     reasons: dict[str, str] = {}
-    stamp, pins = venv / ".pins", REQUIREMENTS.read_text()
+    stamp, pins = venv / ".pins", requirements.read_text()
     if not _is_stamped(stamp, pins):
         progress("Installing the Python peers")
         try:
             _create_venv(venv)
-            _pip(venv, "-r", str(REQUIREMENTS))
+            _pip(venv, "-r", str(requirements))
         except NotInstalled as whole:
-            reasons = _python_one_by_one(venv, str(whole))
+            reasons = _python_one_by_one(venv, requirements, str(whole))
         if not reasons:
             stamp.write_text(pins)
     return _python_versions(venv), reasons
 
 
-def _python_one_by_one(venv: Path, whole: str) -> dict[str, str]:
+def _python_one_by_one(venv: Path, requirements: Path, whole: str) -> dict[str, str]:
     if not (venv / "bin" / "python").exists():
         return {"*": whole}
-    pins = {re.split(r"[\[=]", line)[0]: line for line in REQUIREMENTS.read_text().splitlines() if "==" in line}
+    pins = {re.split(r"[\[=]", line)[0]: line for line in requirements.read_text().splitlines() if "==" in line}
     reasons = {}
     for entry in CATALOGUE:
-        if entry.runtime == "python":
+        if entry.runtime == "python" and entry.venv == venv.name:
             try:
                 _pip(venv, *(pins[name] for name in entry.packages))
             except NotInstalled as reason:

@@ -25,6 +25,7 @@ class Peer:
     jobs: int
     command: tuple[str, ...]
     posts: bool = False
+    parts: tuple[str, ...] = ("drain",)
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,7 @@ class Bare(Intake):
         return Acceptance((await self._planned(intent)).notification.notification_id, "standard")
 
     async def _planned(self, intent: Intent) -> Enrolment:
-        channels = await self._channels(intent)
-        contents = [await self._content(intent, one, channel) for channel in channels for one in intent.recipients]
-        return plan(intent, contents, new_id(), self._rules)
+        return plan(intent, await self._contents.of(intent), new_id(), self._rules)
 
 
 class Single(Bare):

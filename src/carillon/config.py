@@ -12,13 +12,13 @@ from urllib.parse import unquote
 
 import msgspec
 
+from carillon import config_environment, settings_queues
+from carillon.config_checks import CALL_SHARE, check
 from carillon.domain.errors import ConfigurationError
 from carillon.settings import Settings
+from carillon.settings_picker import folded
 
-PREFIX = "CARILLON_"
 BLUEPRINTS = files("carillon.blueprints")
-COMMAND_LINE = frozenset({"BLUEPRINT", "CHILD", "CONFIG", "FAULTPOINTS", "TOKEN", "URL"})
-"""What stands behind the prefix in variables that are no settings."""
 ALIASES = {
     # The documents' own names for parts of a retry policy.
     "maxAttempts": "max_attempts",
@@ -28,9 +28,9 @@ ALIASES = {
     "timeoutSeconds": "timeout_seconds",
     "backoff_multiplier": "backoff_factor",
 }
-_DURATION = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|h|d)$")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SECRET_NAME = re.compile(r"secret|password|token|key|credential|authorization", re.IGNORECASE)
+_PUBLIC = frozenset({"callback_key", "lease_keys", "public_key_file", "webhook_public_key"})
+"""Names that look like secrets and hold none."""
 # A password may hold @ and / where nobody encoded it: everything up to the last @ counts.
 _PASSWORD = re.compile(r"://[^/@\s:]*:(\S+)@")
 _USERINFO = re.compile(r"://\S+@")
@@ -49,23 +49,32 @@ def load(
     user.pop("extends", None)
     folder = blueprint_folder(name)
     tree = _read_toml(folder / "blueprint.toml")
-    names: dict[str, str] = tree.pop("env", {})
+    tables = {table: tree.pop(table, {}) for table in config_environment.TABLES}
+    tree, _ = folded(_breakers_folded(tree))
+    user, said = folded(_breakers_folded(user))
     tree = _merge(tree, user)
-    for variable, path in names.items():
-        if environ.get(variable):
-            _put(tree, path.split("."), environ[variable])
-    for variable, value in environ.items():
-        if variable.startswith(PREFIX) and variable.removeprefix(PREFIX) not in COMMAND_LINE:
-            _put(tree, variable.removeprefix(PREFIX).lower().split("__"), value)
+    origins = said | config_environment.apply(tree, tables, environ)
+    tree, said = folded(tree)
+    origins |= said
     tree["blueprint"] = name
-    settings = _convert(tree)
-    _check(settings, environ)
+    try:
+        settings = _picked(_fitted(_convert(tree)))
+        check(settings, environ)
+    except ConfigurationError as error:
+        raise ConfigurationError(config_environment.blame(str(error), origins)) from None
     return settings
+
+
+def ignored(blueprint: str, environ: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
+    """Variables of the blueprint's document that are set and have no effect, each with the reason."""
+    tables = _read_toml(blueprint_folder(blueprint) / "blueprint.toml")
+    return config_environment.ignored(tables, os.environ if environ is None else environ)
 
 
 def blueprint_folder(name: str) -> Traversable:
     """Where a blueprint's files lie."""
-    folder = BLUEPRINTS / name
+    # A folder with Python in it is a package, and packages have no dashes.
+    folder = BLUEPRINTS / name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9-]*", name) or not (folder / "blueprint.toml").is_file():
         raise ConfigurationError(f"there is no blueprint {name!r}; known: {', '.join(blueprint_names())}")
     return folder
@@ -73,7 +82,9 @@ def blueprint_folder(name: str) -> Traversable:
 
 def blueprint_names() -> list[str]:
     """Every blueprint that is shipped."""
-    return sorted(entry.name for entry in BLUEPRINTS.iterdir() if (entry / "blueprint.toml").is_file())
+    return sorted(
+        entry.name.replace("_", "-") for entry in BLUEPRINTS.iterdir() if (entry / "blueprint.toml").is_file()
+    )
 
 
 def masked(settings: Settings) -> dict[str, Any]:
@@ -92,24 +103,28 @@ def secrets(settings: Settings) -> set[str]:
 def _collect(name: str, value: object, found: set[str]) -> None:
     if isinstance(value, dict):
         for inner, held in value.items():
-            _collect(name if _SECRET_NAME.search(name) else inner, held, found)
+            _collect(name if _is_secret(name) else inner, held, found)
     elif isinstance(value, list):
         for held in value:
             _collect(name, held, found)
     elif isinstance(value, str) and value:
-        if _SECRET_NAME.search(name):
+        if _is_secret(name):
             found.add(value)
         found.update(unquote(part) for part in _PASSWORD.findall(value))
         found.update(unquote(part) for _, part in _PARAMETER.findall(value))
 
 
+def _is_secret(name: str) -> bool:
+    return name not in _PUBLIC and _SECRET_NAME.search(name) is not None
+
+
 def _mask(name: str, value: Any) -> Any:  # noqa: ANN401 - settings are whatever TOML carries
     if isinstance(value, dict):
-        return {inner: _mask(name if _SECRET_NAME.search(name) else inner, held) for inner, held in value.items()}
+        return {inner: _mask(name if _is_secret(name) else inner, held) for inner, held in value.items()}
     if isinstance(value, list):
         return [_mask(name, held) for held in value]
     if isinstance(value, str) and value:
-        if _SECRET_NAME.search(name):
+        if _is_secret(name):
             return "********"
         return _PARAMETER.sub(r"\1********", _USERINFO.sub("://********@", value))
     return value
@@ -124,24 +139,21 @@ def _read_toml(path: Path | Traversable) -> dict[str, Any]:
         raise ConfigurationError(f"{path}: {error}") from None
 
 
+def _breakers_folded(tree: dict[str, Any]) -> dict[str, Any]:
+    """`[policy.breaker.Twilio]` and `[policy.breaker.twilio]` are one table."""
+    policy = tree.get("policy")
+    tables = policy.get("breaker") if isinstance(policy, dict) else None
+    if not isinstance(policy, dict) or not isinstance(tables, dict):
+        return tree
+    return {**tree, "policy": {**policy, "breaker": {name.lower(): table for name, table in tables.items()}}}
+
+
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for name, value in above.items():
         held = merged.get(name)
         merged[name] = _merge(held, value) if isinstance(held, dict) and isinstance(value, dict) else value
     return merged
-
-
-def _put(tree: dict[str, Any], path: list[str], value: str) -> None:
-    for name in path[:-1]:
-        held = tree.setdefault(name, {})
-        if not isinstance(held, dict):
-            raise ConfigurationError(f"{'.'.join(path)}: {name} holds a value, not a section")
-        tree = held
-    held = tree.get(path[-1])
-    # A list is written in the environment as words separated by commas.
-    as_list = isinstance(held, list) or path[-1] == "secrets"
-    tree[path[-1]] = [word.strip() for word in value.split(",") if word.strip()] if as_list else value
 
 
 def _convert(tree: dict[str, Any]) -> Settings:
@@ -152,6 +164,8 @@ def _convert(tree: dict[str, Any]) -> Settings:
         tree["policy"]["retry"] = {
             name: _renamed(table) if isinstance(table, dict) else table for name, table in tables.items()
         }
+    if isinstance(tree.get("queue"), dict):
+        tree = {**tree, "queue": settings_queues.named(tree["queue"])}
     try:
         # Not strict: what came through the environment is text.
         return msgspec.convert(_seconds(tree), Settings, strict=False)
@@ -169,10 +183,11 @@ def _renamed(table: dict[str, Any]) -> dict[str, Any]:
 def _seconds(value: Any, name: str = "") -> Any:  # noqa: ANN401 - settings are whatever TOML carries
     """Durations may be written as `"3s"`, `"5m"`, `"168h"` wherever seconds are meant."""
     if isinstance(value, dict):
-        return {inner: _seconds(held, inner) for inner, held in value.items()}
-    if isinstance(value, str) and name.endswith("_seconds"):
-        found = _DURATION.match(value.strip())
-        return float(found[1]) * _UNITS[found[2]] if found else value
+        pace = "_interval" if name == "poll_intervals" else ""
+        return {inner: _seconds(held, inner + pace) for inner, held in value.items()}
+    if isinstance(value, str) and name.endswith(("_seconds", "_after", "_interval", "_duration")):
+        found = config_environment.duration(value)
+        return value if found is None else found
     return value
 
 
@@ -184,45 +199,62 @@ def _readable(text: str) -> str:
     return f"{'.'.join(parts)}: {said}" if parts else said
 
 
-def _check(settings: Settings, environ: Mapping[str, str]) -> None:
-    if environ.get("ENV") == "production":
-        if settings.drill.time_scale != 1.0:
-            raise ConfigurationError("drill.time_scale: time scaling is refused when ENV=production")
-        if environ.get("CARILLON_FAULTPOINTS"):
-            raise ConfigurationError("CARILLON_FAULTPOINTS is refused when ENV=production")
-    for path, value, least, most in (
-        ("drill.time_scale", settings.drill.time_scale, 1e-6, 1e6),
-        ("ledger.lease_seconds", settings.ledger.lease_seconds, 0.05, 86_400),
-        ("work.concurrency", settings.work.concurrency, 1, 100_000),
-        ("work.batch", settings.work.batch, 1, 10_000),
-        ("work.poll_seconds", settings.work.poll_seconds, 0.001, 3600),
-        ("http.max_body_bytes", settings.http.max_body_bytes, 1024, 64 * 1024 * 1024),
-        ("http.port", settings.http.port, 0, 65_535),
-    ):
-        if not least <= value <= most:
-            raise ConfigurationError(f"{path}: {value} is not between {least:g} and {most:g}")
-    _check_policies(settings)
-    for channel, providers in settings.channels.items():
-        for provider in providers:
-            if provider not in settings.providers:
-                raise ConfigurationError(f"channels.{channel}: there is no [providers.{provider}]")
+def _fitted(settings: Settings) -> Settings:
+    """Addresses in one spelling, each once; calls shorter than their lease where the settings ask for it."""
+    emails = {
+        kind: list(dict.fromkeys(word.strip().lower() for word in held)) for kind, held in settings.admin_emails.items()
+    }
+    retry = settings.policy.retry
+    if settings.ledger.shorten_calls:
+        longest = settings.ledger.lease_seconds * CALL_SHARE * CALL_SHARE
+        retry = {
+            name: msgspec.structs.replace(table, timeout_seconds=min(table.timeout_seconds, longest))
+            for name, table in retry.items()
+        }
+    policy = msgspec.structs.replace(settings.policy, retry=retry)
+    return msgspec.structs.replace(settings, policy=policy, admin_emails=emails, providers=_answers(settings))
 
 
-def _check_policies(settings: Settings) -> None:
-    if "*/*" not in settings.policy.retry:
-        raise ConfigurationError('policy.retry."*/*": the default policy is missing')
-    lease = settings.ledger.lease_seconds
-    for name, table in settings.policy.retry.items():
-        seconds = table.policy(name).timeout_seconds
-        if seconds >= lease * 0.9:
-            raise ConfigurationError(
-                f'policy.retry."{name}".timeout_seconds: a call ({seconds:g} s) must be shorter than nine tenths of '
-                f"ledger.lease_seconds ({lease:g} s)"
-            )
-    for name, breaker in settings.policy.breaker.items():
-        # A breaker without a probe would never close again.
-        if min(breaker.failure_threshold, breaker.success_threshold, breaker.half_open_max_probes) < 1:
-            raise ConfigurationError(f'policy.breaker."{name}": thresholds and probes must be at least 1')
-    for name, lane in settings.lanes.items():
-        if lane.weight < 1:
-            raise ConfigurationError(f"lanes.{name}.weight: must be at least 1")
+def _picked(settings: Settings) -> Settings:
+    """What document 004's task picker says, carried out; its other names show what holds."""
+    picker, work, providers = settings.task_picker, settings.work, settings.providers
+    if picker is None:
+        return settings
+    streams = {name: table for name, table in settings.policy.retry.items() if name.endswith("/sse")}
+    tries = [table.max_attempts for table in streams.values() if table.max_attempts]
+    if picker.delivery_failure == "terminal":
+        streams = {name: msgspec.structs.replace(table, max_attempts=1) for name, table in streams.items()}
+    paces = {str(queue_name): pace for queue_name, pace in picker.poll_intervals.items()}
+    lanes = {
+        name: msgspec.structs.replace(lane, poll_seconds=pace) if (pace := paces.get(lane.queue_name)) else lane
+        for name, lane in settings.lanes.items()
+    }
+    shown = msgspec.structs.replace(
+        picker,
+        poll_interval=work.poll_seconds,
+        batch_size=work.batch,
+        lease_duration=settings.ledger.lease_seconds,
+        max_retries=min(tries, default=picker.max_retries),
+        offline_policy=providers.get("sse", {}).get("offline", picker.offline_policy),
+    )
+    work = msgspec.structs.replace(
+        work,
+        strict_lanes=work.strict_lanes and not picker.ageing,
+        poll_seconds=min([work.poll_seconds, *(pace for pace in paces.values() if pace > 0)]),
+    )
+    policy = msgspec.structs.replace(settings.policy, retry={**settings.policy.retry, **streams})
+    return msgspec.structs.replace(settings, task_picker=shown, work=work, policy=policy, lanes=lanes)
+
+
+def _answers(settings: Settings) -> dict[str, dict[str, Any]]:
+    """The providers, told that 429 is a refusal where a push worker takes document 000 by its letter."""
+    if settings.push is None or settings.push.retry_429:
+        return settings.providers
+    refusal = {"outcome": "refused", "classification": "throttled"}
+    literal = dict.fromkeys(("408", "429", "QUOTA_EXCEEDED", "RESOURCE_EXHAUSTED"), refusal)
+    return {
+        name: {**options, "answers": {**options.get("answers", {}), **literal}}
+        if options.get("kind") == "fcm"
+        else options
+        for name, options in settings.providers.items()
+    }

@@ -1,28 +1,27 @@
 """Every setting there is, with its default."""
 
 from typing import Any, Literal
+from urllib.parse import quote
 
 import msgspec
 
-from carillon.domain.backoff import Backoff
-from carillon.domain.breaker import BreakerPolicy
-from carillon.domain.errors import ConfigurationError
 from carillon.domain.lanes import Lane
-from carillon.domain.policy import RetryPolicy
+from carillon.domain.queue_policy import Beat
+from carillon.settings_alerts import Alerts
+from carillon.settings_billing import Billing, Gateway
+from carillon.settings_history import History
+from carillon.settings_http import Auth, Http
+from carillon.settings_kafka import Kafka
+from carillon.settings_picker import TaskPicker
+from carillon.settings_policies import Policies
+from carillon.settings_push import Push
+from carillon.settings_queues import QueueTable
+from carillon.settings_sse import Sse
+from carillon.upkeep.instruments import Instrument
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A part of the settings; a name it does not know is a mistake worth stopping for."""
-
-
-class Http(Section, frozen=True):
-    """Where and how the HTTP listener serves."""
-
-    host: str = "127.0.0.1"
-    port: int = 8080
-    max_body_bytes: int = 256 * 1024
-    max_requests_in_flight: int = 1024
-    header_timeout_seconds: float = 10.0
 
 
 class Ledger(Section, frozen=True):
@@ -32,20 +31,78 @@ class Ledger(Section, frozen=True):
     lease_seconds: float = 30.0
     allow_unsafe: bool = False
     """True accepts a PostgreSQL that may lose commits (fsync or synchronous_commit off)."""
+    replica_urls: list[str] = []
+    operation_timeout_seconds: float = 10.0
+    max_connections: int | None = None
+    max_idle_connections: int | None = None
+    connection_lifetime_seconds: float | None = None
+    record_attempts: bool = True
+    replay: Literal["redrive", "new_intent"] = "redrive"
+    """How a dead letter is tried again: under its own id, or only by a new intent of its producer."""
+    share_breakers: bool = False
+    """True keeps breakers in the ledger where there is no Redis, so that a fleet shares them."""
+    lease_keys: str | None = None
+    """The prefix of lease keys in Redis, where routes are leased there as well."""
+    shorten_calls: bool = False
+    """True shortens calls that would outlive their lease; False refuses such settings."""
+    seal_keys: list[str] = []
+    """Keys of 32 bytes in base64 that addresses and contents are sealed with: the first seals, all of them open."""
+    seal_keys_file: str | None = None
+    """A file with one such key a line, in place of `seal_keys`."""
 
 
 class Redis(Section, frozen=True):
-    """Shared breaker state, where a fleet has Redis."""
+    """The Redis that streams, leases and a fleet's breakers share: one URL, or an address with its parts."""
 
     url: str | None = None
+    address: str | None = None
+    password: str | None = None
+    db: int = 0
+    replica_addresses: list[str] = []
+    operation_timeout_seconds: float = 2.0
+
+    def location(self) -> str | None:
+        """The URL, whichever way it was written; None without Redis."""
+        if self.url is not None or self.address is None:
+            return self.url
+        login = f":{quote(self.password, safe='')}@" if self.password else ""
+        return f"redis://{login}{self.address}/{self.db}"
 
 
-class Auth(Section, frozen=True):
-    """Bearer tokens; without a secret only loopback is served."""
+class Stream(Section, frozen=True):
+    """The Redis Stream that intents are read from."""
 
-    secret: str | None = None
-    issuer: str | None = None
-    audience: str | None = None
+    name: str
+    block_seconds: float = 2.0
+    batch: int = 500
+    offset_prefix: str = "notification:stream_offsets"
+    lease_prefix: str = "notification:stream_leases"
+
+
+class RabbitmqDoor(Section, frozen=True):
+    """The RabbitMQ queue that send requests are read from; none without its name."""
+
+    url: str | None = None
+    queue: str | None = None
+    queue_type: Literal["classic", "quorum"] = "classic"
+    """Of a queue that is not there yet; one that is there stays as its owner made it."""
+    prefetch: int = 200
+    """Deliveries held at once that are not written down yet."""
+
+
+class Directory(Section, frozen=True):
+    """Where people are looked up."""
+
+    url: str
+    path: str = "/api/v1/internal/users/{user_id}"
+    timeout_seconds: float = 1.0
+    concurrency: int = 64
+
+
+class Catalogue(Section, frozen=True):
+    """Which notification types there are; `blueprint:` stands for the blueprint's own folder."""
+
+    file: str | None = None
 
 
 class Work(Section, frozen=True):
@@ -57,6 +114,9 @@ class Work(Section, frozen=True):
     drain_seconds: float = 20.0
     max_in_flight: dict[str, int] = {}
     strict_lanes: bool = False
+    first_claims: int = 1
+    """How much a process takes on at its start: more with each round that it survives."""
+    claim_on_accept: bool = True
 
 
 class LocaleSettings(Section, frozen=True):
@@ -64,6 +124,7 @@ class LocaleSettings(Section, frozen=True):
 
     default: str = "en-US"
     on_missing: Literal["error", "default", "chain"] = "error"
+    supported: list[str] = []
 
 
 class TemplateSettings(Section, frozen=True):
@@ -71,6 +132,18 @@ class TemplateSettings(Section, frozen=True):
 
     folders: list[str] = []
     missing_variable: Literal["error", "empty", "keep"] = "error"
+    render: Literal["ingress", "downstream"] = "ingress"
+    strict: bool = False
+    """True refuses to start while a template is missing in a supported locale."""
+    open_mount: bool = False
+    """True serves /template-service to push workers without a token."""
+
+
+class PreferenceSettings(Section, frozen=True):
+    """What is made of people's preferences."""
+
+    quiet_hours: bool = False
+    """True puts off what is not urgent until somebody's quiet hours are over."""
 
 
 class Retention(Section, frozen=True):
@@ -83,7 +156,16 @@ class Retention(Section, frozen=True):
 
 
 class MetricSettings(Section, frozen=True):
-    """Where metrics go beside the OTEL_* variables."""
+    """Where metrics go beside the OTEL_* variables, and under which names."""
+
+    stdout: bool = False
+    instruments: dict[str, Instrument] = {}
+    only: bool = False
+    """True exports the instruments named here and no others."""
+
+
+class TraceSettings(Section, frozen=True):
+    """Where spans go beside the OTEL_* variables."""
 
     stdout: bool = False
 
@@ -93,6 +175,10 @@ class Log(Section, frozen=True):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "pretty"] = "auto"
+    sentences: dict[str, str] = {}
+    """By an attempt's verdict or an event's word, what its lines say instead of ours; fields stand in braces."""
+    name_people: bool = False
+    """True names the person in the lines about attempts."""
 
 
 class Drill(Section, frozen=True):
@@ -102,72 +188,49 @@ class Drill(Section, frozen=True):
     """Every wait between attempts is multiplied by this."""
 
 
+class FirstSteps(Section, frozen=True):
+    """What the line at the start proposes to try."""
+
+    path: str = "/api/v1/notifications/send"
+    body: str = (
+        '{"templateKey":"welcome","channel":"push","recipient":"demo-device",'
+        '"data":{"name":"Ada","link":"https://example.org/start"}}'
+    )
+    see: str = "/api/v1/notifications"
+
+
 class Tenant(Section, frozen=True):
     """What one tenant has of its own."""
 
     default_locale: str | None = None
 
 
-class RetryTable(Section, frozen=True):
-    """One retry policy as it is written: flat, in seconds; the documents' own names are aliases (see ALIASES)."""
+class Synchronous(Section, frozen=True):
+    """Delivery while the caller waits; needs `[lanes.synchronous]`."""
 
-    max_attempts: int | None = None
-    max_retries: int | None = None
-    base_delay_seconds: float = 5.0
-    backoff_factor: float = 2.0
-    max_delay_seconds: float = 600.0
-    jitter: Literal["none", "additive", "proportional", "full"] = "additive"
-    jitter_seconds: float = 1.0
-    first_exponent: int = 0
-    timeout_seconds: float = 20.0
-    failover_after_attempts: int | Literal["max"] = 2
-    on_refused: Literal["bury", "fail_over"] = "fail_over"
-    on_unknown: Literal["retry", "fail_over", "wait_for_receipt", "bury"] = "retry"
-    on_open: Literal["defer", "bury"] = "defer"
-    receipt_wait_seconds: float = 300.0
-    throttled_counts: bool = False
-    retry_after_cap_seconds: float = 3600.0
-    give_up_after_seconds: float = 259_200.0
-
-    def policy(self, name: str) -> RetryPolicy:
-        """The policy the engine decides by."""
-        if (self.max_attempts is None) == (self.max_retries is None):
-            raise ConfigurationError(f'policy.retry."{name}": say either max_attempts or max_retries')
-        retries = self.max_retries is not None
-        budget = self.max_retries if self.max_retries is not None else self.max_attempts
-        if budget is None or budget < (0 if retries else 1):
-            raise ConfigurationError(f'policy.retry."{name}": the budget must allow at least one attempt')
-        waits = (self.base_delay_seconds, self.max_delay_seconds, self.jitter_seconds)
-        if not (self.timeout_seconds > 0 and self.backoff_factor >= 1 and all(wait >= 0 for wait in waits)):  # NaN too
-            raise ConfigurationError(f'policy.retry."{name}": times must be positive and backoff_factor at least 1')
-        return RetryPolicy(
-            backoff=Backoff(
-                base=self.base_delay_seconds,
-                factor=self.backoff_factor,
-                cap=self.max_delay_seconds,
-                jitter=self.jitter,
-                jitter_max=self.jitter_seconds,
-                first_exponent=self.first_exponent,
-            ),
-            budget=budget,
-            counts="retries" if retries else "attempts",
-            timeout_seconds=self.timeout_seconds,
-            failover_after_attempts=None if self.failover_after_attempts == "max" else self.failover_after_attempts,
-            on_refused=self.on_refused,
-            on_unknown=self.on_unknown,
-            on_open=self.on_open,
-            receipt_wait_seconds=self.receipt_wait_seconds,
-            throttled_counts=self.throttled_counts,
-            retry_after_cap_seconds=self.retry_after_cap_seconds,
-            give_up_after_seconds=self.give_up_after_seconds,
-        )
+    use_cases: list[str] = []
+    """Template keys that hold these words in a row are synchronous without being asked to."""
+    slots: int = 200
+    """Synchronous deliveries of one process at a time; more are refused, to be tried again."""
 
 
-class Policies(Section, frozen=True):
-    """Retry policies by `origin/channel`, breaker policies by provider; `*` is everybody else."""
+class Probing(Section, frozen=True):
+    """Questions to providers whose breaker is open; they carry nobody's message."""
 
-    retry: dict[str, RetryTable] = msgspec.field(default_factory=lambda: {"*/*": RetryTable(max_attempts=6)})
-    breaker: dict[str, BreakerPolicy] = msgspec.field(default_factory=lambda: {"*": BreakerPolicy()})
+    interval_seconds: float = 30.0
+    providers: list[str] = []
+
+
+class Receipts(Section, frozen=True):
+    """What vendors report later, and what comes of it."""
+
+    trust_forwarded: bool = False
+    """True believes X-Forwarded-Proto, -Host and -Port about the URL a vendor called; only behind a proxy of yours."""
+    bounces_before_silence: int = 2
+    """Reports that an address is dead before nothing more is sent there."""
+    silence_seconds: float | None = None
+    look_again_seconds: float = 3.0
+    """How often receipts are looked at again that came before their message was known here."""
 
 
 class Settings(Section, frozen=True):
@@ -179,8 +242,23 @@ class Settings(Section, frozen=True):
     http: Http = Http()
     ledger: Ledger = Ledger()
     redis: Redis = Redis()
+    stream: Stream | None = None
+    rabbitmq_door: RabbitmqDoor = RabbitmqDoor()
+    kafka: Kafka = Kafka()
+    priorities: dict[str, Literal["HIGH", "MEDIUM", "LOW"]] = {}
+    """Event types, `prefix.*` and `*` to the priority of messages that say none."""
+    push: Push | None = None
+    sse: Sse | None = None
+    queue: dict[str, QueueTable] = {}
+    beat: Beat = Beat()
+    billing: Billing | None = None
+    gateway: Gateway = Gateway()
+    directory: Directory | None = None
+    catalogue: Catalogue = Catalogue()
+    admin_emails: dict[str, list[str]] = {}
     auth: Auth = Auth()
     work: Work = Work()
+    task_picker: TaskPicker | None = None
     channels: dict[str, list[str]] = {}
     providers: dict[str, dict[str, Any]] = {}
     lanes: dict[str, Lane] = {}
@@ -188,8 +266,18 @@ class Settings(Section, frozen=True):
     locale: LocaleSettings = LocaleSettings()
     tenant: dict[str, Tenant] = {}
     templates: TemplateSettings = TemplateSettings()
+    preferences: PreferenceSettings = PreferenceSettings()
     retention: Retention = Retention()
+    history: History = History()
     log: Log = Log()
     metrics: MetricSettings = MetricSettings()
+    traces: TraceSettings = TraceSettings()
     drill: Drill = Drill()
+    first_steps: FirstSteps = FirstSteps()
+    synchronous: Synchronous = Synchronous()
+    probing: Probing = Probing()
+    receipts: Receipts = Receipts()
+    alerts: Alerts = Alerts()
+    strict_receipts: bool = False
+    """True calls nothing delivered before a vendor said so."""
     idempotency_ttl_seconds: float = 30 * 86400.0

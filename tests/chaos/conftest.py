@@ -2,12 +2,14 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.servers import Postgres
+from tests.support.galaxy_faults import FaultyGalaxy
+from tests.support.galaxy_stand import PASSWORD
+from tests.support.servers import Postgres, Redis
 from tests.support.stand import Rules, Stand
 
 MakeStand = Callable[..., Stand]
@@ -36,6 +38,21 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def make_stand(url: str, tmp_path: Path) -> MakeStand:
     return lambda **rules: Stand(tmp_path / "stand", url, Rules(**rules))
+
+
+@pytest.fixture(scope="session")
+def galaxy_redis() -> Iterator[Redis]:
+    with Redis(password=PASSWORD) as server:
+        yield server
+
+
+@pytest.fixture
+async def galaxy(tmp_path: Path, postgres: Postgres, galaxy_redis: Redis) -> AsyncIterator[FaultyGalaxy]:
+    """A galaxy in which nothing runs yet, on servers that outlive it."""
+    dsn = postgres.database()
+    async with FaultyGalaxy(tmp_path, dsn, galaxy_redis) as stand:
+        yield stand
+    postgres.drop(dsn)
 
 
 @pytest.fixture

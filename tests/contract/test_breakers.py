@@ -1,7 +1,8 @@
-"""One suite for both homes of the breakers: this process's memory, and Redis."""
+"""One suite for every home of the breakers: this process's memory, Redis, and the ledger on both engines."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from redis.asyncio import BlockingConnectionPool, Redis
 
 from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, admit, record
 from carillon.domain.events import BreakerChanged, Event
-from carillon.domain.ports import Breakers
 from carillon.outbound.breakers import MemoryBreakers
+from carillon.outbound.breakers_ledger import BreakerLedger, LedgerBreakers
 from carillon.outbound.breakers_redis import RedisBreakers
+from carillon.outbound.probing import Healable
 from tests.support.clocks import ManualClock
+from tests.support.ledger_engines import Engine, PostgresEngine, SqliteEngine
 
 POLICIES = {
     "*": BreakerPolicy(failure_threshold=5, open_seconds=60.0),
@@ -23,20 +26,36 @@ POLICIES = {
     "patient": BreakerPolicy(failure_threshold=1000),
 }
 PREFIX = "circuit:test:"
+MOVED = {
+    "postgres": """UPDATE breakers SET opened_at = opened_at - {seconds} * interval '1 second', probes_json = coalesce(
+        (SELECT json_agg(it::float8 - {seconds}) FROM json_array_elements_text(probes_json::json) AS it), '[]')""",
+    "sqlite": """UPDATE breakers SET opened_at = opened_at - CAST({seconds} * 1000 AS INTEGER),
+        probes_json = (SELECT json_group_array(value - {seconds}) FROM json_each(probes_json))""",
+}
 
 
 class Home:
     """A set of breakers, what it told of, and a way to let time pass without waiting."""
 
-    def __init__(self, breakers: Breakers, clock: ManualClock, events: list[Event], redis: Redis | None = None) -> None:
+    def __init__(
+        self,
+        breakers: Healable,
+        clock: ManualClock,
+        events: list[Event],
+        redis: Redis | None = None,
+        engine: Engine | None = None,
+    ) -> None:
         self.breakers = breakers
         self.events = events
         self._clock = clock
         self._redis = redis
+        self._engine = engine
 
     async def pass_time(self, seconds: float) -> None:
-        """Redis has its own clock: what it wrote down is moved into the past instead."""
+        """Redis and databases have their own clocks: what they wrote down is moved into the past instead."""
         self._clock.now += seconds
+        if self._engine is not None:
+            await self._engine.execute(MOVED[self._engine.dialect].format(seconds=seconds))
         if self._redis is None:
             return
         async for key in self._redis.scan_iter(match=f"{PREFIX}*:opened_at"):
@@ -68,10 +87,24 @@ def redis_home(redis: Redis) -> Home:
     return Home(breakers, clock, events, redis)
 
 
-@pytest.fixture(params=["memory", "redis"])
-async def home(request: pytest.FixtureRequest) -> AsyncIterator[Home]:
+def ledger_home(ledger: BreakerLedger, engine: Engine) -> Home:
+    clock, events = ManualClock(), list[Event]()
+    own = MemoryBreakers(POLICIES, clock, lambda _: None)
+    breakers = LedgerBreakers(ledger, POLICIES, service="test", fallback=own, clock=clock, observer=events.append)
+    return Home(breakers, clock, events, engine=engine)
+
+
+@pytest.fixture(params=["memory", "redis", "postgres", "sqlite"])
+async def home(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Home]:
     if request.param == "memory":
         yield memory_home()
+        return
+    if request.param in {"postgres", "sqlite"}:
+        engine: Engine = SqliteEngine(tmp_path / "ledger.db")
+        if request.param == "postgres":
+            engine = PostgresEngine(request.getfixturevalue("postgres_dsn"))
+        async with engine.ledger() as ledger:
+            yield ledger_home(ledger, engine)
         return
     # A pool that does not block refuses the hundred-and-first caller, which would count as an absent Redis.
     pool = BlockingConnectionPool.from_url(request.getfixturevalue("redis_url"), max_connections=20, timeout=20)
@@ -172,6 +205,19 @@ async def test_late_answers_change_nothing_while_open(home: Home) -> None:
     assert await home.breakers.admit("smtp") is Admission.STOP
     await home.pass_time(10.0)
     assert await home.breakers.admit("smtp") is Admission.PROBE, "the wait ran from the opening"
+
+
+@pytest.mark.req("S2-61")
+async def test_an_answer_without_a_message_may_shorten_the_wait(home: Home) -> None:
+    await home.breakers.recovered("smtp")
+    assert await home.breakers.admit("smtp") is Admission.GO
+    await home.open("smtp")
+    await home.breakers.recovered("smtp")
+    assert await home.state("smtp") is State.HALF_OPEN
+    assert await home.breakers.admit("smtp") is Admission.PROBE, "a message still has to prove it"
+    assert await home.breakers.admit("smtp") is Admission.STOP
+    await home.breakers.record("smtp", ok=False)
+    assert await home.state("smtp") is State.OPEN
 
 
 async def test_concurrent_failures_lose_no_count(home: Home) -> None:

@@ -12,7 +12,8 @@ from carillon.domain.breaker import Admission, BreakerPolicy, State
 from carillon.domain.events import Event, Trouble
 from carillon.outbound import breakers_redis
 from carillon.outbound.breakers import MemoryBreakers
-from carillon.outbound.breakers_redis import AWAY_SECONDS, RedisBreakers
+from carillon.outbound.breakers_redis import RedisBreakers
+from carillon.outbound.breakers_shared import AWAY_SECONDS
 from tests.contract.test_breakers import Home
 from tests.support import servers
 from tests.support.clocks import ManualClock
@@ -101,6 +102,7 @@ async def test_processes_share_one_state(redis: Redis) -> None:
     assert await other.breakers.admit("fcm") is Admission.STOP
     await one.pass_time(31.0)
     assert await one.breakers.admit("fcm") is Admission.PROBE
+    await other.pass_time(0.3)  # as long as a look is trusted
     assert await other.breakers.admit("fcm") is Admission.STOP
     await one.breakers.record("fcm", ok=True)
     await one.breakers.record("fcm", ok=True)
@@ -203,3 +205,29 @@ async def test_successes_of_a_healthy_provider_cost_no_round_trip(redis: Redis) 
         assert await home.breakers.admit("fcm") is Admission.GO
         await home.breakers.record("fcm", ok=True)
     assert (await redis.info("commandstats")).get("cmdstat_evalsha", {}).get("calls", 0) == before
+
+
+async def test_one_look_answers_everybody_who_asked_before_it_and_a_probe_is_one_caller_s(redis: Redis) -> None:
+    own = MemoryBreakers(POLICIES, ManualClock(), lambda _: None)
+    home = RedisBreakers(
+        redis,
+        POLICIES,
+        prefix=PREFIX,
+        fallback=own,
+        clock=ManualClock(),
+        observer=lambda _: None,
+        refresh_seconds=0.0,
+    )
+
+    async def asked() -> tuple[int, list[Admission]]:
+        before = (await redis.info("commandstats")).get("cmdstat_evalsha", {"calls": 0})["calls"]
+        said = await asyncio.gather(*(home.admit("fcm") for _ in range(50)))
+        return (await redis.info("commandstats"))["cmdstat_evalsha"]["calls"] - before, said
+
+    await home.admit("fcm")
+    assert await asked() == (1, [Admission.GO] * 50)
+    await redis.set(STATE, "open")
+    assert await asked() == (1, [Admission.STOP] * 50)
+    await redis.set(STATE, "half_open")
+    calls, said = await asked()
+    assert (calls, sorted(said)) == (50, sorted([Admission.PROBE] + [Admission.STOP] * 49))

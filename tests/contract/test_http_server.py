@@ -1,4 +1,4 @@
-"""The server and the application around endpoints, over real sockets."""
+"""The servers and the application around endpoints, over real sockets."""
 
 import asyncio
 import json
@@ -11,10 +11,31 @@ import aiohttp
 import pytest
 
 from carillon.domain.errors import BadIntent, ConfigurationError, LedgerUnavailable, Overloaded
-from carillon.web import Answer, Endpoint, JwtSettings, Reply, Request, Server, ServerSettings, WebSettings, app
+from carillon.web import (
+    Answer,
+    Endpoint,
+    JwtSettings,
+    Reply,
+    Request,
+    Server,
+    ServerSettings,
+    WebSettings,
+    app,
+)
+from carillon.web.stream_server import StreamServer
 from tests.unit.test_web_auth import SECRET, token
 
 GET = b"GET /ok HTTP/1.1\r\nHost: localhost\r\n\r\n"
+Either = Server | StreamServer
+
+
+@pytest.fixture(params=[Server, StreamServer], autouse=True)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test holds for both."""
+    monkeypatch.setitem(globals(), "Kind", request.param)
+
+
+Kind: type[Either] = Server
 
 
 class Desk:
@@ -62,8 +83,8 @@ def _endpoint(method: str, path: str, call: Any, **more: Any) -> Endpoint:
 
 
 @asynccontextmanager
-async def serving(desk: Desk, web: WebSettings | None = None, **server: Any) -> AsyncIterator[Server]:
-    running = Server(app(desk.endpoints(), web), ServerSettings(**{"port": 0, **server}))
+async def serving(desk: Desk, web: WebSettings | None = None, **server: Any) -> AsyncIterator[Either]:
+    running = Kind(app(desk.endpoints(), web), ServerSettings(**{"port": 0, **server}))
     await running.start()
     try:
         yield running
@@ -72,7 +93,7 @@ async def serving(desk: Desk, web: WebSettings | None = None, **server: Any) -> 
         await running.stop(5)
 
 
-async def get(server: Server, path: str, **headers: str) -> tuple[int, dict[str, str], Any]:
+async def get(server: Either, path: str, **headers: str) -> tuple[int, dict[str, str], Any]:
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://127.0.0.1:{server.port}{path}", headers=headers) as response,
@@ -81,7 +102,7 @@ async def get(server: Server, path: str, **headers: str) -> tuple[int, dict[str,
         return response.status, {name.lower(): value for name, value in response.headers.items()}, json.loads(text)
 
 
-async def talk(server: Server, *pieces: bytes) -> bytes:
+async def talk(server: Either, *pieces: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     for piece in pieces:
         writer.write(piece)
@@ -100,7 +121,7 @@ async def test_a_free_port_is_taken_and_told() -> None:
 async def test_a_port_in_use_stops_the_start() -> None:
     async with serving(Desk()) as server:
         with pytest.raises(ConfigurationError, match="cannot listen"):
-            await Server(app([]), ServerSettings(port=server.port)).start()
+            await Kind(app([]), ServerSettings(port=server.port)).start()
 
 
 async def test_a_port_can_be_shared_by_those_who_all_say_so() -> None:

@@ -13,10 +13,10 @@ from tests.support.ledger_builders import (
     route,
     want,
 )
-from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
+from tests.support.ledger_engines import LEASES, Engine, engine_fixture, ledger_fixture
 from tests.support.ledger_properties import claim_one, lose_a_lease
 
-engine = engine_fixture()
+engine = engine_fixture(LEASES)
 ledger = ledger_fixture()
 
 

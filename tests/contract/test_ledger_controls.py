@@ -72,7 +72,7 @@ MUTANTS = {
     ),
     "attempts without ON CONFLICT": (
         properties.repeated_settlement_is_harmless,
-        {"settle": ("ON CONFLICT (attempt_id) DO NOTHING", "")},
+        {"settle": ("ON CONFLICT (notification_id, attempt_id) DO NOTHING", "")},
         {"settle_note": ("ON CONFLICT (attempt_id) DO NOTHING", "")},
     ),
     "prune without looking at routes": (

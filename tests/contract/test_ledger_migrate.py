@@ -68,4 +68,5 @@ async def test_both_engines_have_the_same_columns(engine: Engine) -> None:
         *("last_error_at", "created_at", "updated_at", "published_at", "dead_lettered_at", "skipped_at"),
         *("address", "lane", "provider", "provider_since", "policy", "budget_since", "message_json"),
         *("claim_token", "lease_owner", "provider_message_id", "settled_by"),
+        *("receipt", "delivered_at", "opened_at", "clicked_at", "claimed_at"),
     }

@@ -19,10 +19,10 @@ from tests.support.ledger_builders import (
     want,
     without_note,
 )
-from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
+from tests.support.ledger_engines import LEASES, Engine, engine_fixture, ledger_fixture
 from tests.support.ledger_properties import claim_one, lose_a_lease
 
-engine = engine_fixture()
+engine = engine_fixture(LEASES)
 ledger = ledger_fixture()
 
 
@@ -189,3 +189,26 @@ async def test_no_vendor_text_can_break_a_batch(engine: Engine, ledger: Ledger) 
     )
     assert await ledger.settle([dirty]) == [Settled.APPLIED]
     assert len((await engine.only("routes"))["last_error_message"]) == 2000
+
+
+async def test_a_ledger_may_keep_no_attempts(engine: Engine) -> None:
+    async with engine.ledger(record_attempts=False) as ledger:
+        claim = await claimed(ledger)
+        assert await ledger.settle([finish(claim)]) == [Settled.APPLIED]
+        row = await engine.only("routes")
+        assert (row["status"], row["provider_message_id"]) == ("published", f"m-{claim.token}")
+        assert await engine.rows("attempts") == []
+
+
+async def test_what_is_accepted_together_is_accepted_in_order(engine: Engine) -> None:
+    given = [enrolment() for _ in range(20)]
+    async with engine.ledger() as ledger:
+        await ledger.enrol(given)
+    if engine.dialect == "postgres":
+        ids = [each.notification.notification_id for each in given]
+        found = await engine.execute("SELECT notification_id FROM records ORDER BY accepted_at")
+        assert [row["notification_id"] for row in found] == ids
+        due = (
+            "SELECT count(*) AS n FROM routes JOIN records USING (notification_id) WHERE next_attempt_at = accepted_at"
+        )
+        assert await engine.execute(due) == [{"n": len(given)}]

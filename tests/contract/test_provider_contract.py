@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import dataclasses
+import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable
@@ -10,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
 from carillon.domain.claims import Dispatch
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.ports import Provider
 from carillon.providers import kinds, load
 from carillon.providers.http import HttpClient
+from tests.support import fcm_stub, sns_stub, twilio_stub
 from tests.support.dispatches import dispatch, tools
 from tests.support.peers import Behaviour, Peer, closing, read_request, resetting, saying, saying_on_accept, silent
 from tests.support.ports import free_port
@@ -27,6 +33,8 @@ SECRET = f"whsec_{base64.b64encode(bytes(32)).decode()}"
 LOOPBACK = {"allow_http": True, "allow_networks": ["127.0.0.0/8"], "allow_ports": ["1024-65535"]}
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 DEADLINE = 0.6
+DEVICE = {"address": "device-1", "channel": "push"}
+PHONE = {"address": "+14155550100", "channel": "sms"}
 
 
 @dataclass(frozen=True)
@@ -42,12 +50,19 @@ class Subject:
 
 
 HEARD: list[bytes] = []
+REDISES: list[Redis] = []
 
 
 async def _http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while True:
         HEARD.append(await read_request(reader))
         writer.write(OK)
+
+
+async def _accepting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        HEARD.append(await read_request(reader))
+        writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
 
 
 async def _smtp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,6 +72,16 @@ async def _smtp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(b"354 go on\r\n")
             HEARD.append(await reader.readuntil(b"\r\n.\r\n"))
         writer.write(b"250 fine\r\n")
+
+
+async def _redis(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while line := await reader.readline():
+        parts = [await reader.readuntil(b"\r\n") for _ in range(2 * int(line[1:]))]
+        if parts[1] == b"XADD\r\n":
+            HEARD.append(b"".join(parts[1::2]))
+            writer.write(b"$3\r\n1-0\r\n")
+        else:
+            writer.write(b"+OK\r\n")
 
 
 def _find(pattern: bytes) -> Callable[[bytes], str]:
@@ -92,10 +117,42 @@ SUBJECTS = {
         _smtp,
         _find(rb"message-id"),
     ),
+    "redis_stream": Subject(
+        "redis_stream",
+        lambda _: {"stream": "events", "encoder": "id"},
+        lambda _: {},
+        _redis,
+        lambda heard: heard.split(b"\r\n")[4].decode(),
+    ),
+    "sendgrid": Subject(
+        "sendgrid",
+        lambda port: {"base_url": f"http://127.0.0.1:{port}", "api_key": "SG.x", "sender": "a@b.example"},
+        lambda _: {"address": "ada@example.com", "channel": "email"},
+        _accepting,
+        lambda heard: str(json.loads(heard.split(b"\r\n\r\n", 1)[1])["custom_args"]["carillonRoute"]),
+    ),
+    "fcm": Subject("fcm", fcm_stub.options_for, lambda _: DEVICE, fcm_stub.willing(HEARD), fcm_stub.tag_in),
+    "fcm legacy": Subject(
+        "fcm",
+        lambda port: {"base_url": f"http://127.0.0.1:{port}", "server_key": "k"},
+        lambda _: DEVICE,
+        fcm_stub.willing(HEARD),
+        None,
+    ),
+    "twilio": Subject("twilio", twilio_stub.options_for, lambda _: PHONE, _http, twilio_stub.callback_in),
+    "sns": Subject("sns", sns_stub.options_for, lambda _: PHONE, _http, None),
+    "acs": Subject(
+        "acs",
+        lambda port: {"endpoint": f"http://127.0.0.1:{port}", "access_key": "a2V5", "sender": "a@b.example"},
+        lambda _: {"address": "ada@example.com", "channel": "email"},
+        _accepting,
+        _find(rb"operation-id"),
+    ),
     "apprise": Subject("apprise", lambda port: {"url": f"json://127.0.0.1:{port}/"}, lambda _: {}, _http, None),
 }
-# The sandbox has no other side; its drills are tested on their own.
-WITHOUT_PEER = {"sandbox"}
+WITHOUT_ADDRESS = {"apprise", "redis_stream"}
+# The sandbox and the inbox have no other side; they are tested on their own.
+WITHOUT_PEER = {"inbox", "sandbox", "sse"}
 
 BEHAVIOURS: dict[str, Behaviour] = {
     "close": closing,
@@ -120,10 +177,16 @@ async def http() -> AsyncIterator[HttpClient]:
     client = HttpClient()
     yield client
     await client.aclose()
+    while REDISES:
+        await REDISES.pop().aclose()
 
 
 def make(subject: Subject, http: HttpClient, port: int) -> Provider:
-    return load("under-test", subject.kind, subject.options(port), tools(http))
+    redis = Redis(port=port, protocol=2, retry=Retry(NoBackoff(), 0))
+    REDISES.append(redis)
+    encoders = {"id": lambda claim: {"event_id": claim.idempotency_key}}
+    given = dataclasses.replace(tools(http), redis=redis, encoders=encoders)
+    return load("under-test", subject.kind, subject.options(port), given)
 
 
 def call(subject: Subject, port: int, timeout_seconds: float = DEADLINE, **fields: Any) -> Dispatch:
@@ -207,7 +270,7 @@ async def test_a_cancelled_call_is_cancelled_and_leaves_nothing_behind(subject: 
 
 @pytest.mark.parametrize("address", [None, "", "\x00", "a\r\nb", "http://[", "://", "a@b@c", "é", "x" * 10_000])
 async def test_an_address_that_is_none(subject: Subject, http: HttpClient, address: str | None) -> None:
-    if subject.kind == "apprise":
+    if subject.kind in WITHOUT_ADDRESS:
         return
     provider = make(subject, http, free_port())
     assert isinstance(await provider.send(call(subject, 1, address=address)), Refused)

@@ -116,6 +116,7 @@ async def test_a_connection_made_without_rules_never_serves_a_request_under_them
     assert canary.connections == 1
 
 
+@pytest.mark.req("G-11")
 async def test_redirects_are_answers(canary: Peer, client: HttpClient) -> None:
     moved = f"HTTP/1.1 307 Moved\r\nLocation: {canary.url}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     async with Peer(saying(moved.encode()), host="127.0.0.2") as peer:

@@ -134,6 +134,7 @@ async def test_a_status_is_an_answer_whatever_follows(client: HttpClient, behavi
 @pytest.mark.parametrize(
     "behaviour", [silent, saying(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n", *[b"."] * 500, pause=0.05)]
 )
+@pytest.mark.req("G-11")
 async def test_one_deadline_covers_everything(client: HttpClient, behaviour: Behaviour) -> None:
     began = time.monotonic()
     await call(client, behaviour, timeout_seconds=0.5)
@@ -151,6 +152,7 @@ def _flood() -> list[bytes]:
 
 
 @pytest.mark.parametrize("make", [_bomb, _flood])
+@pytest.mark.req("G-11")
 async def test_a_body_bomb_is_cut_and_its_connection_closed(
     client: HttpClient, make: Callable[[], list[bytes]]
 ) -> None:

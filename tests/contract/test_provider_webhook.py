@@ -50,7 +50,7 @@ def call(endpoint: Vendor, **fields: Any) -> Any:
 
 async def test_what_arrives_is_what_was_signed(endpoint: Vendor, http: HttpClient) -> None:
     provider = webhook(http, secrets=[NEW, OLD, ED25519], headers={"X-Tenant": "seven"})
-    assert await provider.send(call(endpoint, payload={"b": "ü", "a": [1, 2.5, None]})) == Sent()
+    assert await provider.send(call(endpoint, payload={"a": [1, 2.5, None], "b": "ü"})) == Sent()
     [entry] = endpoint.entries
     headers, body = entry["headers"], entry["body"].encode()
     assert (entry["method"], entry["path"]) == ("POST", "/in?x=1")

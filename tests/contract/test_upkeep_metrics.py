@@ -18,13 +18,15 @@ from carillon.domain.events import (
     IntentAccepted,
     IntentRepeated,
     LeaseLost,
+    LeasesReset,
     Pruned,
     RouteAttempted,
     Trouble,
 )
 from carillon.domain.notifications import Enrolment, Notification, Route
 from carillon.ledger.sqlite import SqliteLedger
-from carillon.upkeep.metrics import Instrument, Metrics
+from carillon.upkeep.instruments import Instrument
+from carillon.upkeep.metrics import Metrics
 
 Points = dict[str, list[tuple[dict[str, Any], Any]]]
 CANARY = "canary-id"
@@ -35,6 +37,7 @@ def attempted(**changes: Any) -> RouteAttempted:
         "notification_id": CANARY,
         "notification_type": "order.shipped",
         "producer": "shop",
+        "audience_kind": "user",
         "route_id": CANARY,
         "channel": "push",
         "provider": "fcm",
@@ -85,6 +88,7 @@ def test_every_event_is_counted() -> None:
         attempted(outcome="unavailable", verdict="retry", classification="timeout", settled=Settled.STALE),
         attempted(outcome="none", verdict="bury", classification="expired", duration_ms=0.0),
         LeaseLost(notification_id=CANARY, route_id=CANARY, provider="fcm"),
+        LeasesReset(count=4, failed=1),
         BreakerChanged(provider="fcm", before="closed", after="open"),
         Trouble(where="settle", error=CANARY),
         Pruned(records=5, malformed_intents=2),
@@ -97,6 +101,7 @@ def test_every_event_is_counted() -> None:
         "carillon.retries": 1,
         "carillon.dead_letters": 2,
         "carillon.leases.lost": 1,
+        "carillon.leases.reset": 4,
         "carillon.breaker.changes": 1,
         "carillon.troubles": 1,
         "carillon.pruned": 7,
@@ -188,7 +193,8 @@ EXPORTING = """
 import sys
 from carillon.domain.events import Trouble
 from carillon.upkeep import logs
-from carillon.upkeep.metrics import Metrics, configure_metrics
+from carillon.upkeep.metrics import Metrics
+from carillon.upkeep.metrics_export import configure_metrics
 logs.configure("json", "error", blueprint="galaxy")
 provider = configure_metrics(stdout=STDOUT, otlp=True)
 metrics = Metrics()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from carillon.config import blueprint_names
 from tests.support.client import Client
 from tests.support.ports import free_port
 from tests.support.process import Program, carillon_command
@@ -116,6 +117,14 @@ def test_doctor_names_what_is_ill(environment: dict[str, str]) -> None:
     assert [finding["part"] for finding in json.loads(ill.stdout) if finding["verdict"] == "ill"] == ["Redis"]
 
 
+def test_doctor_asks_a_redis_that_is_named_by_its_address(environment: dict[str, str]) -> None:
+    environment["CARILLON_REDIS__ADDRESS"] = f"127.0.0.1:{free_port()}"
+    redis_address = carillon("doctor", "--json", env=environment)
+    assert redis_address.returncode == 1
+    ill = [finding["part"] for finding in json.loads(redis_address.stdout) if finding["verdict"] == "ill"]
+    assert ill == ["Redis"]
+
+
 def test_doctor_names_the_mail_server_that_does_not_answer(environment: dict[str, str]) -> None:
     environment |= {"SMTP_URL": f"smtp://127.0.0.1:{free_port()}", "EMAIL_FROM": "bells@example.org"}
     ill = carillon("doctor", "--json", env=environment)
@@ -153,7 +162,7 @@ def test_config_show_masks_secrets(environment: dict[str, str]) -> None:
         ("CARILLON_NO__SUCH", "1", "no"),
         ("CARILLON_LEDGER__LEASE_SECONDS", "1s", "timeout_seconds"),
         ("JWT_SECRET_KEY", "short", "JWT_SECRET_KEY"),
-        ("CARILLON_BLUEPRINT", "nowhere", "known: local"),
+        ("CARILLON_BLUEPRINT", "nowhere", f"known: {', '.join(blueprint_names())}"),
         ("CARILLON_CONFIG", "/no/such.toml", "no such file"),
     ],
 )

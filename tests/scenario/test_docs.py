@@ -14,6 +14,7 @@ PAGES = (
     "docs/how-to/run-several-processes.md",
     "docs/how-to/dead-letters.md",
     "docs/how-to/observe.md",
+    "docs/how-to/upgrade.md",
 )
 
 

@@ -12,20 +12,38 @@ from carillon.config import load
 from carillon.providers import kinds
 from carillon.system import SystemClock, system_dice
 from tests.scenario.test_docs import PAGES
+from tests.scenario.test_docs_channel import PAGE as CHANNEL
 from tests.support import docs_pages
 from tests.support.docs_shell import follow
-from tests.support.servers import Postgres
+from tests.support.servers import Postgres, Redis
 from tests.support.smtp import SmtpServer
 from tests.support.sources import ROOT
 
 HERE = (
+    "docs/how-to/authenticate.md",
+    "docs/how-to/run-listo.md",
     "docs/how-to/send-webhooks.md",
+    "docs/how-to/hear-back-from-vendors.md",
     "docs/how-to/write-templates.md",
     "docs/how-to/retry-and-lanes.md",
     "docs/how-to/rehearse-failures.md",
+    "docs/how-to/see-what-would-happen.md",
+    "docs/how-to/send-from-python.md",
+    "docs/how-to/use-the-console.md",
+    "docs/how-to/embed-carillon.md",
+    "docs/how-to/test-with-pytest.md",
+    "docs/how-to/tell-people-live.md",
+    "docs/how-to/seal-addresses.md",
+    "docs/how-to/use-the-terminal.md",
 )
+BLUEPRINTS = ("docs/blueprints/local.md", "docs/blueprints/listo.md", "docs/blueprints/sse.md")
+BILLING_PAGE = "docs/blueprints/billing.md"
 POSTGRESQL = "docs/how-to/run-on-postgresql.md"
+MOVE = "docs/how-to/move-to-postgresql.md"
 SMTP = "docs/how-to/send-email-with-smtp.md"
+BILLING = "docs/how-to/run-billing.md"
+CELERY = "docs/how-to/come-from-celery.md"
+QUEUES = "docs/how-to/your-own-queues.md"
 _MAIL_URL = "smtp://ringer:rope@mail.example.org:587?starttls=1"
 
 BLOCKS = [
@@ -36,13 +54,14 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize("page", HERE)
+@pytest.mark.parametrize("page", [*HERE, *BLUEPRINTS])
 def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     follow(ROOT / page, tmp_path)
 
 
-def test_the_postgresql_page_does_what_it_says(tmp_path: Path) -> None:
-    page = ROOT / POSTGRESQL
+@pytest.mark.parametrize("name", [POSTGRESQL, MOVE])
+def test_the_pages_with_postgresql_do_what_they_say(name: str, tmp_path: Path) -> None:
+    page = ROOT / name
     with Postgres(durable=True) as server:
         for block in docs_pages.blocks(page):
             for statement in block.text.strip().split(";\n") if block.kind == "sql" else ():
@@ -58,13 +77,20 @@ def test_the_smtp_page_does_what_it_says(tmp_path: Path) -> None:
     assert mail.parsed()["Subject"] == "Welcome, Ada!"
 
 
+@pytest.mark.parametrize("page", [BILLING, BILLING_PAGE, CELERY, QUEUES])
+def test_the_pages_with_redis_do_what_they_say(page: str, tmp_path: Path, redis_server: Redis) -> None:
+    redis_server.flush()
+    follow(ROOT / page, tmp_path, {"6379": str(redis_server.port)})
+
+
 def test_every_page_with_commands_is_followed() -> None:
     with_commands = {
         docs_pages.name(page)
         for page in docs_pages.pages()
         if any(block.kind == "console" for block in docs_pages.blocks(page))
     }
-    assert with_commands == {*PAGES, *HERE, POSTGRESQL, SMTP}
+    alone = {POSTGRESQL, MOVE, SMTP, BILLING, BILLING_PAGE, CELERY, QUEUES, docs_pages.name(CHANNEL)}
+    assert with_commands == {*PAGES, *HERE, *BLUEPRINTS, *alone}
 
 
 @pytest.mark.parametrize("block", BLOCKS)

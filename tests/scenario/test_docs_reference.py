@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from carillon.config import COMMAND_LINE, PREFIX
+from carillon.config import load
+from carillon.config_environment import COMMAND_LINE, PREFIX
 from carillon.domain.notifications import TERMINAL, Status
+from carillon.upkeep.queue_instruments import QUEUES
 from carillon.web.problems import KINDS
 from tests.support import docs_facts, docs_pages
 from tests.support.docs_pages import rows, word
 from tests.support.sources import ROOT, code_files
+from tests.unit.test_config import NEEDED
 
 REFERENCE = ROOT / "docs" / "reference"
 PAGES = [pytest.param(page, id=docs_pages.name(page)) for page in docs_pages.pages()]
@@ -20,7 +23,30 @@ _SECTIONS = {
     "Breaker policies": "policy.breaker.provider.",
     "Lanes": "lanes.name.",
     "Tenants": "tenant.id.",
-    **{f"Provider {kind}": f"{kind}: " for kind in ("smtp", "webhook", "sandbox", "apprise")},
+    "Queues": "queue.name.",
+    "Stream": "stream.",
+    "Directory": "directory.",
+    "Billing": "billing.",
+    "Plans": "billing.plans.id.",
+    "Instruments": "metrics.instruments.what.",
+    "Task picker": "task_picker.",
+    "Live streams": "sse.",
+    **{
+        f"Provider {kind}": f"{kind}: "
+        for kind in (
+            "smtp",
+            "fcm",
+            "webhook",
+            "twilio",
+            "sns",
+            "sendgrid",
+            "acs",
+            "sandbox",
+            "apprise",
+            "redis_stream",
+            "sse",
+        )
+    },
 }
 _NAMED_IN_SOURCE = re.compile(r"\]\(\.\./\.\./src/carillon/(?P<file>[\w./]+)\):\s+`(?P<name>[\w.]+)`")
 _COMMAND = re.compile(r"(?<![\w/.'\[-])carillon((?: [a-z][a-z-]*)+)")
@@ -38,6 +64,21 @@ def test_environment() -> None:
     page = REFERENCE / "environment.md"
     named = {word(cells[0]): word(cells[1]) for cells in rows(page, "Names of their own")}
     assert named == docs_facts.blueprint()["env"]
+    galaxy = docs_facts.blueprint("galaxy")
+    told = {word(cells[0]): cells[1:] for cells in rows(page, "Names of galaxy")}
+    filled = {name: re.findall(r"`([^`]+)`", cells[0]) for name, cells in told.items() if len(cells) == 2}
+    assert filled == {name: [paths] if isinstance(paths, str) else paths for name, paths in galaxy["env"].items()}
+    assert {name for name, cells in told.items() if cells[-1] == "required"} == set(galaxy["env_required"])
+    assert {name for name, cells in told.items() if cells[0].startswith("refused")} == set(galaxy["env_refused"])
+    assert {name for name, cells in told.items() if cells[0].startswith("no effect")} == set(galaxy["env_ignored"])
+    listo = {word(cells[0]): re.findall(r"`([^`]+)`", cells[1]) for cells in rows(page, "Names of listo")}
+    known = docs_facts.blueprint("listo")["env"]
+    assert listo == {name: [paths] if isinstance(paths, str) else paths for name, paths in known.items()}
+    billing = {word(cells[0]): (word(cells[1]), cells[2] == "required") for cells in rows(page, "Names of billing")}
+    tables = docs_facts.blueprint("billing")
+    assert billing == {name: (path, name in tables["env_required"]) for name, path in tables["env"].items()}
+    sse = {word(cells[0]): word(cells[1]) for cells in rows(page, "Names of sse")}
+    assert sse == docs_facts.blueprint("sse")["env"]
     others = {word(cells[0]) for cells in rows(page, "Not settings")}
     assert {name for name in others if name.startswith(PREFIX)} == {PREFIX + name for name in COMMAND_LINE}
 
@@ -75,10 +116,12 @@ def test_events_and_metrics() -> None:
     assert events == docs_facts.events()
     others = {word(cells[0]) for cells in told if len(cells) == 2}
     assert others == docs_facts.process_events([path.read_text() for path in code_files(".py", folders=("src",))])
-    metrics = {
-        word(cells[0]): (word(cells[1]), tuple(re.findall(r"`(\w+)`", cells[3]))) for cells in rows(page, "Metrics")
-    }
-    assert metrics == docs_facts.metrics()
+    instruments = load("galaxy", environ=NEEDED).metrics.instruments
+    for heading, table in (("Metrics", None), ("Metrics of queues", QUEUES), ("Metrics of galaxy", instruments)):
+        metrics = {
+            word(cells[0]): (word(cells[1]), tuple(re.findall(r"`(\w+)`", cells[3]))) for cells in rows(page, heading)
+        }
+        assert metrics == docs_facts.metrics(table), heading
 
 
 def test_drills_and_fault_points() -> None:

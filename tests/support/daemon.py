@@ -56,7 +56,7 @@ class Daemon:
                 self.as_owner(self.command()), cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         try:
-            wait_until(self._up_or_dead, timeout=30, what=f"{type(self).__name__} answering")
+            wait_until(self._up_or_dead, timeout=90, what=f"{type(self).__name__} answering")
         except TimeoutError:
             self.kill()
             raise

@@ -7,25 +7,46 @@ import sqlite3
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from typer.main import get_command
 
+from carillon.blueprints.billing import payment_api, subscription_api, webhook_receiver
 from carillon.cli import app
 from carillon.config import blueprint_folder
+from carillon.domain.billing import Plan
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.events import Event
-from carillon.domain.lanes import Lane
-from carillon.doors import http
+from carillon.domain.lanes import Lane, Lanes
+from carillon.doors import http, http_events
 from carillon.doors.http_wire import SendBody
 from carillon.ledger.migrate import migrate_sqlite
 from carillon.ledger.statements import load as statements
 from carillon.providers import kinds
 from carillon.providers.sandbox import Drill
-from carillon.settings import RetryTable, Settings, Tenant
-from carillon.upkeep import api, health, sandbox
-from carillon.upkeep.metrics import ATTRIBUTES, CARILLON
+from carillon.receipts import callbacks, suppressions
+from carillon.settings import Directory, Settings, Stream, Tenant
+from carillon.settings_billing import Billing
+from carillon.settings_picker import TaskPicker
+from carillon.settings_policies import RetryTable
+from carillon.settings_queues import QueueTable
+from carillon.settings_sse import Sse
+from carillon.upkeep import (
+    admin_api,
+    api,
+    console_api,
+    console_streams,
+    console_templates,
+    health,
+    preferences_api,
+    queues_api,
+    sandbox,
+    streams_api,
+    templates_api,
+)
+from carillon.upkeep.instruments import ATTRIBUTES, CARILLON, Instrument
+from carillon.upkeep.queue_instruments import ATTRIBUTES as QUEUE_ATTRIBUTES
 
 NO_DEFAULT = "needed"
 _ENTRIES: dict[str, type[msgspec.Struct]] = {
@@ -33,6 +54,14 @@ _ENTRIES: dict[str, type[msgspec.Struct]] = {
     "policy.breaker.provider": BreakerPolicy,
     "lanes.name": Lane,
     "tenant.id": Tenant,
+    "queue.name": QueueTable,
+    "stream": Stream,
+    "task_picker": TaskPicker,
+    "sse": Sse,
+    "directory": Directory,
+    "billing": Billing,
+    "billing.plans.id": Plan,
+    "metrics.instruments.what": Instrument,
 }
 
 
@@ -69,8 +98,8 @@ def _fields(kind: type[msgspec.Struct], path: str) -> Iterator[tuple[str, str]]:
             yield path + field.name, shown(default)
 
 
-def blueprint() -> dict[str, Any]:
-    text = (blueprint_folder("local") / "blueprint.toml").read_text(encoding="utf-8")
+def blueprint(name: str = "local") -> dict[str, Any]:
+    text = (blueprint_folder(name) / "blueprint.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
@@ -91,9 +120,23 @@ def _commands(command: Any, path: str) -> Iterator[tuple[str, set[str]]]:
 def endpoints() -> set[tuple[str, str]]:
     nobody: Any = None
     declared = [
-        *http.endpoints(nobody),
+        *http.endpoints(nobody, explains=cast("Any", object())),
         *api.endpoints(nobody, {}),
+        *admin_api.endpoints(nobody, nobody, {}, Lanes({}), clock=nobody, ids=nobody),
         *sandbox.endpoints([], [], msgspec.Struct),
+        *templates_api.endpoints(nobody, nobody, nobody),
+        *preferences_api.endpoints(nobody),
+        *callbacks.endpoints({kind: [nobody] for kind in callbacks.VENDORS}, nobody, nobody, nobody),
+        *suppressions.endpoints(nobody, nobody),
+        *payment_api.endpoints(nobody, ""),
+        *subscription_api.endpoints(nobody),
+        *webhook_receiver.endpoints(nobody, nobody, {}, nobody),
+        *queues_api.endpoints([], nobody, nobody),
+        *http_events.endpoints(nobody, nobody),
+        *streams_api.endpoints(seats=nobody, ledger=nobody, tickets=nobody, rules=nobody, clock=nobody),
+        *console_api.endpoints(console_api.Desk(nobody, Lanes({}), nobody, nobody, blueprint="", pages=[])),
+        *console_templates.endpoints(console_templates.Shelf(nobody, nobody, nobody, [])),
+        *console_streams.endpoints(console_streams.Gallery(nobody, 0)),
         *health.endpoints(health.Readiness(), {}),
     ]
     return {(endpoint.method, endpoint.path) for endpoint in declared}
@@ -103,7 +146,8 @@ def tables() -> dict[str, list[str]]:
     """Every table with its columns, asked of a migrated database."""
     with sqlite3.connect(":memory:", isolation_level=None) as connection:
         migrate_sqlite(connection, statements("sqlite"))
-        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        every = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        names = [row[0] for row in connection.execute(every)]
         found = {
             name: [row[1] for row in connection.execute("SELECT * FROM pragma_table_xinfo(?)", (name,))]
             for name in names
@@ -120,8 +164,13 @@ def events() -> dict[str, set[str]]:
     }
 
 
-def metrics() -> dict[str, tuple[str, tuple[str, ...]]]:
-    return {one.name: (one.unit, ATTRIBUTES[counted]) for counted, one in CARILLON.items()}
+def metrics(table: dict[str, Instrument] | None = None) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Every metric with its unit and its attributes, ours or a blueprint's."""
+    known = ATTRIBUTES | QUEUE_ATTRIBUTES
+    return {
+        one.name: (one.unit, known[counted] if one.attributes is None else tuple(one.attributes.values()))
+        for counted, one in (table or CARILLON).items()
+    }
 
 
 def drill_fields() -> set[str]:

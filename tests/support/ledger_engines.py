@@ -2,23 +2,32 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import asyncpg
 import pytest
+from redis.asyncio import Redis
 
 from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres import PostgresLedger
 from carillon.ledger.questions import plain
+from carillon.ledger.redis_leases import RedisLeases
 from carillon.ledger.sqlite import SqliteLedger
 from carillon.ledger.statements import load
+from tests.support.servers import Postgres
 
 Rows: TypeAlias = list[dict[str, Any]]
 
-TABLES = ("records", "routes", "attempts", "dead_letters", "malformed_intents", "suppressions")
+LEASES = "postgres+leases"
+
+TABLES = (
+    *("records", "routes", "attempts", "dead_letters", "malformed_intents", "suppressions", "receipts", "outbox"),
+    *("streams", "stream_entries", "presence", "replicas"),
+)
 _EVERYTHING = {table: f"SELECT * FROM {table}" for table in TABLES}  # noqa: S608 - the names above
 _EMPTY = [f"DELETE FROM {table}" for table in reversed(TABLES)]  # noqa: S608 - the names above
 
@@ -36,17 +45,16 @@ class Engine:
             statements[name] = statements[name].replace(old, new)
         return statements
 
-    async def open(self, *, lease_seconds: float = 30.0, statements: Mapping[str, str] | None = None) -> Ledger:
+    async def open(self, **options: Any) -> Ledger:
+        """Open a ledger; the options are those of both engines."""
         raise NotImplementedError
 
     async def execute(self, statement: str) -> Rows:
         raise NotImplementedError
 
     @asynccontextmanager
-    async def ledger(
-        self, *, lease_seconds: float = 30.0, statements: Mapping[str, str] | None = None
-    ) -> AsyncIterator[Ledger]:
-        ledger = await self.open(lease_seconds=lease_seconds, statements=statements)
+    async def ledger(self, **options: Any) -> AsyncIterator[Ledger]:
+        ledger = await self.open(**options)
         try:
             await ledger.migrate()
             yield ledger
@@ -88,10 +96,8 @@ class PostgresEngine(Engine):
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
 
-    async def open(self, *, lease_seconds: float = 30.0, statements: Mapping[str, str] | None = None) -> Ledger:
-        return await PostgresLedger.open(
-            self.dsn, lease_seconds=lease_seconds, allow_unsafe=True, statements=statements
-        )
+    async def open(self, **options: Any) -> Ledger:
+        return await PostgresLedger.open(self.dsn, allow_unsafe=True, **options)
 
     async def empty(self) -> None:
         connection = await asyncpg.connect(self.dsn)
@@ -116,8 +122,8 @@ class SqliteEngine(Engine):
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    async def open(self, *, lease_seconds: float = 30.0, statements: Mapping[str, str] | None = None) -> Ledger:
-        return await SqliteLedger.open(self.path, lease_seconds=lease_seconds, statements=statements)
+    async def open(self, **options: Any) -> Ledger:
+        return await SqliteLedger.open(self.path, **options)
 
     async def execute(self, statement: str) -> Rows:
         def work() -> Rows:
@@ -133,7 +139,56 @@ class SqliteEngine(Engine):
         return await asyncio.to_thread(work)
 
 
+class LeasedEngine(PostgresEngine):
+    """PostgreSQL with the leases of its claims in Redis as well."""
+
+    def __init__(self, dsn: str, redis_url: str) -> None:
+        super().__init__(dsn)
+        self._redis_url = redis_url
+        self._owners = count(1)
+
+    async def open(self, **options: Any) -> Ledger:
+        ledger = await super().open(**options)
+        redis = Redis.from_url(self._redis_url)
+        seconds = options.get("lease_seconds", 30.0)
+        leases = RedisLeases(ledger, redis, lease_seconds=seconds, owner=f"process-{next(self._owners)}")
+        leased: Any = _Leased(ledger, leases, redis)
+        return cast("Ledger", leased)
+
+    async def expire_leases(self) -> None:
+        await super().expire_leases()
+        await self._forget()
+
+    async def make_due(self) -> None:
+        await super().make_due()
+        await self._forget()
+
+    async def _forget(self) -> None:
+        async with Redis.from_url(self._redis_url) as redis:
+            await redis.flushdb()
+
+
+class _Leased:
+    """A ledger whose backlog goes through RedisLeases, and nothing else does."""
+
+    def __init__(self, ledger: Ledger, leases: RedisLeases, redis: Redis) -> None:
+        self._ledger = ledger
+        self._leases = leases
+        self._redis = redis
+        self.claim, self.extend, self.settle = leases.claim, leases.extend, leases.settle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    async def aclose(self) -> None:
+        await self._leases.aclose()
+        await self._redis.aclose()
+        await self._ledger.aclose()
+
+
 def _engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    if request.param == LEASES:
+        return LeasedEngine(request.getfixturevalue("postgres_dsn"), request.getfixturevalue("redis_url"))
     if request.param == "postgres":
         return PostgresEngine(request.getfixturevalue("postgres_dsn"))
     return SqliteEngine(tmp_path / "ledger.db")
@@ -144,9 +199,34 @@ async def _ledger(engine: Engine) -> AsyncIterator[Ledger]:
         yield ledger
 
 
-def engine_fixture() -> Any:
+def engine_fixture(*more: str) -> Any:
     """Assigned to `engine`, it runs a module's tests once on each engine."""
-    return pytest.fixture(params=["postgres", "sqlite"], name="engine")(_engine)
+    return pytest.fixture(params=["postgres", "sqlite", *more], name="engine")(_engine)
+
+
+def _shared_dsn(postgres: Postgres) -> Iterator[str]:
+    dsn = postgres.database()
+    yield dsn
+    postgres.drop(dsn)
+
+
+async def _shared_engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
+    if request.param == "sqlite":
+        yield SqliteEngine(tmp_path / "ledger.db")
+        return
+    engine = PostgresEngine(request.getfixturevalue("shared_dsn"))
+    yield engine
+    await engine.empty()
+
+
+def shared_dsn_fixture() -> Any:
+    """Assigned to `shared_dsn`, it gives a module one database."""
+    return pytest.fixture(scope="module", name="shared_dsn")(_shared_dsn)
+
+
+def shared_engine_fixture() -> Any:
+    """As `engine_fixture`, for tests that leave only rows behind: PostgreSQL's are removed, its tables stay."""
+    return pytest.fixture(params=["postgres", "sqlite"], name="engine")(_shared_engine)
 
 
 def ledger_fixture() -> Any:

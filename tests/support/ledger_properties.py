@@ -178,3 +178,15 @@ async def dead_addresses_are_left_alone(engine: Engine, statements: Statements =
         assert new["user:ann"]["status"] == "skipped"
         assert new["user:ann"]["last_error_classification"] == "suppressed"
         assert new["user:dan"]["status"] == "pending"
+
+
+async def place_of_another_row_is_left_alone(engine: Engine, statements: Statements = None) -> None:
+    """PostgreSQL only: a row's place may be given to another row once its own version is gone."""
+    async with engine.ledger(statements=statements) as ledger:
+        await ledger.enrol([enrolment(route("ann")), enrolment(route("bob"))])
+        ann, bob = await ledger.claim([want()], 10, "w")
+        ann.place = bob.place
+        assert await ledger.settle([finish(ann)]) == [Settled.APPLIED]
+        rows = {row["recipient_ref"]: row for row in await engine.rows("routes")}
+        assert (rows["user:ann"]["status"], rows["user:bob"]["status"]) == ("published", "pending")
+        assert rows["user:bob"]["claim_token"] == bob.token

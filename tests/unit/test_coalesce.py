@@ -184,3 +184,46 @@ def test_every_item_is_answered_for_itself(items: list[int], max_batch: int) -> 
         assert sorted(written) == sorted(item for item in items if item >= 0), "each good item is written once"
 
     asyncio.run(story())
+
+
+async def test_items_that_stay_together_are_answered_together() -> None:
+    store = Store()
+    batches = coalescer(store, max_batch=4)
+    one, three, two = batches.add(0), batches.add_all([1, 2, 3]), batches.add_all([4, 5])
+    assert (await one, await three, await two) == ("#0", ["#1", "#2", "#3"], ["#4", "#5"])
+    assert store.flushes == [[0, 1, 2, 3], [4, 5]]
+
+
+async def test_more_than_a_batch_goes_alone() -> None:
+    store = Store()
+    batches = coalescer(store, max_batch=2)
+    one, many = batches.add(0), batches.add_all([1, 2, 3])
+    assert (await one, await many) == ("#0", ["#1", "#2", "#3"])
+    assert store.flushes == [[0], [1, 2, 3]]
+
+
+async def test_poison_among_those_that_stay_together_fails_alone() -> None:
+    store = Store()
+    batches = coalescer(store)
+    together, other = batches.add_all([1, -2, 3]), batches.add(4)
+    first, bad, last = await together
+    assert (first, type(bad), last) == ("#1", ValueError, "#3")
+    assert await other == "#4"
+
+
+async def test_an_absent_ledger_fails_those_that_stay_together_at_once() -> None:
+    store = Store()
+    store.away_from = 1
+    batches = coalescer(store)
+    with pytest.raises(LedgerUnavailable):
+        await batches.add_all([1, 2])
+    assert len(store.flushes) == 1
+
+
+async def test_together_they_count_as_many() -> None:
+    batches = coalescer(Store(), max_pending=3)
+    waiting = batches.add_all([1, 2])
+    with pytest.raises(Overloaded):
+        batches.add_all([3, 4])
+    assert await waiting == ["#1", "#2"]
+    assert await batches.add_all([3, 4]) == ["#3", "#4"]

@@ -9,6 +9,18 @@ from carillon.domain.errors import ConfigurationError
 from carillon.settings import Settings
 
 NOTHING: dict[str, str] = {}
+NEEDED = {
+    "NOTIFICATION_REDIS_MASTER_ADDR": "127.0.0.1:6379",
+    "NOTIFICATION_REDIS_PASSWORD": "invented",
+    "NOTIFICATION_POSTGRES_PRIMARY_DSN": "postgresql://127.0.0.1/notification",
+    "NOTIFICATION_USER_SERVICE_BASE_URL": "http://127.0.0.1:8090",
+    "RABBITMQ_URL": "amqp://127.0.0.1/",
+    "REDIS_URL": "redis://127.0.0.1/",
+    "DATABASE_URL": "postgresql://127.0.0.1/audit",
+    "TEMPLATE_SERVICE_URL": "http://127.0.0.1:8084",
+    "WEBHOOK_SIGNING_SECRET": "invented",
+}
+"""What the blueprints cannot know."""
 
 
 def from_file(folder: Path, text: str, environ: dict[str, str] | None = None) -> Settings:
@@ -26,9 +38,9 @@ def mistake(folder: Path, text: str, environ: dict[str, str] | None = None) -> s
 
 @pytest.mark.parametrize("name", blueprint_names())
 def test_every_shipped_blueprint_loads_and_says_its_name(name: str) -> None:
-    settings = load(name, environ=NOTHING)
+    settings = load(name, environ=NEEDED)
     assert settings.blueprint == name
-    assert settings.channels
+    assert settings.channels or settings.billing
     assert settings.lanes
 
 

@@ -65,7 +65,8 @@ async def test_a_carriage_return_at_the_end_of_a_subject_is_no_second_line(tmp_p
     assert found.subject == "Welcome"
 
 
-@pytest.mark.parametrize("name", blueprint_names())
+# Galaxy's templates are rendered downstream and have their own layout.
+@pytest.mark.parametrize("name", [name for name in blueprint_names() if name != "galaxy"])
 def test_the_shipped_templates_are_sound(name: str) -> None:
     folder = blueprint_folder(name) / "templates"
     if folder.is_dir():

@@ -108,9 +108,10 @@ def test_repeated_wants_go_on_where_the_first_stopped() -> None:
 
 def test_losers_learn_whether_they_asked_the_same() -> None:
     loser = notification(request_fingerprint="f")
-    winner = {"notification_id": "w", "request_fingerprint": "f", "lane": 3}
+    winner = {"notification_id": "w", "request_fingerprint": "f", "lane": 3, "expired": False}
     assert answer_for_loser(loser, winner) == Duplicate("w", 3)
     assert answer_for_loser(loser, winner | {"request_fingerprint": "g"}) == Conflict("w")
+    assert answer_for_loser(loser, winner | {"request_fingerprint": "g", "expired": 1}) == Conflict("w", expired=True)
     assert answer_for_loser(loser, winner | {"notification_id": loser.notification_id}) is None
 
 
@@ -119,7 +120,7 @@ def test_values_stand_under_their_names() -> None:
     record = dict(zip(RECORD_FIELDS, record_values(given.notification), strict=True))
     assert (record["recipient_user_ids"], record["scheduled_for_ms"]) == ('["a"]', 5)
     assert record["payload_json"] == given.notification.payload_json
-    assert route_rows(given)[0][-1] == 5
+    assert route_rows(given)[0][-2:] == (5, None)
 
 
 def test_settlements_say_what_their_verdict_means() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from carillon.domain.backoff import Backoff
-from carillon.domain.breaker import BreakerPolicy
+from carillon.domain.breaker import Admission, BreakerPolicy
 from carillon.domain.claims import Claim, Dispatch, Settlement
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
@@ -209,6 +209,17 @@ async def test_when_every_provider_is_open_nothing_is_spent(on_open: str, age: f
     settlement = await desk.attempt(msgspec.structs.replace(CLAIM, age_seconds=age))
     assert (settlement.verdict, settlement.note) == (verdict, None)
     assert first.asked + second.asked == []
+
+
+async def test_nobody_is_buried_while_another_message_probes() -> None:
+    vendor = says(Sent())
+    desk = Desk(vendor, policy=msgspec.structs.replace(POLICY, on_open="bury"))
+    await desk.break_provider("first")
+    assert isinstance((await desk.attempt()).verdict, Bury)
+    desk.clock.now += 61.0
+    assert await desk.breakers.admit("first") is Admission.PROBE
+    assert (await desk.attempt()).verdict == Defer(1.5)
+    assert vendor.asked == []
 
 
 @pytest.mark.parametrize("outcome", [Refused("bad number"), Throttled("429"), Sent()])

@@ -37,6 +37,17 @@ def test_strict_lanes_may_each_take_everything() -> None:
     assert wants(strict, ["smtp"], 5) == [Want(rank, "smtp", 5) for rank in (1, 2, 3)]
 
 
+@pytest.mark.req("S2-25")
+def test_a_lane_without_a_queue_is_nobodys_to_claim() -> None:
+    waited_for = Lane(rank=0, queue_name="", weight=100)
+    lanes = Lanes({"synchronous": waited_for, **LANES.by_name})
+    for strict in (False, True):
+        same = Lanes(lanes.by_name, strict=strict)
+        assert wants(same, ["smtp"], 100) == wants(Lanes(LANES.by_name, strict=strict), ["smtp"], 100)
+    named = Lanes({**lanes.by_name, "synchronous": Lane(rank=0, queue_name="now", weight=100)})
+    assert 0 in {want.lane for want in wants(named, ["smtp"], 100)}, "it is the name that makes the difference"
+
+
 def test_providers_with_little_room_are_asked_for_alone() -> None:
     room = {"smtp": 100, "sms": 2, "push": 300, "full": 0}
     assert questions(room, 100) == [(["smtp", "push"], 100), (["sms"], 2)]

@@ -28,7 +28,7 @@ def test_every_file_of_a_kind_is_found() -> None:
 )
 def test_an_unknown_kind_lists_the_known_ones(kind: str, tools: Tools) -> None:
     with pytest.raises(
-        ConfigurationError, match=r"^providers\.name\.kind: no provider kind .*known: .*sandbox, smtp"
+        ConfigurationError, match=r"^providers\.name\.kind: no provider kind .*known: .*sandbox, .*smtp"
     ) as e:
         load("name", kind, {}, tools)
     assert len(str(e.value)) < 300

@@ -33,7 +33,8 @@ async def test_reads_events_until_the_end() -> None:
         program.terminate()
         assert program.wait_for("stopped", since=since) == {"event": "stopped"}
         assert program.wait() == 0
-        assert [line["n"] for line in program.events("sent")] == [1, 2]
+        # Two pipes are read by two threads: their lines keep their order only within each.
+        assert sorted(line["n"] for line in program.events("sent")) == [1, 2]
         assert program.noise == ["no json"]
 
 

@@ -32,6 +32,7 @@ def attempted(**changes: Any) -> RouteAttempted:
         "notification_id": "n1",
         "notification_type": "order.shipped",
         "producer": "shop",
+        "audience_kind": "user",
         "route_id": "push:user:1",
         "channel": "push",
         "provider": "fcm",

@@ -24,6 +24,7 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
 TEXTS = {
     f"got {JWT} from it": JWT,
     "signed with whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw here": "MfKQ9r8GKYqr",
+    "came with ck_0aB1cD2e_q3YtZk0mVw2Rb9Lx5Nd8Hs1Gf4Jc6PqRsTuVwXyZ012 again": "q3YtZk0mVw",
     f"Authorization: Bearer {CANARY}": CANARY,
     f"sent Bearer {CANARY}": CANARY,
     f"headers {{'Authorization': 'Basic {CANARY}=='}}": CANARY,

@@ -85,7 +85,7 @@ def test_patterns_are_written_in_the_document_s_dialect() -> None:
 def test_tokens_are_asked_for_only_when_there_is_a_secret() -> None:
     assert "securitySchemes" not in made()["components"]
     secured = made(secured=True)
-    assert secured["paths"]["/things/{id}"]["post"]["security"] == [{"bearer": []}]
+    assert secured["paths"]["/things/{id}"]["post"]["security"] == [{"bearer": []}, {"key": []}]
     assert {"401", "403"} <= set(secured["paths"]["/things/{id}"]["post"]["responses"])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from carillon.upkeep.api_view import overall, statuses_of
+from carillon.upkeep.api_view import overall, statuses_of, word_of
 from carillon.upkeep.api_wire import StatusWord
 from carillon.upkeep.health import Readiness, examine
 
@@ -21,6 +21,9 @@ from carillon.upkeep.health import Readiness, examine
         (["delivered", "skipped"], "delivered"),
         (["failed", "skipped"], "failed"),
         (["skipped", "skipped"], "skipped"),
+        (["opened", "delivered"], "delivered"),
+        (["sent", "delivered"], "sent"),
+        (["opened", "skipped"], "opened"),
         ([], "skipped"),
     ],
 )
@@ -31,10 +34,22 @@ def test_several_routes_have_one_word(words: list[StatusWord], word: str) -> Non
 @pytest.mark.req("S2-114")
 def test_words_stand_for_states() -> None:
     assert statuses_of("queued") == ("pending", "failed")
-    assert statuses_of("delivered") == ("published",)
+    assert statuses_of("delivered") == ("published", "received")
+    assert statuses_of("opened") == ("opened",)
     assert statuses_of("failed") == ("dead_letter",)
     assert statuses_of("skipped") == ("skipped",)
     assert statuses_of("sent") == ()
+
+
+@pytest.mark.req("S2-31", "S2-114")
+def test_strictly_only_a_receipt_makes_it_delivered() -> None:
+    assert statuses_of("sent", strict=True) == ("published",)
+    assert statuses_of("delivered", strict=True) == ("received",)
+    times = {"status": "published", "opened_at": None, "delivered_at": None}
+    assert (word_of(times, strict=False), word_of(times, strict=True)) == ("delivered", "sent")
+    assert word_of({**times, "delivered_at": 1}, strict=True) == "delivered"
+    assert word_of({**times, "delivered_at": 1, "opened_at": 2}, strict=False) == "opened"
+    assert word_of({**times, "status": "dead_letter", "opened_at": 2}, strict=False) == "failed"
 
 
 async def fine() -> Mapping[str, Any]:

@@ -1,12 +1,17 @@
 """`carillon dead-letters`: what could not be delivered, why, and another chance for it."""
 
 import asyncio
+import getpass
 import json
+import os
+import re
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import Progress
@@ -15,7 +20,10 @@ from rich.table import Table
 from carillon.cli.options import AsJson, Blueprint, Config
 from carillon.compose import Ledger, open_ledger, parts
 from carillon.config import load
+from carillon.domain.admin import AdminAction, FailedCounts, Revival
 from carillon.domain.errors import CarillonError
+from carillon.settings import Settings
+from carillon.upkeep.redriving import redrive_failed
 
 app = typer.Typer(help="See and redrive what could not be delivered.", no_args_is_help=True)
 Answer = TypeVar("Answer")
@@ -115,45 +123,101 @@ def redrive(  # noqa: PLR0917 - a command line has many options
     channel: Channel = None,
     classification: Cause = None,
     provider: Annotated[str | None, typer.Option(help="Start with this provider instead.")] = None,
+    rate: Annotated[str | None, typer.Option(metavar="N/s", help="At most so many a second, e.g. 20/s.")] = None,
+    reason: Annotated[str, typer.Option(help="Kept in the audit trail.")] = "redriven from the command line",
     blueprint: Blueprint = None,
     config: Config = None,
     *,
     everything: Annotated[bool, typer.Option("--all", help="Every dead letter that the filters match.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before many are redriven.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Give dead letters a fresh budget under their old id; their history stays."""
     if everything == bool(notification_ids):
         raise NoSuchDeadLetter("say which: notification ids, or --all with or without filters")
-    known = sorted({name for chain in parts.chains(load(blueprint, config)).values() for name in chain})
-    if provider is not None and provider not in known:
-        raise NoSuchDeadLetter(f"--provider {provider}: there is none of that name; known: {', '.join(known)}")
+    settings = _allowed(blueprint, config, provider)
     filters = _filters(channel=channel, classification=classification)
+    revival = _revival(settings, provider, rate)
+    chosen = [{**filters, "notification_id": one} for one in notification_ids or []] or [filters]
+    action = AdminAction(actor=f"cli:{_who()}", action="redrive", reason=reason)
 
     async def work(ledger: Ledger) -> tuple[int, int]:
-        keys = await _find(ledger, notification_ids, filters)
-        return len(keys), 0 if dry_run else await _redrive(ledger, keys, provider)
+        counts = [await ledger.failed_counts(each) for each in chosen]
+        found = sum(each.total for each in counts)
+        if dry_run or not found or not _confirmed(found, yes=yes or as_json):
+            return found, 0
+        return found, await _redrive(ledger, chosen, counts, revival, action)
 
     found, redriven = _with_ledger(blueprint, config, work)
+    _tell(found, redriven, dry_run=dry_run, as_json=as_json)
+
+
+def _tell(found: int, redriven: int, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"found": found, "redriven": redriven, "dry_run": dry_run}))
+        return
     typer.echo(f"{found} dead letters found, {redriven} redriven" + (" (dry run)" if dry_run else ""))
 
 
-async def _find(ledger: Ledger, ids: list[str] | None, filters: dict[str, Any]) -> list[tuple[str, str]]:
-    keys: list[tuple[str, str]] = []
-    for chosen in [{**filters, "notification_id": one} for one in ids or []] or [filters]:
-        rows, total = await ledger.dead_letters(chosen, PAGE, 0)
-        while rows:
-            keys += [(row["notification_id"], row["route_id"]) for row in rows]
-            rows = (await ledger.dead_letters(chosen, PAGE, len(keys)))[0] if len(keys) < total else []
-    return keys
+def _allowed(blueprint: Blueprint, config: Config, provider: str | None) -> Settings:
+    settings = load(blueprint, config)
+    if settings.ledger.replay == "new_intent":
+        raise NoSuchDeadLetter(
+            f"blueprint {settings.blueprint} never changes a dead letter: publish a new intent with a new idempotency "
+            "key (`carillon galaxy dead-letters` prints the command), or set ledger.replay"
+        )
+    known = sorted({name for chain in parts.chains(settings).values() for name in chain})
+    if provider is not None and provider not in known:
+        raise NoSuchDeadLetter(f"--provider {provider}: there is none of that name; known: {', '.join(known)}")
+    return settings
 
 
-async def _redrive(ledger: Ledger, keys: list[tuple[str, str]], provider: str | None) -> int:
+def _revival(settings: Settings, provider: str | None, rate: str | None) -> Revival:
+    lanes = parts.lanes(settings)
+    queued = [lane.rank for lane in lanes.queued()]
+    unqueued = tuple(lane.rank for lane in lanes.ordered() if lane.rank not in queued)
+    return Revival(provider=provider, rate=per_second(rate), unqueued=unqueued, instead=min(queued, default=1))
+
+
+def per_second(rate: str | None) -> float | None:
+    """What `--rate` says, as a number; None without it."""
+    if rate is None:
+        return None
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(?:/s)?", rate.strip())
+    if found is None or float(found[1]) <= 0:
+        raise NoSuchDeadLetter(f"--rate {rate}: write how many a second, e.g. 20/s")
+    return float(found[1])
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # In a container the user may have a number only.
+        return str(os.getuid())
+
+
+def _confirmed(number: int, *, yes: bool) -> bool:
+    # A script is not asked: whoever wrote it can count with --dry-run first.
+    return yes or number == 1 or not sys.stdin.isatty() or typer.confirm(f"Redrive {number} dead letters?")
+
+
+async def _redrive(
+    ledger: Ledger, chosen: list[dict[str, Any]], counts: list[FailedCounts], revival: Revival, action: AdminAction
+) -> int:
+    total = sum(each.total for each in counts)
     redriven = 0
-    with Progress(console=Console(stderr=True, emoji=False), disable=len(keys) <= PAGE) as progress:
-        bar = progress.add_task("redriving", total=len(keys))
-        for at in range(0, len(keys), PAGE):
-            redriven += await ledger.redrive(keys[at : at + PAGE], provider)
-            progress.advance(bar, PAGE)
+    with Progress(console=Console(stderr=True, emoji=False), disable=total <= PAGE) as progress:
+        bar = progress.add_task("redriving", total=total)
+        for filters, counted in zip(chosen, counts, strict=True):
+            about = msgspec.structs.replace(
+                action, subject=filters.get("notification_id"), detail={"filters": filters, "rate": revival.rate}
+            )
+            done = await redrive_failed(
+                ledger, filters, revival, about, counted, progress=lambda number: progress.advance(bar, number)
+            )
+            redriven += done.count
     return redriven
 
 

@@ -2,22 +2,22 @@
 
 import json
 import time
-import urllib.error
-import urllib.request
 import uuid
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from carillon.cli import explanation
 from carillon.cli.options import AsJson
+from carillon.cli.remote import HERE, Token, Url, call
 from carillon.domain.errors import CarillonError
 
 POLL_SECONDS = 0.2
 
 
 class SendFailed(CarillonError):
-    """The server could not be reached or refused; the sentence says what to do."""
+    """What was given cannot be sent; the sentence says how to write it."""
 
 
 def send(  # noqa: PLR0917 - a command line has many options
@@ -32,25 +32,34 @@ def send(  # noqa: PLR0917 - a command line has many options
     at: Annotated[str | None, typer.Option(help="Not before this time, e.g. 2030-01-01T08:00:00Z.")] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object, e.g. a sandbox drill.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key; a fresh one by default.")] = None,
-    url: Annotated[str, typer.Option(envvar="CARILLON_URL", help="Where Carillon listens.")] = "http://127.0.0.1:8080",
-    token: Annotated[
-        str | None, typer.Option(envvar="CARILLON_TOKEN", help="Bearer token, where one is needed.")
-    ] = None,
+    url: Url = HERE,
+    token: Token = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the outcome; 0 returns at once.")] = 10.0,
     *,
+    synchronous: Annotated[bool, typer.Option("--synchronous", help="Deliver while this command waits.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say step by step what would happen; send nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Send one notification and show what becomes of it."""
     fields = {"recipient": to, "channel": channel, "userId": user, "priority": priority, "locale": locale}
+    fields |= {"serviceOrigin": origin, "scheduledFor": at}
     body: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-    body |= {name: value for name, value in {"serviceOrigin": origin, "scheduledFor": at}.items() if value is not None}
     body |= {"templateKey": template, "data": _variables(data or [])} | _metadata(metadata)
+    body |= {"synchronous": True} if synchronous else {}
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
-    accepted = _call(f"{url}/api/v1/notifications/send", headers, body)
+    headers |= {"Authorization": f"Bearer {token}"} if token else {}
+    if dry_run:
+        explanation.show(call(f"{url}/api/v1/notifications/explain", headers, body), as_json=as_json)
+        return
+    _send(url, headers, body, wait, as_json=as_json)
+
+
+def _send(url: str, headers: dict[str, str], body: dict[str, Any], wait: float, *, as_json: bool) -> None:
+    accepted = call(f"{url}/api/v1/notifications/send", headers, body)
     story = accepted
-    if wait > 0:
+    if wait > 0 and accepted["status"] == "queued":
         with Console(stderr=True, emoji=False).status("Accepted; waiting for the outcome…"):
             story = _follow(f"{url}/api/v1/notifications/{accepted['notificationId']}?include=attempts", headers, wait)
     if as_json:
@@ -78,34 +87,10 @@ def _metadata(text: str | None) -> dict[str, Any]:
         raise SendFailed(f"--metadata is not JSON: {error}") from None
 
 
-def _call(url: str, headers: dict[str, str], body: dict[str, Any] | None = None) -> dict[str, Any]:
-    if not url.startswith(("http://", "https://")):
-        raise SendFailed(f"{url}: only http and https addresses can be called")
-    content = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data=content, headers=headers)  # noqa: S310 - checked above
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - checked above
-            return dict(json.load(answer))
-    except urllib.error.HTTPError as error:
-        raise SendFailed(_reason(error)) from None
-    except OSError as error:
-        raise SendFailed(f"no answer from {url}: {error}; is `carillon serve` running there?") from None
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    try:
-        said = json.load(error)["error"]
-    except (ValueError, KeyError, TypeError):
-        return f"the server answered {error.code}"
-    news = [item for item in said.get("details") or [] if item.get("message") != said["message"]]
-    details = "; ".join(f"{item.get('field')}: {item.get('message')}" for item in news)
-    return f"{said['code']}: {said['message']}" + (f" ({details})" if details else "")
-
-
 def _follow(url: str, headers: dict[str, str], seconds: float) -> dict[str, Any]:
     until = time.monotonic() + seconds
     while True:
-        story = _call(url, headers)
+        story = call(url, headers)
         if story["status"] != "queued" or time.monotonic() >= until:
             return story
         time.sleep(POLL_SECONDS)
@@ -113,7 +98,9 @@ def _follow(url: str, headers: dict[str, str], seconds: float) -> dict[str, Any]
 
 def _show(accepted: dict[str, Any], story: dict[str, Any]) -> None:
     console = Console(emoji=False)
-    console.print(f"{accepted['notificationId']}  [bold]{story['status']}[/]  (queue {accepted['queueName']})")
+    console.print(
+        f"{accepted['notificationId']}  [bold]{story['status']}[/]  (queue {accepted.get('queueName', 'none')})"
+    )
     for route in story.get("routes", []):
         spent = f"{route['attemptCount']} of {route['maxAttempts']} attempts"
         console.print(f"  {route['routeId']}: {route['status']}, {spent}", markup=False)

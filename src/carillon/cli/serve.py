@@ -7,48 +7,60 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 import uvloop
 
-from carillon.cli.options import Blueprint, Config
+from carillon.cli.options import Blueprints, Configs
 from carillon.compose import Program, Role
-from carillon.config import load, secrets
+from carillon.compose.parts import remarks
+from carillon.compose.trust import is_open
+from carillon.config import ignored, load, secrets
 from carillon.domain.errors import CarillonError, ConfigurationError
+from carillon.settings import Settings
+from carillon.system import collect_rarely
 from carillon.upkeep import logs
+
+if TYPE_CHECKING:
+    from carillon.compose.billing import BillingProgram
+    from carillon.compose.push import PushProgram
+
+    AnyProgram = Program | PushProgram | BillingProgram
 
 CHILD = "CARILLON_CHILD"
 _PR_SET_PDEATHSIG = 1
 RESTART_WAIT, LONGEST_RESTART_WAIT = 0.5, 5.0
 
-CURL = (
-    "curl -s {address}/api/v1/notifications/send -H 'Content-Type: application/json' -d "
-    """'{{"templateKey":"welcome","channel":"push","recipient":"demo-device","""
-    """"data":{{"name":"Ada","link":"https://example.org/start"}}}}'"""
-)
+CURL = "curl -s {address}{path} -H 'Content-Type: application/json' -d '{body}'"
 
 Roles = Annotated[
-    str | None, typer.Option(help="What this process does, of doors,outbound,upkeep; everything by default.")
+    str | None,
+    typer.Option(help="What this process does: doors,outbound,upkeep (in billing payment,subscription), or all of it."),
 ]
 Processes = Annotated[int, typer.Option(min=1, max=64, help="How many processes share the work and the port.")]
 LogFormat = Annotated[str | None, typer.Option("--log-format", help="json, pretty, or auto: pretty on a terminal.")]
 
 
 def serve(
-    blueprint: Blueprint = None,
-    config: Config = None,
+    blueprint: Blueprints = None,
+    config: Configs = None,
     roles: Roles = None,
     processes: Processes = 1,
     log_format: LogFormat = None,
 ) -> None:
     """Accept, deliver and look after notifications until SIGTERM or Ctrl-C."""
-    settings = load(blueprint, config, _environment(log_format))
-    chosen = _roles(roles)
+    several = _settings(blueprint, config, _environment(log_format))
+    first = several[0]
+    chosen = frozenset(Role) if roles is None or first.billing else _roles(roles)
     index, _, parent = os.environ.get(CHILD, "").partition("/")
     if processes > 1 and not index:
-        if settings.http.port == 0:
+        if any(settings.http.port == 0 for settings in several):
             raise ConfigurationError("http.port: several processes need one port to share, 0 gives each its own")
         sys.exit(_supervise(processes))
     if index:
@@ -56,14 +68,57 @@ def serve(
     if index not in ("", "0"):
         # Retention is one process's work, whatever the number of processes.
         chosen = chosen - {Role.UPKEEP}
-    log = settings.log
-    logs.configure(log.format, log.level, settings.service, settings.blueprint, secrets=secrets(settings))
+    known = [secret for settings in several for secret in secrets(settings)]
+    logs.configure(first.log.format, first.log.level, first.service, first.blueprint, secrets=known)
+    for settings in several:
+        _warn(settings)
     try:
-        uvloop.run(_run(Program(settings, chosen, share_port=bool(index))))
+        uvloop.run(_run([_program(settings, chosen, roles, share_port=bool(index)) for settings in several], several))
     except CarillonError as error:
         # Logging has begun: from here on a reason to end is a line like any other.
         logs.failed_to_start(str(error))
         sys.exit(2 if isinstance(error, ConfigurationError) else 1)
+
+
+def _settings(blueprint: str | None, config: list[Path] | None, environ: Mapping[str, str]) -> list[Settings]:
+    """One for each blueprint or file; where files say nothing else, each further one listens a port higher."""
+    names = [name.strip() for name in (blueprint or "").split(",") if name.strip()]
+    if config and len(names) > 1:
+        raise ConfigurationError("--config: with several files each names its blueprint by `extends`")
+    if config:
+        found = [load(names[0] if names else None, file, environ) for file in config]
+    else:
+        found = [load(name, None, environ) for name in names] or [load(None, None, environ)]
+    return found if config else [_higher(settings, step) for step, settings in enumerate(found)]
+
+
+def _higher(settings: Settings, step: int) -> Settings:
+    http = settings.http
+    if step == 0 or http.port == 0 or http.surface == "probes":
+        return settings
+    return msgspec.structs.replace(settings, http=msgspec.structs.replace(http, port=http.port + step))
+
+
+def _warn(settings: Settings) -> None:
+    """What an operator should hear although the settings work as told."""
+    logs.speak_for(settings.service, settings.blueprint)
+    warning = logs.LEVELS["warning"]
+    for variable, why in ignored(settings.blueprint):
+        logs.active().emit(warning, "setting_ignored", f"{variable} has no effect: {why}", {"setting": variable})
+    for provider, said in _remarks(settings):
+        where = f"providers.{provider}"
+        logs.active().emit(warning, "remark", f"{where}: {said}", {"setting": where})
+    if is_open(settings) and settings.blueprint != "local":
+        sentence = "Nobody is asked who they are: whoever reaches this machine's loopback may send and see everything"
+        logs.active().emit(warning, "open_door", sentence, {"setting": "auth.secret (JWT_SECRET_KEY)"})
+
+
+def _remarks(settings: Settings) -> list[tuple[str, str]]:
+    try:
+        return remarks(settings)
+    except ConfigurationError:
+        # The start itself will say so.
+        return []
 
 
 def _environment(log_format: str | None) -> dict[str, str]:
@@ -79,17 +134,55 @@ def _roles(words: str | None) -> frozenset[Role]:
         raise ConfigurationError(f"--roles {words}: choose among {', '.join(Role)}") from None
 
 
-async def _run(program: Program) -> None:
+def _program(settings: Settings, roles: frozenset[Role], words: str | None, *, share_port: bool) -> "AnyProgram":
+    if settings.billing is not None:
+        from carillon.compose.billing import BillingProgram  # noqa: PLC0415 - its clients are slow to load
+        from carillon.compose.billing_parts import billing_roles  # noqa: PLC0415 - see above
+
+        return BillingProgram(settings, billing_roles(words), share_port=share_port)
+    if settings.push is None:
+        return Program(settings, roles, share_port=share_port)
+    from carillon.compose.push import PushProgram  # noqa: PLC0415 - its clients are slow to load
+
+    return PushProgram(settings, share_port=share_port)
+
+
+async def _run(programs: "Sequence[AnyProgram]", several: Sequence[Settings]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
-    await program.run(stop, _ready)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for program, settings in zip(programs, several, strict=True):
+                group.create_task(_run_one(program, settings, stop))
+    except* CarillonError as errors:
+        # One that cannot start, or go on, ends them all: half a process would look healthy.
+        raise next(error for error in _leaves(errors)) from None
 
 
-def _ready(address: str) -> None:
-    see = f"{address}/api/v1/notifications"
-    logs.ready([address], send=CURL.format(address=address), see=f"curl -s '{see}'", docs=f"{address}/docs")
+async def _run_one(program: "AnyProgram", settings: Settings, stop: asyncio.Event) -> None:
+    logs.speak_for(settings.service, settings.blueprint)
+    await program.run(stop, partial(_ready, settings if program.surface in ("full", "services") else None))
+
+
+def _leaves(group: BaseExceptionGroup[CarillonError]) -> Iterator[CarillonError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _ready(settings: Settings | None, address: str) -> None:
+    """None where there is nothing but probes to ask."""
+    if settings is None:
+        logs.ready([address])
+        return
+    collect_rarely()
+    first = settings.first_steps
+    send = CURL.format(address=address, path=first.path, body=first.body)
+    logs.ready([address], send=send, see=f"curl -sN '{address}{first.see}'", docs=f"{address}/docs")
 
 
 def _supervise(processes: int) -> int:

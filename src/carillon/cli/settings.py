@@ -30,19 +30,19 @@ def show(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson 
         console.print(line, markup=False, highlight=True, soft_wrap=True)
 
 
-def migrate(blueprint: Blueprint = None, config: Config = None) -> None:
+def migrate(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
     """Bring the ledger's tables up to date, once, under a lock; `serve` does the same at its start."""
     settings = load(blueprint, config)
 
-    async def run() -> None:
+    async def run() -> list[str]:
         ledger = await open_ledger(settings)
         try:
-            await ledger.migrate()
+            return await ledger.migrate()
         finally:
             await ledger.aclose()
 
-    asyncio.run(run())
-    typer.echo("The ledger's tables are up to date.")
+    steps = asyncio.run(run())
+    typer.echo(json.dumps({"applied": steps}) if as_json else "The ledger's tables are up to date.")
 
 
 def toml_lines(tree: dict[str, object], path: str = "") -> list[str]:

@@ -32,6 +32,9 @@ async def examine(settings: Settings) -> list[Finding]:
     checks: list[tuple[str, Callable[[Settings], Awaitable[list[Finding]]]]] = [
         ("Ledger", _ledger),
         ("Redis", _redis),
+        ("RabbitMQ", _broker),
+        ("Kafka", _topic),
+        ("History", _history),
         ("Templates", _templates),
         ("Providers", _providers),
     ]
@@ -64,18 +67,59 @@ async def _ledger(settings: Settings) -> list[Finding]:
 
 
 async def _redis(settings: Settings) -> list[Finding]:
-    if settings.redis.url is None:
+    location = settings.redis.location()
+    if location is None:
         return [Finding("Redis", "ok", "not configured; each process keeps its own breakers")]
     from carillon.compose.fleet import Fleet  # noqa: PLC0415 - see its first line
 
-    fleet = Fleet(settings.redis.url)
+    fleet = Fleet(location)
     try:
-        return [Finding("Redis", "ok", f"version {await fleet.version()}, shared breakers")]
+        use = "queues" if settings.billing else "shared breakers"
+        return [Finding("Redis", "ok", f"version {await fleet.version()}, {use}")]
     finally:
         await fleet.aclose()
 
 
+async def _broker(settings: Settings) -> list[Finding]:
+    if settings.push is None:
+        return []
+    from carillon.ledger.rabbitmq_line import LineRules, depths  # noqa: PLC0415 - its client is slow to load
+
+    push = settings.push
+    found = await depths(LineRules(url=push.rabbitmq_url, queue=push.queue, failed_queue=push.failed_queue))
+    words = [f"{queue}: {'not there yet' if depth is None else f'{depth} waiting'}" for queue, depth in found.items()]
+    return [Finding("RabbitMQ", "ok", ", ".join(words))]
+
+
+async def _topic(settings: Settings) -> list[Finding]:
+    kafka = settings.kafka
+    if kafka.bootstrap_servers is None:
+        return []
+    try:
+        from carillon.doors.kafka_depth import depth  # noqa: PLC0415 - its client is an extra
+        from carillon.doors.kafka_group import TopicRules  # noqa: PLC0415 - as said
+    except ModuleNotFoundError as error:
+        return [Finding("Kafka", "ill", f"needs the package {error.name!r}; pip install 'carillon[kafka]'")]
+    rules = TopicRules(**msgspec.structs.asdict(kafka))
+    found = await depth(rules, PATIENCE_SECONDS)
+    if found is None:
+        return [Finding("Kafka", "warn", f"{kafka.topic}: not there yet")]
+    return [Finding("Kafka", "ok", f"{kafka.topic}: {found.partitions} partitions, {found.unread} unread")]
+
+
+async def _history(settings: Settings) -> list[Finding]:
+    if settings.history.url is None:
+        return []
+    from carillon.compose.history import kept_at  # noqa: PLC0415 - its client is slow to load
+
+    return [Finding("History", "ok", f"ClickHouse {await kept_at(settings).version()}")]
+
+
 async def _templates(settings: Settings) -> list[Finding]:
+    if settings.push is not None:
+        return [Finding("Templates", "ok", "fetched for each message")]
+    if settings.templates.render == "downstream" and not settings.templates.folders:
+        return [Finding("Templates", "ok", "nothing is rendered here")]
     count = parts.templates(settings).count()
     return [Finding("Templates", "ok" if count else "warn", f"{count} read and checked")]
 

@@ -6,12 +6,14 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from carillon.compose import parts
-from carillon.domain.ports import Breakers, Clock, Observer
+from carillon.domain.ports import Clock, Observer
 from carillon.outbound.breakers_redis import RedisBreakers
+from carillon.outbound.probing import Healable
 from carillon.settings import Settings
 
 PATIENCE_SECONDS = 2.0
 CONNECTIONS = 20
+REFRESH_SECONDS = 0.25
 
 
 class Fleet:
@@ -26,23 +28,24 @@ class Fleet:
             socket_timeout=PATIENCE_SECONDS,
             socket_connect_timeout=PATIENCE_SECONDS,
         )
-        self._redis = Redis.from_pool(pool)
+        self.redis = Redis.from_pool(pool)
 
-    def breakers(self, settings: Settings, fallback: Breakers, clock: Clock, observer: Observer) -> RedisBreakers:
+    def breakers(self, settings: Settings, fallback: Healable, clock: Clock, observer: Observer) -> RedisBreakers:
         """One state for every process, with this process's own behind it."""
         return RedisBreakers(
-            self._redis,
+            self.redis,
             parts.breaker_policies(settings),
             prefix=f"circuit:{settings.service}:",
             fallback=fallback,
             clock=clock,
             observer=observer,
+            refresh_seconds=REFRESH_SECONDS if settings.push is None else 0.0,
         )
 
     async def check(self) -> dict[str, Any]:
         """A health check: without Redis each process falls back to its own breakers, which is worse, not broken."""
         try:
-            await self._redis.ping()
+            await self.redis.ping()
         except (RedisError, OSError, TimeoutError) as error:
             return {"status": "degraded", "error": type(error).__name__}
         return {}
@@ -50,10 +53,10 @@ class Fleet:
     async def version(self) -> str:
         """What the server is; OSError when it cannot be reached."""
         try:
-            info = await self._redis.info("server")
+            info = await self.redis.info("server")
         except RedisError as error:
             raise ConnectionError(str(error)) from error
         return str(info["redis_version"])
 
     async def aclose(self) -> None:
-        await self._redis.aclose()
+        await self.redis.aclose()

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.resources import as_file
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,7 +20,11 @@ from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
 from carillon.ledger import opening
 from carillon.ledger.opening import Ledger
+from carillon.ledger.postgres_pools import PoolRules
+from carillon.ledger.rows import ALERT_FROM
+from carillon.ledger.seals import read_keys
 from carillon.providers import Tools, load
+from carillon.providers import remarks as provider_remarks
 from carillon.providers.http import HttpClient
 from carillon.settings import Settings
 
@@ -30,7 +35,38 @@ NOT_OPTIONS = frozenset({"kind", "needs"})
 async def open_ledger(settings: Settings) -> Ledger:
     """Open the ledger the settings name; its tables are not touched yet."""
     ledger = settings.ledger
-    return await opening.open_ledger(ledger.url, lease_seconds=ledger.lease_seconds, allow_unsafe=ledger.allow_unsafe)
+    rules = PoolRules(
+        operation_timeout_seconds=ledger.operation_timeout_seconds,
+        max_connections=ledger.max_connections,
+        max_idle_connections=ledger.max_idle_connections,
+        connection_lifetime_seconds=ledger.connection_lifetime_seconds,
+    )
+    return await opening.open_ledger(
+        ledger.url,
+        lease_seconds=ledger.lease_seconds,
+        record_attempts=ledger.record_attempts,
+        replay=ledger.replay,
+        alerts=bool(settings.alerts.sinks),
+        alert_from=0 if settings.alerts.synchronous else ALERT_FROM,
+        allow_unsafe=ledger.allow_unsafe,
+        rules=rules,
+        seals=read_keys(_seal_keys(settings)),
+    )
+
+
+def _seal_keys(settings: Settings) -> list[str]:
+    ledger = settings.ledger
+    if ledger.seal_keys_file is None:
+        return ledger.seal_keys
+    if ledger.seal_keys:
+        raise ConfigurationError("ledger.seal_keys: give the keys here or in ledger.seal_keys_file, not both")
+    try:
+        lines = Path(ledger.seal_keys_file).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"ledger.seal_keys_file: cannot be read: {error}") from error
+    if not lines:
+        raise ConfigurationError("ledger.seal_keys_file: holds no key; write one a line, the one that seals first")
+    return lines
 
 
 def chains(settings: Settings) -> dict[str, tuple[str, ...]]:
@@ -41,7 +77,7 @@ def chains(settings: Settings) -> dict[str, tuple[str, ...]]:
         chain: list[str] = []
         for name in names:
             options = settings.providers[name]
-            missing = [need for need in options.get("needs", []) if not options.get(need)]
+            missing = [need for need in options.get("needs", []) if not _given(options, need)]
             if missing and not stand_in:
                 raise ConfigurationError(
                     f"providers.{name}.{missing[0]}: {channel} needs it; or CARILLON_ALLOW_SANDBOX=1"
@@ -53,6 +89,11 @@ def chains(settings: Settings) -> dict[str, tuple[str, ...]]:
             raise ConfigurationError(f"channels.{channel}: names no provider")
         found[channel] = tuple(chain)
     return found
+
+
+def _given(options: dict[str, Any], need: str) -> bool:
+    """`a | b` is given with either."""
+    return any(options.get(name.strip()) for name in need.split("|"))
 
 
 def providers(settings: Settings, used: set[str], tools: Tools) -> dict[str, Provider]:
@@ -67,14 +108,27 @@ def providers(settings: Settings, used: set[str], tools: Tools) -> dict[str, Pro
     return built
 
 
-def tools(settings: Settings, clock: Clock, dice: Dice) -> Tools:
+def remarks(settings: Settings) -> list[tuple[str, str]]:
+    """What an operator should hear at the start about each provider that is used."""
+    used = {name for chain in chains(settings).values() for name in chain} & settings.providers.keys()
+    found: list[tuple[str, str]] = []
+    for name in sorted(used):
+        options = settings.providers[name]
+        given = {option: value for option, value in options.items() if option not in NOT_OPTIONS}
+        found += [(name, said) for said in provider_remarks(name, str(options.get("kind")), given)]
+    return found
+
+
+def tools(settings: Settings, clock: Clock, dice: Dice, **more: Any) -> Tools:  # noqa: ANN401 - fields of Tools
     """What providers may use; our own listener and stores are addresses nothing a tenant names may reach."""
     own = [f"{settings.http.host}:{settings.http.port}"]
-    for url in (settings.ledger.url, settings.redis.url):
+    brokers = (settings.rabbitmq_door.url, settings.alerts.rabbitmq_url)
+    for url in (settings.ledger.url, settings.redis.location(), *brokers):
         parts = urlsplit(url or "")
         if parts.hostname:
             own.append(parts.netloc.rpartition("@")[2])
-    return Tools(clock=clock, dice=dice, http=HttpClient(), own_addresses=tuple(own))
+    own += [where.strip() for where in (settings.kafka.bootstrap_servers or "").split(",") if where.strip()]
+    return Tools(clock=clock, dice=dice, http=HttpClient(), own_addresses=tuple(own), **more)
 
 
 def lanes(settings: Settings) -> Lanes:
@@ -91,17 +145,19 @@ def lanes(settings: Settings) -> Lanes:
 def policies(settings: Settings) -> PolicyTable:
     """Retry policies, their waits shortened or stretched by the drill's time scale."""
     scale = settings.drill.time_scale
-    return PolicyTable({name: _scaled(table.policy(name), scale) for name, table in settings.policy.retry.items()})
+    enabled = {name: table for name, table in settings.policy.retry.items() if table.enabled}
+    return PolicyTable({name: _scaled(table.policy(name), scale) for name, table in enabled.items()})
 
 
 def breaker_policies(settings: Settings) -> dict[str, BreakerPolicy]:
-    """Breaker policies by provider, scaled likewise."""
+    """Breaker policies by provider, scaled likewise; capital letters make no difference."""
     scale = settings.drill.time_scale
     found = {
-        name: msgspec.structs.replace(policy, open_seconds=policy.open_seconds * scale)
+        name.lower(): msgspec.structs.replace(policy, open_seconds=policy.open_seconds * scale)
         for name, policy in settings.policy.breaker.items()
     }
-    return {"*": BreakerPolicy(), **found}
+    named = {name: found[name.lower()] for name in settings.providers if name.lower() in found}
+    return {"*": BreakerPolicy(), **found, **named}
 
 
 def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> PlanRules:
@@ -116,6 +172,7 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
         },
         missing_variable=settings.templates.missing_variable,
         idempotency_ttl_seconds=settings.idempotency_ttl_seconds,
+        supported_locales=tuple(settings.locale.supported) if settings.templates.render == "downstream" else (),
     )
 
 

@@ -1,44 +1,54 @@
 """One running process: its parts are opened in order, supervised, and closed in the opposite order."""
 
 import asyncio
-import os
-import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from carillon import __version__
-from carillon.compose import parts
+from carillon.compose import (
+    administration,
+    alerting,
+    chores,
+    consuming,
+    health_of,
+    immediate,
+    kafka_door,
+    parts,
+    picker,
+    receipts,
+    sse,
+    surface,
+)
 from carillon.compose.parts import open_ledger
-from carillon.domain.breaker import State
-from carillon.domain.errors import ConfigurationError
-from carillon.domain.events import Event, Rehomed, Trouble
-from carillon.domain.ports import Breakers, Observer, Provider
-from carillon.doors import http as http_door
+from carillon.compose.process import Process
+from carillon.compose.supervising import supervise
+from carillon.compose.telemetry import Telemetry
+from carillon.compose.wording import Wording
+from carillon.compose.work import idle_hands, rehome
+from carillon.compose.work import worker as built_worker
+from carillon.domain.events import PartStarted, PartStopped
+from carillon.domain.ports import Backlog, Breakers, Hands, Provider, Signal
+from carillon.ending import ended
 from carillon.intake.accept import Intake
 from carillon.ledger.opening import Ledger
-from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers import MemoryBreakers
-from carillon.outbound.leases import Leases
-from carillon.outbound.settling import Settling
+from carillon.outbound.probing import Healable
+from carillon.outbound.synchronous import Synchronous
 from carillon.outbound.watchdog import Watchdog
-from carillon.outbound.worker import Worker, WorkerRules
-from carillon.providers.sandbox import Drill, Sandbox
+from carillon.outbound.worker import Worker
+from carillon.providers import Tools
 from carillon.settings import Settings
 from carillon.system import SystemClock, new_id, system_dice
-from carillon.upkeep import api, health, logs, sandbox
-from carillon.upkeep.health import Check
-from carillon.upkeep.metrics import Metrics, configure_metrics
-from carillon.upkeep.retention import Retention, RetentionSettings
-from carillon.web import Endpoint, JwtSettings, Server, ServerSettings, WebSettings, app
-from carillon.web.application import ASGI
-from carillon.web.limits import is_loopback
+from carillon.upkeep import health
+from carillon.upkeep.alerts import Relay
+from carillon.upkeep.log_sink import LoggerSink
+from carillon.web import NoServer, ProbeServer, Server
 
 if TYPE_CHECKING:
     from carillon.compose.fleet import Fleet
-
-FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
+    from carillon.compose.streams import Streams
+    from carillon.web.stream_server import StreamServer
 
 
 class Role(StrEnum):
@@ -49,209 +59,239 @@ class Role(StrEnum):
     UPKEEP = "upkeep"
 
 
+class Opened(NamedTuple):
+    """The parts of a running process."""
+
+    ledger: Ledger
+    streams: "Streams | None"
+    tools: Tools
+    providers: dict[str, Provider]
+    breakers: Healable
+    worker: Worker | None
+    wording: Wording
+    intake: Intake
+    synchronous: Synchronous | None
+    live: sse.LiveStreams | None = None
+
+
 class Program:
     """A composed Carillon process."""
 
-    def __init__(self, settings: Settings, roles: frozenset[Role], *, share_port: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, roles: frozenset[Role], *, share_port: bool = False, embedded: bool = False
+    ) -> None:
         self._settings = settings
         self._roles = roles
+        self._reads = Role.DOORS in roles
         self._share_port = share_port
         self._clock = SystemClock()
-        self._meters = configure_metrics(stdout=settings.metrics.stdout, otlp=True, service=settings.service)
-        self._metrics = Metrics()
-        self._observers: list[Observer] = [logs.log_observer(), self._metrics]
+        self._embedded = embedded
+        """A guest in somebody's program: it has no listener, ends no process and speaks into the host's log."""
+        self._observe = Telemetry(settings, LoggerSink() if embedded else None)
         self._tasks: list[asyncio.Task[None]] = []
         self._chains = parts.chains(settings)
         self._lanes = parts.lanes(settings)
-        self._policies = parts.policies(settings)
+        self._owner = picker.owner(settings)
+        self._process = Process(settings, self._chains, self._clock, self._observe, self._owner)
         self._readiness = health.Readiness()
         self._fleet: Fleet | None = None
+        self.surface = settings.http.surface
+        """What is served: everything, or the probes alone."""
+        self.opened: Opened | None = None
+        """The parts, for whoever runs them inside a program of their own."""
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
         """Open everything, say so, work until told to stop, drain, close."""
-        self._refuse_open_door()
+        surface.refuse_open_door(self._settings)
         async with AsyncExitStack() as stack:
-            ledger = await open_ledger(self._settings)
-            stack.push_async_callback(ledger.aclose)
-            await ledger.migrate()
-            breakers = self._breakers(stack)
-            tools = parts.tools(self._settings, self._clock, system_dice)
-            stack.push_async_callback(tools.http.aclose)
-            used = {name for chain in self._chains.values() for name in chain}
-            providers = parts.providers(self._settings, used, tools)
-            for provider in providers.values():
-                stack.push_async_callback(provider.aclose)
-            worker = self._worker(ledger, providers, breakers) if Role.OUTBOUND in self._roles else None
-            intake = self._intake(ledger)
-            checks = self._checks(ledger, breakers, worker)
-            server = Server(self._app(intake, ledger, providers, checks), self._server_settings())
+            opened = self.opened = await self._open(stack)
+            relay = alerting.relay(self._process, opened.ledger, opened.tools.http, stack)
+            server = self._server(opened)
             await server.start()
             stack.push_async_callback(self._end_tasks)
-            self._start_upkeep(ledger)
-            if worker is not None:
-                await self._rehome(ledger)
-            working = asyncio.create_task(self._supervise("worker", worker.run)) if worker else None
+            self._start_upkeep(opened.ledger, relay)
+            self._tasks += [asyncio.create_task(self._supervise(*one)) for one in sse.loops(opened.live, self._observe)]
+            self._start_probing(opened)
+            working = await self._start_work(opened)
+            reading = self._start_door(opened)
+            brokers = consuming.start(self._process, opened, self._supervise, self._observe, wanted=self._reads)
             self._readiness.ready = True
             ready(f"http://{self._settings.http.host}:{server.port}")
             await stop.wait()
             self._readiness.ready = False
+            # One time for the whole end: who is slow to stop takes it from those who come after.
+            ends_at = self._clock.monotonic() + self._settings.work.drain_seconds
+            sse.close(opened.live)
             await server.stop(self._settings.work.drain_seconds)
-            await intake.drain()
-            if worker is not None and working is not None:
-                worker.stop()
-                await working
+            await self._stop_door(opened.streams, reading)
+            await brokers.stop()
+            await opened.intake.drain()
+            if opened.synchronous is not None:
+                await opened.synchronous.drain()
+            await self._stop_work(opened.worker, working, ends_at - self._clock.monotonic())
 
-    async def _rehome(self, ledger: Ledger) -> None:
-        """What waits for a provider or lane that the settings no longer have would wait for ever."""
-        ranks = [lane.rank for lane in self._lanes.ordered()]
+    async def _open(self, stack: AsyncExitStack) -> Opened:
+        streams = await self._streams(stack)
+        ledger = await open_ledger(self._settings)
+        stack.push_async_callback(ledger.aclose)
+        await ledger.migrate()
+        breakers = self._breakers(ledger, stack)
+        live = sse.open_live(self._process, ledger, stack, alone=not self._share_port)
+        tools = self._tools(streams, live)
+        stack.push_async_callback(tools.http.aclose)
+        providers = parts.providers(self._settings, self._process.used, tools)
+        for provider in providers.values():
+            stack.push_async_callback(provider.aclose)
+        worker = None
+        if Role.OUTBOUND in self._roles:
+            backlog = ledger if streams is None else streams.leased(ledger, stack)
+            worker = self._worker(backlog, ledger.signal, providers, breakers)
+        wording = Wording(self._settings, ledger, self._clock)
+        await wording.refuse_gaps()
+        intake = self._intake(ledger, wording, idle_hands(self._settings, worker, ledger, self._owner))
+        waited = immediate.synchronous(
+            self._process, stack, intake=intake, ledger=ledger, providers=providers, breakers=breakers
+        )
+        return Opened(ledger, streams, tools, providers, breakers, worker, wording, intake, waited, live)
+
+    async def _start_work(self, opened: Opened) -> "asyncio.Task[None] | None":
+        if opened.worker is None:
+            return None
+        await rehome(self._process, opened.ledger, self._lanes)
         for channel, chain in self._chains.items():
-            moved = await ledger.rehome(channel, chain, ranks, self._lanes.by_name["standard"].rank)
-            if moved:
-                self._observe(Rehomed(channel=channel, routes=moved, provider=chain[0]))
+            self._tell_started(f"{channel}_publisher", " → ".join(chain))
+        return asyncio.create_task(self._supervise("worker", opened.worker.run))
 
-    def _observe(self, event: Event) -> None:
-        for observer in self._observers:
-            observer(event)
+    async def _stop_work(self, worker: Worker | None, working: "asyncio.Task[None] | None", seconds: float) -> None:
+        if worker is None or working is None:
+            return
+        worker.stop(seconds)
+        await working
+        for channel in self._chains:
+            self._tell_stopped(f"{channel}_publisher")
 
-    def _refuse_open_door(self) -> None:
-        if self._settings.auth.secret is None and not is_loopback(self._settings.http.host):
-            raise ConfigurationError(
-                "auth.secret (JWT_SECRET_KEY): without it only loopback is served; "
-                f"set it or listen on 127.0.0.1 instead of {self._settings.http.host}"
-            )
+    async def _streams(self, stack: AsyncExitStack) -> "Streams | None":
+        if self._settings.stream is None:
+            return None
+        from carillon.compose.streams import Streams  # noqa: PLC0415 - see its first line
 
-    def _breakers(self, stack: AsyncExitStack) -> Breakers:
-        policies = parts.breaker_policies(self._settings)
-        own = MemoryBreakers(policies, self._clock, self._observe)
-        if self._settings.redis.url is None:
-            return own
-        from carillon.compose.fleet import Fleet  # noqa: PLC0415 - see its first line
+        streams = Streams(self._settings, self._clock, self._observe, f"{self._owner}/{new_id()}")
+        await streams.open(stack)
+        self._tell_started("redis_client", self._settings.redis.address)
+        return streams
 
-        self._fleet = Fleet(self._settings.redis.url)
-        stack.push_async_callback(self._fleet.aclose)
-        return self._fleet.breakers(self._settings, own, self._clock, self._observe)
+    def _tools(self, streams: "Streams | None", live: sse.LiveStreams | None) -> Tools:
+        if streams is None:
+            return parts.tools(self._settings, self._clock, system_dice, live=sse.seats(live))
+        return parts.tools(
+            self._settings, self._clock, system_dice, redis=streams.redis, encoders=streams.wire.encoders
+        )
 
-    def _intake(self, ledger: Ledger) -> Intake:
+    def _start_door(self, opened: Opened) -> "asyncio.Task[None] | None":
+        ledger, streams = opened.ledger, opened.streams
+        if streams is None or not self._reads:
+            return None
+        rules = parts.plan_rules(self._settings, self._chains)
+        door = streams.open_door(ledger, ledger.signal, rules, opened.tools.http)
+        if self._settings.directory is not None:
+            self._tell_started("directory_client", self._settings.directory.url)
+        self._tell_started("intent_consumer", self._settings.stream.name if self._settings.stream else None)
+        self._observe.metrics.watch_stream(door.oldest_unprocessed_age_ms, asyncio.get_running_loop())
+        return asyncio.create_task(self._supervise("door", door.run))
+
+    async def _stop_door(self, streams: "Streams | None", reading: "asyncio.Task[None] | None") -> None:
+        if streams is None or streams.door is None or reading is None:
+            return
+        streams.door.stop()
+        await asyncio.wait({reading}, timeout=self._settings.work.drain_seconds)
+        await ended(reading)
+        await streams.door.aclose()
+        self._tell_stopped("intent_consumer")
+
+    def _tell_started(self, part: str, detail: str | None = None) -> None:
+        # Where there is an API to ask, the log need not say it.
+        if self._settings.http.surface == "probes":
+            self._observe(PartStarted(part=part, detail=detail))
+
+    def _tell_stopped(self, part: str) -> None:
+        if self._settings.http.surface == "probes":
+            self._observe(PartStopped(part=part))
+
+    def _breakers(self, ledger: Ledger, stack: AsyncExitStack) -> Healable:
+        own = MemoryBreakers(parts.breaker_policies(self._settings), self._clock, self._observe)
+        if self._settings.redis.url is not None:
+            from carillon.compose.fleet import Fleet  # noqa: PLC0415 - see its first line
+
+            self._fleet = Fleet(self._settings.redis.url)
+            stack.push_async_callback(self._fleet.aclose)
+            return self._fleet.breakers(self._settings, own, self._clock, self._observe)
+        return health_of.shared_breakers(self._process, ledger, own)
+
+    def _intake(self, ledger: Ledger, wording: Wording, hands: Hands | None) -> Intake:
         return Intake(
             ledger=ledger,
-            templates=parts.templates(self._settings),
+            templates=wording.templates,
+            acquaint=wording.acquaint,
             signal=ledger.signal,
             rules=parts.plan_rules(self._settings, self._chains),
             observer=self._observe,
             ids=new_id,
+            hands=hands,
         )
 
-    def _worker(self, ledger: Ledger, providers: dict[str, Provider], breakers: Breakers) -> Worker:
-        work = self._settings.work
-        leases = Leases(ledger, self._clock, self._observe, self._settings.ledger.lease_seconds)
-        attempts = Attempts(
+    def _worker(self, backlog: Backlog, signal: Signal, providers: dict[str, Provider], breakers: Breakers) -> Worker:
+        return built_worker(
+            self._settings,
+            backlog=backlog,
+            signal=signal,
             providers=providers,
             breakers=breakers,
-            leases=leases,
-            rules=AttemptRules(self._chains, self._policies, self._lanes),
-            clock=self._clock,
-            dice=system_dice,
-        )
-        return Worker(
-            backlog=ledger,
-            signal=ledger.signal,
-            attempts=attempts,
-            settling=Settling(ledger, self._observe, work.batch),
-            leases=leases,
-            breakers=breakers,
-            rules=WorkerRules(
-                lanes=self._lanes,
-                chains=self._chains,
-                skip_open=all(policy.on_open == "defer" for policy in self._policies.policies.values()),
-                concurrency=work.concurrency,
-                batch=work.batch,
-                max_in_flight=work.max_in_flight,
-                poll_seconds=work.poll_seconds,
-                drain_seconds=work.drain_seconds,
-            ),
+            chains=self._chains,
             clock=self._clock,
             observer=self._observe,
-            owner=f"{socket.gethostname()}/{os.getpid()}",
+            owner=self._owner,
         )
 
-    def _start_upkeep(self, ledger: Ledger) -> None:
-        self._metrics.watch(ledger, asyncio.get_running_loop())
-        watchdog = Watchdog(2 * self._settings.ledger.lease_seconds)
-        self._tasks.append(asyncio.create_task(watchdog.run()))
+    def _start_upkeep(self, ledger: Ledger, relay: Relay | None) -> None:
+        if relay is not None:
+            self._observe.also(relay)
+        self._observe.metrics.watch(ledger, asyncio.get_running_loop())
+        if not self._embedded:
+            self._tasks.append(asyncio.create_task(Watchdog(2 * self._settings.ledger.lease_seconds).run()))
         if Role.UPKEEP in self._roles:
-            kept = self._settings.retention
-            rules = RetentionSettings(
-                interval_seconds=kept.interval_seconds,
-                record_seconds=kept.record_seconds,
-                malformed_seconds=kept.malformed_seconds,
-                batch=kept.batch,
-            )
-            retention = Retention(ledger, self._observe, self._clock, rules)
-            self._tasks.append(asyncio.create_task(self._supervise("retention", retention.run)))
+            self._tell_started("retention_worker")
+            for name, loop in chores.loops(self._process, ledger, relay).items():
+                self._tasks.append(asyncio.create_task(self._supervise(name, loop)))
 
-    def _app(self, intake: Intake, ledger: Ledger, providers: dict[str, Provider], checks: dict[str, Check]) -> ASGI:
-        endpoints: list[Endpoint] = []
-        if Role.DOORS in self._roles:
-            endpoints += http_door.endpoints(intake)
-            endpoints += api.endpoints(ledger, self._chains)
-            sandboxes = [provider for provider in providers.values() if isinstance(provider, Sandbox)]
-            if sandboxes:
-                endpoints += sandbox.endpoints(sandboxes, list(self._chains), Drill)
-        endpoints += health.endpoints(self._readiness, checks)
-        auth = self._settings.auth
-        jwt = None
-        if auth.secret is not None:
-            jwt = JwtSettings(secret=auth.secret, issuer=auth.issuer, audience=auth.audience)
-        web = WebSettings(
-            body_limit=self._settings.http.max_body_bytes,
-            max_in_flight=self._settings.http.max_requests_in_flight,
-            jwt=jwt,
-            version=__version__,
-        )
-        return app(endpoints, web)
+    def _start_probing(self, opened: Opened) -> None:
+        probing = health_of.probing(self._process, opened.providers, opened.breakers)
+        if probing is not None and Role.OUTBOUND in self._roles:
+            self._tasks.append(asyncio.create_task(self._supervise("probing", probing.run)))
 
-    def _server_settings(self) -> ServerSettings:
-        http = self._settings.http
-        return ServerSettings(
-            host=http.host, port=http.port, share_port=self._share_port, head_seconds=http.header_timeout_seconds
-        )
-
-    def _checks(self, ledger: Ledger, breakers: Breakers, worker: Worker | None) -> dict[str, Check]:
-        async def ask_breakers() -> dict[str, Any]:
-            states = await breakers.states()
-            closed = all(state is State.CLOSED for state in states.values())
-            return {
-                "status": "healthy" if closed else "degraded",
-                "states": {name: str(s) for name, s in states.items()},
-            }
-
-        async def ask_worker() -> dict[str, Any]:
-            return {"in_flight": 0 if worker is None else worker.in_flight}
-
-        checks: dict[str, Check] = {"ledger": ledger.check, "breakers": ask_breakers}
-        if worker is not None:
-            checks["worker"] = ask_worker
-        if self._fleet is not None:
-            checks["redis"] = self._fleet.check
-        return checks
+    def _server(self, opened: Opened) -> "Server | ProbeServer | NoServer | StreamServer":
+        if self._embedded:
+            return NoServer()
+        where = surface.server_settings(self._settings, share_port=self._share_port)
+        if self._settings.http.surface == "probes":
+            return ProbeServer(health.probes(self._readiness), where, self._observe)
+        endpoints = []
+        if self._reads:
+            endpoints = surface.doors(self._process, opened)
+            endpoints += kafka_door.endpoints(self._process, opened)
+            endpoints += opened.wording.endpoints()
+            endpoints += receipts.endpoints(self._process, opened.ledger)
+            endpoints += administration.endpoints(self._process, opened, self._observe.series)
+        neighbour = opened.streams or self._fleet
+        checks = surface.checks(opened.ledger, opened.breakers, opened.worker, neighbour)
+        live = opened.live if self._reads else None
+        endpoints += sse.endpoints(live, checks)
+        keys, tickets = opened.ledger, None if live is None else live.tickets
+        application = surface.application(self._settings, endpoints, self._readiness, checks, keys, tickets=tickets)
+        return Server(application, where) if live is None else live.server(application, where)
 
     async def _supervise(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        """Run a loop that should never end by itself; start it again when it does."""
-        wait = FIRST_WAIT
-        while True:
-            try:
-                await loop()
-            except Exception as error:  # noqa: BLE001 - a bug in one loop must not end the process
-                self._observe(Trouble(where=name, error=f"{type(error).__name__}: {error}", retry_in_seconds=wait))
-                await asyncio.sleep(wait)
-                wait = min(wait * 2, LONGEST_WAIT)
-            else:
-                return
+        await supervise(name, loop, self._observe)
 
     async def _end_tasks(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._meters is not None:
-            # The last numbers leave from another thread, because their gauges ask this loop.
-            await asyncio.to_thread(self._meters.shutdown)
+        await ended(*self._tasks)
+        await self._observe.end()

@@ -1,6 +1,7 @@
 """The one circuit-breaker machine: what a provider's answers do to the right to call it."""
 
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
@@ -41,6 +42,33 @@ class Admission(StrEnum):
     GO = "go"
     PROBE = "probe"
     STOP = "stop"
+
+
+BreakerVerb = Literal["admit", "ok", "fail", "heal", "look"]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What one step of a breaker came to; `admission` answers an `admit`."""
+
+    state: State
+    admission: Admission
+    clean: bool = False
+    """Known to be closed without a failure counted: one more success would change nothing."""
+
+
+def step(breaker: Breaker, policy: BreakerPolicy, verb: BreakerVerb, now: float) -> tuple[Breaker, Step]:
+    """The machine under one verb, for homes that keep the state elsewhere."""
+    match verb:
+        case "admit":
+            after, admission = admit(breaker, policy, now)
+            return after, Step(after.state, admission)
+        case "ok" | "fail":
+            after = record(breaker, policy, ok=verb == "ok", now=now)
+        case "heal":
+            after = recover(breaker)
+        case "look":
+            after = breaker
+    return after, Step(effective(after, policy, now) if verb == "look" else after.state, Admission.STOP)
 
 
 def admit(breaker: Breaker, policy: BreakerPolicy, now: float) -> tuple[Breaker, Admission]:
@@ -89,6 +117,20 @@ def _record_failure(breaker: Breaker, policy: BreakerPolicy, now: float) -> Brea
             return breaker
         case State.HALF_OPEN:
             return Breaker(state=State.OPEN, failures=breaker.failures + 1, opened_at=now)
+
+
+def recover(breaker: Breaker) -> Breaker:
+    """The provider answered a question: it may be probed with a message before its time is up."""
+    if breaker.state is not State.OPEN:
+        return breaker
+    return Breaker(state=State.HALF_OPEN, failures=breaker.failures, opened_at=breaker.opened_at)
+
+
+def effective(breaker: Breaker, policy: BreakerPolicy, now: float) -> State:
+    """An open breaker whose time is up is as good as half open: the next caller becomes its probe."""
+    if breaker.state is State.OPEN and seconds_until_probe(breaker, policy, now) == 0.0:
+        return State.HALF_OPEN
+    return breaker.state
 
 
 def seconds_until_probe(breaker: Breaker, policy: BreakerPolicy, now: float) -> float:

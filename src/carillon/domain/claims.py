@@ -1,4 +1,7 @@
-"""A route in a worker's hands: the lease that proves it, the call it becomes, the settlement it ends in."""
+"""A route in a worker's hands: the lease that proves it, the call it becomes, the settlement it ends in.
+
+None of these can be part of a cycle, and there are many: the collector is not told of them.
+"""
 
 from enum import StrEnum
 from typing import Any
@@ -7,6 +10,8 @@ import msgspec
 
 from carillon.domain.notifications import Message
 from carillon.domain.verdicts import Verdict
+
+_read_message = msgspec.json.Decoder(Message).decode
 
 
 class Want(msgspec.Struct, frozen=True):
@@ -17,7 +22,7 @@ class Want(msgspec.Struct, frozen=True):
     limit: int
 
 
-class Claim(msgspec.Struct):
+class Claim(msgspec.Struct, gc=False):
     """A route and the lease that proves it is ours."""
 
     notification_id: str
@@ -32,7 +37,7 @@ class Claim(msgspec.Struct):
     attempt: int
     """Counted at the claim, so that a worker that dies has spent one."""
     attempts_before: int
-    """Attempts made before this provider became the route's provider."""
+    """Attempts made before this provider became the route's provider; below 0 an operator chose it."""
     max_attempts: int
     age_seconds: float
     notification_type: str
@@ -47,10 +52,15 @@ class Claim(msgspec.Struct):
     metadata_json: str | None = None
     request_id: str | None = None
     trace_id: str | None = None
+    audience_kind: str = "user"
+    intent_key: str | None = None
+    """The producer's own idempotency key, for those who read the log."""
     abandoned: bool = False
     """An earlier claim of this route ran out unsettled: its message may have gone out."""
     suppressed: bool = False
     """The address was declared dead after the route had been enrolled."""
+    place: Any = None
+    """Where the ledger put this version of the route, if it says so: a short way back, good while nobody changed it."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -62,16 +72,21 @@ class Claim(msgspec.Struct):
         """What every repeat of this message carries, so that a vendor can recognise it."""
         return f"{self.notification_id}/{self.route_id}"
 
+    @property
+    def forced(self) -> bool:
+        """An operator chose the provider for this attempt: its breaker is not asked."""
+        return self.attempts_before < 0 and self.attempt == 1
+
     def message(self) -> Message | None:
         """The rendered content, if rendering happened before queueing."""
-        return None if self.message_json is None else msgspec.json.decode(self.message_json, type=Message)
+        return None if self.message_json is None else _read_message(self.message_json)
 
     def metadata(self) -> dict[str, Any]:
         """What the producer attached."""
         return {} if self.metadata_json is None else dict(msgspec.json.decode(self.metadata_json))
 
 
-class Dispatch(msgspec.Struct, frozen=True):
+class Dispatch(msgspec.Struct, frozen=True, gc=False):
     """One call of one provider: the claim, and how long the whole call may take."""
 
     claim: Claim
@@ -79,7 +94,7 @@ class Dispatch(msgspec.Struct, frozen=True):
     timeout_seconds: float
 
 
-class AttemptNote(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptNote(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is written down of one call."""
 
     provider: str
@@ -90,7 +105,7 @@ class AttemptNote(msgspec.Struct, frozen=True, kw_only=True):
     provider_message_id: str | None = None
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What became of a claim."""
 
     claim: Claim

@@ -6,7 +6,7 @@ import msgspec
 
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.policy import RetryPolicy
-from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict
+from carillon.domain.verdicts import FINISH, Bury, Defer, FailOver, Retry, Verdict
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ def decide(outcome: Outcome, policy: RetryPolicy, standing: Standing) -> Verdict
     """Turn what the provider answered into what we do about it."""
     match outcome:
         case Sent():
-            return Finish()
+            return FINISH
         case Throttled():
             return _after_throttle(outcome, policy, standing)
         case Unavailable():

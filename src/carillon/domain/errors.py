@@ -21,6 +21,10 @@ class DirectoryUnavailable(CarillonError):
     """The directory of people cannot be asked now; a door stops before this intent."""
 
 
+class ArchiveUnavailable(CarillonError):
+    """Where history is kept cannot be reached now; nothing waits for it but history."""
+
+
 class BadIntent(CarillonError):
     """What arrived cannot become a notification; `code` is the machine's word, `field` the culprit."""
 

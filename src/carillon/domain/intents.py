@@ -24,6 +24,10 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     """Channel to address, as far as known."""
     locale: str | None = None
     """The person's preferred locale, if a directory knows it."""
+    unreachable: dict[str, str] = {}
+    """Channel to the reason why the person cannot be reached there: the route is laid and skipped."""
+    refused: frozenset[str] = frozenset()
+    """Channels the person has switched off: an intent for one of them is not accepted."""
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +38,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     """Whose idempotency keys these are; a tenant's producer is `<tenant>/<origin>`."""
     recipients: tuple[Recipient, ...]
     channels: tuple[str, ...]
+    skips: dict[str, str] = {}
+    """Channel to the reason why nobody is told there: every recipient's route is laid and skipped, to be seen."""
     payload: dict[str, Any]
     content: Any
     """What the fingerprint is taken of: everything that makes two requests the same."""
@@ -45,6 +51,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     tenant_id: str | None = None
     priority: Priority = Priority.NORMAL
     bulk: bool = False
+    synchronous: bool = False
+    """The caller waits for the outcome: nothing is queued."""
     locale: str | None = None
     accept_language: str | None = None
     request_id: str | None = None
@@ -64,3 +72,19 @@ class Malformed(msgspec.Struct, frozen=True, kw_only=True):
     notification_type: str | None = None
     producer: str | None = None
     idempotency_key: str | None = None
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """What one message of a queue or a stream was read as, with everything it carried."""
+
+    stream_entry_id: str
+    raw_fields: dict[str, Any]
+    read: Intent | Malformed
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How many arrivals, from the first on, are written down and may be acknowledged."""
+
+    done: int
+    stopped_by: str | None = None
+    """Why the next one could not be; None when all are done."""

@@ -4,16 +4,21 @@ import msgspec
 
 from carillon.domain.intents import Priority
 
+SYNCHRONOUS = "synchronous"
+
 
 class Lane(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One lane; `rank` orders the lanes and is what the ledger stores."""
 
     rank: int
     queue_name: str
+    """Empty where nothing waits: no worker claims from such a lane."""
     weight: int = 1
     timeout_seconds: float | None = None
     max_attempts: int | None = None
     max_latency_seconds: float = 30.0
+    poll_seconds: float | None = None
+    """How long to leave the lane alone after it was found empty; None looks whenever a worker looks at all."""
 
 
 class Lanes(msgspec.Struct, frozen=True):
@@ -23,8 +28,10 @@ class Lanes(msgspec.Struct, frozen=True):
     strict: bool = False
     """True serves a lane only when every lane before it is empty."""
 
-    def name_for(self, priority: Priority, *, bulk: bool) -> str:
-        """Choose: high → priority; bulk or low → bulk; everything else → standard."""
+    def name_for(self, priority: Priority, *, bulk: bool, synchronous: bool = False) -> str:
+        """Choose: who waits → synchronous; high → priority; bulk or low → bulk; everything else → standard."""
+        if synchronous:
+            return SYNCHRONOUS
         if priority is Priority.HIGH:
             return "priority"
         if bulk or priority is Priority.LOW:
@@ -42,6 +49,10 @@ class Lanes(msgspec.Struct, frozen=True):
         """Lanes, most urgent first."""
         return sorted(self.by_name.values(), key=lambda lane: lane.rank)
 
+    def queued(self) -> list[Lane]:
+        """The lanes that workers claim from, most urgent first."""
+        return [lane for lane in self.ordered() if lane.queue_name]
+
 
 def shares(lanes: Lanes, free: int) -> list[tuple[int, int]]:
     """Split `free` slots into (rank, limit) pairs in order of urgency.
@@ -49,7 +60,7 @@ def shares(lanes: Lanes, free: int) -> list[tuple[int, int]]:
     Weighted lanes each keep at least one slot of ten, so that a flood in an urgent lane slows the others without
     starving them; what a lane leaves unused is claimed by a second, unweighted round.
     """
-    ordered = lanes.ordered()
+    ordered = lanes.queued()
     if lanes.strict:
         return [(lane.rank, free) for lane in ordered]
     total = sum(lane.weight for lane in ordered)

@@ -39,6 +39,10 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     subject: str | None = None
     html: str | None = None
     version: int = 1
+    default_variables: dict[str, Any] = {}
+    """Values for variables a request leaves out."""
+    template_id: str | None = None
+    """Only a stored one has an id."""
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +94,11 @@ class Enrolment(msgspec.Struct, frozen=True):
     routes: tuple[Route, ...]
 
 
+def is_due_now(enrolment: Enrolment, route: Route) -> bool:
+    """Whether the route could be claimed as soon as it is written down."""
+    return route.status is Status.PENDING and enrolment.notification.scheduled_for_ms is None
+
+
 class Accepted(msgspec.Struct, frozen=True):
     """Written down now."""
 
@@ -107,6 +116,8 @@ class Conflict(msgspec.Struct, frozen=True):
     """The key was used before for something else; nothing was written."""
 
     notification_id: str
+    expired: bool = False
+    """The key's time was over; its record, still there, protects it nevertheless."""
 
 
 Enrolled = Accepted | Duplicate | Conflict

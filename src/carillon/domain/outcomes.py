@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Sent(msgspec.Struct, frozen=True, tag="sent"):
+class Sent(msgspec.Struct, frozen=True, tag="sent", gc=False):
     """The vendor took the message; `message_id` is its name for it, when it gave one."""
 
     message_id: str | None = None

@@ -1,14 +1,17 @@
 """The seams between rooms, each as small as it can be."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from carillon.domain.breaker import Admission, State
 from carillon.domain.claims import Claim, Dispatch, Settled, Settlement, Want
 from carillon.domain.events import Event
-from carillon.domain.intents import Intent, Malformed
-from carillon.domain.notifications import Acceptance, Enrolled, Enrolment, Story, Template
+from carillon.domain.intents import Arrival, Intent, Malformed, Progress
+from carillon.domain.notifications import Acceptance, Enrolled, Enrolment, Message, Story, Template
 from carillon.domain.outcomes import Outcome
+from carillon.domain.people import Found, Profile
+from carillon.domain.receipts import Amended, AmendRules, Reading, Receipt
+from carillon.domain.verdicts import Bury, Defer
 
 Observer = Callable[[Event], None]
 """Must not raise, must not block."""
@@ -53,6 +56,34 @@ class Acceptor(Protocol):
 
     async def accept(self, intent: Intent) -> Acceptance:
         """Return once the ledger has it; raises BadIntent, LedgerUnavailable or Overloaded and has written nothing."""
+        ...
+
+
+class OrderedAcceptor(Protocol):
+    """What a door hands its intents to when their order is their transport's and one offset stands for all of them."""
+
+    async def accept_in_order(self, arrivals: Sequence[Arrival]) -> Progress:
+        """Write down as many as can be, from the first on; raises LedgerUnavailable and the caller asks again."""
+        ...
+
+
+class Directory(Protocol):
+    """Who people are and how they are reached."""
+
+    async def find(self, user_ids: Collection[str]) -> dict[str, Found]:
+        """An answer about each; never raises for what the directory or the network did."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give connections back."""
+        ...
+
+
+class Hands(Protocol):
+    """The worker beside a door: while it has nothing else to do, it takes new routes without being rung for them."""
+
+    async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled] | None:
+        """Write the batch in one commit and carry it out; None, and nothing written, when there is other work."""
         ...
 
 
@@ -117,6 +148,10 @@ class UpkeepLedger(Protocol):
         """Give waiting routes whose provider or lane is configured no more the first provider and lane `otherwise`."""
         ...
 
+    async def hasten(self, seconds: float) -> int:
+        """Let time pass for what waits, in tests and drills; how many routes."""
+        ...
+
     async def prune(self, records_older_than: float, malformed_older_than: float, limit: int) -> tuple[int, int]:
         """Delete at most `limit` old records whose routes are all terminal, and old malformed intents."""
         ...
@@ -129,12 +164,32 @@ class UpkeepLedger(Protocol):
 class Templates(Protocol):
     """Where templates are found."""
 
-    async def find(self, code: str, channel: str, locale: str) -> Template | None:
-        """The template for exactly this code, channel and locale."""
+    async def find(self, code: str, channel: str, locale: str, tenant_id: str | None = None) -> Template | None:
+        """The template for exactly this code, channel and locale; a tenant's own goes before everybody's."""
         ...
 
-    async def variants(self, code: str) -> list[tuple[str, str]]:
-        """The (channel, locale) pairs a code exists in."""
+    async def variants(self, code: str, tenant_id: str | None = None) -> list[tuple[str, str]]:
+        """The (channel, locale) pairs a code exists in for this tenant."""
+        ...
+
+
+class People(Protocol):
+    """What people told us about themselves: where they are reached, how, and in which language."""
+
+    async def profile(self, tenant_id: str | None, user_id: str) -> Profile | None:
+        """None when nothing was ever said; raises LedgerUnavailable."""
+        ...
+
+
+class ReceiptLedger(Protocol):
+    """Where vendors' later words meet the routes they are about."""
+
+    async def amend(self, receipts: Sequence[Receipt], rules: AmendRules) -> list[Amended]:
+        """Write receipts down and let each do what it does, once; one answer each, in order."""
+        ...
+
+    async def amend_waiting(self, rules: AmendRules, limit: int) -> list[Amended]:
+        """Look again at receipts that came before their message was known here."""
         ...
 
 
@@ -147,6 +202,14 @@ class Provider(Protocol):
 
     async def aclose(self) -> None:
         """Give connections back."""
+        ...
+
+
+class Preparer(Protocol):
+    """Makes the message of a claim that was queued without one."""
+
+    async def prepare(self, claim: Claim) -> Message | Bury | Defer:
+        """The message, or what becomes of a claim that gets none; never raises for what a neighbour did."""
         ...
 
 
@@ -164,6 +227,17 @@ class BatchProvider(Provider, Protocol):
 
     async def send_many(self, dispatches: Sequence[Dispatch]) -> list[Outcome]:
         """One outcome each, in order; never raises for what the vendor or the network did."""
+        ...
+
+
+class ReceiptReader(Protocol):
+    """One vendor, incoming: its callbacks."""
+
+    def read(self, url: str, headers: Mapping[str, str], body: bytes) -> Reading:
+        """Believe and translate a callback; header names are lower-case, `url` is the one the vendor called.
+
+        Raises Forged before it looks at the content.
+        """
         ...
 
 

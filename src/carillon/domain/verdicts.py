@@ -33,6 +33,9 @@ class Bury(msgspec.Struct, frozen=True, tag="bury"):
     reason: str
 
 
+FINISH = Finish()
+"""It carries nothing, so one serves all."""
+
 Verdict = Finish | Retry | Defer | FailOver | Bury
 
 

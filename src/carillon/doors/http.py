@@ -1,15 +1,18 @@
 """The HTTP door: one notification or a batch, answered after the ledger has it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
+from typing import Any, assert_never
 
 import msgspec
 
 from carillon.domain.errors import BadIntent, LedgerUnavailable, Overloaded
+from carillon.domain.explaining import Explains
+from carillon.domain.immediate import DeliveredNow, Immediate, NotDelivered, SendsNow
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Acceptance
 from carillon.domain.ports import Acceptor
+from carillon.doors import http_explain
 from carillon.doors.http_intent import Context, idempotency_key, to_intent
 from carillon.doors.http_wire import (
     BatchAnswer,
@@ -24,10 +27,7 @@ from carillon.doors.http_wire import (
 )
 from carillon.web import Answer, Endpoint, Header, Problem, Reply, Request
 from carillon.web.body import convert
-from carillon.web.problems import unavailable
-
-SendNow = Callable[[Intent], Awaitable[Delivered]]
-"""Delivers while the caller waits, without queueing."""
+from carillon.web.problems import rfc3339_ms, unavailable
 
 _PATH = "/api/v1/notifications"
 _LONGEST_INDEX = len("/499")
@@ -49,6 +49,7 @@ _CODES = (
     "TEMPLATE_NOT_FOUND",
     "IDEMPOTENCY_CONFLICT",
 )
+_SYNCHRONOUS_CODES = ("DELIVERY_FAILED", "DELIVERY_TIMEOUT")
 _EXAMPLE: dict[str, Any] = {
     "templateKey": "welcome",
     "channel": "email",
@@ -58,14 +59,21 @@ _EXAMPLE: dict[str, Any] = {
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
 
 
-def endpoints(acceptor: Acceptor, *, synchronous: SendNow | None = None) -> list[Endpoint]:
+def endpoints(
+    acceptor: Acceptor, *, synchronous: SendsNow | None = None, explains: Explains | None = None
+) -> list[Endpoint]:
     """The send endpoints over whatever accepts intents."""
     door = _Door(acceptor, synchronous)
-    delivered = Answer(status=200, description="Delivered.", kind=Delivered)
-    return [_send(door, () if synchronous is None else (delivered,)), _batch(door)]
+    found = [_send(door, synchronous=synchronous is not None), _batch(door)]
+    if explains is not None:
+        found.append(http_explain.endpoint(partial(door.explain, explains), _HEADERS, _EXAMPLE))
+    return found
 
 
-def _send(door: "_Door", further: tuple[Answer, ...]) -> Endpoint:
+def _send(door: "_Door", *, synchronous: bool) -> Endpoint:
+    delivered = Answer(
+        status=200, description="Delivered while you waited.", kind=Delivered, headers=(_LOCATION, _REPLAYED)
+    )
     accepted = Answer(
         status=202,
         description="Written down; it will be delivered.",
@@ -83,8 +91,8 @@ def _send(door: "_Door", further: tuple[Answer, ...]) -> Endpoint:
         body=SendBody,
         body_examples={"email": _EXAMPLE},
         headers=_HEADERS,
-        answers=(accepted, *further),
-        problems=_CODES,
+        answers=(accepted, delivered) if synchronous else (accepted,),
+        problems=(*_CODES, *_SYNCHRONOUS_CODES) if synchronous else _CODES,
     )
 
 
@@ -109,16 +117,17 @@ def _batch(door: "_Door") -> Endpoint:
 
 
 class _Door:
-    def __init__(self, acceptor: Acceptor, synchronous: SendNow | None) -> None:
+    def __init__(self, acceptor: Acceptor, synchronous: SendsNow | None) -> None:
         self._acceptor = acceptor
         self._synchronous = synchronous
 
     async def send(self, request: Request) -> Reply:
+        began = 0.0 if self._synchronous is None else self._synchronous.began()
         context = _context(request)
         body = await request.json(SendBody)
-        intent = to_intent(body, context)
-        if body.synchronous:
-            return await self._send_now(intent)
+        intent = self._intent(body, context)
+        if intent.synchronous and self._synchronous is not None:
+            return _delivered(await self._synchronous.deliver(intent, began))
         acceptance = await self._acceptor.accept(intent)
         notification_id = acceptance.notification_id
         headers = {"Location": f"{_PATH}/{notification_id}"}
@@ -127,10 +136,26 @@ class _Door:
         answer = SendAnswer(notification_id=notification_id, queue_name=acceptance.queue_name)
         return Reply(202, answer, headers)
 
-    async def _send_now(self, intent: Intent) -> Reply:
+    async def explain(self, explains: Explains, request: Request) -> Reply:
+        context = _context(request)
+        body = await request.json(SendBody)
+        return await http_explain.answer(explains, self._intent(body, context), asked=body.synchronous)
+
+    def _intent(self, body: SendBody, context: Context) -> Intent:
+        intent = to_intent(body, context)
+        if not self._is_synchronous(body):
+            return intent
         if self._synchronous is None:
             raise BadIntent("SYNCHRONOUS_UNAVAILABLE", "synchronous delivery is not configured", field="synchronous")
-        return Reply(200, await self._synchronous(intent))
+        if intent.scheduled_for_ms is not None:
+            raise BadIntent("VALIDATION_ERROR", "what is scheduled cannot be synchronous", field="scheduledFor")
+        return msgspec.structs.replace(intent, synchronous=True)
+
+    def _is_synchronous(self, body: SendBody) -> bool:
+        """Asked for, or a use case that waits by itself unless it is meant for later or for the inbox."""
+        if body.synchronous or self._synchronous is None:
+            return body.synchronous
+        return body.scheduled_for is None and body.channel != "inApp" and self._synchronous.wanted(body.template_key)
 
     async def batch(self, request: Request) -> Reply:
         context = _context(request)
@@ -154,6 +179,24 @@ class _Door:
         if key is None and context.idempotency_key is not None:
             key = f"{context.idempotency_key}/{index}"
         return await self._acceptor.accept(to_intent(body, msgspec.structs.replace(context, idempotency_key=key)))
+
+
+def _delivered(outcome: Immediate) -> Reply:
+    headers = {"Location": f"{_PATH}/{outcome.notification_id}"}
+    if outcome.replayed:
+        headers["Idempotent-Replayed"] = "true"
+    match outcome:
+        case DeliveredNow():
+            answer = Delivered(
+                notification_id=outcome.notification_id,
+                delivered_at=rfc3339_ms(outcome.delivered_at_ms),
+                provider_message_id=outcome.provider_message_id,
+            )
+            return Reply(200, answer, headers)
+        case NotDelivered():
+            raise Problem(outcome.code, outcome.message, headers=headers, notification_id=outcome.notification_id)
+        case _:
+            assert_never(outcome)
 
 
 def _context(request: Request) -> Context:

@@ -1,12 +1,11 @@
 """From the JSON of a send request to an intent."""
 
 import re
-from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
+from carillon.domain.addresses import unfit
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient
 from carillon.doors.http_wire import SendBody
@@ -14,13 +13,8 @@ from carillon.web import Caller
 
 _PRIORITIES = {"high": Priority.HIGH, "normal": Priority.NORMAL, "low": Priority.LOW}
 _KINDS = {"email": "email", "sms": "phone", "push": "token", "webhook": "url", "inApp": "inapp"}
-_PHONE = re.compile(r"\+[1-9][0-9]{1,14}")
-_TOKEN = re.compile(r"[\x21-\x7e]+")
-_LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
-_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
-_MAX_EMAIL, _MAX_LOCAL, _MAX_USER = 254, 64, 255
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +64,7 @@ def _identity(body: SendBody, caller: Caller) -> tuple[str | None, str | None]:
         return body.tenant_id, body.user_id
     if body.tenant_id is not None and body.tenant_id != caller.tenant_id:
         raise BadIntent("FORBIDDEN", "the token belongs to another tenant", field="tenantId")
-    return caller.tenant_id, body.user_id or caller.sub
+    return caller.tenant_id, body.user_id or caller.user_id
 
 
 def _content(body: SendBody, payload: dict[str, Any], user_id: str | None) -> dict[str, Any]:
@@ -122,46 +116,9 @@ def _channels_for(address: str) -> list[str]:
 
 def check_address(channel: str, address: str) -> None:
     """Refuse what the channel could never deliver to."""
-    fits, wanted = _ADDRESSES[channel]
-    if not fits(address):
+    wanted = unfit(channel, address)
+    if wanted is not None:
         raise BadIntent("VALIDATION_ERROR", f"recipient must be {wanted} for {channel}", field="recipient")
-
-
-def _is_email(address: str) -> bool:
-    local, at, domain = address.rpartition("@")
-    labels = domain.split(".")
-    return (
-        bool(at)
-        and len(address) <= _MAX_EMAIL
-        and len(local) <= _MAX_LOCAL
-        and _LOCAL.fullmatch(local) is not None
-        and len(labels) > 1
-        and all(_LABEL.fullmatch(label) for label in labels)
-    )
-
-
-def _is_url(address: str) -> bool:
-    try:
-        parts = urlsplit(address)
-        port = parts.port
-    except ValueError:
-        return False
-    return (
-        parts.scheme in {"http", "https"}
-        and bool(parts.hostname)
-        and parts.username is None
-        and port != 0
-        and _TOKEN.fullmatch(address) is not None
-    )
-
-
-_ADDRESSES: dict[str, tuple[Callable[[str], object], str]] = {
-    "sms": (_PHONE.fullmatch, "an E.164 number such as +4915112345678"),
-    "email": (_is_email, "an e-mail address"),
-    "webhook": (_is_url, "an http or https URL without credentials"),
-    "push": (_TOKEN.fullmatch, "a device token of printable ASCII"),
-    "inApp": (lambda address: len(address) <= _MAX_USER, f"a user id of at most {_MAX_USER} characters"),
-}
 
 
 def idempotency_key(standard: str | None, earlier: str | None) -> str | None:

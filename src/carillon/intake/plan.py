@@ -8,7 +8,7 @@ from carillon.domain.canonical import canonical, fingerprint
 from carillon.domain.intents import Intent
 from carillon.domain.lanes import Lanes
 from carillon.domain.locale import LocaleRules
-from carillon.domain.notifications import Enrolment, Message, Notification, Route
+from carillon.domain.notifications import Enrolment, Message, Notification, Route, Status
 from carillon.domain.policy import PolicyTable
 
 
@@ -23,6 +23,8 @@ class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
     tenant_locales: dict[str, str] = {}
     missing_variable: Literal["error", "empty", "keep"] = "error"
     idempotency_ttl_seconds: float = 2_592_000.0
+    supported_locales: tuple[str, ...] = ()
+    """The locales of whoever renders downstream; without any, messages are rendered before they are queued."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -30,14 +32,17 @@ class Content(msgspec.Struct, frozen=True):
 
     recipient_ref: str
     channel: str
-    address: str
-    locale: str
-    message: Message
+    address: str | None
+    locale: str | None
+    message: Message | None = None
+    """None where it is rendered downstream, or never."""
+    skipped_because: str | None = None
 
 
 def plan(intent: Intent, contents: list[Content], notification_id: str, rules: PlanRules) -> Enrolment:
     """Choose lane, policy, budget and first provider of every route."""
-    lane = rules.lanes.by_name[rules.lanes.name_for(intent.priority, bulk=intent.bulk)]
+    name = rules.lanes.name_for(intent.priority, bulk=intent.bulk, synchronous=intent.synchronous)
+    lane = rules.lanes.by_name[name]
     routes: list[Route] = []
     for content in contents:
         policy = rules.policies.name_for(intent.origin, content.channel)
@@ -49,10 +54,13 @@ def plan(intent: Intent, contents: list[Content], notification_id: str, rules: P
                 lane=lane.rank,
                 provider=rules.channels[content.channel][0],
                 policy=policy,
-                max_attempts=rules.policies.max_attempts(policy, lane),
+                # Who waits is told after one attempt, whatever the policy.
+                max_attempts=1 if intent.synchronous else rules.policies.max_attempts(policy, lane),
+                status=Status.PENDING if content.skipped_because is None else Status.SKIPPED,
+                skipped_because=content.skipped_because,
                 address=content.address,
                 resolved_locale=content.locale,
-                message_json=msgspec.json.encode(content.message).decode(),
+                message_json=None if content.message is None else msgspec.json.encode(content.message).decode(),
             )
         )
     return Enrolment(notification=_notification(intent, notification_id, rules), routes=tuple(routes))

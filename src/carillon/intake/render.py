@@ -17,6 +17,8 @@ _HEADER_BREAKERS = frozenset("\r\n\x00\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
 
 OnMissing = Literal["error", "empty", "keep"]
 Piece = str | tuple[str, ...]
+Sources = tuple[Mapping[str, Any], ...]
+"""Where a value is looked for, in this order."""
 
 
 @lru_cache(maxsize=4096)
@@ -39,17 +41,23 @@ def compile_template(text: str) -> tuple[Piece, ...]:
 
 def variables_of(text: str) -> set[str]:
     """The names a template asks for."""
-    return {".".join(piece) for piece in compile_template(text) if isinstance(piece, tuple)}
+    return set(names_in(text))
+
+
+def names_in(text: str) -> list[str]:
+    """The same names, in the order they are first asked for."""
+    return list(dict.fromkeys(".".join(piece) for piece in compile_template(text) if isinstance(piece, tuple)))
 
 
 def render_message(template: Template, data: Mapping[str, Any], on_missing: OnMissing = "error") -> Message:
     """Render every part of a template; only the HTML part is escaped, and no value is rendered twice."""
+    sources = (data, template.default_variables) if template.default_variables else (data,)
     missing: set[str] = set()
     subject = None
     if template.subject is not None:
-        subject = _render(template.subject, data, missing, on_missing, escape=False)
-    text = _render(template.text, data, missing, on_missing, escape=False)
-    rich = None if template.html is None else _render(template.html, data, missing, on_missing, escape=True)
+        subject = _render(template.subject, sources, missing, on_missing, escape=False)
+    text = _render(template.text, sources, missing, on_missing, escape=False)
+    rich = None if template.html is None else _render(template.html, sources, missing, on_missing, escape=True)
     if missing:
         raise BadIntent(
             "TEMPLATE_RENDER_ERROR", f"missing template variables: {', '.join(sorted(missing))}", field="data"
@@ -63,11 +71,11 @@ def render_message(template: Template, data: Mapping[str, Any], on_missing: OnMi
     return Message(text=text, subject=subject, html=rich)
 
 
-def _render(text: str, data: Mapping[str, Any], missing: set[str], on_missing: OnMissing, *, escape: bool) -> str:
+def _render(text: str, sources: Sources, missing: set[str], on_missing: OnMissing, *, escape: bool) -> str:
     out: list[str] = []
     size = 0
     for piece in compile_template(text):
-        part = piece if isinstance(piece, str) else _value(piece, data, missing, on_missing, escape=escape)
+        part = piece if isinstance(piece, str) else _value(piece, sources, missing, on_missing, escape=escape)
         size += len(part)
         if size > MAX_RENDERED:
             # Stop while rendering: a long value in many placeholders must not be built first and refused later.
@@ -78,12 +86,14 @@ def _render(text: str, data: Mapping[str, Any], missing: set[str], on_missing: O
     return "".join(out)
 
 
-def _value(
-    path: tuple[str, ...], data: Mapping[str, Any], missing: set[str], on_missing: OnMissing, *, escape: bool
-) -> str:
-    found: Any = data
-    for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
+def _value(path: tuple[str, ...], sources: Sources, missing: set[str], on_missing: OnMissing, *, escape: bool) -> str:
+    found: Any = None
+    for source in sources:
+        found = source
+        for name in path:
+            found = found.get(name) if isinstance(found, Mapping) else None
+        if found is not None:
+            break
     if found is None:
         if on_missing == "error":
             missing.add(".".join(path))

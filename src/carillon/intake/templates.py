@@ -28,11 +28,26 @@ class FileTemplates:
                 found[template.code, template.channel, template.locale] = template
         return cls(found)
 
-    async def find(self, code: str, channel: str, locale: str) -> Template | None:
+    async def find(self, code: str, channel: str, locale: str, tenant_id: str | None = None) -> Template | None:
+        """A folder's templates are everybody's."""
+        del tenant_id
         return self._templates.get((code, channel, locale))
 
-    async def variants(self, code: str) -> list[tuple[str, str]]:
+    async def variants(self, code: str, tenant_id: str | None = None) -> list[tuple[str, str]]:
+        """As `find`."""
+        del tenant_id
         return self._variants.get(code, [])
+
+    def under(self, code: str) -> dict[tuple[str, str], Template]:
+        """Everything of one code, by channel and locale."""
+        return {
+            (channel, locale): self._templates[code, channel, locale]
+            for channel, locale in self._variants.get(code, [])
+        }
+
+    def all(self) -> dict[tuple[str, str, str], Template]:
+        """Everything, by code, channel and locale."""
+        return dict(self._templates)
 
     def count(self) -> int:
         """How many templates there are, for `doctor`."""

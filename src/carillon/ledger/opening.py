@@ -1,10 +1,14 @@
 """Which ledger a database URL means."""
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from carillon.domain.errors import ConfigurationError
 from carillon.ledger.postgres import PostgresLedger
+from carillon.ledger.postgres_pools import PoolRules
+from carillon.ledger.rows import ALERT_FROM, NEW_INTENT_HINT, RECOVERY_HINT
+from carillon.ledger.sealing import SealedPostgres, SealedSqlite
+from carillon.ledger.seals import Seals
 from carillon.ledger.sqlite import SqliteLedger
 
 Ledger: TypeAlias = PostgresLedger | SqliteLedger
@@ -13,14 +17,39 @@ _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 
 
-async def open_ledger(url: str, *, lease_seconds: float = 30.0, allow_unsafe: bool = False) -> Ledger:
+async def open_ledger(
+    url: str,
+    *,
+    lease_seconds: float = 30.0,
+    record_attempts: bool = True,
+    replay: str = "redrive",
+    alerts: bool = False,
+    alert_from: int = ALERT_FROM,
+    allow_unsafe: bool = False,
+    rules: PoolRules | None = None,
+    seals: Seals | None = None,
+) -> Ledger:
     """`postgresql://…`, or `sqlite:///relative/path`, or `sqlite:////absolute/path`."""
+    shared: dict[str, Any] = {
+        "lease_seconds": lease_seconds,
+        "record_attempts": record_attempts,
+        "recovery_hint": NEW_INTENT_HINT if replay == "new_intent" else RECOVERY_HINT,
+        "alerts": alerts,
+        "alert_from": alert_from,
+    }
     if url.startswith(_SQLITE):
         path = unquote(url.removeprefix(_SQLITE).partition("?")[0])
         if not path:
             raise ConfigurationError("the database URL names no file; write sqlite:///carillon.db")
-        return await SqliteLedger.open(path, lease_seconds=lease_seconds)
+        return _sealing(await (SqliteLedger if seals is None else SealedSqlite).open(path, **shared), seals)
     if url.startswith(_POSTGRES):
-        return await PostgresLedger.open(url, lease_seconds=lease_seconds, allow_unsafe=allow_unsafe)
+        engine = PostgresLedger if seals is None else SealedPostgres
+        return _sealing(await engine.open(url, **shared, allow_unsafe=allow_unsafe, rules=rules), seals)
     # Without the URL itself: it may carry a password.
     raise ConfigurationError("the database URL must begin with postgresql:// or sqlite:///")
+
+
+def _sealing(ledger: Ledger, seals: Seals | None) -> Ledger:
+    if seals is not None and isinstance(ledger, SealedPostgres | SealedSqlite):
+        ledger.seals = seals
+    return ledger

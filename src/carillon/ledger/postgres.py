@@ -3,27 +3,81 @@
 from collections.abc import Mapping
 
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.ports import Signal
+from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import migrate_postgres
+from carillon.ledger.postgres_admin import PostgresAdmin
+from carillon.ledger.postgres_audit import PostgresAudit
 from carillon.ledger.postgres_backlog import PostgresBacklog
-from carillon.ledger.postgres_intake import PostgresIntake
-from carillon.ledger.postgres_pools import Address, Pools, guarded
+from carillon.ledger.postgres_breakers import PostgresBreakers
+from carillon.ledger.postgres_foresight import PostgresForesight
+from carillon.ledger.postgres_history import PostgresHistory
+from carillon.ledger.postgres_holding import PostgresHolding
+from carillon.ledger.postgres_jobs import PostgresJobs
+from carillon.ledger.postgres_keys import PostgresKeys
+from carillon.ledger.postgres_leases import PostgresLeases
+from carillon.ledger.postgres_outbox import PostgresOutbox
+from carillon.ledger.postgres_pools import Address, PoolRules, Pools, guarded
+from carillon.ledger.postgres_preferences import PostgresPreferences
+from carillon.ledger.postgres_receipts import PostgresReceipts
+from carillon.ledger.postgres_seals import PostgresSeals
 from carillon.ledger.postgres_signal import PostgresSignal
+from carillon.ledger.postgres_streams import PostgresStreams
+from carillon.ledger.postgres_subscriptions import PostgresSubscriptions
+from carillon.ledger.postgres_templates import PostgresTemplates
 from carillon.ledger.postgres_upkeep import PostgresUpkeep, unsafe_settings
 from carillon.ledger.postgres_vacuum import Vacuum
+from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
 from carillon.ledger.statements import load
 
 
-class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresUpkeep):
+class PostgresLedger(
+    PostgresHolding,
+    PostgresBacklog,
+    PostgresBreakers,
+    PostgresForesight,
+    PostgresUpkeep,
+    PostgresTemplates,
+    PostgresPreferences,
+    PostgresReceipts,
+    PostgresOutbox,
+    PostgresAdmin,
+    PostgresKeys,
+    PostgresAudit,
+    PostgresJobs,
+    PostgresLeases,
+    PostgresSubscriptions,
+    PostgresStreams,
+    PostgresHistory,
+    PostgresSeals,
+):
     """Satisfies IntakeLedger, Backlog and UpkeepLedger; `signal` wakes claimers in every process."""
 
-    def __init__(self, address: Address, pools: Pools, sql: Mapping[str, str], lease_seconds: float) -> None:
+    def __init__(
+        self,
+        address: Address,
+        pools: Pools,
+        sql: Mapping[str, str],
+        lease_seconds: float,
+        *,
+        record_attempts: bool = True,
+        recovery_hint: str = RECOVERY_HINT,
+        alerts: bool = False,
+        alert_from: int = ALERT_FROM,
+        alone: bool = False,
+    ) -> None:
+        """`alone` works without connections beside the pools: by polling, and vacuumed by the server."""
         self._address = address
         self._pools = pools
         self._sql = sql
         self._lease_seconds = lease_seconds
-        self._vacuum = Vacuum(address, sql)
-        self._signal = PostgresSignal(address, sql)
-        self.signal = self._signal
+        self._record_attempts = record_attempts
+        self._recovery_hint = recovery_hint
+        self._alerts = alerts
+        self._alert_from = alert_from if alerts else None
+        self._vacuum = Vacuum(address, sql, allowed=not alone)
+        self._signal = None if alone else PostgresSignal(address, sql)
+        self.signal: Signal = self._signal or LocalSignal()
 
     @classmethod
     async def open(
@@ -31,15 +85,31 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresUpkeep):
         dsn: str,
         *,
         lease_seconds: float = 30.0,
+        record_attempts: bool = True,
+        recovery_hint: str = RECOVERY_HINT,
+        alerts: bool = False,
+        alert_from: int = ALERT_FROM,
         allow_unsafe: bool = False,
         intake_connections: int = 4,
         read_connections: int = 4,
+        rules: PoolRules | None = None,
         statements: Mapping[str, str] | None = None,
     ) -> "PostgresLedger":
         """Connect; refuses a server that may forget what it has confirmed."""
         address = Address.parse(dsn)
-        pools = await guarded(Pools.open(address, intake=intake_connections, reads=read_connections))
-        ledger = cls(address, pools, statements or load("postgres"), lease_seconds)
+        rules = rules or PoolRules()
+        pools = await guarded(Pools.open(address, intake=intake_connections, reads=read_connections, rules=rules))
+        ledger = cls(
+            address,
+            pools,
+            statements or load("postgres"),
+            lease_seconds,
+            record_attempts=record_attempts,
+            recovery_hint=recovery_hint,
+            alerts=alerts,
+            alert_from=alert_from,
+            alone=rules.scarce,
+        )
         try:
             await guarded(ledger._refuse_unsafe(allow_unsafe=allow_unsafe))
         except BaseException:
@@ -49,11 +119,14 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresUpkeep):
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; returns the names of the steps taken by this process."""
-        return await guarded(self._migrate())
+        steps = await guarded(self._migrate())
+        await self._know_keys()
+        return steps
 
     async def aclose(self) -> None:
         """Give everything back; safe to call twice."""
-        await self._signal.aclose()
+        if self._signal is not None:
+            await self._signal.aclose()
         await self._vacuum.aclose()
         await self._pools.aclose()
 

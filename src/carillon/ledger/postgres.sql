@@ -6,8 +6,11 @@
 --                           there is no moment between looking and inserting.
 --   written                 routes are laid only for records written here: both tables or neither, in one statement.
 --   IS TRUE                 keeps the look-up a hash table; as a join, a plan made for ten rows would compare all with all.
+--   place                   microseconds by which those of one commit stand apart: the order of acceptance is their order.
 --   dead                    an address declared dead is skipped from the start instead of being tried once more;
 --                           LIMIT 1 keeps it one look-up a route, whatever the planner thinks of the table.
+--   $36                     the worker that gets its first claim of every route that is due now, or NULL: as by `claim`,
+--                           with a token and a counted attempt, and it runs out likewise if that worker dies.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), written AS (
@@ -17,56 +20,71 @@ WITH clock AS MATERIALIZED (
         origin, tenant_id, user_id, priority, is_bulk, metadata_json, scheduled_for)
     SELECT n.notification_id, n.notification_type, n.producer, n.audience_kind, n.recipient_user_ids::jsonb,
            n.payload_json, n.idempotency_key, n.request_fingerprint, n.request_id, n.trace_id,
-           to_timestamp(n.occurred_at_ms / 1000.0), clock.now, clock.now,
-           clock.now + n.idempotency_ttl_seconds * interval '1 second',
+           to_timestamp(n.occurred_at_ms / 1000.0), clock.now + n.place * interval '1 microsecond', clock.now,
+           clock.now + n.place * interval '1 microsecond' + n.idempotency_ttl_seconds * interval '1 second',
            n.origin, n.tenant_id, n.user_id, n.priority, n.is_bulk, n.metadata_json,
            to_timestamp(n.scheduled_for_ms / 1000.0)
     FROM clock, unnest(
         $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
         $10::text[], $11::float8[], $12::float8[], $13::text[], $14::text[], $15::text[], $16::smallint[],
-        $17::boolean[], $18::text[], $19::float8[]
+        $17::boolean[], $18::text[], $19::float8[], $20::int[]
     ) AS n (
         notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
         request_fingerprint, request_id, trace_id, occurred_at_ms, idempotency_ttl_seconds, origin, tenant_id, user_id,
-        priority, is_bulk, metadata_json, scheduled_for_ms)
+        priority, is_bulk, metadata_json, scheduled_for_ms, place)
     ON CONFLICT DO NOTHING
     RETURNING notification_id
 ), laid AS (
     INSERT INTO routes (
         notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, resolved_locale,
         last_error_classification, last_error_message, last_error_at, created_at, updated_at, skipped_at, address,
-        lane, provider, policy, budget_since, message_json)
+        lane, provider, policy, budget_since, message_json, attempt_count, claim_token, lease_owner)
     SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref,
            CASE WHEN r.skipped THEN 'skipped' ELSE 'pending' END,
            r.max_attempts,
-           CASE WHEN NOT r.skipped THEN r.due_at END,
+           CASE WHEN r.held THEN clock.now + $37::float8 * interval '1 second' WHEN NOT r.skipped THEN r.due_at END,
            r.resolved_locale,
            CASE WHEN r.gone THEN 'suppressed' WHEN r.skipped THEN 'skipped' END,
            CASE WHEN r.gone THEN 'the address is suppressed' ELSE r.skipped_because END,
            CASE WHEN r.skipped THEN clock.now END,
            clock.now, clock.now,
            CASE WHEN r.skipped THEN clock.now END,
-           r.address, r.lane, r.provider, r.policy, r.due_at, r.message_json
+           r.address, r.lane, r.provider, r.policy, r.due_at, r.message_json,
+           CASE WHEN r.held THEN 1 ELSE 0 END,
+           CASE WHEN r.held THEN nextval('claim_tokens') END,
+           CASE WHEN r.held THEN $36::text END
     FROM clock, (
-        SELECT given.*, coalesce(to_timestamp(given.scheduled_for_ms / 1000.0), clock.now) AS due_at,
+        SELECT given.*, coalesce(
+                   to_timestamp(given.scheduled_for_ms / 1000.0), clock.now + given.place * interval '1 microsecond'
+               ) AS due_at,
                given.skipped_because IS NULL AND dead.found IS NOT NULL AS gone,
-               given.skipped_because IS NOT NULL OR dead.found IS NOT NULL AS skipped
+               given.skipped_because IS NOT NULL OR dead.found IS NOT NULL AS skipped,
+               $36::text IS NOT NULL AND given.scheduled_for_ms IS NULL
+                   AND given.skipped_because IS NULL AND dead.found IS NULL AS held
         FROM clock, unnest(
-            $20::text[], $21::text[], $22::text[], $23::text[], $24::int[], $25::text[], $26::text[], $27::text[],
-            $28::smallint[], $29::text[], $30::text[], $31::text[], $32::float8[]
+            $21::text[], $22::text[], $23::text[], $24::text[], $25::int[], $26::text[], $27::text[], $28::text[],
+            $29::smallint[], $30::text[], $31::text[], $32::text[], $33::float8[], $34::text[],
+            $35::int[]
         ) AS given (
             notification_id, route_id, channel, recipient_ref, max_attempts, resolved_locale, skipped_because,
-            address, lane, provider, policy, message_json, scheduled_for_ms)
+            address, lane, provider, policy, message_json, scheduled_for_ms, tenant_id, place)
         LEFT JOIN LATERAL (
             SELECT TRUE AS found FROM suppressions s
             WHERE s.channel = given.channel AND s.address = given.address
+              AND s.tenant_id IN ('', given.tenant_id)
               AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
             LIMIT 1
         ) AS dead ON TRUE
     ) AS r
     WHERE (r.notification_id IN (SELECT notification_id FROM written)) IS TRUE
+    RETURNING notification_id, route_id, claim_token, budget_since, ctid AS place
 )
-SELECT notification_id FROM written;
+SELECT notification_id, NULL::text AS route_id, NULL::bigint AS token, NULL::bigint AS accepted_at_ms, NULL::tid AS place
+FROM written
+UNION ALL
+SELECT notification_id, route_id, claim_token,
+       (date_part('epoch', date_trunc('milliseconds', budget_since)) * 1000)::bigint, place
+FROM laid WHERE claim_token IS NOT NULL;
 
 -- name: winners
 -- Runs after `enrol` committed: whoever stood in the way has committed as well, so a fresh snapshot sees it.
@@ -78,6 +96,7 @@ WITH found AS (
     JOIN records n ON n.producer = lost.producer AND n.idempotency_key = lost.idempotency_key
 )
 SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
+       coalesce(n.idempotency_expires_at <= clock_timestamp(), FALSE) AS expired,
        coalesce((SELECT r.lane FROM routes r WHERE r.notification_id = n.notification_id ORDER BY r.route_id LIMIT 1),
                 n.priority) AS lane
 FROM found JOIN records n ON n.notification_id = found.notification_id;
@@ -106,6 +125,7 @@ ON CONFLICT (stream_entry_id) DO NOTHING;
 --                           invisible to the next want, and `skip` would skip another in its place.
 --   ctid                    safe only because the row is locked by this very statement.
 --   attempt_count + 1       counted here, so that a message that kills its worker uses up its budget.
+--   (SELECT EXISTS ...)     most ledgers suppress nobody: asked once, not for each route.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), picked AS MATERIALIZED (
@@ -128,6 +148,7 @@ WITH clock AS MATERIALIZED (
 UPDATE routes r
 SET claim_token = picked.token,
     lease_owner = $6,
+    claimed_at = clock.now,
     attempt_count = r.attempt_count + 1,
     next_attempt_at = clock.now + $7::float8 * interval '1 second',
     updated_at = clock.now
@@ -139,13 +160,15 @@ RETURNING r.notification_id, r.route_id, r.claim_token AS token, r.channel, r.re
     r.policy, r.attempt_count AS attempt, r.provider_since AS attempts_before, r.max_attempts,
     greatest(date_part('epoch', clock.now - r.budget_since), 0) AS age_seconds,
     n.notification_type, n.producer, n.payload_json,
-    (date_part('epoch', n.accepted_at) * 1000)::bigint AS accepted_at_ms,
+    (date_part('epoch', date_trunc('milliseconds', n.accepted_at)) * 1000)::bigint AS accepted_at_ms,
     r.address, n.user_id, n.tenant_id, r.resolved_locale, r.message_json, n.metadata_json, n.request_id, n.trace_id,
-    picked.abandoned,
-    EXISTS (
+    n.audience_kind, n.idempotency_key AS intent_key, picked.abandoned,
+    CASE WHEN (SELECT EXISTS (SELECT FROM suppressions)) THEN EXISTS (
         SELECT FROM suppressions s
-        WHERE s.channel = r.channel AND s.address = r.address AND (s.expires_at IS NULL OR s.expires_at > clock.now)
-    ) AS suppressed;
+        WHERE s.channel = r.channel AND s.address = r.address AND s.tenant_id IN ('', n.tenant_id)
+          AND (s.expires_at IS NULL OR s.expires_at > clock.now)
+    ) ELSE FALSE END AS suppressed,
+    r.ctid AS place;
 
 -- name: extend
 -- Race: a worker that overslept renews what another holds by now.
@@ -158,7 +181,7 @@ FROM unnest($1::text[], $2::text[], $3::bigint[]) AS held (notification_id, rout
 WHERE r.notification_id = held.notification_id AND r.route_id = held.route_id
   AND r.claim_token = held.token
   AND r.status IN ('pending', 'failed')
-RETURNING held.token;
+RETURNING held.token, r.ctid AS place;
 
 -- name: settle
 -- Races: the lease ran out and another worker has the route, or finished it; the same settlement comes again after a
@@ -169,6 +192,7 @@ RETURNING held.token;
 --   finish                  a late success is adopted while the route is open, because that message did go out.
 --   ON CONFLICT             the claim's token is the attempt's id: a repeat writes no second row, and the last line gives
 --                           it the answer of the first.
+--   alerted                 whoever must be told is written down with the burial, once, because only the change says so.
 -- The sub-selects with IS TRUE stay hash tables; as joins, a plan made for ten rows would compare all with all.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -202,7 +226,8 @@ WITH clock AS MATERIALIZED (
       AND r.status IN ('pending', 'failed')
       AND (r.claim_token = given.token OR given.verdict = 'finish')
     RETURNING given.place, r.settled_by, given.verdict, given.suppress, r.notification_id, r.route_id, r.channel,
-        r.recipient_ref, r.address, r.attempt_count, r.max_attempts, given.error_classification, given.error_message
+        r.recipient_ref, r.address, r.attempt_count, r.max_attempts, given.error_classification, given.error_message,
+        r.lane
 ), judged AS MATERIALIZED (
     SELECT given.*,
            CASE WHEN (place IN (SELECT place FROM changed WHERE settled_by = 'applied')) IS TRUE THEN 'applied'
@@ -230,13 +255,19 @@ WITH clock AS MATERIALIZED (
     FROM clock CROSS JOIN changed
     WHERE verdict = 'bury'
     ON CONFLICT (notification_id, route_id) DO NOTHING
+), alerted AS (
+    INSERT INTO outbox (
+        topic, notification_id, route_id, created_at, next_attempt_at, final_attempt_count, failure_message)
+    SELECT 'NotificationFailed', notification_id, route_id, clock.now, clock.now, attempt_count, error_message
+    FROM clock CROSS JOIN changed
+    WHERE verdict = 'bury' AND lane >= $18::smallint
 ), silenced AS (
     INSERT INTO suppressions AS s (channel, address, reason, created_at)
     SELECT DISTINCT ON (channel, address) channel, address, coalesce(error_classification, 'recipient_gone'), clock.now
     FROM clock CROSS JOIN changed
     WHERE suppress AND address IS NOT NULL
     ORDER BY channel, address
-    ON CONFLICT (channel, address) DO UPDATE
+    ON CONFLICT (channel, address, tenant_id) DO UPDATE
     SET reason = excluded.reason, created_at = excluded.created_at, expires_at = NULL
     WHERE s.expires_at <= excluded.created_at
 )

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import asyncpg
+
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification
@@ -33,7 +35,8 @@ class PostgresIntake:
             open_places = [place for place in range(len(batch)) if place not in answers]
             if not open_places:
                 break
-            answers |= await self._pools.intake.run(partial(self._enrol, batch, open_places), repeatable=True)
+            found, _ = await self._pools.intake.run(partial(self._enrol, batch, open_places), repeatable=True)
+            answers |= found
         if len(answers) < len(batch):
             raise LedgerUnavailable("idempotency keys were taken and given up again faster than they could be read")
         return [answers[place] for place in range(len(batch))]
@@ -46,14 +49,22 @@ class PostgresIntake:
         await self._pools.intake.run(lambda c: c.execute(self._sql["park"], *columns), repeatable=True)
 
     async def _enrol(
-        self, batch: Sequence[Enrolment], places: list[int], connection: Connection
-    ) -> dict[int, Enrolled]:
-        first = _first_of_each_id(batch, places)
-        rows = [record_values(enrolment.notification) for enrolment in first]
-        routes = [row for enrolment in first for row in route_rows(enrolment)]
-        records = _columns(rows, len(RECORD_FIELDS))
-        laid = _columns(routes, len(ROUTE_FIELDS) + 2)
-        written = {row[0] for row in await connection.fetch(self._sql["enrol"], *records, *laid)}
+        self,
+        batch: Sequence[Enrolment],
+        places: list[int],
+        connection: Connection,
+        owner: str | None = None,
+        seconds: float | None = None,
+    ) -> tuple[dict[int, Enrolled], list[asyncpg.Record]]:
+        """Answers by place, and a row for each route that `owner` holds from now on."""
+        order = _first_of_each_id(batch, places)
+        first = [batch[place] for place in order]
+        rows = [(*record_values(batch[place].notification), place) for place in order]
+        routes = [(*row, place) for place in order for row in route_rows(batch[place])]
+        records = _columns(rows, len(RECORD_FIELDS) + 1)
+        laid = _columns(routes, len(ROUTE_FIELDS) + 4)
+        found = await connection.fetch(self._sql["enrol"], *records, *laid, owner, seconds)
+        written = {row[0] for row in found}
         answers: dict[int, Enrolled] = {}
         lost: list[int] = []
         contents = {each.notification.notification_id: each.notification.request_fingerprint for each in first}
@@ -64,7 +75,8 @@ class PostgresIntake:
                 answers[place] = Accepted(key)
             else:
                 lost.append(place)
-        return answers | await self._answer_losers(connection, batch, lost)
+        held = [] if owner is None else [row for row in found if row["token"] is not None]
+        return answers | await self._answer_losers(connection, batch, lost), held
 
     async def _answer_losers(
         self, connection: Connection, batch: Sequence[Enrolment], lost: list[int]
@@ -93,16 +105,16 @@ def _winner(
     return by_id.get(loser.notification_id) or by_key.get((loser.producer, loser.idempotency_key))
 
 
-def _first_of_each_id(batch: Sequence[Enrolment], places: list[int]) -> list[Enrolment]:
+def _first_of_each_id(batch: Sequence[Enrolment], places: list[int]) -> list[int]:
     """Without repeats of an id, and in the order of the keys: the order in which rivals wait for each other."""
-    seen: dict[str, Enrolment] = {}
+    seen: dict[str, int] = {}
     for place in places:
-        seen.setdefault(batch[place].notification.notification_id, batch[place])
-    return sorted(seen.values(), key=_lock_order)
+        seen.setdefault(batch[place].notification.notification_id, place)
+    return sorted(seen.values(), key=lambda place: _lock_order(batch[place].notification))
 
 
-def _lock_order(enrolment: Enrolment) -> tuple[str, str]:
-    return (enrolment.notification.producer, enrolment.notification.idempotency_key or "")
+def _lock_order(notification: Notification) -> tuple[str, str]:
+    return (notification.producer, notification.idempotency_key or "")
 
 
 def _columns(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:

@@ -1,8 +1,10 @@
 """Connections to PostgreSQL: one pool per kind of work, and one reading of what can go wrong on them."""
 
 import asyncio
+import math
 import random
 import re
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -20,8 +22,14 @@ Work: TypeAlias = Callable[[Connection], Awaitable[T]]
 
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 _ACQUIRE_SECONDS = 2.0
+_FAREWELL_SECONDS = 1.0
+"""A server that is silent gets no longer: what was committed is committed."""
 _BROKEN_REPEATS = 2
 _CLASH_REPEATS = 3
+_IDLE_SECONDS, _SURPLUS_SECONDS = 300.0, 5.0
+_OUTSIDE_POOLS = 3
+"""Listening, telling and vacuuming have a connection each."""
+_KINDS_OF_WORK = 4
 
 BROKEN = (
     asyncpg.PostgresConnectionError,
@@ -100,18 +108,52 @@ class Address(msgspec.Struct, frozen=True):
         )
 
 
+class PoolRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How many connections one process may hold in all, for how long, and how patient they are."""
+
+    operation_timeout_seconds: float = 10.0
+    max_connections: int | None = None
+    max_idle_connections: int | None = None
+    connection_lifetime_seconds: float | None = None
+
+    @property
+    def scarce(self) -> bool:
+        """Too few for a pool per kind of work and for connections outside of pools."""
+        return self.max_connections is not None and self.max_connections < _OUTSIDE_POOLS + _KINDS_OF_WORK
+
+
+async def _nothing_to_reset(_connection: object) -> None:
+    """Our statements leave no setting, lock or listener behind, and asking for that would be a second trip each time.
+
+    An open transaction is rolled back by the driver before it asks here.
+    """
+
+
 class Pool:
     """Connections for one kind of work; whatever the network or the server does to them is LedgerUnavailable."""
 
-    def __init__(self, address: Address, name: str, size: int, **settings: str) -> None:
+    def __init__(
+        self,
+        address: Address,
+        name: str,
+        size: int,
+        rules: PoolRules,
+        *,
+        idle_seconds: float = _IDLE_SECONDS,
+        **settings: str,
+    ) -> None:
+        self._lifetime = rules.connection_lifetime_seconds or math.inf
+        self._expire_at = time.monotonic() + self._lifetime
         self._pool = asyncpg.create_pool(
             address.dsn,
             min_size=0,
             max_size=size,
             timeout=5.0,
-            command_timeout=10.0,
+            command_timeout=rules.operation_timeout_seconds,
+            max_inactive_connection_lifetime=idle_seconds,
             server_settings=address.settings(name, settings),
             target_session_attrs=SessionAttribute.read_write,
+            reset=_nothing_to_reset,
         )
 
     async def open(self) -> None:
@@ -119,13 +161,16 @@ class Pool:
 
     async def aclose(self) -> None:
         try:
-            await asyncio.wait_for(self._pool.close(), 5.0)
+            await asyncio.wait_for(self._pool.close(), _FAREWELL_SECONDS)
         except UNAVAILABLE:
             self._pool.terminate()
 
     async def run(self, work: Work[T], *, repeatable: bool) -> T:
         """Do the work on one connection; only repeatable work is done again when its connection broke."""
         broken = clashed = 0
+        if time.monotonic() >= self._expire_at:
+            self._expire_at = time.monotonic() + self._lifetime
+            await self._pool.expire_connections()
         while True:
             try:
                 async with self._pool.acquire(timeout=_ACQUIRE_SECONDS) as connection:
@@ -157,22 +202,49 @@ class Pools(msgspec.Struct):
     reads: Pool
 
     @classmethod
-    async def open(cls, address: Address, *, intake: int, reads: int) -> "Pools":
-        pools = cls(
-            Pool(address, "intake", intake, **_BY_INDEX),
-            Pool(address, "claim", 2, **_BY_INDEX),
-            Pool(address, "settle", 2, **_BY_INDEX),
-            Pool(address, "reads", reads, **_PER_QUESTION),
-        )
+    async def open(cls, address: Address, *, intake: int, reads: int, rules: PoolRules) -> "Pools":
+        pools = cls._shared(address, rules) if rules.scarce else cls._separate(address, rules, intake, reads)
         for pool in pools.each():
             await pool.open()
         return pools
 
+    @classmethod
+    def _separate(cls, address: Address, rules: PoolRules, intake: int, reads: int) -> "Pools":
+        sizes = _sizes({"settle": 2, "claim": 2, "intake": intake, "reads": reads}, rules.max_connections)
+        idle = rules.max_idle_connections
+        built: dict[str, Pool] = {}
+        for name, size in sizes.items():
+            # A pool that goes beyond what may lie idle gives its connections back soon after use.
+            kept = idle is None or size <= idle
+            idle = idle if idle is None or not kept else idle - size
+            plans = _PER_QUESTION if name == "reads" else _BY_INDEX
+            seconds = _IDLE_SECONDS if kept else _SURPLUS_SECONDS
+            built[name] = Pool(address, name, size, rules, idle_seconds=seconds, **plans)
+        return cls(built["intake"], built["claim"], built["settle"], built["reads"])
+
+    @classmethod
+    def _shared(cls, address: Address, rules: PoolRules) -> "Pools":
+        size = (rules.max_connections or 0) - 1
+        if size < 1:
+            raise ConfigurationError("ledger.max_connections: at least 2 are needed, one of them for migrations")
+        surplus = rules.max_idle_connections is not None and size > rules.max_idle_connections
+        seconds = _SURPLUS_SECONDS if surplus else _IDLE_SECONDS
+        one = Pool(address, "shared", size, rules, idle_seconds=seconds, **_BY_INDEX)
+        return cls(one, one, one, one)
+
     def each(self) -> list[Pool]:
-        return [self.intake, self.claims, self.settlements, self.reads]
+        return list(dict.fromkeys((self.intake, self.claims, self.settlements, self.reads)))
 
     async def aclose(self) -> None:
         await asyncio.gather(*(pool.aclose() for pool in self.each()))
+
+
+def _sizes(wished: dict[str, int], most: int | None) -> dict[str, int]:
+    """The wished sizes, the largest made smaller until all of them and what is outside of pools fit into `most`."""
+    sizes = dict(wished)
+    while most is not None and sum(sizes.values()) > most - _OUTSIDE_POOLS:
+        sizes[max(sizes, key=lambda name: sizes[name])] -= 1
+    return sizes
 
 
 async def guarded(work: Awaitable[T]) -> T:

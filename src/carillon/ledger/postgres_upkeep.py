@@ -74,10 +74,18 @@ class PostgresUpkeep:
         )
         return len(rows)
 
+    async def hasten(self, seconds: float) -> int:
+        rows = await self._pools.reads.run(lambda c: c.fetch(self._sql["hasten"], seconds), repeatable=False)
+        self.signal.ring()
+        return len(rows)
+
     async def prune(self, records_older_than: float, malformed_older_than: float, limit: int) -> tuple[int, int]:
         records = await self._pools.reads.run(lambda c: self._prune(c, records_older_than, limit), repeatable=True)
         malformed = await self._pools.reads.run(
             lambda c: c.fetchval(self._sql["prune_malformed"], malformed_older_than, limit), repeatable=True
+        )
+        await self._pools.reads.run(
+            lambda c: c.execute(self._sql["prune_receipts"], records_older_than, limit), repeatable=True
         )
         await self._pools.reads.run(lambda c: c.execute(self._sql["prune_suppressions"]), repeatable=True)
         return records, int(malformed)

@@ -13,6 +13,7 @@ SELECT * FROM attempts WHERE notification_id = ANY ($1::text[]) ORDER BY notific
 
 -- name: search
 -- One snapshot for the page and the total: a list never says less than it shows.
+-- A published route is `received` or `opened` once its vendor said so.
 WITH matching AS MATERIALIZED (
     SELECT n.notification_id, n.accepted_at
     FROM records n
@@ -26,7 +27,9 @@ WITH matching AS MATERIALIZED (
       AND (($8::text IS NULL AND $9::text IS NULL AND $10::text IS NULL) OR EXISTS (
               SELECT FROM routes r
               WHERE r.notification_id = n.notification_id
-                AND ($8::text IS NULL OR r.status = $8)
+                AND ($8::text IS NULL OR $8 = CASE
+                         WHEN r.status <> 'published' THEN r.status WHEN r.opened_at IS NOT NULL THEN 'opened'
+                         WHEN r.delivered_at IS NOT NULL THEN 'received' ELSE 'published' END)
                 AND ($9::text IS NULL OR r.channel = $9)
                 AND ($10::text IS NULL OR r.address = $10)))
 ), page AS (
@@ -111,12 +114,20 @@ WHERE channel = $1 AND next_attempt_at IS NOT NULL
   AND NOT (provider = ANY ($2::text[]) AND lane = ANY ($3::smallint[]))
 RETURNING route_id;
 
+-- name: hasten
+-- For tests and drills: time passes for what waits. What a worker holds keeps its lease, whatever the clock seems to say.
+UPDATE routes SET next_attempt_at = next_attempt_at - make_interval(secs => $1)
+WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL
+RETURNING route_id;
+
 -- name: prune_candidates
+-- What somebody outside must still be told about is kept until they are.
 -- Locks what may go; a record that somebody is redriving is skipped, one that was redriven is seen by `prune`.
 SELECT n.notification_id FROM records n
 WHERE n.accepted_at < clock_timestamp() - $1::float8 * interval '1 second'
   AND NOT EXISTS (
       SELECT FROM routes r WHERE r.notification_id = n.notification_id AND r.status IN ('pending', 'failed'))
+  AND NOT EXISTS (SELECT FROM outbox o WHERE o.notification_id = n.notification_id)
 ORDER BY n.accepted_at
 LIMIT $2
 FOR UPDATE SKIP LOCKED;
@@ -124,6 +135,7 @@ FOR UPDATE SKIP LOCKED;
 -- name: prune
 -- Race: a dead letter was redriven after the candidates had been looked up and before they were locked.
 --   NOT EXISTS              a statement of its own looks again, under the locks, with a fresh snapshot.
+--   cut                     a reader that stood below what was taken hears that something is missing.
 WITH old AS MATERIALIZED (
     DELETE FROM records n
     WHERE n.notification_id = ANY ($1::text[])
@@ -132,6 +144,13 @@ WITH old AS MATERIALIZED (
     RETURNING n.notification_id
 ), history AS (
     DELETE FROM attempts a WHERE a.notification_id IN (SELECT notification_id FROM old)
+), unwritten AS (
+    DELETE FROM stream_entries e WHERE e.notification_id IN (SELECT notification_id FROM old)
+    RETURNING e.user_id, e.seq
+), cut AS (
+    UPDATE streams s SET pruned_seq = greatest(s.pruned_seq, gone.seq)
+    FROM (SELECT user_id, max(seq) AS seq FROM unwritten GROUP BY user_id) AS gone
+    WHERE s.user_id = gone.user_id
 )
 SELECT count(*) FROM old;
 

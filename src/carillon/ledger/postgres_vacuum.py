@@ -18,7 +18,8 @@ _TIMEOUT_SECONDS = 300.0
 class Vacuum:
     """Vacuums `routes` when enough rows died since the last time; never in anybody's way, never twice at once."""
 
-    def __init__(self, address: Address, sql: Mapping[str, str]) -> None:
+    def __init__(self, address: Address, sql: Mapping[str, str], *, allowed: bool = True) -> None:
+        self._allowed = allowed
         self._address = address
         self._sql = sql
         self._rows = 0
@@ -29,7 +30,7 @@ class Vacuum:
         """Count dead rows; may start a vacuum in the background."""
         self._rows += rows
         busy = self._task is not None and not self._task.done()
-        if self._rows >= _ROWS and not busy and time.monotonic() >= self._not_before:
+        if self._allowed and self._rows >= _ROWS and not busy and time.monotonic() >= self._not_before:
             self._rows = 0
             self._task = asyncio.create_task(self._vacuum(), name="ledger-vacuum")
 

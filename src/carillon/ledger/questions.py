@@ -20,6 +20,7 @@ SEARCH_FILTERS = (
     "recipient",
 )
 DEAD_LETTER_FILTERS = ("channel", "classification", "notification_id", "tenant_id", "created_after_ms")
+SUPPRESSION_FILTERS = ("channel", "address", "tenant_id", "source")
 
 
 def bound(filters: Mapping[str, Any], known: Sequence[str]) -> list[Any]:

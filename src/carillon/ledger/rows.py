@@ -13,9 +13,16 @@ from carillon.domain.notifications import Conflict, Duplicate, Enrolled, Enrolme
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, verdict_word
 
 _LONGEST_TEXT = 2000
+_SENT = "sent"
 _LONGEST_DELAY = 10 * 365 * 86_400.0
 
+ALERT_FROM = 1
+"""The most urgent lane whose burials are told outside; those of lane 0 are told to a caller who waits."""
 RECOVERY_HINT = "Repair the cause, then redrive this route; it keeps its id and gets a fresh budget."
+NEW_INTENT_HINT = (
+    "Repair the cause, then publish a new intent with the same payload and audience and a new idempotency_key; "
+    "this entry stays as it is."
+)
 
 RECORD_FIELDS = (
     "notification_id",
@@ -122,7 +129,7 @@ def record_values(notification: Notification) -> tuple[Any, ...]:
 
 
 def route_rows(enrolment: Enrolment) -> list[tuple[Any, ...]]:
-    """One row per route: the notification's id, `ROUTE_FIELDS`, and the notification's schedule."""
+    """One row per route: the notification's id, `ROUTE_FIELDS`, the notification's schedule and tenant."""
     notification = enrolment.notification
     return [
         (
@@ -140,6 +147,7 @@ def route_rows(enrolment: Enrolment) -> list[tuple[Any, ...]]:
             route.policy,
             route.message_json,
             notification.scheduled_for_ms,
+            notification.tenant_id,
         )
         for route in _each_once(enrolment.routes)
     ]
@@ -167,7 +175,7 @@ def answer_for_loser(notification: Notification, winner: Mapping[str, Any]) -> E
     """What an enrolment that wrote nothing is told; None when it met its own earlier self."""
     same = winner["request_fingerprint"] == notification.request_fingerprint
     if not same:
-        return Conflict(winner["notification_id"])
+        return Conflict(winner["notification_id"], expired=bool(winner["expired"]))
     if winner["notification_id"] == notification.notification_id:
         return None
     return Duplicate(winner["notification_id"], winner["lane"])
@@ -198,8 +206,30 @@ def rounds(settlements: Sequence[Settlement]) -> list[list[int]]:
     return split
 
 
-def settlement_values(settlement: Settlement) -> tuple[Any, ...]:
-    """The values of `SETTLEMENT_FIELDS`."""
+def is_plain_success(settlement: Settlement) -> bool:
+    """A call that was made and taken, of a claim whose place in the ledger is known: nothing to decide any more."""
+    note = settlement.note
+    return (
+        isinstance(settlement.verdict, Finish)
+        and settlement.claim.place is not None
+        and note is not None
+        and note.outcome == _SENT
+        and not settlement.suppress
+    )
+
+
+def finished_columns(settlements: Sequence[Settlement]) -> tuple[list[Any], ...]:
+    """Places, tokens, providers, the vendor's ids and durations of plain successes."""
+    rows = [
+        (one.claim.place, one.claim.token, note.provider, storable(note.provider_message_id), note.duration_ms)
+        for one in settlements
+        if (note := one.note) is not None
+    ]
+    return tuple(list(column) for column in zip(*rows, strict=True))
+
+
+def settlement_values(settlement: Settlement, *, noted: bool = True) -> tuple[Any, ...]:
+    """The values of `SETTLEMENT_FIELDS`; without an outcome no attempt is written down."""
     claim, verdict, note = settlement.claim, settlement.verdict, settlement.note
     delay: float | None = None
     next_provider: str | None = None
@@ -227,7 +257,7 @@ def settlement_values(settlement: Settlement) -> tuple[Any, ...]:
         settlement.suppress,
         claim.attempt,
         note.provider if note else None,
-        note.outcome if note else None,
+        note.outcome if note and noted else None,
         storable(note.classification) if note else None,
         storable(note.error) if note else None,
         storable(note.provider_message_id) if note else None,

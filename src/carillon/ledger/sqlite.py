@@ -7,25 +7,82 @@ from pathlib import Path
 from carillon.domain.errors import ConfigurationError
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import migrate_sqlite
+from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
+from carillon.ledger.sqlite_admin import SqliteAdmin
+from carillon.ledger.sqlite_audit import SqliteAudit
 from carillon.ledger.sqlite_backlog import SqliteBacklog
+from carillon.ledger.sqlite_breakers import SqliteBreakers
 from carillon.ledger.sqlite_file import SqliteFile
-from carillon.ledger.sqlite_intake import SqliteIntake
+from carillon.ledger.sqlite_foresight import SqliteForesight
+from carillon.ledger.sqlite_history import SqliteHistory
+from carillon.ledger.sqlite_holding import SqliteHolding
+from carillon.ledger.sqlite_jobs import SqliteJobs
+from carillon.ledger.sqlite_keys import SqliteKeys
+from carillon.ledger.sqlite_leases import SqliteLeases
+from carillon.ledger.sqlite_outbox import SqliteOutbox
+from carillon.ledger.sqlite_preferences import SqlitePreferences
+from carillon.ledger.sqlite_receipts import SqliteReceipts
+from carillon.ledger.sqlite_seals import SqliteSeals
+from carillon.ledger.sqlite_streams import SqliteStreams
+from carillon.ledger.sqlite_subscriptions import SqliteSubscriptions
+from carillon.ledger.sqlite_templates import SqliteTemplates
 from carillon.ledger.sqlite_upkeep import SqliteUpkeep
 from carillon.ledger.statements import load
 
 
-class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteUpkeep):
+class SqliteLedger(
+    SqliteHolding,
+    SqliteBacklog,
+    SqliteBreakers,
+    SqliteForesight,
+    SqliteUpkeep,
+    SqliteTemplates,
+    SqlitePreferences,
+    SqliteReceipts,
+    SqliteOutbox,
+    SqliteAdmin,
+    SqliteKeys,
+    SqliteAudit,
+    SqliteJobs,
+    SqliteLeases,
+    SqliteSubscriptions,
+    SqliteStreams,
+    SqliteHistory,
+    SqliteSeals,
+):
     """Satisfies IntakeLedger, Backlog and UpkeepLedger; `signal` wakes claimers in this process."""
 
-    def __init__(self, file: SqliteFile, sql: Mapping[str, str], lease_seconds: float) -> None:
+    def __init__(
+        self,
+        file: SqliteFile,
+        sql: Mapping[str, str],
+        lease_seconds: float,
+        *,
+        record_attempts: bool = True,
+        recovery_hint: str = RECOVERY_HINT,
+        alerts: bool = False,
+        alert_from: int = ALERT_FROM,
+    ) -> None:
         self._file = file
         self._sql = sql
         self._lease_seconds = lease_seconds
+        self._record_attempts = record_attempts
+        self._recovery_hint = recovery_hint
+        self._alerts = alerts
+        self._alert_from = alert_from if alerts else None
         self.signal = LocalSignal()
 
     @classmethod
     async def open(
-        cls, path: str | Path, *, lease_seconds: float = 30.0, statements: Mapping[str, str] | None = None
+        cls,
+        path: str | Path,
+        *,
+        lease_seconds: float = 30.0,
+        record_attempts: bool = True,
+        recovery_hint: str = RECOVERY_HINT,
+        alerts: bool = False,
+        alert_from: int = ALERT_FROM,
+        statements: Mapping[str, str] | None = None,
     ) -> "SqliteLedger":
         """Open the file, or make a new one."""
         if str(path) == ":memory:":
@@ -38,11 +95,21 @@ class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteUpkeep):
         except BaseException:
             await file.aclose()
             raise
-        return cls(file, sql, lease_seconds)
+        return cls(
+            file,
+            sql,
+            lease_seconds,
+            record_attempts=record_attempts,
+            recovery_hint=recovery_hint,
+            alerts=alerts,
+            alert_from=alert_from,
+        )
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; returns the names of the steps taken by this process."""
-        return await self._file.alone(partial(migrate_sqlite, sql=self._sql))
+        steps = await self._file.alone(partial(migrate_sqlite, sql=self._sql))
+        await self._know_keys()
+        return steps
 
     async def aclose(self) -> None:
         """Give everything back; safe to call twice."""

@@ -43,13 +43,15 @@ FROM (
     FROM (
         SELECT :skipped_because IS NULL AND EXISTS (
             SELECT 1 FROM suppressions s
-            WHERE s.channel = :channel AND s.address = :address AND (s.expires_at IS NULL OR s.expires_at > :now)
+            WHERE s.channel = :channel AND s.address = :address AND s.tenant_id IN ('', :tenant_id)
+              AND (s.expires_at IS NULL OR s.expires_at > :now)
         ) AS gone
     )
 );
 
 -- name: winners
 SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
+       coalesce(n.idempotency_expires_at <= :now, 0) AS expired,
        coalesce((SELECT r.lane FROM routes r WHERE r.notification_id = n.notification_id ORDER BY r.route_id LIMIT 1),
                 n.priority) AS lane
 FROM records n
@@ -72,10 +74,11 @@ SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_r
        max((:now - r.budget_since) / 1000.0, 0) AS age_seconds,
        n.notification_type, n.producer, n.payload_json, n.accepted_at AS accepted_at_ms,
        r.address, n.user_id, n.tenant_id, r.resolved_locale, r.message_json, n.metadata_json, n.request_id, n.trace_id,
-       r.claim_token IS NOT NULL AS abandoned,
+       n.audience_kind, n.idempotency_key AS intent_key, r.claim_token IS NOT NULL AS abandoned,
        EXISTS (
            SELECT 1 FROM suppressions s
-           WHERE s.channel = r.channel AND s.address = r.address AND (s.expires_at IS NULL OR s.expires_at > :now)
+           WHERE s.channel = r.channel AND s.address = r.address AND s.tenant_id IN ('', n.tenant_id)
+             AND (s.expires_at IS NULL OR s.expires_at > :now)
        ) AS suppressed
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.lane = :lane AND r.provider = :provider AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at <= :now
@@ -87,8 +90,8 @@ LIMIT :most;
 --   claim_token             a new one each time, so that the earlier holder can be told from the present one.
 --   attempt_count + 1       counted here, so that a message that kills its worker uses up its budget.
 UPDATE routes
-SET claim_token = :token, lease_owner = :owner, attempt_count = attempt_count + 1, next_attempt_at = :lease_until,
-    updated_at = :now
+SET claim_token = :token, lease_owner = :owner, claimed_at = :now, attempt_count = attempt_count + 1,
+    next_attempt_at = :lease_until, updated_at = :now
 WHERE rowid = :place;
 
 -- name: claim_tokens
@@ -169,12 +172,20 @@ FROM routes
 WHERE notification_id = :notification_id AND route_id = :route_id
 ON CONFLICT (notification_id, route_id) DO NOTHING;
 
+-- name: settle_alert
+-- only: PostgreSQL writes the alert in the same statement
+-- Runs with the burial it is about, in the same transaction; a repeat is judged stale and does not come here.
+INSERT INTO outbox (topic, notification_id, route_id, created_at, next_attempt_at, final_attempt_count, failure_message)
+SELECT 'NotificationFailed', notification_id, route_id, :now, :now, attempt_count, :error_message
+FROM routes
+WHERE notification_id = :notification_id AND route_id = :route_id AND lane >= :alert_from;
+
 -- name: settle_silence
 -- only: PostgreSQL suppresses in the same statement
 INSERT INTO suppressions (channel, address, reason, created_at)
 SELECT channel, address, coalesce(:error_classification, 'recipient_gone'), :now
 FROM routes
 WHERE notification_id = :notification_id AND route_id = :route_id AND address IS NOT NULL
-ON CONFLICT (channel, address) DO UPDATE
+ON CONFLICT (channel, address, tenant_id) DO UPDATE
 SET reason = excluded.reason, created_at = excluded.created_at, expires_at = NULL
 WHERE expires_at <= excluded.created_at;

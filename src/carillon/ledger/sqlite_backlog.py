@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from carillon.domain.claims import Claim, Settled, Settlement, Want
-from carillon.ledger.rows import RECOVERY_HINT, SETTLEMENT_FIELDS, settlement_values
+from carillon.ledger.rows import SETTLEMENT_FIELDS, settlement_values
 from carillon.ledger.sqlite_file import SqliteFile
 
 
@@ -15,6 +15,9 @@ class SqliteBacklog:
     _file: SqliteFile
     _sql: Mapping[str, str]
     _lease_seconds: float
+    _record_attempts: bool
+    _recovery_hint: str
+    _alert_from: int | None
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
         if total <= 0 or not wants:
@@ -38,7 +41,8 @@ class SqliteBacklog:
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         if not settlements:
             return []
-        rows = [dict(zip(SETTLEMENT_FIELDS, settlement_values(each), strict=True)) for each in settlements]
+        values = [settlement_values(each, noted=self._record_attempts) for each in settlements]
+        rows = [dict(zip(SETTLEMENT_FIELDS, row, strict=True)) for row in values]
         return await self._file.write(lambda connection, now: [self._settle(connection, now, row) for row in rows])
 
     def _is_due(self, connection: sqlite3.Connection, now: int, wants: Sequence[Want]) -> bool:
@@ -86,7 +90,7 @@ class SqliteBacklog:
         if judged is None:
             return Settled.STALE
         settled = Settled(judged[0])
-        row = {**row, "now": now, "settled": str(settled), "recovery_hint": RECOVERY_HINT}
+        row = {**row, "now": now, "settled": str(settled), "recovery_hint": self._recovery_hint}
         answered = None
         if settled is Settled.STALE:
             answered = connection.execute(self._sql["settle_answered"], row).fetchone()
@@ -100,6 +104,7 @@ class SqliteBacklog:
         connection.execute(self._sql["settle"], row)
         if row["verdict"] == "bury":
             connection.execute(self._sql["settle_bury"], row)
+            connection.execute(self._sql["settle_alert"], {**row, "alert_from": self._alert_from})
         if row["suppress"]:
             connection.execute(self._sql["settle_silence"], row)
 

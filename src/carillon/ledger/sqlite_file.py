@@ -83,6 +83,9 @@ class SqliteFile:
         connection.execute(begin)
         try:
             result = work(connection, self._now(connection))
+            if isinstance(result, sqlite3.Cursor):
+                # One that left this thread open would be put away in another, while this one works on.
+                result.close()
             connection.execute("COMMIT")
         except BaseException:
             # A full disk may have rolled back already.

@@ -16,7 +16,7 @@ from carillon.ledger.rows import (
 )
 from carillon.ledger.sqlite_file import SqliteFile
 
-_ROUTE_NAMES = ("notification_id", *ROUTE_FIELDS, "scheduled_for_ms", "now")
+_ROUTE_NAMES = ("notification_id", *ROUTE_FIELDS, "scheduled_for_ms", "tenant_id", "now")
 _RECORD_NAMES = (*RECORD_FIELDS, "now")
 
 

@@ -84,12 +84,21 @@ class SqliteUpkeep:
             lambda connection, now: connection.execute(self._sql["rehome"], {**given, "now": now}).rowcount
         )
 
+    async def hasten(self, seconds: float) -> int:
+        moved = await self._file.write(
+            lambda connection, _: connection.execute(self._sql["hasten"], {"ms": round(seconds * 1000)}).rowcount
+        )
+        self.signal.ring()
+        return moved
+
     async def prune(self, records_older_than: float, malformed_older_than: float, limit: int) -> tuple[int, int]:
         def work(connection: sqlite3.Connection, now: int) -> tuple[int, int]:
             before = {"before": now - round(records_older_than * 1000), "most": limit}
             ids = [(row[0],) for row in connection.execute(self._sql["prune_candidates"], before)]
-            connection.executemany(self._sql["prune_attempts"], ids)
+            for statement in ("prune_attempts", "prune_stream_note", "prune_stream"):
+                connection.executemany(self._sql[statement], ids)
             connection.executemany(self._sql["prune"], ids)
+            connection.execute(self._sql["prune_receipts"], before)
             before["before"] = now - round(malformed_older_than * 1000)
             malformed = connection.execute(self._sql["prune_malformed"], before).rowcount
             connection.execute(self._sql["prune_suppressions"], (now,))

@@ -13,6 +13,7 @@ SELECT * FROM attempts WHERE notification_id IN (SELECT value FROM json_each(?1)
 
 -- name: search
 -- One snapshot for the page and the total: a list never says less than it shows.
+-- A published route is `received` or `opened` once its vendor said so.
 WITH matching AS MATERIALIZED (
     SELECT n.notification_id, n.accepted_at
     FROM records n
@@ -26,7 +27,9 @@ WITH matching AS MATERIALIZED (
       AND ((?8 IS NULL AND ?9 IS NULL AND ?10 IS NULL) OR EXISTS (
               SELECT 1 FROM routes r
               WHERE r.notification_id = n.notification_id
-                AND (?8 IS NULL OR r.status = ?8)
+                AND (?8 IS NULL OR ?8 = CASE
+                         WHEN r.status <> 'published' THEN r.status WHEN r.opened_at IS NOT NULL THEN 'opened'
+                         WHEN r.delivered_at IS NOT NULL THEN 'received' ELSE 'published' END)
                 AND (?9 IS NULL OR r.channel = ?9)
                 AND (?10 IS NULL OR r.address = ?10)))
 ), page AS (
@@ -94,11 +97,17 @@ SET provider = CASE WHEN provider IN (SELECT value FROM json_each(:providers)) T
 WHERE channel = :channel AND next_attempt_at IS NOT NULL
   AND NOT (provider IN (SELECT value FROM json_each(:providers)) AND lane IN (SELECT value FROM json_each(:lanes)));
 
+-- name: hasten
+-- For tests and drills: time passes for what waits.
+UPDATE routes SET next_attempt_at = next_attempt_at - :ms WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL;
+
 -- name: prune_candidates
+-- What somebody outside must still be told about is kept until they are.
 SELECT n.notification_id FROM records n
 WHERE n.accepted_at < :before
   AND NOT EXISTS (
       SELECT 1 FROM routes r WHERE r.notification_id = n.notification_id AND r.status IN ('pending', 'failed'))
+  AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.notification_id = n.notification_id)
 ORDER BY n.accepted_at
 LIMIT :most;
 

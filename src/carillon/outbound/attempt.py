@@ -5,15 +5,18 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from carillon.domain.breaker import Admission
+from carillon.domain.breaker import Admission, State
 from carillon.domain.claims import AttemptNote, Claim, Dispatch, Settlement
 from carillon.domain.decide import Standing, decide
 from carillon.domain.lanes import Lanes
+from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown, outcome_word
 from carillon.domain.policy import PolicyTable
-from carillon.domain.ports import BatchProvider, Breakers, Clock, Dice, Provider
-from carillon.domain.verdicts import Bury, Defer, Verdict
+from carillon.domain.ports import BatchProvider, Breakers, Clock, Dice, Preparer, Provider
+from carillon.domain.verdicts import FINISH, Bury, Defer, Retry, Verdict
 from carillon.faultpoint import faultpoint
+from carillon.outbound.admitting import admitted
+from carillon.outbound.backstop import Backstop
 from carillon.outbound.leases import Leases
 from carillon.outbound.selection import candidates, following
 
@@ -28,6 +31,16 @@ class AttemptRules(msgspec.Struct, frozen=True):
     """Channel to its providers in the order of failover."""
     policies: PolicyTable
     lanes: Lanes
+    half_open_wait_seconds: float | None = None
+    """How long a message waits for another's probe before it is as if the breaker were open; None is for ever."""
+    end_on_open: bool = False
+    """True ends the retries of a message whose own failure opened the breaker."""
+    throttled_fails: bool = False
+    """True lets a breaker count throttled answers as failures."""
+    outlive_leases: bool = False
+    """True bounds a call by its policy alone: its lease is renewed while it runs, and the call cancelled without it."""
+    give_back: bool = False
+    """True gives back, unspent, what the end of the process cut off: a repeat would be recognised."""
 
 
 class Attempts:
@@ -42,7 +55,9 @@ class Attempts:
         rules: AttemptRules,
         clock: Clock,
         dice: Dice,
+        preparer: Preparer | None = None,
     ) -> None:
+        self._preparer = preparer
         self._providers = providers
         self._breakers = breakers
         self._leases = leases
@@ -54,10 +69,13 @@ class Attempts:
         }
         self.cutting_off = False
         """Set when the time for draining is over: a cancelled call is then an unknown outcome, not a cancelled task."""
+        self._many = frozenset(name for name, provider in providers.items() if hasattr(provider, "send_many"))
+        self._backstop = Backstop()
+        self._timeouts: dict[tuple[str, int], float] = {}
 
     def takes_many(self, claim: Claim) -> bool:
         """Whether the claim's provider would rather have a batch."""
-        return hasattr(self._providers.get(claim.provider), "send_many")
+        return claim.provider in self._many
 
     async def attempt(self, claim: Claim) -> Settlement:
         """Attempt one route."""
@@ -66,9 +84,16 @@ class Attempts:
             return gated
         # A lease that is over is noticed before a breaker's probe right is taken for nothing.
         dispatch = self._dispatch(claim)
+        if dispatch is not None and self._preparer is not None and claim.message_json is None:
+            prepared = await self._preparer.prepare(claim)
+            if not isinstance(prepared, Message):
+                return Settlement(claim=claim, verdict=prepared)
+            # What was made once is kept for every attempt that follows.
+            claim.message_json = msgspec.json.encode(prepared).decode()
+            dispatch = self._dispatch(claim)
         provider = None if dispatch is None else await self._choose(claim)
         if dispatch is not None and provider is None:
-            return self._all_open(claim)
+            return await self._all_open(claim)
         if dispatch is None or provider is None or self._leases.seconds_left(claim) <= 0.0:
             return Settlement(claim=claim, verdict=Defer(0.0))
         began = self._clock.monotonic()
@@ -79,13 +104,12 @@ class Attempts:
         """Attempt many routes of one provider in one call, where the provider can."""
         settlements: dict[int, Settlement] = {}
         ready: list[Dispatch] = []
-        for claim in claims:
+        for claim, left in zip(claims, self._leases.all_seconds_left(claims), strict=True):
             gated = self._gate(claim)
-            dispatch = self._dispatch(claim) if gated is None else None
-            if dispatch is None:
-                settlements[claim.token] = gated or Settlement(claim=claim, verdict=Defer(0.0))
+            if gated is None and left > 0.0:
+                ready.append(self._call_within(claim, left))
             else:
-                ready.append(dispatch)
+                settlements[claim.token] = gated or Settlement(claim=claim, verdict=Defer(0.0))
         if ready:
             admission = await self._breakers.admit(claims[0].provider)
             if admission is not Admission.GO:
@@ -103,6 +127,14 @@ class Attempts:
         provider = ready[0].claim.provider
         began = self._clock.monotonic()
         outcomes = await self._call_many(self._providers[provider], ready)
+        sents = [outcome for outcome in outcomes if isinstance(outcome, Sent)]
+        if len(sents) == len(outcomes):
+            await self._breakers.record(provider, ok=True)
+            took = (self._clock.monotonic() - began) * 1000
+            for dispatch, sent in zip(ready, sents, strict=True):
+                claim = dispatch.claim
+                settlements[claim.token] = Settlement(claim=claim, verdict=FINISH, note=noted(provider, sent, took))
+            return
         for dispatch, outcome in zip(ready, outcomes, strict=True):
             claim = dispatch.claim
             settlements[claim.token] = await self._conclude(claim, provider, outcome, began)
@@ -114,8 +146,7 @@ class Attempts:
         if claim.attempt > claim.max_attempts:
             reason = f"abandoned by a worker {claim.attempt - 1} times without an outcome"
             return Settlement(claim=claim, verdict=Bury("crash_loop", reason))
-        policy = self._rules.policies.get(claim.policy)
-        if claim.abandoned and policy.on_unknown in ("wait_for_receipt", "bury"):
+        if claim.abandoned and self._rules.policies.get(claim.policy).on_unknown in ("wait_for_receipt", "bury"):
             # The worker before us died holding this route: its message may be out, and this class must not repeat it.
             lost = Unknown("a worker died holding this route", "abandoned")
             note = AttemptNote(
@@ -129,14 +160,25 @@ class Attempts:
         return None
 
     async def _choose(self, claim: Claim) -> str | None:
+        if claim.forced and claim.provider in self._providers:
+            return claim.provider
         for provider in candidates(self._rules.chains.get(claim.channel, ()), claim.provider):
-            if provider in self._providers and await self._breakers.admit(provider) is not Admission.STOP:
+            if provider in self._providers and await self._admitted(provider):
                 return provider
         return None
 
-    def _all_open(self, claim: Claim) -> Settlement:
+    async def _admitted(self, provider: str) -> bool:
+        patience = self._rules.half_open_wait_seconds or 0.0
+        return await admitted(self._breakers, provider, self._clock, patience)
+
+    async def _all_open(self, claim: Claim) -> Settlement:
         policy = self._rules.policies.get(claim.policy)
-        if policy.on_open == "bury":
+        states = await self._breakers.states()
+        chain = self._rules.chains.get(claim.channel, ())
+        # While another's probe is under way nothing is decided: a message must not die of asking a moment too early.
+        waits = self._rules.half_open_wait_seconds is None
+        probing = waits and any(states.get(provider) is State.HALF_OPEN for provider in chain)
+        if policy.on_open == "bury" and not probing:
             return Settlement(claim=claim, verdict=Bury("circuit_open", f"circuit breaker open: {claim.provider}"))
         if claim.age_seconds >= policy.give_up_after_seconds:
             return Settlement(claim=claim, verdict=Bury("expired", "every provider stayed unavailable for too long"))
@@ -145,22 +187,33 @@ class Attempts:
     def _dispatch(self, claim: Claim) -> Dispatch | None:
         """The call, bounded by policy and lease; None when the lease ran out while this process was not looking."""
         left = self._leases.seconds_left(claim)
-        if left <= 0.0:
-            return None
-        timeout = self._rules.policies.timeout(claim.policy, self._rules.lanes.by_rank(claim.lane))
-        return Dispatch(claim, claim.message(), min(timeout, left))
+        return None if left <= 0.0 else self._call_within(claim, left)
+
+    def _call_within(self, claim: Claim, left: float) -> Dispatch:
+        timeout = self._timeouts.get((claim.policy, claim.lane))
+        if timeout is None:
+            timeout = self._rules.policies.timeout(claim.policy, self._rules.lanes.by_rank(claim.lane))
+            self._timeouts[claim.policy, claim.lane] = timeout
+        return Dispatch(claim, claim.message(), timeout if self._rules.outlive_leases else min(timeout, left))
 
     async def _call(self, provider: Provider, dispatch: Dispatch) -> Outcome:
         faultpoint("before_send")
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a call is made by a task")
+        self._backstop.watch(task, dispatch.timeout_seconds + BACKSTOP_SECONDS)
+        outcome: Outcome | None = None
         try:
-            async with asyncio.timeout(dispatch.timeout_seconds + BACKSTOP_SECONDS):
-                outcome = await provider.send(dispatch)
+            outcome = await provider.send(dispatch)
         except TimeoutError:
             outcome = Unknown("the call outlived its deadline", "timeout")
         except asyncio.CancelledError:
-            outcome = self._cut_off()
+            pass
         except Exception as error:  # noqa: BLE001 - a provider's bug must end in its own route's history
             outcome = Unknown(f"provider raised {type(error).__name__}: {error}", "provider_error")
+        late = self._backstop.let_go(task)
+        if outcome is None:
+            outcome = Unknown("the call outlived its deadline", "timeout") if late else self._cut_off()
         faultpoint("after_provider_ok")
         return outcome
 
@@ -186,28 +239,36 @@ class Attempts:
 
     def _cut_off(self) -> Outcome:
         task = asyncio.current_task()
-        if not self.cutting_off or task is None:
+        if not self.cutting_off or task is None or self._rules.give_back:
             raise asyncio.CancelledError
         task.uncancel()
         return Unknown("cut off by shutdown", "shutdown")
 
     async def _conclude(self, claim: Claim, provider: str, outcome: Outcome, began: float) -> Settlement:
-        await self._breakers.record(provider, ok=not isinstance(outcome, Unavailable | Unknown))
-        note = AttemptNote(
-            provider=provider,
-            outcome=outcome_word(outcome),
-            duration_ms=(self._clock.monotonic() - began) * 1000,
-            classification=_classification(outcome),
-            error=None if isinstance(outcome, Sent) else outcome.error,
-            provider_message_id=outcome.message_id if isinstance(outcome, Sent) else None,
-        )
+        took = (self._clock.monotonic() - began) * 1000
+        if isinstance(outcome, Sent):
+            await self._breakers.record(provider, ok=True)
+            return Settlement(claim=claim, verdict=FINISH, note=noted(provider, outcome, took))
+        throttled = self._rules.throttled_fails and isinstance(outcome, Throttled)
+        await self._breakers.record(provider, ok=not (throttled or isinstance(outcome, Unavailable | Unknown)))
+        note = noted(provider, outcome, took)
         gone = isinstance(outcome, Refused) and outcome.recipient_gone
-        return Settlement(claim=claim, verdict=self._decide(claim, provider, outcome), note=note, suppress=gone)
+        verdict = self._decide(claim, provider, outcome)
+        if self._rules.end_on_open and isinstance(verdict, Retry):
+            verdict = await self._unless_opened(claim, verdict)
+        return Settlement(claim=claim, verdict=verdict, note=note, suppress=gone)
+
+    async def _unless_opened(self, claim: Claim, verdict: Retry) -> Verdict:
+        """There is no use in waiting for a retry that an open breaker will not let through."""
+        policy, states = self._rules.policies.get(claim.policy), await self._breakers.states()
+        if policy.on_open == "bury" and states.get(claim.provider) is State.OPEN:
+            return Bury("circuit_open", f"circuit breaker open: {claim.provider}")
+        return verdict
 
     def _decide(self, claim: Claim, provider: str, outcome: Outcome) -> Verdict:
         standing = Standing(
             attempt=claim.attempt,
-            attempts_here=claim.attempt - claim.attempts_before if provider == claim.provider else 1,
+            attempts_here=claim.attempt - max(claim.attempts_before, 0) if provider == claim.provider else 1,
             max_attempts=claim.max_attempts,
             age_seconds=claim.age_seconds,
             next_provider=self._next.get((claim.channel, provider)),
@@ -216,7 +277,16 @@ class Attempts:
         return decide(outcome, self._rules.policies.get(claim.policy), standing)
 
 
-def _classification(outcome: Outcome) -> str | None:
+def noted(provider: str, outcome: Outcome, duration_ms: float) -> AttemptNote:
+    """What is written down of a call that was made."""
     if isinstance(outcome, Sent):
-        return None
-    return "throttled" if isinstance(outcome, Throttled) else outcome.classification
+        return AttemptNote(
+            provider=provider, outcome="sent", duration_ms=duration_ms, provider_message_id=outcome.message_id
+        )
+    return AttemptNote(
+        provider=provider,
+        outcome=outcome_word(outcome),
+        duration_ms=duration_ms,
+        classification="throttled" if isinstance(outcome, Throttled) else outcome.classification,
+        error=outcome.error,
+    )

@@ -1,6 +1,6 @@
 -- The breaker machine of domain/breaker.py as one atomic step, on Redis's own clock, so that skewed hosts agree.
 -- KEYS: state, failures, successes, opened_at, probes (sorted set of probe starts)
--- ARGV: verb (admit|ok|fail|look), failure_threshold, open_seconds, success_threshold, half_open_max_probes, probe_seconds
+-- ARGV: verb (admit|ok|fail|heal|look), failure_threshold, open_seconds, success_threshold, half_open_max_probes, probe_seconds
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 local verb, threshold, open_seconds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -26,22 +26,31 @@ local function remaining()
   return opened + open_seconds - now
 end
 
+local function answer(now_is, said)
+  return {now_is, said, redis.call('GET', KEYS[2]) or '0'}
+end
+
 if verb == 'look' then
-  if state == 'open' and remaining() <= 0 then return {'half_open', 'stop'} end
-  return {state, 'stop'}
+  if state == 'open' and remaining() <= 0 then return answer('half_open', 'stop') end
+  return answer(state, 'stop')
+end
+
+if verb == 'heal' then
+  if state == 'open' then enter('half_open') end
+  return answer(state, 'stop')
 end
 
 if verb == 'admit' then
-  if state == 'closed' then return {state, 'go'} end
+  if state == 'closed' then return answer(state, 'go') end
   if state == 'open' then
-    if remaining() > 0 then return {state, 'stop'} end
+    if remaining() > 0 then return answer(state, 'stop') end
     enter('half_open')
   end
   -- A probe whose worker died gives its right back after probe_seconds.
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now - probe_seconds)
-  if redis.call('ZCARD', KEYS[5]) >= max_probes then return {state, 'stop'} end
+  if redis.call('ZCARD', KEYS[5]) >= max_probes then return answer(state, 'stop') end
   redis.call('ZADD', KEYS[5], now, clock[1] .. '.' .. clock[2] .. '-' .. redis.call('INCR', KEYS[5] .. ':n'))
-  return {state, 'probe'}
+  return answer(state, 'probe')
 end
 
 if verb == 'ok' then
@@ -49,7 +58,7 @@ if verb == 'ok' then
   if state == 'half_open' then
     if redis.call('INCR', KEYS[3]) >= enough then enter('closed') else redis.call('ZPOPMIN', KEYS[5]) end
   end
-  return {state, 'stop'}
+  return answer(state, 'stop')
 end
 
 -- verb == 'fail'; in open it is the late answer of an older call and says nothing about now
@@ -59,4 +68,4 @@ elseif state == 'half_open' then
   redis.call('INCR', KEYS[2])
   enter('open')
 end
-return {state, 'stop'}
+return answer(state, 'stop')

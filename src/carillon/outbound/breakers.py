@@ -1,8 +1,8 @@
 """Breakers at home in this process's memory."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, admit, record, seconds_until_probe
+from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, admit, effective, record, recover
 from carillon.domain.events import BreakerChanged
 from carillon.domain.ports import Clock, Observer
 
@@ -33,13 +33,18 @@ class MemoryBreakers:
 
     async def states(self) -> dict[str, State]:
         now = self._clock.monotonic()
-        return {name: self._effective(name, breaker, now) for name, breaker in self._breakers.items()}
+        return {name: effective(breaker, self._policy(name), now) for name, breaker in self._breakers.items()}
 
-    def _effective(self, provider: str, breaker: Breaker, now: float) -> State:
-        # An open breaker whose time is up is as good as half open: the next caller becomes its probe.
-        if breaker.state is State.OPEN and seconds_until_probe(breaker, self._policy(provider), now) == 0.0:
-            return State.HALF_OPEN
-        return breaker.state
+    async def look(self, providers: Collection[str]) -> dict[str, State]:
+        """The state of each; one that was never asked about is closed."""
+        states = await self.states()
+        return {provider: states.get(provider, State.CLOSED) for provider in providers}
+
+    async def recovered(self, provider: str) -> None:
+        """The provider answered a question that carried no message."""
+        before = self._breakers.get(provider)
+        if before is not None:
+            self._keep(provider, before, recover(before))
 
     def _policy(self, provider: str) -> BreakerPolicy:
         return self._policies.get(provider) or self._policies["*"]

@@ -41,6 +41,11 @@ class Leases:
         held = self._held.get(claim.token)
         return 0.0 if held is None else max(0.0, held[1] - self._clock.monotonic())
 
+    def all_seconds_left(self, claims: Iterable[Claim]) -> list[float]:
+        """The same for many, by one look at the clock."""
+        now, held = self._clock.monotonic(), self._held
+        return [max(0.0, held[claim.token][1] - now) if claim.token in held else 0.0 for claim in claims]
+
     async def run(self) -> None:
         """Renew everything at a third of the lease, for as long as the worker lives."""
         while True:

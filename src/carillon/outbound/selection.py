@@ -24,7 +24,7 @@ def wants(lanes: Lanes, providers: Sequence[str], total: int) -> list[Want]:
     Weighted lanes are asked for their shares first; what the shares leave unused goes to whoever has work, by a second
     want for each lane in the same question.
     """
-    ranks = [lane.rank for lane in lanes.ordered()]
+    ranks = [lane.rank for lane in lanes.queued()]
     shared = [] if lanes.strict else shares(lanes, total)
     return [
         *(Want(rank, provider, share) for rank, share in shared for provider in providers),

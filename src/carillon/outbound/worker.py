@@ -14,13 +14,19 @@ from carillon.domain.events import Trouble
 from carillon.domain.lanes import Lanes
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Signal
 from carillon.domain.verdicts import Defer
+from carillon.ending import ended
 from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import Attempts
 from carillon.outbound.leases import Leases
 from carillon.outbound.selection import blocked_providers, questions, wants
 from carillon.outbound.settling import Settling
+from carillon.outbound.tempo import Tempo
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
+SHORTEST_DRAIN, CUT_SECONDS = 1.0, 2.0
+MOST_DOUBLINGS = 30
+FEW = 40
+"""Up to so many calls at a time, a single free slot is worth a claim."""
 
 
 class WorkerRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +37,10 @@ class WorkerRules(msgspec.Struct, frozen=True, kw_only=True):
     skip_open: bool = True
     """False where a policy buries on an open breaker: such routes must be claimed to be buried."""
     concurrency: int = 1000
+    first_claims: int = 1
+    """How much a young process dares: what it claims together dies together."""
+    dare_seconds: float | None = None
+    """A process that lives so long dares twice as much, even while its first calls are still under way."""
     batch: int = 500
     max_in_flight: Mapping[str, int] = {}
     """Calls under way at once, for providers that bear fewer than `concurrency`."""
@@ -62,21 +72,28 @@ class Worker:
         self._leases = leases
         self._breakers = breakers
         self._rules = rules
+        self._tempo = Tempo(rules.lanes, clock)
         self._clock = clock
         self._observe = observer
         self._owner = owner
         self._tasks: set[asyncio.Task[None]] = set()
-        self._in_flight: Counter[str] = Counter()
+        self._in_flight = 0
+        self._calls: Counter[str] = Counter()
+        """Calls under way by provider; one that has ended burdens nobody, even if it is not settled yet."""
         self._carried_out = 0
+        self._born_at = clock.monotonic()
         self._full = False
         """Some provider has as many calls under way as it bears: its next work begins when one ends."""
+        self._idle = False
+        """The last claim found nothing, and the worker waits to be rung for."""
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._drain_seconds = rules.drain_seconds
 
     @property
     def in_flight(self) -> int:
         """Claims not yet settled."""
-        return self._in_flight.total()
+        return self._in_flight
 
     async def run(self) -> None:
         """Work until stop(); then drain."""
@@ -86,27 +103,75 @@ class Worker:
                 await self._turn()
         finally:
             await self._drain()
-            renewal.cancel()
+            await ended(renewal)
 
-    def stop(self) -> None:
-        """Claim no more; what is in flight gets its time to finish."""
+    def stop(self, within_seconds: float | None = None) -> None:
+        """Claim no more; what is in flight gets its time to finish, the cut included."""
+        if within_seconds is not None:
+            self._drain_seconds = max(within_seconds - CUT_SECONDS, SHORTEST_DRAIN)
         self._stopping.set()
         self._freed.set()
         self._signal.ring()
 
-    async def _turn(self) -> None:
+    async def reserve(self, routes: Mapping[str, int]) -> float | None:
+        """Keep room for so many new routes by provider; gives the time from which their leases count.
+
+        None unless there is nothing older to do and every provider is well.
+        """
+        asked_at, total = self._clock.monotonic(), sum(routes.values())
+        if not self._could_start(total):
+            return None
+        states = await self._breakers.states()
+        well = all(
+            states.get(provider, State.CLOSED) is State.CLOSED
+            and number <= self._rules.max_in_flight.get(provider, self._rules.concurrency) - self._calls[provider]
+            for provider, number in routes.items()
+        )
+        if not well or not self._could_start(total):
+            return None
+        self._in_flight += total
+        self._calls.update(routes)
+        return asked_at
+
+    def take(self, reserved: Mapping[str, int], claims: Sequence[Claim], asked_at: float) -> None:
+        """Carry out what was enrolled as claims of this worker; the room kept for it is given back in any case."""
+        self._in_flight -= sum(reserved.values())
+        self._calls.subtract(reserved)
+        self._freed.set()
+        if claims:
+            faultpoint("after_claim")
+            self._leases.take(claims, asked_at)
+            self._start(claims)
+
+    def _could_start(self, routes: int) -> bool:
+        return self._idle and not self._stopping.is_set() and routes <= self._free()
+
+    def _free(self) -> int:
         # A message that kills its worker takes everything claimed beside it along: a young process dares little, and
         # twice as much with each round that it survives.
-        free = min(self._rules.concurrency, 1 + self._carried_out) - self.in_flight
+        dared = self._rules.first_claims + self._carried_out
+        if self._rules.dare_seconds is not None and dared < self._rules.concurrency:
+            lived = (self._clock.monotonic() - self._born_at) / self._rules.dare_seconds
+            dared += self._rules.first_claims * 2 ** int(min(lived, MOST_DOUBLINGS)) - self._rules.first_claims
+        return min(self._rules.concurrency, dared) - self._in_flight
+
+    async def _turn(self) -> None:
+        free = self._free()
         if free <= 0:
             self._freed.clear()
-            await self._freed.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._rules.dare_seconds):
+                    await self._freed.wait()
             return
         claimed = await self._claim(free)
         if claimed is None:
             return
         if not claimed and not self._full:
-            await self._signal.wait(self._rules.poll_seconds)
+            self._idle = True
+            try:
+                await self._signal.wait(self._rules.poll_seconds)
+            finally:
+                self._idle = False
         elif not claimed or self.in_flight > self._rules.concurrency * 3 // 4:
             # Under load many small claims cost more than they bring: let a few slots come free first.
             self._freed.clear()
@@ -136,18 +201,20 @@ class Worker:
 
     async def _ask(self, total: int) -> list[Claim]:
         claims: list[Claim] = []
+        lanes = self._tempo.due()
         for providers, most in questions(await self._room(), total):
             left = min(most, total - len(claims))
             if left <= 0:
                 break
             try:
-                asked = wants(self._rules.lanes, providers, left)
+                asked = wants(lanes, providers, left)
                 claims += await self._backlog.claim(asked, left, self._owner)
             except LedgerUnavailable:
                 # What is in hand already is carried out even if the ledger leaves now; the next turn will notice.
                 if not claims:
                     raise
                 break
+        self._tempo.looked(lanes, claims)
         return claims
 
     async def _room(self) -> dict[str, int]:
@@ -158,10 +225,10 @@ class Worker:
         for chain in self._rules.chains.values():
             for provider in chain:
                 most = self._rules.max_in_flight.get(provider, self._rules.concurrency)
-                space = most - self._in_flight[provider]
+                space = most - self._calls[provider]
                 if states.get(provider) is State.HALF_OPEN and len(chain) == 1:
                     space = min(space, 1)
-                elif space * 4 < most:
+                elif space * 4 < most and most > FEW:
                     # Its calls under way will make room soon; a quarter at a time is worth a claim.
                     self._full = True
                     continue
@@ -170,15 +237,17 @@ class Worker:
         return room
 
     def _start(self, claims: Sequence[Claim]) -> None:
-        batches: dict[str, list[Claim]] = {}
+        by_provider: dict[str, list[Claim]] = {}
+        self._in_flight += len(claims)
         for claim in claims:
-            self._in_flight[claim.provider] += 1
-            if self._attempts.takes_many(claim):
-                batches.setdefault(claim.provider, []).append(claim)
+            by_provider.setdefault(claim.provider, []).append(claim)
+        for provider, batch in by_provider.items():
+            self._calls[provider] += len(batch)
+            if self._attempts.takes_many(batch[0]):
+                self._spawn(batch)
             else:
-                self._spawn([claim])
-        for batch in batches.values():
-            self._spawn(batch)
+                for claim in batch:
+                    self._spawn([claim])
 
     def _spawn(self, claims: list[Claim]) -> None:
         task = asyncio.create_task(self._carry_out(claims))
@@ -188,19 +257,29 @@ class Worker:
     async def _carry_out(self, claims: list[Claim]) -> None:
         """Attempt and settle; whatever goes wrong here must not reach the siblings."""
         try:
-            if len(claims) == 1:
-                await self._settling.settle(await self._attempts.attempt(claims[0]))
+            settlements = await self._attempt(claims)
+            if len(settlements) == 1:
+                await self._settling.settle(settlements[0])
             else:
-                await self._settling.settle_many(await self._attempts.attempt_many(claims))
+                await self._settling.settle_many(settlements)
         except asyncio.CancelledError:
             await self._settling.settle_many([Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims])
         except Exception as error:  # noqa: BLE001 - the lease will run out and the route be claimed again
             self._observe(Trouble(where="attempt", error=f"{type(error).__name__}: {error}"))
         finally:
             self._carried_out += len(claims)
+            self._in_flight -= len(claims)
             for claim in claims:
                 self._leases.drop(claim)
-                self._in_flight[claim.provider] -= 1
+            self._freed.set()
+
+    async def _attempt(self, claims: list[Claim]) -> list[Settlement]:
+        try:
+            if len(claims) == 1:
+                return [await self._attempts.attempt(claims[0])]
+            return await self._attempts.attempt_many(claims)
+        finally:
+            self._calls[claims[0].provider] -= len(claims)
             self._freed.set()
 
     async def _pause(self, seconds: float) -> None:
@@ -211,10 +290,10 @@ class Worker:
     async def _drain(self) -> None:
         """Let calls finish; cut off what does not, settle it as unknown, and leave nothing leased."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._rules.drain_seconds)
+            await asyncio.wait(self._tasks, timeout=self._drain_seconds)
         if self._tasks:
             self._attempts.cutting_off = True
             self._settling.give_up()
             for task in self._tasks:
                 task.cancel()
-            await asyncio.wait(self._tasks, timeout=2.0)
+            await asyncio.wait(self._tasks, timeout=CUT_SECONDS)

@@ -1,23 +1,28 @@
 """Providers: one vendor a file, found by its kind and built from its settings."""
 
 import importlib
+import inspect
 import pkgutil
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from carillon.domain.claims import Claim
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.ports import Clock, Dice, Provider
+from carillon.domain.ports import Clock, Dice, Provider, ReceiptReader
 from carillon.providers.secret import Secret, decode_secret
 
 if TYPE_CHECKING:
-    from carillon.providers.http import HttpClient
+    from redis.asyncio import Redis
 
-__all__ = ["Secret", "Tools", "channels", "kinds", "load"]
+    from carillon.providers.http import HttpClient
+    from carillon.providers.sse import Live
+
+__all__ = ["Secret", "Tools", "channels", "kinds", "load", "load_reader", "remarks"]
 
 _KIND = re.compile(r"[a-z_]+")
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
@@ -34,6 +39,11 @@ class Tools:
     http: "HttpClient"
     own_addresses: tuple[str, ...] = ()
     """`host`, `host:port` or `[v6]:port` of our listeners and stores: nothing a tenant names may reach them."""
+    redis: "Redis | None" = None
+    encoders: Mapping[str, Callable[[Claim], Mapping[str, str | bytes]]] = field(default_factory=dict)
+    """What a blueprint's streams hold: from a claim to the fields of its entry; raises for what cannot be encoded."""
+    live: "Live | None" = None
+    """Where people read live; None in a process that serves no streams."""
 
 
 def load(name: str, kind: str, options: Mapping[str, Any], tools: Tools) -> Provider:
@@ -45,6 +55,23 @@ def load(name: str, kind: str, options: Mapping[str, Any], tools: Tools) -> Prov
     except (ValueError, OSError) as error:
         raise ConfigurationError(f"providers.{name}: {error}") from None
     return provider
+
+
+def remarks(name: str, kind: str, options: Mapping[str, Any]) -> list[str]:
+    """What an operator should hear about a provider's settings, although they work as told."""
+    module = _module(name, kind)
+    say: Callable[[Any], list[str]] | None = getattr(module, "remarks", None)
+    return [] if say is None else say(_settings(name, module.Settings, options))
+
+
+def load_reader(name: str, kind: str, options: Mapping[str, Any], clock: Clock) -> ReceiptReader:
+    """Build the reader of the callbacks of the provider `name`; only kinds with a `<kind>_receipts` have one."""
+    settings = _settings(name, _module(name, kind).Settings, options)
+    make: Callable[..., ReceiptReader] = importlib.import_module(f"{__name__}.{kind}_receipts").reader
+    try:
+        return make(name, settings, clock) if "clock" in inspect.signature(make).parameters else make(name, settings)
+    except (ValueError, OSError) as error:
+        raise ConfigurationError(f"providers.{name}: {error}") from None
 
 
 def channels(kind: str) -> frozenset[str] | None:

@@ -69,6 +69,8 @@ class Transfers:
         self._watched: set[int] = set()
         self._timer: asyncio.Handle | None = None
         self._idle: list[pycurl.Curl] = []
+        self._set: dict[pycurl.Curl, tuple[str, str, str | None]] = {}
+        """What each handle was told last and does not have to be told again: method, URL and pinned addresses."""
         self._running: dict[pycurl.Curl, tuple[Transfer, asyncio.Future[None]]] = {}
         self._loop.add_reader(self._epoll.fileno(), self._ready)
 
@@ -80,6 +82,7 @@ class Transfers:
             self._prepare(handle, transfer)
         except (pycurl.error, UnicodeError, ValueError) as error:
             transfer.failure = ("bad_request", f"the request is malformed: {error}")
+            self._discard(handle)
             return
         self._running[handle] = (transfer, done)
         self._multi.add_handle(handle)
@@ -90,7 +93,7 @@ class Transfers:
             if self._running.get(handle, (None, None))[1] is done:
                 del self._running[handle]
                 self._multi.remove_handle(handle)
-                handle.close()
+                self._discard(handle)
             raise
 
     def close(self) -> None:
@@ -116,18 +119,28 @@ class Transfers:
         handle.setopt(pycurl.TCP_NODELAY, 1)
         handle.setopt(pycurl.USERAGENT, "Carillon")
         handle.setopt(pycurl.MAXAGE_CONN, _KEEP_ALIVE_SECONDS)
+        handle.setopt(pycurl.UPLOAD, 1)
         authorities = self._limits.ca_file or _system_authorities()
         if authorities is not None:
             handle.setopt(pycurl.CAINFO, authorities)
         if self._veto is not None:
             handle.setopt(pycurl.DNS_CACHE_TIMEOUT, 0)
+            handle.setopt(pycurl.OPENSOCKETFUNCTION, self._opener(handle, self._veto))
         return handle
+
+    def _discard(self, handle: pycurl.Curl) -> None:
+        self._set.pop(handle, None)
+        handle.close()
 
     def _prepare(self, handle: pycurl.Curl, transfer: Transfer) -> None:
         transfer.limit(self._limits.max_body)
-        handle.setopt(pycurl.URL, transfer.url)
-        handle.setopt(pycurl.UPLOAD, 1)
-        handle.setopt(pycurl.CUSTOMREQUEST, transfer.method)
+        asked = (transfer.method, transfer.url, transfer.pins)
+        if self._set.get(handle) != asked or transfer.pins is not None:
+            self._set[handle] = asked
+            handle.setopt(pycurl.URL, transfer.url)
+            handle.setopt(pycurl.CUSTOMREQUEST, transfer.method)
+            if self._veto is not None:
+                handle.setopt(pycurl.RESOLVE, [] if transfer.pins is None else [transfer.pins])
         handle.setopt(pycurl.INFILESIZE, len(transfer.body))
         handle.setopt(pycurl.READFUNCTION, transfer.read)
         handle.setopt(pycurl.PREREQFUNCTION, transfer.begin)
@@ -137,16 +150,13 @@ class Transfers:
         handle.setopt(pycurl.HEADERFUNCTION, transfer.hear)
         handle.setopt(pycurl.WRITEFUNCTION, transfer.take)
         handle.setopt(pycurl.TIMEOUT_MS, max(1, round(transfer.seconds * 1000)))
-        if self._veto is not None:
-            handle.setopt(pycurl.RESOLVE, [] if transfer.pins is None else [transfer.pins])
-            handle.setopt(pycurl.OPENSOCKETFUNCTION, self._opener(transfer, self._veto))
 
-    def _opener(self, transfer: Transfer, veto: Veto) -> Callable[[int, Any], _Lent | int]:
+    def _opener(self, handle: pycurl.Curl, veto: Veto) -> Callable[[int, Any], _Lent | int]:
         def open_socket(_purpose: int, place: Any) -> _Lent | int:  # noqa: ANN401 - pycurl's own tuple
             family, kind, protocol, address = place
             # The last look, at the very address that connect will be given.
             if not veto(ip_address(_text(address[0])), address[1]):
-                transfer.vetoed = True
+                self._running[handle][0].vetoed = True
                 return pycurl.SOCKET_BAD
             return _Lent(socket.socket(family, kind, protocol))
 
@@ -209,7 +219,7 @@ class Transfers:
         if len(self._idle) < _IDLE_HANDLES:
             self._idle.append(handle)
         else:
-            handle.close()
+            self._discard(handle)
         if not done.done():
             done.set_result(None)
 

@@ -49,7 +49,8 @@ class Guard:
             return target
         if target.address is None:
             return None
-        return target if self.admits(target.address, target.port) else Blocked()
+        # The address was judged with its URL; what remains is our own machine, which may be called by many addresses.
+        return Blocked() if self._is_own(target.address, target.port) else target
 
     async def check(self, url: str) -> Target | Blocked:
         """Judge a URL before anything is looked up or opened."""
@@ -68,11 +69,12 @@ class Guard:
 
     def admits(self, address: IPAddress, port: int) -> bool:
         """May a socket be connected to exactly this?"""
-        if not permitted(address, port, self._rules):
-            return False
-        if (address, port) in self._own_found or (address, None) in self._own_found:
-            return False
-        return not (self._own_everywhere & {port, None} and _is_this_machine(address))
+        return permitted(address, port, self._rules) and not self._is_own(address, port)
+
+    def _is_own(self, address: IPAddress, port: int) -> bool:
+        if self._own_found and ((address, port) in self._own_found or (address, None) in self._own_found):
+            return True
+        return bool(self._own_everywhere & {port, None}) and _is_this_machine(address)
 
     async def _refresh_own(self) -> None:
         # Our stores are configured by name: a stranger's name for the same address must not pass.

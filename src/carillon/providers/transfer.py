@@ -6,6 +6,7 @@ import pycurl
 
 _FIRST_FINAL_STATUS = 200
 _MAX_HEAD = 32 * 1024
+_END_OF_HEAD = (b"\r\n", b"\n")
 _BEFORE_SENDING = {
     pycurl.E_COULDNT_RESOLVE_HOST: "dns",
     pycurl.E_COULDNT_CONNECT: "connect",
@@ -22,7 +23,7 @@ class Transfer:
 
     __slots__ = (
         *("method", "url", "headers", "body", "seconds", "pins"),
-        *("status", "headers_in", "body_in", "failure", "began_sending", "vetoed"),
+        *("status", "head_in", "body_in", "failure", "began_sending", "vetoed"),
         *("_head", "_heard", "_limit", "_read"),
     )
 
@@ -37,7 +38,7 @@ class Transfer:
         self.pins = pins
         """`host:port:address,…`: the only addresses the name stands for."""
         self.status = 0
-        self.headers_in: dict[str, str] = {}
+        self.head_in: list[bytes] = []
         self.body_in = bytearray()
         self.failure: tuple[str, str] | None = None
         """Classification and text of what broke, if anything did."""
@@ -61,23 +62,18 @@ class Transfer:
 
     def hear(self, line: bytes) -> int:
         """Take in one line of the head; an interim answer's head is forgotten when the next one begins."""
-        self._head += len(line)
+        size = len(line)
+        self._head += size
         if self._head > _MAX_HEAD:
             return 0
-        self._understand(line)
-        return len(line)
-
-    def _understand(self, line: bytes) -> None:
-        if line.startswith(b"HTTP/"):
-            self.headers_in.clear()
-            self._heard = False
-            return
-        if line in (b"\r\n", b"\n"):
+        if line in _END_OF_HEAD:
             self._heard = True
-            return
-        name, found, value = line.partition(b":")
-        if found:
-            self.headers_in[name.strip().lower().decode("latin-1")] = value.strip().decode("latin-1")
+        elif line.startswith(b"HTTP/"):
+            self.head_in.clear()
+            self._heard = False
+        else:
+            self.head_in.append(line)
+        return size
 
     def take(self, part: bytes) -> int:
         """Take in a part of the body; anything but its length ends the transfer."""

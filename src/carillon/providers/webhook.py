@@ -5,6 +5,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,6 +21,7 @@ from carillon.providers.secret import Secret
 from carillon.providers.webhook_signing import MAX_SECRETS, SigningKey, sign_standard, sign_x_webhook
 
 CHANNELS = frozenset({"webhook"})
+_encode = msgspec.json.Encoder(order="sorted").encode
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,2000}")
 _OURS = re.compile(
@@ -154,7 +156,7 @@ class _Slots:
         self._limit = limit
         self._wait = wait_seconds
         self._taken: dict[str, int] = {}
-        self._queues: dict[str, deque[asyncio.Future[None]]] = {}
+        self._queues: dict[str, deque[asyncio.Future[bool]]] = {}
 
     async def take(self, endpoint: str, timeout_seconds: float) -> bool:
         """Take a slot, or wait a little for one; every slot taken is given back."""
@@ -162,22 +164,24 @@ class _Slots:
         if taken < self._limit:
             self._taken[endpoint] = taken + 1
             return True
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[bool] = loop.create_future()
         queue = self._queues.setdefault(endpoint, deque())
         queue.append(turn)
+        timer = loop.call_later(min(self._wait, timeout_seconds), _give_up, turn)
+        got = False
         try:
-            async with asyncio.timeout(min(self._wait, timeout_seconds)):
-                await turn
-        except BaseException as error:
-            if turn.done() and not turn.cancelled():
-                # The slot was handed over in the very moment of giving up.
+            got = await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled() and turn.result():
+                # The slot was handed over in the very moment of being cancelled.
                 self.give_back(endpoint)
-            elif turn in queue:
-                queue.remove(turn)
-            if isinstance(error, TimeoutError):
-                return False
             raise
-        return True
+        finally:
+            timer.cancel()
+            if not got and turn in queue:
+                queue.remove(turn)
+        return got
 
     def give_back(self, endpoint: str) -> None:
         """Hand the slot to whoever waits longest; the last one out forgets the endpoint."""
@@ -185,7 +189,7 @@ class _Slots:
         while queue:
             turn = queue.popleft()
             if not turn.done():
-                turn.set_result(None)
+                turn.set_result(True)
                 return
         self._queues.pop(endpoint, None)
         if self._taken[endpoint] > 1:
@@ -194,22 +198,31 @@ class _Slots:
             del self._taken[endpoint]
 
 
+def _give_up(turn: asyncio.Future[bool]) -> None:
+    if not turn.done():
+        turn.set_result(False)
+
+
 def body_of(dispatch: Dispatch, scheme: str) -> bytes:
     """The bytes of every attempt of this message: nothing in them depends on when they are sent."""
     claim = dispatch.claim
-    payload = msgspec.json.decode(claim.payload_json)
     if scheme == "x-webhook":
-        return canonical(payload).encode()
-    # Beside the payload, not inside it: a producer may have a `message` of its own.
-    data: dict[str, Any] = {"notification_id": claim.notification_id, "payload": payload}
+        return canonical(msgspec.json.decode(claim.payload_json)).encode()
+    # Beside the payload, not inside it: a producer may have a `message` of its own. The payload is our text already.
+    data: dict[str, Any] = {"notification_id": claim.notification_id, "payload": msgspec.Raw(claim.payload_json)}
     if dispatch.message is not None:
-        data["message"] = msgspec.to_builtins(dispatch.message)
-    return canonical({"type": claim.notification_type, "timestamp": _accepted_at(claim), "data": data}).encode()
+        data["message"] = dispatch.message
+    return _encode({"type": claim.notification_type, "timestamp": _accepted_at(claim), "data": data})
 
 
 def _accepted_at(claim: Claim) -> str:
-    moment = datetime.fromtimestamp(claim.accepted_at_ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, milliseconds = divmod(claim.accepted_at_ms, 1000)
+    return f"{_second(seconds)}.{milliseconds:03d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def _signer(settings: Settings, secrets: Sequence[Secret]) -> _Standard | _XWebhook:

@@ -1,6 +1,5 @@
 """What operators ask and do over HTTP: look, search, redrive."""
 
-import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,9 +19,8 @@ from carillon.upkeep.api_wire import (
     SearchQuery,
     ShowQuery,
 )
+from carillon.upkeep.moments import unix_ms
 from carillon.web import Answer, Endpoint, Problem, Reply, Request
-from carillon.web.body import convert
-from carillon.web.problems import Detail
 
 _PATH = "/api/v1"
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
@@ -41,9 +39,14 @@ _FILTERS = {
 """A query's field to the ledger's name for it."""
 
 
-def endpoints(ledger: UpkeepLedger, providers: Mapping[str, Sequence[str]]) -> list[Endpoint]:
-    """The upkeep endpoints; `providers` are those of each channel, which a redrive may choose from."""
-    desk = _Desk(ledger, providers)
+def endpoints(
+    ledger: UpkeepLedger, providers: Mapping[str, Sequence[str]], *, strict_receipts: bool = False
+) -> list[Endpoint]:
+    """The upkeep endpoints; `providers` are those of each channel, which a redrive may choose from.
+
+    With strict receipts nothing is called delivered before a vendor said so.
+    """
+    desk = _Desk(ledger, providers, strict=strict_receipts)
     return [*_notifications(desk), *_dead_letters(desk)]
 
 
@@ -115,13 +118,17 @@ def _dead_letters(desk: "_Desk") -> list[Endpoint]:
 
 
 class _Desk:
-    def __init__(self, ledger: UpkeepLedger, providers: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, ledger: UpkeepLedger, providers: Mapping[str, Sequence[str]], *, strict: bool) -> None:
         self._ledger = ledger
         self._providers = providers
+        self._strict = strict
 
     async def show(self, request: Request) -> Reply:
         query = request.query(ShowQuery)
-        return Reply(200, notification_view(await self._story(request), _included(query)))
+        return Reply(200, self._view(await self._story(request), query))
+
+    def _view(self, story: Story, query: ShowQuery | SearchQuery) -> NotificationView:
+        return notification_view(story, _included(query), chains=self._providers, strict=self._strict)
 
     async def cancel(self, request: Request) -> Reply:
         notification_id: str = (await self._story(request)).notification["notification_id"]
@@ -144,12 +151,12 @@ class _Desk:
             raise Problem("FORBIDDEN", "searching takes a token with a tenant, or an administrator's")
         filters = _filters(query, request)
         if query.accepted_after is not UNSET:
-            filters["accepted_after_ms"] = _unix_ms(query.accepted_after, "acceptedAfter")
+            filters["accepted_after_ms"] = unix_ms(query.accepted_after, "acceptedAfter")
         if query.accepted_before is not UNSET:
-            filters["accepted_before_ms"] = _unix_ms(query.accepted_before, "acceptedBefore")
+            filters["accepted_before_ms"] = unix_ms(query.accepted_before, "acceptedBefore")
         stories, total = await self._stories(query, filters)
         page = NotificationPage(
-            items=[notification_view(story, _included(query)) for story in stories],
+            items=[self._view(story, query) for story in stories],
             total_count=total,
             page_number=query.page,
             page_size=query.page_size,
@@ -164,7 +171,7 @@ class _Desk:
         # The ledger knows one state at a time; a word of ours may stand for several, which are laid over each other.
         found: dict[str, Story] = {}
         total = 0
-        for state in statuses_of(query.status):
+        for state in statuses_of(query.status, strict=self._strict):
             stories, count = await self._ledger.search({**filters, "status": state}, offset + query.page_size, 0)
             found.update((story.notification["notification_id"], story) for story in stories)
             total += count
@@ -204,13 +211,6 @@ class _Desk:
 
 def _included(query: ShowQuery | SearchQuery) -> tuple[str, ...]:
     return () if query.include is UNSET else tuple(query.include.split(","))
-
-
-def _unix_ms(text: str, field: str) -> int:
-    moment = convert(text, dt.datetime, prefix=field)
-    if moment.tzinfo is None:
-        raise Problem("VALIDATION_ERROR", f"{field} needs an offset from UTC", details=[Detail("no offset", field)])
-    return round(moment.timestamp() * 1000)
 
 
 def _offset(query: SearchQuery | DeadLetterQuery) -> int:

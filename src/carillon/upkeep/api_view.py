@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET
 
 from carillon.domain.notifications import Status, Story
+from carillon.upkeep.api_providers import Chains, providers_of
 from carillon.upkeep.api_wire import (
     AttemptView,
     DeadLetterView,
@@ -19,20 +20,38 @@ from carillon.web.problems import rfc3339_ms
 
 Row = Mapping[str, Any]
 
-_WORDS: dict[Status, StatusWord] = {
-    Status.PENDING: "queued",
-    Status.FAILED: "queued",
-    Status.PUBLISHED: "delivered",
-    Status.DEAD_LETTER: "failed",
-    Status.SKIPPED: "skipped",
+_STATES: dict[StatusWord, tuple[str, ...]] = {
+    "queued": (Status.PENDING, Status.FAILED),
+    "sent": (),
+    # Beside the states of routes, the ledger tells published ones apart by their receipts.
+    "delivered": (Status.PUBLISHED, "received"),
+    "opened": ("opened",),
+    "failed": (Status.DEAD_LETTER,),
+    "skipped": (Status.SKIPPED,),
 }
-_WORST_FIRST: tuple[StatusWord, ...] = ("queued", "failed", "delivered")
+_STRICT: dict[StatusWord, tuple[str, ...]] = {**_STATES, "sent": (Status.PUBLISHED,), "delivered": ("received",)}
+_WORST_FIRST: tuple[StatusWord, ...] = ("queued", "failed", "sent", "delivered", "opened")
 _PRIORITIES: dict[int, Any] = {1: "high", 2: "normal", 3: "low"}
 
 
-def statuses_of(word: StatusWord) -> tuple[str, ...]:
-    """The ledger's states behind one word."""
-    return tuple(str(status) for status, known in _WORDS.items() if known == word)
+def statuses_of(word: StatusWord, *, strict: bool = False) -> tuple[str, ...]:
+    """What the ledger is asked for behind one word."""
+    return tuple(str(state) for state in (_STRICT if strict else _STATES)[word])
+
+
+def word_of(route: Row, *, strict: bool) -> StatusWord:
+    """One word for a route; strictly, nothing is delivered before a vendor said so."""
+    match Status(route["status"]):
+        case Status.PENDING | Status.FAILED:
+            return "queued"
+        case Status.DEAD_LETTER:
+            return "failed"
+        case Status.SKIPPED:
+            return "skipped"
+        case Status.PUBLISHED if route["opened_at"] is not None:
+            return "opened"
+        case Status.PUBLISHED:
+            return "sent" if strict and route["delivered_at"] is None else "delivered"
 
 
 def overall(words: Iterable[StatusWord]) -> StatusWord:
@@ -44,13 +63,16 @@ def overall(words: Iterable[StatusWord]) -> StatusWord:
     return "skipped"
 
 
-def notification_view(story: Story, include: Collection[str] = ()) -> NotificationView:
+def notification_view(
+    story: Story, include: Collection[str] = (), *, chains: Chains | None = None, strict: bool = False
+) -> NotificationView:
     """One notification with its routes, and with what else was asked for."""
     row, attempts = story.notification, story.attempts
+    names, message_ids = providers_of(story.routes, attempts, chains or {})
     first: Row = story.routes[0] if story.routes else {}
     failing = max((route for route in story.routes if route["last_error_at"]), key=_error_time, default=None)
-    status = overall(_WORDS[Status(route["status"])] for route in story.routes)
-    done = _latest(route["published_at"] for route in story.routes)
+    status = overall(word_of(route, strict=strict) for route in story.routes)
+    arrived = _latest(_arrival(route, strict=strict) for route in story.routes)
     return NotificationView(
         id=row["notification_id"],
         tenant_id=row["tenant_id"],
@@ -60,14 +82,15 @@ def notification_view(story: Story, include: Collection[str] = ()) -> Notificati
         priority=_PRIORITIES[row["priority"]],
         status=status,
         locale=first.get("resolved_locale"),
-        provider_message_ids=_distinct(attempt["provider_message_id"] for attempt in attempts),
-        provider_names=_distinct(attempt["provider"] for attempt in attempts),
+        provider_message_ids=message_ids,
+        provider_names=names,
         attempt_count=sum(route["attempt_count"] for route in story.routes),
         last_attempt_at=_latest(attempt["started_at"] for attempt in attempts),
         last_error=None if failing is None else failing["last_error_message"],
         created_at=rfc3339_ms(row["accepted_at"]),
-        sent_at=done,
-        delivered_at=done if status == "delivered" else None,
+        sent_at=_latest(route["published_at"] for route in story.routes),
+        delivered_at=arrived if status in {"delivered", "opened"} else None,
+        opened_at=_latest(route["opened_at"] for route in story.routes),
         failed_at=_latest(route["dead_lettered_at"] for route in story.routes),
         recipient=first.get("address"),
         service_origin=row["origin"],
@@ -77,11 +100,17 @@ def notification_view(story: Story, include: Collection[str] = ()) -> Notificati
         scheduled_for=_time(row["scheduled_for"]),
         correlation_id=row["request_id"],
         trace_id=row["trace_id"],
-        routes=[_route_view(route, attempts, include) for route in story.routes],
+        routes=[_route_view(route, attempts, include, strict=strict) for route in story.routes],
     )
 
 
-def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[str]) -> RouteView:
+def _arrival(route: Row, *, strict: bool) -> float | None:
+    """When the person had it; where nobody reports that, when a provider took it."""
+    at: float | None = route["delivered_at"]
+    return at if strict or at is not None else route["published_at"]
+
+
+def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[str], *, strict: bool) -> RouteView:
     own = [attempt for attempt in attempts if attempt["route_id"] == row["route_id"]]
     text = row["message_json"]
     message = None if text is None else msgspec.json.decode(text, type=MessageView)
@@ -89,7 +118,7 @@ def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[st
         route_id=row["route_id"],
         channel=row["channel"],
         recipient=row["address"],
-        status=_WORDS[Status(row["status"])],
+        status=word_of(row, strict=strict),
         attempt_count=row["attempt_count"],
         max_attempts=row["max_attempts"],
         provider=row["provider"],
@@ -99,7 +128,9 @@ def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[st
         locale=row["resolved_locale"],
         created_at=rfc3339_ms(row["created_at"]),
         updated_at=rfc3339_ms(row["updated_at"]),
-        delivered_at=_time(row["published_at"]),
+        delivered_at=_time(_arrival(row, strict=strict)),
+        opened_at=_time(row["opened_at"]),
+        clicked_at=_time(row["clicked_at"]),
         failed_at=_time(row["dead_lettered_at"]),
         skipped_at=_time(row["skipped_at"]),
         attempts=[_attempt_view(attempt) for attempt in own] if "attempts" in include else UNSET,
@@ -147,10 +178,6 @@ def _time(unix_ms: float | None) -> str | None:
 
 def _latest(times: Iterable[float | None]) -> str | None:
     return _time(max((time for time in times if time is not None), default=None))
-
-
-def _distinct(values: Iterable[str | None]) -> list[str]:
-    return list(dict.fromkeys(value for value in values if value))
 
 
 def _object(text: str | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-StatusWord = Literal["queued", "sent", "delivered", "failed", "skipped"]
+StatusWord = Literal["queued", "sent", "delivered", "opened", "failed", "skipped"]
 Text = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,2000}\Z")]
 Id = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,255}\Z")]
 Page = Annotated[int, Meta(ge=1, le=10_000)]
@@ -64,6 +64,8 @@ class RouteView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     created_at: str
     updated_at: str
     delivered_at: str | None
+    opened_at: str | None
+    clicked_at: str | None
     failed_at: str | None
     skipped_at: str | None
     attempts: list[AttemptView] | UnsetType = UNSET
@@ -81,7 +83,8 @@ class NotificationView(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     priority: Literal["high", "normal", "low"]
     status: StatusWord
     locale: str | None
-    provider_message_ids: list[str]
+    provider_message_ids: list[str | None]
+    """By provider, under the same index as `providerNames`; null where a provider gave none."""
     provider_names: list[str]
     attempt_count: int
     last_attempt_at: str | None
@@ -89,6 +92,7 @@ class NotificationView(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     created_at: str
     sent_at: str | None
     delivered_at: str | None
+    opened_at: str | None
     failed_at: str | None
     recipient: str | None
     service_origin: str

@@ -1,159 +1,189 @@
 """Numbers about what happens, counted from events and handed to OpenTelemetry."""
 
 import asyncio
-import importlib
-import os
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
-import msgspec
 from opentelemetry import metrics as otel
 
 from carillon.domain.claims import Settled
-from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 from carillon.domain.events import (
+    AlertDelayed,
+    AlertTold,
     BreakerChanged,
+    CallbackRefused,
+    DoorStopped,
     Event,
+    HistoryKept,
     IntentAccepted,
+    IntentMalformed,
     IntentRepeated,
     LeaseLost,
+    LeasesReset,
+    MessageFinished,
+    PartStarted,
+    PartStopped,
+    PersonSought,
+    ProviderProbed,
     Pruned,
+    ReceiptTaken,
     Rehomed,
+    RequestServed,
     RouteAttempted,
+    StreamTrimmed,
     Trouble,
 )
 from carillon.domain.ports import UpkeepLedger
-from carillon.upkeep import logs
-from carillon.upkeep.redaction import Redaction, encode
+from carillon.domain.queue_events import (
+    FailedTrimmed,
+    MessageOverdue,
+    MessageSwept,
+    QueueDeep,
+    QueueLooked,
+    QueuePumped,
+    WebhookCalled,
+)
+from carillon.upkeep.instruments import ATTRIBUTES, CARILLON, DURATION, GAUGES, Instrument
+from carillon.upkeep.redaction import Redaction
 
-if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import MetricExporter, MetricsData
+T = TypeVar("T")
 
 # Half of what the SDK lets pass before it drops attributes by itself.
 _MAX_SERIES = 1000
 _OTHER = "other"
+_NONE = "none"
+_UNREAD = frozenset({"invalid_envelope", "unsupported_notification_type", "invalid_audience"})
+"""Behind these codes type, producer and audience are whatever somebody wrote: an id, an address, a thousand words."""
 _ASK_SECONDS, _FRESH_SECONDS = 2.0, 0.5
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0)
-_OTLP = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
-
-
-class Instrument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How one of our numbers leaves: its name, and which attributes under which names and words."""
-
-    name: str
-    unit: str = "1"
-    description: str = ""
-    attributes: dict[str, str] | None = None
-    """Our attribute to the exported one; None exports all under our names, what is missing is summed over."""
-    values: dict[str, dict[str, str]] = {}
-    """For one of our attributes, our word to the exported one."""
-    scale: float = 1.0
-
-
-# What is counted, and by which attributes. None of them is an id, an address or a key, and none may become one.
-ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
-    "intents": ("outcome", "notification_type", "producer", "audience_kind"),
-    "attempts": ("channel", "provider", "outcome", "verdict", "notification_type"),
-    "retries": ("channel", "provider", "classification"),
-    "dead_letters": ("channel", "provider", "classification"),
-    "leases_lost": ("provider",),
-    "breaker_changes": ("provider", "before", "after"),
-    "troubles": ("where",),
-    "pruned": ("kind",),
-    "rehomed": ("channel",),
-    "attempt_duration": ("channel", "provider", "outcome"),
-    "due": (),
-    "open": (),
-    "oldest_due": (),
-}
-_GAUGES = ("due", "open", "oldest_due")
-_DURATION = "attempt_duration"
-
-# A blueprint whose document fixes other names hands its own table, or a part of one, to Metrics.
-CARILLON: Final[dict[str, Instrument]] = {
-    "intents": Instrument("carillon.intents", "{intent}", "Intents by what became of them"),
-    "attempts": Instrument("carillon.attempts", "{attempt}", "Calls of providers"),
-    "retries": Instrument("carillon.retries", "{retry}", "Attempts that will be repeated"),
-    "dead_letters": Instrument("carillon.dead_letters", "{route}", "Routes given up"),
-    "leases_lost": Instrument("carillon.leases.lost", "{lease}", "Leases lost to another worker"),
-    "breaker_changes": Instrument("carillon.breaker.changes", "{change}", "Breakers going from state to state"),
-    "troubles": Instrument("carillon.troubles", "{failure}", "Failures of our own loops"),
-    "rehomed": Instrument("carillon.rehomed", "{route}", "Waiting routes that lost their provider or lane"),
-    "pruned": Instrument("carillon.pruned", "{row}", "Rows removed by retention"),
-    "attempt_duration": Instrument("carillon.attempt.duration", "s", "How long providers took"),
-    "due": Instrument("carillon.routes.due", "{route}", "Routes that could be claimed now"),
-    "open": Instrument("carillon.routes.open", "{route}", "Routes that are not terminal"),
-    "oldest_due": Instrument("carillon.routes.oldest_due_age", "s", "How long the oldest due route has waited"),
-}
 
 
 class Metrics:
     """Counts events; what is costly happens when an exporter asks, so that counting stays cheap."""
 
-    def __init__(self, meter: otel.Meter | None = None, table: Mapping[str, Instrument] | None = None) -> None:
+    def __init__(
+        self, meter: otel.Meter | None = None, table: Mapping[str, Instrument] | None = None, *, only: bool = False
+    ) -> None:
+        """Give a table to rename instruments, and `only` to export no others."""
         meter = meter or otel.get_meter("carillon")
         self._table = {**CARILLON, **(table or {})}
+        shown = {counted: self._table[counted] for counted in (table or {})} if only else self._table
         self._sums: dict[str, dict[tuple[str, ...], int]] = {}
         self._redaction = Redaction()
         self._attributes: dict[tuple[str, tuple[str, ...]], dict[str, str]] = {}
         self._counts: dict[str, Any] | None = None
         self._asked_at = float("-inf")
+        self._served: set[str] = set()
         self._ask: Callable[[], dict[str, Any] | None] = lambda: None
-        for counted, one in self._table.items():
-            if counted in _GAUGES:
+        self._ask_stream: Callable[[], float | None] = lambda: None
+        self._count_streams: Callable[[], int | None] = lambda: None
+        self._durations: otel.Histogram | None = None
+        for counted in self._table:
+            self._sums[counted] = {}
+        for counted, one in shown.items():
+            if counted in GAUGES:
                 meter.create_observable_gauge(one.name, [self._gauge(counted)], one.unit, one.description)
-            elif counted != _DURATION:
-                self._sums[counted] = {}
+            elif counted == DURATION:
+                self._durations = meter.create_histogram(
+                    one.name, one.unit, one.description, explicit_bucket_boundaries_advisory=_BUCKETS
+                )
+            else:
                 meter.create_observable_counter(one.name, [self._counter(counted)], one.unit, one.description)
-        lasting = self._table[_DURATION]
-        self._durations = meter.create_histogram(
-            lasting.name, lasting.unit, lasting.description, explicit_bucket_boundaries_advisory=_BUCKETS
-        )
 
     def __call__(self, event: Event) -> None:
         """Be an Observer."""
         match event:
             case RouteAttempted():
                 self._attempted(event)
-            case IntentAccepted():
-                self._add("intents", ("accepted", event.notification_type, event.producer, event.audience_kind))
-            case IntentRepeated():
-                self._add("intents", (event.outcome, event.notification_type, event.producer, event.audience_kind))
+            case QueuePumped() | QueueLooked() | QueueDeep() | MessageSwept() | MessageOverdue() | FailedTrimmed():
+                pass
+            case (
+                PartStarted() | PartStopped() | RequestServed() | ProviderProbed() | MessageFinished() | WebhookCalled()
+            ):
+                pass
+            case Pruned() | HistoryKept() | Rehomed():
+                self._looked_after(event)
+            case AlertTold() | AlertDelayed():
+                self._add("alerts", (event.sink, "told" if isinstance(event, AlertTold) else "delayed"))
+            case LeasesReset():
+                self._add("leases_reset", (), event.count)
+            case LeaseLost() | BreakerChanged() | Trouble():
+                self._went_wrong(event)
+            case ReceiptTaken() | CallbackRefused():
+                self._reported(event)
+            case _:
+                self._arrived(event)
+
+    def _looked_after(self, event: Pruned | HistoryKept | Rehomed) -> None:
+        match event:
+            case Pruned():
+                self._add("pruned", ("records",), event.records)
+                self._add("pruned", ("malformed_intents",), event.malformed_intents)
+            case HistoryKept():
+                self._add("history", (), event.endings)
+            case Rehomed():
+                self._add("rehomed", (event.channel,), event.routes)
+
+    def _went_wrong(self, event: LeaseLost | BreakerChanged | Trouble) -> None:
+        match event:
             case LeaseLost():
                 self._add("leases_lost", (event.provider,))
             case BreakerChanged():
                 self._add("breaker_changes", (event.provider, event.before, event.after))
             case Trouble():
                 self._add("troubles", (event.where,))
-            case Rehomed():
-                self._add("rehomed", (event.channel,), event.routes)
-            case Pruned():
-                self._add("pruned", ("records",), event.records)
-                self._add("pruned", ("malformed_intents",), event.malformed_intents)
+
+    def _reported(self, event: ReceiptTaken | CallbackRefused) -> None:
+        match event:
+            case ReceiptTaken():
+                self._add("receipts", (event.provider, event.kind, event.effect))
+                if event.kind in {"opened", "clicked"} and event.effect == "noted":
+                    self._add("engagement", (event.kind, event.provider))
+            case CallbackRefused():
+                self._add("callbacks_refused", (event.vendor,))
+
+    def _arrived(
+        self, event: IntentAccepted | IntentRepeated | IntentMalformed | PersonSought | DoorStopped | StreamTrimmed
+    ) -> None:
+        match event:
+            case IntentAccepted():
+                self._add("intents", ("accepted", event.notification_type, event.producer, event.audience_kind))
+            case IntentRepeated():
+                self._add("intents", (event.outcome, event.notification_type, event.producer, event.audience_kind))
+            case IntentMalformed():
+                said = (event.notification_type, event.producer, event.audience_kind)
+                told = (_NONE if event.failure_code in _UNREAD or not word else word for word in said)
+                self._add("intents", ("rejected", *told))
+                self._add("malformed", (event.failure_code,))
+            case PersonSought():
+                self._add("lookups", (event.result,))
+            case DoorStopped():
+                self._add("door_stops", (event.door,))
+            case StreamTrimmed():
+                self._add("stream_trims", ())
 
     def watch(self, ledger: UpkeepLedger, loop: asyncio.AbstractEventLoop) -> None:
         """From now on, exports ask this ledger how much is due; without an exporter it is never asked."""
+        self._ask = _asking(ledger.counts, loop)
+        self._asked_at = float("-inf")
 
-        def ask() -> dict[str, Any] | None:
-            asked = asyncio.run_coroutine_threadsafe(ledger.counts(), loop)
-            try:
-                return asked.result(_ASK_SECONDS)
-            except (LedgerUnavailable, TimeoutError):
-                asked.cancel()
-                return None
+    def watch_stream(self, ask: Callable[[], Awaitable[float | None]], loop: asyncio.AbstractEventLoop) -> None:
+        """From now on, exports ask how many milliseconds the oldest unread entry has waited; 0 when there is none."""
+        self._ask_stream = _asking(ask, loop)
 
-        self._ask = ask
+    def watch_streams(self, count: Callable[[], int]) -> None:
+        """From now on, exports say how many live streams there are."""
+        self._count_streams = count
 
     def _attempted(self, event: RouteAttempted) -> None:
         # Without a call there was no attempt, only a decision.
         if event.outcome != "none":
             key = (event.channel, event.provider, event.outcome)
             self._add("attempts", (*key, event.verdict, event.notification_type))
-            scale = self._table[_DURATION].scale / 1000
-            self._durations.record(event.duration_ms * scale, self._exported(_DURATION, key))
+            if self._durations is not None:
+                scale = self._table[DURATION].scale / 1000
+                self._durations.record(event.duration_ms * scale, self._exported(DURATION, key))
         if event.settled is Settled.STALE:
             return
         if event.verdict in {"retry", "bury"}:
@@ -193,24 +223,35 @@ class Metrics:
 
     def _gauge(self, counted: str) -> Callable[[otel.CallbackOptions], Iterable[otel.Observation]]:
         def observe(_options: otel.CallbackOptions) -> Iterable[otel.Observation]:
-            counts = self._snapshot()
-            if counts is None:
-                return []
-            routes = counts["routes"]
-            value = {
-                "due": counts["due"],
-                "open": routes["pending"] + routes["failed"],
-                "oldest_due": max(0.0, counts["oldest_due_seconds"] or 0.0),
-            }[counted]
-            return [otel.Observation(value * self._table[counted].scale)]
+            own = {"oldest_unread": self._unread, "streams": self._count_streams}.get(counted)
+            value = self._of_ledger(counted) if own is None else own()
+            return [] if value is None else [otel.Observation(value * self._table[counted].scale)]
 
         return observe
 
-    def _snapshot(self) -> dict[str, Any] | None:
-        """One question to the ledger serves all gauges of an export."""
-        if time.monotonic() >= self._asked_at + _FRESH_SECONDS and not _in_loop():
+    def _unread(self) -> float | None:
+        age = None if _in_loop() else self._ask_stream()
+        return None if age is None else max(0.0, age / 1000)
+
+    def _of_ledger(self, counted: str) -> float | None:
+        counts = self._snapshot(counted)
+        if counts is None:
+            return None
+        routes = counts["routes"]
+        return {
+            "due": float(counts["due"]),
+            "open": float(routes["pending"] + routes["failed"]),
+            "oldest_due": max(0.0, counts["oldest_due_seconds"] or 0.0),
+        }[counted]
+
+    def _snapshot(self, counted: str) -> dict[str, Any] | None:
+        """One question to the ledger serves all gauges of an export; a gauge that comes again is of the next one."""
+        again = counted in self._served or time.monotonic() >= self._asked_at + _FRESH_SECONDS
+        if again and not _in_loop():
+            self._served = set()
             self._counts = self._ask()
             self._asked_at = time.monotonic()
+        self._served.add(counted)
         return self._counts
 
 
@@ -223,48 +264,24 @@ def _in_loop() -> bool:
     return True
 
 
-class _Lines:
-    """The log's stream as an exporter sees it, so that numbers and log lines never cut each other."""
+def _asking(question: Callable[[], Awaitable[T]], loop: asyncio.AbstractEventLoop) -> Callable[[], T | None]:
+    """Ask from an exporter's thread and wait for the loop's answer; None when there is none in time."""
 
-    def write(self, line: str) -> None:
-        logs.active().write(line)
+    async def put() -> T:
+        return await question()
 
-    def flush(self) -> None:
-        pass
+    def ask() -> T | None:
+        putting = put()
+        try:
+            asked = asyncio.run_coroutine_threadsafe(putting, loop)
+        except RuntimeError:
+            # The loop is closed: the last export comes after its end.
+            putting.close()
+            return None
+        try:
+            return asked.result(_ASK_SECONDS)
+        except Exception:  # noqa: BLE001 - a number that cannot be had is left out, the others still leave
+            asked.cancel()
+            return None
 
-
-def _line(data: "MetricsData") -> str:
-    begin = logs.active().header(logs.LEVELS["info"], "metrics", "Numbers since the start")
-    return encode(begin | msgspec.json.decode(data.to_json(indent=None)))
-
-
-def _otlp_exporter() -> "Callable[[], MetricExporter] | None":
-    try:
-        found: Callable[[], MetricExporter] = importlib.import_module(_OTLP).OTLPMetricExporter
-    except ModuleNotFoundError:
-        message = "An OTLP endpoint is set and nothing is exported to it: install carillon[otlp]"
-        logs.active().emit(logs.LEVELS["warning"], "otlp_missing", message, {})
-        return None
-    return found
-
-
-def configure_metrics(*, stdout: bool, otlp: bool, service: str = "carillon") -> "MeterProvider | None":
-    """Export to stdout and over OTLP as asked; None, and no SDK at work, when nothing is to be exported."""
-    otlp_exporter = _otlp_exporter() if otlp and any(os.environ.get(name) for name in _ENDPOINTS) else None
-    if not stdout and otlp_exporter is None:
-        return None
-    # The SDK costs time and memory at import, which only those who export should pay.
-    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
-    from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader  # noqa: PLC0415
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
-
-    exporters: list[MetricExporter] = [ConsoleMetricExporter(_Lines(), _line)] if stdout else []  # type: ignore[arg-type]
-    if otlp_exporter is not None:
-        exporters.append(otlp_exporter())
-    try:
-        readers = [PeriodicExportingMetricReader(exporter) for exporter in exporters]
-    except ValueError:
-        raise ConfigurationError("OTEL_METRIC_EXPORT_INTERVAL must be a positive number of milliseconds") from None
-    provider = MeterProvider(readers, Resource.create({"service.name": service}))
-    otel.set_meter_provider(provider)
-    return provider
+    return ask

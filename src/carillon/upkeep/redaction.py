@@ -38,7 +38,7 @@ _PHONE_NAMES = ("phone", "phonenumber", "msisdn", "mobile")
 # Everything the patterns below can match holds one of these, and looking for them once is cheap.
 _TRIGGER = re.compile(
     r"[@+]|[0-9](?:[ -]?[0-9]){12}|eyj|whs|bearer|basic|-begin|authorization|cookie|api.?key|server.?key|access.?key"
-    r"|private.?key|signing.?key|token|jwt|secret|passw|passphrase|pwd|signature|dsn|apa91|sg\.|akia|aiza"
+    r"|private.?key|signing.?key|token|jwt|secret|passw|passphrase|pwd|signature|dsn|apa91|sg\.|akia|aiza|\bck_"
     r"|(?:otp|pin|code)[\\\"']*\s*[:=]"
 )
 _KEYS = r"(?:api|server|access|private|signing)[_-]?key"
@@ -58,7 +58,7 @@ _PATTERNS: Final = tuple(
             rf"\1\2{REDACTED}",
         ),
         ("eyj", r"eyJ[\w-]{4,1000}\.[\w-]{2,}+(?:\.[\w-]*)?", REDACTED),
-        ("whs", r"whs(?:ec|k)_[\w+/=-]+", REDACTED),
+        ("whs ck_", r"whs(?:ec|k)_[\w+/=-]+|\bck_[0-9A-Z]{8}_[0-9A-Z]{20,}", REDACTED),
         ("bearer basic", r"\b(bearer|basic)(\s+)[\w.~+/=:-]{6,}", rf"\1\2{REDACTED}"),
         # Both halves of userinfo go: some vendors put the key where the user belongs.
         ("://", r"([a-z][a-z0-9+.-]{0,20}://)[^\s/?#\"'<>]*@(?=[^\s/?#\"'<>@])", rf"\1{REDACTED}@"),

@@ -12,7 +12,9 @@ from carillon.web.problems import rfc3339_ms
 
 _PATH = "/api/v1/sandbox"
 _ALL = "*"
-_SHARED: dict[str, Any] = {"tag": "Sandbox", "role": "admin"}
+_OF = "@"
+"""Between a channel and the one provider that is meant."""
+_SHARED: dict[str, Any] = {"tag": "Sandbox", "role": "admin", "every_tenant": True}
 
 
 class CapturedMessage(Protocol):
@@ -31,6 +33,8 @@ class CapturedMessage(Protocol):
 
 class Sandbox(Protocol):
     """A provider that sends nothing and answers as told."""
+
+    name: str
 
     def drill(self, channel: str, drill: Any) -> None: ...  # noqa: ANN401 - its own type, handed through
 
@@ -70,7 +74,7 @@ class CapturedQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
 def endpoints(
     sandboxes: Sequence[Sandbox], channels: Sequence[str], drill_kind: type[msgspec.Struct]
 ) -> list[Endpoint]:
-    """The rehearsal endpoints; a drill on a channel is told to every sandbox."""
+    """The rehearsal endpoints; a drill on a channel is told to every sandbox, one on channel@provider to that one."""
     stage = _Stage(sandboxes, channels, drill_kind)
     drills = Answer(status=200, description="The drills under way, by channel", kind=dict[str, drill_kind])  # type: ignore[valid-type]
     return [
@@ -118,7 +122,7 @@ def _drills(stage: "_Stage", drills: Answer, drill: Answer) -> list[Endpoint]:
             method="PUT",
             call=stage.begin,
             name="beginDrill",
-            summary="Let a channel fail on purpose; * means all",
+            summary="Let a channel fail on purpose; * means all, sms@backup means one provider",
             body=drill.kind,
             body_examples={"outage": {"outcome": "unavailable", "times": 2}},
             answers=(drill,),
@@ -152,32 +156,47 @@ class _Stage:
         return Reply(200, self._drills())
 
     async def show(self, request: Request) -> Reply:
-        drill = self._drills().get(self._channel(request))
+        channel, meant = self._meant(request)
+        drill = next((found[channel] for found in (one.drills() for one in meant) if channel in found), None)
         if drill is None:
             raise Problem("NOT_FOUND", "no drill is under way on this channel")
         return Reply(200, drill)
 
     async def begin(self, request: Request) -> Reply:
-        channel = self._channel(request)
+        channel, meant = self._meant(request)
         drill = await request.json(self._kind)
-        for sandbox in self._sandboxes:
+        for sandbox in meant:
             sandbox.drill(channel, drill)
         return Reply(200, drill)
 
     async def end(self, request: Request) -> Reply:
-        channel = self._channel(request)
-        for sandbox in self._sandboxes:
+        channel, meant = self._meant(request)
+        for sandbox in meant:
             sandbox.drill(channel, None)
         return Reply(200, self._drills())
 
-    def _channel(self, request: Request) -> str:
-        channel = request.params["channel"]
+    def _meant(self, request: Request) -> tuple[str, Sequence[Sandbox]]:
+        channel, at, provider = request.params["channel"].partition(_OF)
         if channel not in self._channels:
             raise Problem("NOT_FOUND", f"there is no such channel here: {', '.join(sorted(self._channels))}")
-        return channel
+        if not at:
+            return channel, self._sandboxes
+        meant = [sandbox for sandbox in self._sandboxes if sandbox.name == provider]
+        if not meant:
+            names = ", ".join(sorted(sandbox.name for sandbox in self._sandboxes))
+            raise Problem("NOT_FOUND", f"no sandbox is named {provider}: there is {names}")
+        return channel, meant
 
     def _drills(self) -> dict[str, Any]:
-        return {channel: drill for sandbox in self._sandboxes for channel, drill in sandbox.drills().items()}
+        """What all of them do stands under its channel, what one of them does under channel and provider."""
+        found: dict[str, Any] = {}
+        for channel in sorted({channel for sandbox in self._sandboxes for channel in sandbox.drills()}):
+            told = [(sandbox.name, sandbox.drills().get(channel)) for sandbox in self._sandboxes]
+            if all(drill == told[0][1] for _, drill in told):
+                found[channel] = told[0][1]
+            else:
+                found |= {f"{channel}{_OF}{name}": drill for name, drill in told if drill is not None}
+        return found
 
 
 def _view(captured: CapturedMessage) -> CapturedView:

@@ -1,11 +1,15 @@
 """The ASGI toolkit under every HTTP endpoint of ours: declare, limit, decode, answer, document."""
 
-from carillon.web.application import WebSettings, app
+from carillon.web.application import app
 from carillon.web.auth import JwtSettings
 from carillon.web.declare import Answer, Endpoint, Header
+from carillon.web.listening import ServerSettings
+from carillon.web.probes import ProbeServer
 from carillon.web.problems import Problem
 from carillon.web.request import Caller, Reply, Request
-from carillon.web.server import Server, ServerSettings
+from carillon.web.server import NoServer, Server
+from carillon.web.settings import WebSettings
+from carillon.web.streaming import Outlet, PeerGone
 
 __all__ = [
     "Answer",
@@ -13,6 +17,10 @@ __all__ = [
     "Endpoint",
     "Header",
     "JwtSettings",
+    "NoServer",
+    "Outlet",
+    "PeerGone",
+    "ProbeServer",
     "Problem",
     "Reply",
     "Request",

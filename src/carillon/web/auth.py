@@ -1,7 +1,8 @@
-"""Who is asking: bearer tokens under one fixed algorithm, or nobody in particular."""
+"""Whose token this is: bearer tokens under one algorithm that the settings fix and no token chooses."""
 
 import re
 import time
+from collections.abc import Container, Mapping
 from typing import Any
 
 import jwt
@@ -9,38 +10,52 @@ import msgspec
 
 from carillon.domain.errors import ConfigurationError
 from carillon.web.problems import Problem
-from carillon.web.request import Caller
+from carillon.web.request import Caller, Proof
+from carillon.web.token_keys import KID, TokenKey, key_set, public_key, secret_key
 
-_MIN_SECRET_BYTES = 32
+ROLES = frozenset({"admin", "user"})
 _MAX_TOKEN_BYTES = 8192
-_ALGORITHM = "HS256"
-_ROLES = frozenset({"admin", "user"})
-_KID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MAX_LEEWAY_SECONDS = 30.0
+_SHARED = "HS256"
 _TENANT = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _SUBJECT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
+_OURS_TYPE = "jwt"
 
 
 class JwtSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How tokens are checked."""
+    """How tokens are checked: with a secret for HS256, with a public key or a set of them for everything else."""
 
-    secret: str
+    secret: str | None = None
+    algorithm: str = _SHARED
+    public_key: bytes | None = None
+    """PEM."""
+    jwks: bytes | None = None
+    """A JSON Web Key Set."""
     issuer: str | None = None
     audience: str | None = None
-    leeway_seconds: float = 30.0
+    typ: str = "JWT"
+    leeway_seconds: float = _MAX_LEEWAY_SECONDS
     max_lifetime_seconds: float = 3600.0
+    admin_max_lifetime_seconds: float | None = None
+    revoked: Container[str] | None = None
+    """The `jti` of tokens that were taken back; with it every token must have one."""
 
 
 class Guard:
-    """Turns the Authorization header into a caller; every failure looks the same from outside."""
+    """Turns a token into a caller; every failure looks the same from outside."""
 
     def __init__(self, settings: JwtSettings) -> None:
-        self._key = settings.secret.encode()
-        if len(self._key) < _MIN_SECRET_BYTES:
-            raise ConfigurationError(f"JWT_SECRET_KEY must have at least {_MIN_SECRET_BYTES} bytes")
+        self._keys = _keys(settings)
+        self._only = next(iter(self._keys.values())) if len(self._keys) == 1 else None
+        if not 0 <= settings.leeway_seconds <= _MAX_LEEWAY_SECONDS:
+            raise ConfigurationError(f"auth.leeway_seconds: is between 0 and {_MAX_LEEWAY_SECONDS:g}")
         self._settings = settings
+        self._typ = _type_of(settings.typ)
+        self._algorithms = [settings.algorithm]
         required = ["exp", "iat", "sub"]
         required += ["iss"] if settings.issuer else []
         required += ["aud"] if settings.audience else []
+        required += [] if settings.revoked is None else ["jti"]
         self._options: Any = {
             "require": required,
             "verify_aud": settings.audience is not None,
@@ -48,28 +63,30 @@ class Guard:
             "strict_aud": settings.audience is not None,
         }
 
-    def caller(self, authorization: bytes | None) -> Caller:
+    def caller(self, token: bytes) -> Caller:
         """The caller a valid token names; 401 otherwise, always with the same body."""
-        scheme, _, token = (authorization or b"").partition(b" ")
-        token = token.strip()
-        if scheme.lower() != b"bearer" or not token or len(token) > _MAX_TOKEN_BYTES:
-            raise _unauthorized()
+        if not token or len(token) > _MAX_TOKEN_BYTES:
+            raise unauthorized()
         try:
             return self._read(token)
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
-            raise _unauthorized() from None
+            raise unauthorized() from None
+
+    def proof(self, token: bytes) -> Proof:
+        """How long a token that was believed is to be; 401 when it is not any more."""
+        self.caller(token)
+        claims = jwt.decode(token, options={"verify_signature": False})
+        token_id = claims.get("jti")
+        return Proof(
+            int((float(claims["exp"]) + self._settings.leeway_seconds) * 1000),
+            token_id if isinstance(token_id, str) else None,
+        )
 
     def _read(self, token: bytes) -> Caller:
-        head = jwt.get_unverified_header(token)
-        if head.get("typ", "JWT") != "JWT" or "crit" in head:
-            raise _unauthorized()
-        kid = head.get("kid")
-        if kid is not None and not _KID.fullmatch(kid):
-            raise _unauthorized()
         claims = jwt.decode(
             token,
-            self._key,
-            algorithms=[_ALGORITHM],
+            self._key_for(jwt.get_unverified_header(token)),
+            algorithms=self._algorithms,
             issuer=self._settings.issuer,
             audience=self._settings.audience,
             leeway=self._settings.leeway_seconds,
@@ -77,18 +94,66 @@ class Guard:
         )
         return self._caller_of(claims)
 
+    def _key_for(self, head: Mapping[str, Any]) -> TokenKey:
+        """By the `kid` alone; keys and places of keys that a token brings along are not looked at."""
+        kind = head.get("typ", "JWT" if self._typ == _OURS_TYPE else None)
+        if "crit" in head or not isinstance(kind, str) or _type_of(kind) != self._typ:
+            raise unauthorized()
+        kid = head.get("kid")
+        if kid is not None and not KID.fullmatch(kid):
+            raise unauthorized()
+        key = self._keys.get(kid) if self._settings.jwks is not None and kid is not None else self._only
+        if key is None:
+            raise unauthorized()
+        return key
+
     def _caller_of(self, claims: dict[str, Any]) -> Caller:
-        issued, expires = float(claims["iat"]), float(claims["exp"])
-        leeway = self._settings.leeway_seconds
-        if issued > time.time() + leeway or expires - issued > self._settings.max_lifetime_seconds + leeway:
-            raise _unauthorized()
-        tenant = claims.get("tenant_id")
-        if not _SUBJECT.fullmatch(claims["sub"]) or not (tenant is None or _TENANT.fullmatch(tenant)):
-            raise _unauthorized()
         role = claims.get("role")
         # A role we do not know gives no rights beyond the smallest.
-        return Caller(claims["sub"], role if role in _ROLES else "user", tenant)
+        role = role if role in ROLES else "user"
+        self._check_times(float(claims["iat"]), float(claims["exp"]), role)
+        revoked = self._settings.revoked
+        if revoked is not None and (not isinstance(claims["jti"], str) or claims["jti"] in revoked):
+            raise unauthorized()
+        tenant = claims.get("tenant_id")
+        if not _SUBJECT.fullmatch(claims["sub"]) or not (tenant is None or _TENANT.fullmatch(tenant)):
+            raise unauthorized()
+        return Caller(claims["sub"], role, tenant)
+
+    def _check_times(self, issued: float, expires: float, role: str) -> None:
+        settings = self._settings
+        longest = settings.max_lifetime_seconds
+        if role == "admin" and settings.admin_max_lifetime_seconds is not None:
+            longest = min(longest, settings.admin_max_lifetime_seconds)
+        leeway = settings.leeway_seconds
+        if issued > time.time() + leeway or expires - issued > longest + leeway:
+            raise unauthorized()
 
 
-def _unauthorized() -> Problem:
+def _keys(settings: JwtSettings) -> dict[str | None, TokenKey]:
+    given = [settings.secret, settings.public_key, settings.jwks]
+    if sum(one is not None for one in given) != 1:
+        raise ConfigurationError("auth: give one of secret, public_key_file and jwks_file")
+    if (settings.secret is not None) != (settings.algorithm == _SHARED):
+        raise ConfigurationError(f"auth.algorithm: {_SHARED} takes auth.secret, every other a public key")
+    if settings.secret is not None:
+        return {None: secret_key(settings.secret)}
+    if settings.public_key is not None:
+        return {None: public_key(settings.public_key, settings.algorithm)}
+    found: dict[str | None, TokenKey] = {}
+    found.update(key_set(settings.jwks or b"", settings.algorithm))
+    return found
+
+
+def _type_of(typ: str) -> str:
+    return typ.lower().removeprefix("application/")
+
+
+def fits_tenant(name: str) -> bool:
+    """Whether a tenant can be called so."""
+    return _TENANT.fullmatch(name) is not None
+
+
+def unauthorized() -> Problem:
+    """The one answer to every failure."""
     return Problem("UNAUTHORIZED", "a valid bearer token is required", headers={"WWW-Authenticate": "Bearer"})

@@ -1,7 +1,7 @@
 """The declaration of an endpoint: the one place that says what it takes, gives and is called."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -45,6 +45,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     body: Any = None
     """The wire type of the body, for the document; the endpoint itself decodes."""
+    body_optional: bool = False
+    """True takes no body for one that says nothing."""
     body_examples: dict[str, Any] = {}
     query: type[msgspec.Struct] | None = None
     headers: tuple[Header, ...] = ()
@@ -54,7 +56,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     guarded: bool = True
     """False serves everybody, token or not."""
     role: str | None = None
+    every_tenant: bool = False
+    """True concerns all tenants at once: callers who have one are refused."""
     always: bool = False
     """True answers even when the bound on requests in flight is reached."""
+    by_address: bool = False
+    """True limits how often one address may ask, where it serves everybody and others are asked who they are."""
+    ticket: Literal["no", "opens", "shows"] = "no"
+    """Whether a stream's ticket is enough: it is used up by what it opens, and says afterwards whose answers come."""
     hidden: bool = False
     """True keeps it out of the OpenAPI document."""

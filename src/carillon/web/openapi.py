@@ -32,7 +32,8 @@ def document(endpoints: Iterable[Endpoint], *, title: str, version: str, secured
     }
     if secured:
         whole["components"]["securitySchemes"] = {
-            "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+            "bearer": {"type": "http", "scheme": "bearer", "description": "A JWT, or an API key."},
+            "key": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "An API key."},
         }
     return msgspec.json.encode(_portable(whole))
 
@@ -61,9 +62,14 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any], *, secured: bool) 
         content: dict[str, Any] = {"schema": schema_of[repr(endpoint.body)]}
         if endpoint.body_examples:
             content["examples"] = {name: {"value": value} for name, value in endpoint.body_examples.items()}
-        operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+        required = not endpoint.body_optional
+        operation["requestBody"] = {"required": required, "content": {"application/json": content}}
     if secured and endpoint.guarded:
-        operation["security"] = [{"bearer": []}]
+        operation["security"] = [{"bearer": []}, {"key": []}]
+        if endpoint.role is not None:
+            operation["x-required-role"] = endpoint.role
+        if endpoint.every_tenant:
+            operation["x-every-tenant"] = True
     return operation
 
 
@@ -108,7 +114,12 @@ def _header_schema(header: Header) -> dict[str, Any]:
 
 
 def _responses(endpoint: Endpoint, schema_of: dict[str, Any], *, secured: bool) -> dict[str, Any]:
-    responses = {str(answer.status): _success(answer, schema_of) for answer in endpoint.answers}
+    responses: dict[str, Any] = {}
+    for answer in endpoint.answers:
+        made = _success(answer, schema_of)
+        held = responses.setdefault(str(answer.status), made)
+        if held is not made:
+            _add_shape(held, answer, schema_of)
     by_status: dict[int, list[str]] = {}
     for code in _codes(endpoint, secured=secured):
         by_status.setdefault(KINDS[code][0], []).append(code)
@@ -131,6 +142,13 @@ def _success(answer: Answer, schema_of: dict[str, Any]) -> dict[str, Any]:
             content["example"] = answer.example
         found["content"] = {answer.media_type: content}
     return found
+
+
+def _add_shape(held: dict[str, Any], answer: Answer, schema_of: dict[str, Any]) -> None:
+    """One status may have several shapes."""
+    content = held["content"][answer.media_type]
+    shapes = content["schema"].get("anyOf", [content["schema"]])
+    content["schema"] = {"anyOf": [*shapes, schema_of[repr(answer.kind)]]}
 
 
 def _response_headers(headers: tuple[Header, ...]) -> dict[str, Any]:

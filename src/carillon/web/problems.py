@@ -16,14 +16,18 @@ KINDS: dict[str, tuple[int, str]] = {
     "UNKNOWN_CHANNEL": (400, "The channel is not known"),
     "TEMPLATE_RENDER_ERROR": (400, "The template cannot be rendered"),
     "SYNCHRONOUS_UNAVAILABLE": (400, "Synchronous delivery is not available"),
+    "UNKNOWN_PROVIDER": (400, "The channel has no such provider"),
     "UNAUTHORIZED": (401, "A valid bearer token is required"),
+    "CALLBACK_REFUSED": (401, "The callback is not believed"),
     "FORBIDDEN": (403, "This is not yours to do"),
+    "ADMIN_OVERRIDE_REQUIRED": (403, "This is done by hand only on purpose"),
     "NOT_FOUND": (404, "There is nothing here"),
     "TEMPLATE_NOT_FOUND": (404, "The template does not exist"),
     "METHOD_NOT_ALLOWED": (405, "The method is not allowed here"),
     "REQUEST_TIMEOUT": (408, "The request took too long to arrive"),
     "IDEMPOTENCY_CONFLICT": (409, "The idempotency key was used for another request"),
     "CONFLICT": (409, "The state does not allow this"),
+    "NOT_RETRYABLE": (409, "Only what has failed can be retried"),
     "PAYLOAD_TOO_LARGE": (413, "The body is too large"),
     "UNSUPPORTED_MEDIA_TYPE": (415, "The body must be JSON"),
     "MISDIRECTED_REQUEST": (421, "This host is not served"),
@@ -32,7 +36,9 @@ KINDS: dict[str, tuple[int, str]] = {
     "BATCH_REJECTED": (422, "No notification of the batch was accepted"),
     "TOO_MANY_REQUESTS": (429, "Too many requests"),
     "INTERNAL_ERROR": (500, "Something went wrong on our side"),
+    "DELIVERY_FAILED": (502, "The provider did not take it"),
     "UNAVAILABLE": (503, "Try again later"),
+    "DELIVERY_TIMEOUT": (504, "The provider did not answer in time"),
 }
 """Every code with its status and its title; a code that is not listed is a 400."""
 
@@ -44,7 +50,7 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
     field: str | None = None
 
 
-class ErrorBody(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
     """The machine's word and the sentence."""
 
     code: str
@@ -52,6 +58,8 @@ class ErrorBody(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     details: list[Detail]
     timestamp: str
     trace_id: str
+    notification_id: str | None = None
+    """Where a notification was written down nevertheless."""
 
 
 class ProblemBody(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -76,12 +84,14 @@ class Problem(CarillonError):
         details: Sequence[Detail] = (),
         headers: Mapping[str, str] | None = None,
         members: Mapping[str, Any] | None = None,
+        notification_id: str | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.details = list(details)
         self.headers = dict(headers or {})
+        self.notification_id = notification_id
         self.members = dict(members or {})
         """Further members of the problem document, beside the standard ones."""
 
@@ -118,6 +128,7 @@ def document(problem: Problem, *, instance: str, trace_id: str) -> bytes:
             details=problem.details,
             timestamp=rfc3339(dt.datetime.now(dt.UTC)),
             trace_id=trace_id,
+            notification_id=problem.notification_id,
         ),
     )
     if not problem.members:

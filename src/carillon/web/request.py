@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -20,7 +20,15 @@ _MAX_QUERY_FIELDS = 50
 # A correlation id must differ, not be secret.
 _noise = random.Random()  # noqa: S311 - see above
 _SINGLE = frozenset(
-    {b"authorization", b"content-encoding", b"content-type", b"host", b"idempotency-key", b"x-idempotency-key"}
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-type",
+        b"host",
+        b"idempotency-key",
+        b"x-api-key",
+        b"x-idempotency-key",
+    }
 )
 
 
@@ -31,10 +39,28 @@ class Caller(msgspec.Struct, frozen=True):
     role: str = "admin"
     """Without tokens there is nobody to tell apart, and only loopback is served."""
     tenant_id: str | None = None
+    key_id: str | None = None
+    """Of an API key, which is a program and nobody's user."""
+
+    @property
+    def user_id(self) -> str | None:
+        """The user who asks, where it is one."""
+        return self.sub if self.key_id is None else None
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """How long whoever asks may be believed, as far as what they showed says so."""
+
+    expires_at_ms: int | None = None
+    token_id: str | None = None
+
+
+async def _nothing_to_prove() -> Proof:
+    return Proof()
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What goes back: a value to encode as JSON, or ready bytes with their media type."""
+    """What goes back: a value to encode as JSON, ready bytes with their media type, or what writes itself."""
 
     status: int
     body: Any
@@ -45,7 +71,18 @@ class Reply(msgspec.Struct, frozen=True):
 class Request:
     """A request whose head is parsed and whose body is still on its way."""
 
-    __slots__ = ("_body_limit", "_body_seconds", "_receive", "caller", "correlation_id", "headers", "params", "scope")
+    __slots__ = (
+        "_body_limit",
+        "_body_seconds",
+        "_receive",
+        "_value",
+        "caller",
+        "correlation_id",
+        "headers",
+        "params",
+        "prove",
+        "scope",
+    )
 
     def __init__(self, scope: MutableMapping[str, Any], receive: Receive, body_limit: int, body_seconds: float) -> None:
         self.scope = scope
@@ -54,7 +91,10 @@ class Request:
         self._body_seconds = body_seconds
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.params: dict[str, str] = {}
+        self._value: tuple[object] | None = None
         self.caller = Caller()
+        self.prove: Callable[[], Awaitable[Proof]] = _nothing_to_prove
+        """Ask again what was asked at the door: raises 401 once it does not hold any more."""
         given = self.headers.get(b"x-correlation-id")
         fits = given is not None and _CORRELATION.fullmatch(given)
         self.correlation_id = given.decode() if given and fits else f"{_noise.getrandbits(128):032x}"
@@ -83,16 +123,24 @@ class Request:
     def trace_id(self) -> str | None:
         """The trace of a valid traceparent header."""
         given = self.headers.get(b"traceparent")
-        if given is None:
-            return None
-        found = _TRACEPARENT.fullmatch(given)
-        # Version 00 is exactly four fields; only later versions may append more.
-        return None if found is None or (found[2] and given.startswith(b"00")) else found[1].decode()
+        return None if given is None else trace_of(given)
 
     async def value(self) -> object:
         """The body as strict JSON."""
-        check_head(self.headers, self._body_limit)
-        return strict_loads(await read_body(self._receive, self._body_limit, self._body_seconds))
+        if self._value is None:
+            check_head(self.headers, self._body_limit)
+            body = await read_body(self._receive, self._body_limit, self._body_seconds)
+            self._value = (strict_loads(body),)
+        return self._value[0]
+
+    async def raw(self, limit: int) -> bytes:
+        """The body as it came, of whatever kind; signatures are made over bytes."""
+        return await read_body(self._receive, limit, self._body_seconds)
+
+    @property
+    def bodied(self) -> bool:
+        """Whether anything comes after the head."""
+        return self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
 
     async def json(self, kind: type[Kind]) -> Kind:
         """The body as a wire type."""
@@ -111,3 +159,10 @@ class Request:
         if len(found) != len(pairs):
             raise Problem("VALIDATION_ERROR", "a query parameter is given twice")
         return convert(found, kind, strict=False)
+
+
+def trace_of(traceparent: bytes) -> str | None:
+    """The trace id of a W3C traceparent; None when it is not valid."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    # Version 00 is exactly four fields; only later versions may append more.
+    return None if found is None or (found[2] and traceparent.startswith(b"00")) else found[1].decode()

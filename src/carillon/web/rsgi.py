@@ -51,12 +51,13 @@ def _headers(scope: Scope) -> list[tuple[bytes, bytes]]:
 class _Exchange:
     """The body on its way in, the answer on its way out."""
 
-    __slots__ = ("_chunks", "_headers", "_protocol", "_status", "_stream", "whole")
+    __slots__ = ("_chunks", "_headers", "_protocol", "_read", "_status", "_stream", "whole")
 
     def __init__(self, protocol: RSGIHTTPProtocol) -> None:
         self._protocol = protocol
         self._chunks: AsyncIterator[bytes] | None = None
         self._status = 500
+        self._read = False
         self._headers: list[tuple[str, str]] = []
         self._stream: Any = None
         self.whole = b""
@@ -68,13 +69,19 @@ class _Exchange:
             return {"type": "http.disconnect"}
 
     async def _next(self) -> Message:
+        if self._read:
+            # The body is over: whoever asks again waits for the caller to leave.
+            await self._protocol.client_disconnect()
+            return {"type": "http.disconnect"}
         if self._chunks is None and self.whole.isdigit() and int(self.whole) <= _WHOLE:
+            self._read = True
             return {"type": "http.request", "body": await self._protocol(), "more_body": False}
         if self._chunks is None:
             self._chunks = aiter(self._protocol)
         try:
             return {"type": "http.request", "body": bytes(await anext(self._chunks)), "more_body": True}
         except StopAsyncIteration:
+            self._read = True
             return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(self, message: Message) -> None:

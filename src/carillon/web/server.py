@@ -5,7 +5,6 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 from granian import _granian
 from granian._granian import RSGIHTTPProtocol
 from granian.constants import HTTPModes, Interfaces
@@ -14,8 +13,8 @@ from granian.log import LogLevels
 from granian.rsgi import Scope
 from granian.server import embed
 
-from carillon.domain.errors import ConfigurationError
 from carillon.web.application import ASGI
+from carillon.web.listening import ServerSettings, listen
 from carillon.web.rsgi import serve
 
 _LAST_WORDS_SECONDS = 1.0
@@ -23,19 +22,16 @@ _LAST_WORDS_SECONDS = 1.0
 Served = Callable[[Scope, RSGIHTTPProtocol], Awaitable[None]]
 
 
-class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to listen and how patient to be with a connection."""
+class NoServer:
+    """Where nobody listens."""
 
-    host: str = "127.0.0.1"
-    port: int = 8080
-    """0 takes a free one; `Server.port` then knows it."""
-    share_port: bool = False
-    """True lets several processes listen on one port (SO_REUSEPORT); the kernel spreads the connections."""
-    head_seconds: float = 10.0
-    """How long a request's head may take, and how long a kept-alive connection may stay silent."""
-    head_bytes: int = 16_384
-    backlog: int = 1024
-    max_connections: int = 4096
+    port = 0
+
+    async def start(self) -> None:
+        """There is nothing to begin."""
+
+    async def stop(self, grace: float) -> None:
+        """There is nothing to end."""
 
 
 class Server:
@@ -51,7 +47,7 @@ class Server:
 
     async def start(self) -> None:
         """Listen; returns when connections are being accepted."""
-        listener = _listen(self._settings)
+        listener = listen(self._settings)
         self.port = listener.getsockname()[1]
         self._granian = _Granian(self._tracked, self._settings, listener)
         self._serving = asyncio.create_task(self._granian.serve(), name="http-server")
@@ -106,20 +102,3 @@ class _Granian(embed.Server):
         holder: Any = _granian.SocketHolder
         self._shd = holder(self._listener.detach(), False, self.backlog)  # noqa: FBT003 - no unix socket
         self._ssp = None
-
-
-def _listen(settings: ServerSettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if settings.share_port:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listener.bind((settings.host, settings.port))
-        listener.listen(settings.backlog)
-        listener.setblocking(False)  # noqa: FBT003 - the socket module's own signature
-    except OSError as error:
-        listener.close()
-        raise ConfigurationError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
-    return listener

@@ -1,0 +1,199 @@
+"""The subscription service: who has subscribed to what, and the payments it asks for."""
+
+import datetime as dt
+import uuid
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from carillon.blueprints.billing.payloads import Job, amount_in, text_in, whole_in
+from carillon.blueprints.billing.relay import Relay
+from carillon.blueprints.billing.webhooks import Post, Where
+from carillon.domain.billing import (
+    PAYMENT_INITIATION,
+    PLAN_CHANGE,
+    TRIAL_PAYMENT,
+    Outgoing,
+    Plan,
+    Plans,
+    Subscription,
+    SubscriptionLedger,
+    number,
+    plan_of,
+    producer_key,
+)
+from carillon.domain.canonical import canonical
+from carillon.domain.errors import CarillonError
+from carillon.domain.jobs import Permanent
+from carillon.domain.ports import Clock
+from carillon.faultpoint import faultpoint
+
+PAYMENT_PATH = "/v1/payments/internal/process"
+_NAMES = uuid.UUID("2c0b6a0e-6f0d-4b8e-9d59-9b2f0c7b6f5e")
+_CARRIED = ("old_plan_id", "new_plan_id")
+
+
+class NotYet(CarillonError):
+    """A neighbour did not do its part, or something is not here yet; the queue's policy says when it is tried again."""
+
+
+class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """How the payment service is reached."""
+
+    post: Post
+    where: Where
+    token: str
+    seconds: float
+
+
+class Subscriptions:
+    """What the subscription service does."""
+
+    def __init__(
+        self,
+        ledger: SubscriptionLedger,
+        relay: Relay,
+        payments: Neighbour,
+        plans: Plans,
+        *,
+        clock: Clock,
+        ids: Callable[[], str],
+    ) -> None:
+        self.ledger = ledger
+        self.plans = plans
+        self._relay = relay
+        self._payments = payments
+        self._clock = clock
+        self._ids = ids
+
+    async def create(self, user_id: str, plan_id: str, plan: Plan, *, trial: bool, key: str | None) -> Subscription:
+        """Pending until it is paid; asking for the money is part of the same commit."""
+        subscription_id = self._ids() if key is None else str(uuid.uuid5(_NAMES, f"{user_id}/{key}"))
+        on_trial = trial or plan.trial
+        action, queue = ("trial", TRIAL_PAYMENT) if on_trial else ("initial", PAYMENT_INITIATION)
+        message = self._message(queue, action, subscription_id, _price(subscription_id, plan) | {"trial": on_trial})
+        found, made = await self.ledger.add_subscription(subscription_id, user_id, plan_id, [message], trial=on_trial)
+        faultpoint("after_business_commit")
+        if made:
+            await self._relay.bring([message])
+        return found
+
+    async def renew(self, subscription: Subscription, plan: Plan, key: str | None) -> str:
+        """Ask for the money of another period; the message's id."""
+        renewal = plan_of(self.plans, plan.renewal_plan_id or "") if subscription.trial else None
+        payload = _price(subscription.subscription_id, renewal or plan) | {"renewal": True}
+        return await self._enqueue(
+            self._message(PAYMENT_INITIATION, "renewal", subscription.subscription_id, payload, key)
+        )
+
+    async def ask_for_plan(
+        self, subscription: Subscription, new_plan_id: str, *, charge: bool, key: str | None
+    ) -> tuple[str, str]:
+        """Another plan from the next payment on, or at once where nothing is charged; action and the message's id."""
+        old, new = plan_of(self.plans, subscription.plan_id) or Plan(), plan_of(self.plans, new_plan_id) or Plan()
+        action = "upgrade" if new.amount > old.amount else "downgrade"
+        payload = _price(subscription.subscription_id, new) if charge else _of(subscription.subscription_id)
+        payload |= {"old_plan_id": subscription.plan_id, "new_plan_id": new_plan_id}
+        queue = PAYMENT_INITIATION if charge else PLAN_CHANGE
+        # Two changes within an hour are two, unless they are the same one.
+        stable = key or producer_key(subscription.subscription_id, f"{action}:{new_plan_id}", self._clock.wall())
+        message = self._message(queue, action, subscription.subscription_id, payload, stable)
+        return action, await self._enqueue(message)
+
+    async def process_payment_initiation(self, job: Job) -> None:
+        """`q:sub:payment_initiation`: first payments, renewals, upgrades and downgrades."""
+        flagged = next((word for word in ("renewal", "trial") if job.payload.get(word) is True), None)
+        await self._pay(job, flagged or job.action)
+
+    async def process_trial_payment(self, job: Job) -> None:
+        """`q:sub:trial_payment`."""
+        await self._pay(job, "trial")
+
+    async def process_plan_change(self, job: Job) -> None:
+        """`q:sub:plan_change`: a change that is not paid for."""
+        subscription_id = text_in(job.payload, "subscription_id")
+        plan_id = text_in(job.payload, "new_plan_id")
+        if plan_of(self.plans, plan_id) is None:
+            raise Permanent(f"there is no plan {plan_id}; add [billing.plans.{plan_id}] and requeue")
+        if not await self.ledger.change_plan(subscription_id, plan_id):
+            raise NotYet(f"there is no subscription {subscription_id} yet")
+
+    async def process_usage_sync(self, job: Job) -> None:
+        """`q:sub:usage_sync`: counted once, however often the message is run."""
+        reset_at = job.payload.get("reset_at")
+        await self.ledger.add_usage(
+            job.id,
+            text_in(job.payload, "user_id"),
+            text_in(job.payload, "feature_name"),
+            whole_in(job.payload, "delta"),
+            None if reset_at is None else _unix_ms(reset_at),
+        )
+
+    async def _pay(self, job: Job, action: str) -> None:
+        subscription_id = text_in(job.payload, "subscription_id")
+        order = await self._order(job, subscription_id, action)
+        payments = self._payments
+        headers = {
+            "Authorization": f"Bearer {payments.token}",
+            "Content-Type": "application/json",
+            # The same for every run of the message: however often we ask, one payment is made.
+            "Idempotency-Key": job.idempotency_key or job.id,
+        }
+        url = f"{payments.where()}{PAYMENT_PATH}?subscription_id={quote(subscription_id, safe='')}"
+        answer = await payments.post(url, headers, canonical(order).encode(), payments.seconds)
+        if not answer.created:
+            raise NotYet(f"the payment service did not process it: {answer.error}")
+
+    async def _order(self, job: Job, subscription_id: str, action: str) -> dict[str, Any]:
+        amount = amount_in(job.payload, "amount")
+        if amount is None:
+            found = await self.ledger.subscription(subscription_id)
+            plan = None if found is None else plan_of(self.plans, found.plan_id)
+            if plan is None:
+                raise Permanent(f"the payload names no amount, and no plan of {subscription_id} is known here")
+            return _price(subscription_id, plan) | _said(job, action)
+        currency = job.payload.get("currency")
+        price = {"amount": number(amount), "currency": currency if isinstance(currency, str) else Plan().currency}
+        return _of(subscription_id) | price | _said(job, action)
+
+    def _message(
+        self, queue: str, action: str, subscription_id: str, payload: dict[str, Any], key: str | None = None
+    ) -> Outgoing:
+        return Outgoing(
+            queue=queue,
+            message_id=self._ids(),
+            action=action,
+            payload=payload,
+            correlation_id=subscription_id,
+            idempotency_key=key or producer_key(subscription_id, action, self._clock.wall()),
+        )
+
+    async def _enqueue(self, message: Outgoing) -> str:
+        await self.ledger.add_outgoing([message])
+        faultpoint("after_business_commit")
+        await self._relay.bring([message])
+        return message.message_id
+
+
+def _of(subscription_id: str) -> dict[str, Any]:
+    return {"subscription_id": subscription_id}
+
+
+def _price(subscription_id: str, plan: Plan) -> dict[str, Any]:
+    return _of(subscription_id) | {"amount": plan.amount, "currency": plan.currency}
+
+
+def _said(job: Job, action: str) -> dict[str, Any]:
+    carried = {name: job.payload[name] for name in _CARRIED if isinstance(job.payload.get(name), str | int)}
+    return {"action": action, "trial": action == "trial", "renewal": action == "renewal"} | carried
+
+
+def _unix_ms(said: object) -> float:
+    try:
+        moment = dt.datetime.fromisoformat(str(said))
+    except ValueError:
+        raise Permanent(f"reset_at: {str(said)[:40]!r} is no time such as 2026-01-31T00:00:00Z") from None
+    # Times without an offset were written by clocks set to UTC.
+    return moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp() * 1000

@@ -1,0 +1,241 @@
+"""What the subscription service is asked over HTTP."""
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from carillon.blueprints.billing.subscription import Subscriptions
+from carillon.domain.billing import Plan, Subscription, plan_of
+from carillon.web import Answer, Endpoint, Header, Problem, Reply, Request
+from carillon.web.problems import rfc3339_ms
+
+_PATH = "/v1/subscriptions"
+_EXAMPLE = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_KEY_HEADER = Header("Idempotency-Key", "Names the request: repeated, it does nothing more", r"^[\x21-\x7e]{1,255}$")
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"\A[^\x00-\x1f\x7f]+\Z")]
+Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+
+
+class CreateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who subscribes to what."""
+
+    plan_id: Name | Whole
+    user_id: Name | Whole
+    trial: bool = False
+
+
+class PlanBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which plan is wanted."""
+
+    plan_id: Name | Whole
+    charge: bool = True
+    """False changes the plan without a payment; for administrators."""
+
+
+class SubscriptionView(msgspec.Struct, frozen=True, kw_only=True):
+    """One subscription; `id` and `subscription_id` are the same."""
+
+    id: str
+    subscription_id: str
+    user_id: str
+    plan_id: str
+    status: str
+    trial: bool
+    started_at: str | None
+    ends_at: str | None
+    created_at: str
+    updated_at: str
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A message is on its way; the subscription changes when it was carried out."""
+
+    subscription_id: str
+    action: str
+    message_id: str
+
+
+class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose usage."""
+
+    user_id: Name
+
+
+class UsageView(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a feature was used since the last reset."""
+
+    feature_name: str
+    usage_count: int
+    reset_at: str | None
+
+
+class UsageList(msgspec.Struct, frozen=True, kw_only=True):
+    """Every feature somebody has used."""
+
+    user_id: str
+    usage: list[UsageView]
+
+
+class _Desk:
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
+
+    async def create(self, request: Request) -> Reply:
+        body = await request.json(CreateBody)
+        user_id, plan_id = str(body.user_id), str(body.plan_id)
+        if not _may(request, user_id):
+            raise Problem("FORBIDDEN", "only an administrator subscribes somebody else")
+        plan = self._plan(plan_id)
+        made = await self._subscriptions.create(user_id, plan_id, plan, trial=body.trial, key=_key(request))
+        return Reply(201, _view(made), {"Location": f"{_PATH}/{made.subscription_id}"})
+
+    async def show(self, request: Request) -> Reply:
+        return Reply(200, _view(await self._found(request)))
+
+    async def renew(self, request: Request) -> Reply:
+        found = await self._found(request)
+        message_id = await self._subscriptions.renew(found, self._plan(found.plan_id), _key(request))
+        return Reply(202, Asked(subscription_id=found.subscription_id, action="renewal", message_id=message_id))
+
+    async def plan(self, request: Request) -> Reply:
+        found = await self._found(request)
+        body = await request.json(PlanBody)
+        if not body.charge and request.caller.role != "admin":
+            raise Problem("FORBIDDEN", "only an administrator changes a plan without a payment")
+        self._plan(str(body.plan_id))
+        action, message_id = await self._subscriptions.ask_for_plan(
+            found, str(body.plan_id), charge=body.charge, key=_key(request)
+        )
+        return Reply(202, Asked(subscription_id=found.subscription_id, action=action, message_id=message_id))
+
+    async def usage(self, request: Request) -> Reply:
+        user_id = request.query(UsageQuery).user_id
+        if not _may(request, user_id):
+            raise Problem("FORBIDDEN", "only an administrator looks at somebody else")
+        found = await self._subscriptions.ledger.usage_of(user_id)
+        views = [
+            UsageView(feature_name=each.feature_name, usage_count=each.usage_count, reset_at=_time(each.reset_at))
+            for each in found
+        ]
+        return Reply(200, UsageList(user_id=user_id, usage=views))
+
+    async def _found(self, request: Request) -> Subscription:
+        found = await self._subscriptions.ledger.subscription(request.params["id"])
+        if found is None or not _may(request, found.user_id):
+            raise Problem("NOT_FOUND", "there is no subscription with this id")
+        return found
+
+    def _plan(self, plan_id: str) -> Plan:
+        plan = plan_of(self._subscriptions.plans, plan_id)
+        if plan is None:
+            raise Problem("VALIDATION_ERROR", f"there is no plan {plan_id}: see [billing.plans]")
+        return plan
+
+
+def _may(request: Request, user_id: str) -> bool:
+    return request.caller.role == "admin" or request.caller.user_id == user_id
+
+
+def _key(request: Request) -> str | None:
+    key = request.header(b"idempotency-key")
+    if key is not None and not _KEY.fullmatch(key):
+        raise Problem("VALIDATION_ERROR", "Idempotency-Key has 1 to 255 visible characters")
+    return key
+
+
+def _time(unix_ms: float | None) -> str | None:
+    return None if unix_ms is None else rfc3339_ms(unix_ms)
+
+
+def _view(found: Subscription) -> SubscriptionView:
+    return SubscriptionView(
+        id=found.subscription_id,
+        subscription_id=found.subscription_id,
+        user_id=found.user_id,
+        plan_id=found.plan_id,
+        status=found.status,
+        trial=found.trial,
+        started_at=_time(found.started_at),
+        ends_at=_time(found.ends_at),
+        created_at=rfc3339_ms(found.created_at),
+        updated_at=rfc3339_ms(found.updated_at),
+    )
+
+
+def endpoints(subscriptions: Subscriptions) -> list[Endpoint]:
+    """Create, show, renew, change the plan, usage."""
+    desk = _Desk(subscriptions)
+    return [*_holding(desk), *_asking(desk)]
+
+
+def _holding(desk: _Desk) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="POST",
+            path=_PATH,
+            call=desk.create,
+            name="createSubscription",
+            summary="Subscribe somebody to a plan",
+            description="It is pending until its first payment was reported.",
+            tag="Billing",
+            body=CreateBody,
+            body_examples={"trial": {"plan_id": "basic", "user_id": "ada", "trial": True}},
+            headers=(_KEY_HEADER,),
+            answers=(Answer(status=201, description="Pending", kind=SubscriptionView),),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/{{id}}",
+            call=desk.show,
+            name="showSubscription",
+            summary="Show one subscription",
+            tag="Billing",
+            path_examples={"id": _EXAMPLE},
+            answers=(Answer(status=200, description="The subscription", kind=SubscriptionView),),
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/usage",
+            call=desk.usage,
+            name="showUsage",
+            summary="How often somebody used each feature",
+            tag="Billing",
+            query=UsageQuery,
+            answers=(Answer(status=200, description="The counters", kind=UsageList),),
+        ),
+    ]
+
+
+def _asking(desk: _Desk) -> list[Endpoint]:
+    asked = (Answer(status=202, description="The message is on its way", kind=Asked),)
+    return [
+        Endpoint(
+            method="POST",
+            path=f"{_PATH}/{{id}}/renew",
+            call=desk.renew,
+            name="renewSubscription",
+            summary="Ask for the money of another period",
+            tag="Billing",
+            headers=(_KEY_HEADER,),
+            path_examples={"id": _EXAMPLE},
+            answers=asked,
+            problems=("VALIDATION_ERROR",),
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_PATH}/{{id}}/plan",
+            call=desk.plan,
+            name="changePlan",
+            summary="Ask for another plan",
+            description="Upgrades and downgrades are paid for a whole period of the new plan, which begins at once.",
+            tag="Billing",
+            body=PlanBody,
+            body_examples={"upgrade": {"plan_id": "pro"}},
+            headers=(_KEY_HEADER,),
+            path_examples={"id": _EXAMPLE},
+            answers=asked,
+        ),
+    ]

@@ -1,0 +1,142 @@
+"""Where the payment service reports: believed by its signature, carried out before it is answered."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from carillon.domain.billing import EventRow, PaymentEvent, Plans, SubscriptionLedger, UnknownSubscription
+from carillon.domain.canonical import canonical, strict_loads
+from carillon.domain.errors import LedgerUnavailable
+from carillon.domain.events import CallbackRefused
+from carillon.domain.ports import Observer
+from carillon.web import Answer, Endpoint, Header, Problem, Reply, Request
+from carillon.web.body import convert
+from carillon.web.problems import rfc3339_ms
+
+_LIMIT = 256 * 1024
+_LONGEST = 255
+_VENDOR = "payment_service"
+_EXAMPLE = "payment_0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11_1767225600"
+
+Verify = Callable[[Sequence[tuple[str, str]], bytes], str]
+"""Headers and body to `ok`, or to what is wrong, a key of `_REFUSALS`."""
+_REFUSALS = {
+    "missing": ("VALIDATION_ERROR", "X-Webhook-Timestamp and X-Webhook-Signature are both needed, once each"),
+    "bad_timestamp": ("VALIDATION_ERROR", "X-Webhook-Timestamp must be whole Unix seconds"),
+    "too_old": ("VALIDATION_ERROR", "X-Webhook-Timestamp is too old"),
+    "too_new": ("VALIDATION_ERROR", "X-Webhook-Timestamp is in the future"),
+    "forged": ("CALLBACK_REFUSED", "X-Webhook-Signature is not this body's under our secret"),
+}
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    """The event was carried out, now or before."""
+
+    success: bool
+    status: str
+    message: str
+    event_id: str
+
+
+class EventStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an event has come."""
+
+    event_id: str
+    processed: bool
+    processed_at: str | None
+    retry_count: int
+    error_message: str | None
+    created_at: str
+
+
+class _Receiver:
+    def __init__(self, ledger: SubscriptionLedger, verify: Verify, plans: Plans, observer: Observer) -> None:
+        self._ledger = ledger
+        self._verify = verify
+        self._plans = plans
+        self._observe = observer
+
+    async def take(self, request: Request) -> Reply:
+        event, payload = self._believed(request, await request.raw(_LIMIT))
+        try:
+            taken = await self._ledger.take_payment_event(event, payload, self._plans)
+        except LedgerUnavailable:
+            raise
+        except Exception as error:
+            await self._ledger.fail_payment_event(event.event_id, payload, f"{type(error).__name__}: {error}")
+            raise
+        if isinstance(taken, UnknownSubscription):
+            said = f"there is no subscription {taken.subscription_id} here"
+            await self._ledger.fail_payment_event(event.event_id, payload, said)
+            raise Problem("INTERNAL_ERROR", f"{said}; the event is remembered, send it again")
+        message = "Event processed" if taken == "processed" else "Event was processed before"
+        return Reply(200, Received(success=True, status=taken, message=message, event_id=event.event_id))
+
+    def _believed(self, request: Request, body: bytes) -> tuple[PaymentEvent, str]:
+        if not body:
+            raise Problem("VALIDATION_ERROR", "the body is empty")
+        pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"]]
+        found = self._verify(pairs, body)
+        if found in _REFUSALS:
+            code, sentence = _REFUSALS[found]
+            self._observe(CallbackRefused(vendor=_VENDOR, reason=found, forged=found == "forged"))
+            raise Problem(code, sentence)
+        value = strict_loads(body)
+        event = convert(value, PaymentEvent)
+        if not (0 < len(event.event_id) <= _LONGEST and 0 < len(event.subscription_id) <= _LONGEST):
+            raise Problem("VALIDATION_ERROR", f"event_id and subscription_id have 1 to {_LONGEST} characters")
+        return event, canonical(value)
+
+    async def show(self, request: Request) -> Reply:
+        found = await self._ledger.payment_event(request.params["event_id"])
+        if found is None:
+            raise Problem("NOT_FOUND", "no event with this id was received here")
+        return Reply(200, _status(found))
+
+
+def _status(row: EventRow) -> EventStatus:
+    return EventStatus(
+        event_id=row.event_id,
+        processed=row.processed,
+        processed_at=None if row.processed_at is None else rfc3339_ms(row.processed_at),
+        retry_count=row.retry_count,
+        error_message=row.error_message,
+        created_at=rfc3339_ms(row.created_at),
+    )
+
+
+def endpoints(ledger: SubscriptionLedger, verify: Verify, plans: Plans, observer: Observer) -> list[Endpoint]:
+    """The receiver, and the question what became of an event."""
+    receiver = _Receiver(ledger, verify, plans, observer)
+    return [
+        Endpoint(
+            method="POST",
+            path="/v1/webhooks/payment",
+            call=receiver.take,
+            name="takePaymentEvent",
+            summary="The payment service reports the result of a payment",
+            description="Signed instead of carrying a token: HMAC-SHA256 over timestamp, dot and body. "
+            "An event that was carried out before is answered as a duplicate and does nothing.",
+            tag="Billing",
+            headers=(
+                Header("X-Webhook-Timestamp", "Unix seconds"),
+                Header("X-Webhook-Signature", "sha256= and the hex digest"),
+            ),
+            answers=(Answer(status=200, description="Carried out, now or before", kind=Received),),
+            problems=(
+                *("VALIDATION_ERROR", "CALLBACK_REFUSED", "PAYLOAD_TOO_LARGE", "REQUEST_TIMEOUT"),
+                "INTERNAL_ERROR",
+            ),
+            guarded=False,
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/webhooks/status/{event_id}",
+            call=receiver.show,
+            name="showPaymentEvent",
+            summary="What became of an event",
+            tag="Billing",
+            path_examples={"event_id": _EXAMPLE},
+            answers=(Answer(status=200, description="The event", kind=EventStatus),),
+        ),
+    ]

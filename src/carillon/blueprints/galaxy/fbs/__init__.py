@@ -1,0 +1,1 @@
+"""What `flatc --python` made of notification.fbs, checked in and never edited."""

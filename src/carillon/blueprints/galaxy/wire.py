@@ -1,0 +1,169 @@
+"""The wire format of document 001: stream entries become intents, claims become stream entries."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from carillon.blueprints.galaxy.administrators import admin_addresses
+from carillon.blueprints.galaxy.catalogue import CHANNELS, AudienceKind, Catalogue, NotificationType, PayloadKind
+from carillon.blueprints.galaxy.catalogue import read as read_catalogue
+from carillon.blueprints.galaxy.envelope import (
+    INVALID_AUDIENCE,
+    INVALID_ENVELOPE,
+    INVALID_RECIPIENTS,
+    LONGEST_WORD,
+    UNSUPPORTED_TYPE,
+    Envelope,
+    kept,
+    read_envelope,
+    read_payload,
+    read_user_ids,
+)
+from carillon.blueprints.galaxy.outgoing import DEFAULT_LOCALE, Encoder, encode_mail, push_encoder
+from carillon.domain.errors import BadIntent, ConfigurationError
+from carillon.domain.intents import Intent, Malformed, Recipient
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """What one type means for one audience; everything about it that no entry can change."""
+
+    producer: str
+    required: dict[str, PayloadKind]
+    channels: tuple[str, ...]
+    skips: dict[str, str]
+    administrators: tuple[Recipient, ...] | None = None
+    """None where the entry itself names the users."""
+
+
+class Wire:
+    """Decodes and encodes everything this blueprint exchanges; immutable, and safe to share."""
+
+    def __init__(self, rules: dict[str, dict[str, Rule]], encoders: dict[str, Encoder]) -> None:
+        self._rules = rules
+        self.encoders = encoders
+        """Channel to what makes the fields of its outgoing entry; raises ValueError for what cannot be encoded."""
+
+    @classmethod
+    def open(cls, catalogue: Catalogue, admin_emails: Mapping[str, list[str]]) -> "Wire":
+        """Fix every rule once; `admin_emails` maps types to addresses, raises ConfigurationError when one is wrong."""
+        told = catalogue.of_audience("admin_email")
+        for stranger in sorted(set(admin_emails) - set(told)):
+            raise ConfigurationError(f"administrators of {stranger}: no administrator is told of that type")
+        addresses = {name: admin_addresses(name, admin_emails.get(name, [])) for name in told}
+        rules: dict[str, dict[str, Rule]] = {
+            name: {kind: _rule(name, entry, kind, addresses.get(name, ())) for kind in entry.audiences}
+            for name, entry in catalogue.types.items()
+        }
+        return cls(rules, {"push": push_encoder(catalogue), "email": encode_mail})
+
+    def decode(self, entry_id: str, fields: Mapping[str, str]) -> Intent | Malformed:
+        """Read one entry of the stream; whatever is wrong with it is a value, never an error."""
+        try:
+            return self._read(entry_id, read_envelope(fields))
+        except BadIntent as refusal:
+            return Malformed(
+                stream_entry_id=entry_id,
+                failure_code=refusal.code,
+                failure_message=str(refusal),
+                raw_fields=kept(fields),
+                notification_type=_word(fields, "notification_type"),
+                producer=_word(fields, "producer"),
+                idempotency_key=_word(fields, "idempotency_key"),
+            )
+
+    def producer_of(self, notification_type: str) -> str:
+        """Who publishes this type; raises BadIntent when the catalogue has no such type."""
+        return next(iter(self._audiences(notification_type).values())).producer
+
+    def _read(self, entry_id: str, envelope: Envelope) -> Intent:
+        rule = self._rule_for(envelope)
+        user_ids = None
+        if rule.administrators is None:
+            user_ids = read_user_ids(envelope.recipient_user_ids_json)
+        elif envelope.recipient_user_ids_json is not None:
+            raise BadIntent(INVALID_RECIPIENTS, "audience_kind=admin_email forbids recipient_user_ids_json")
+        payload = read_payload(envelope.payload_json, rule.required)
+        return Intent(
+            notification_id=entry_id,
+            notification_type=envelope.notification_type,
+            producer=envelope.producer,
+            audience_kind=envelope.audience_kind,
+            idempotency_key=envelope.idempotency_key,
+            occurred_at_ms=envelope.occurred_at_ms,
+            request_id=envelope.request_id,
+            trace_id=envelope.trace_id,
+            payload=payload,
+            content={
+                "audience_kind": envelope.audience_kind,
+                "idempotency_key": envelope.idempotency_key,
+                "notification_type": envelope.notification_type,
+                "occurred_at_ms": envelope.occurred_at_ms,
+                "payload": payload,
+                "producer": envelope.producer,
+                "recipient_user_ids": user_ids,
+            },
+            recipients=_users(user_ids, rule.channels) if user_ids is not None else rule.administrators or (),
+            channels=rule.channels,
+            skips=rule.skips,
+        )
+
+    def _rule_for(self, envelope: Envelope) -> Rule:
+        audiences = self._audiences(envelope.notification_type)
+        rule = audiences.get(envelope.audience_kind)
+        if rule is None:
+            known = " or ".join(audiences)
+            raise BadIntent(INVALID_AUDIENCE, f"audience_kind of {envelope.notification_type} must be {known}")
+        if envelope.producer != rule.producer:
+            raise BadIntent(INVALID_ENVELOPE, f"{envelope.notification_type} is published by {rule.producer} only")
+        return rule
+
+    def _audiences(self, notification_type: str) -> dict[str, Rule]:
+        audiences = self._rules.get(notification_type)
+        if audiences is None:
+            raise BadIntent(UNSUPPORTED_TYPE, f"{notification_type[:LONGEST_WORD]} is not in the catalogue")
+        return audiences
+
+
+def _rule(name: str, entry: NotificationType, kind: AudienceKind, addresses: tuple[str, ...]) -> Rule:
+    channels: tuple[str, ...] = entry.audiences[kind]
+    skips = {channel: _outside(channel, name, entry, kind) for channel in CHANNELS if channel not in channels}
+    administrators: tuple[Recipient, ...] | None = None
+    if kind == "admin_email":
+        administrators = tuple(
+            Recipient(ref=f"email:{address}", addresses={"email": address}, locale=DEFAULT_LOCALE)
+            for address in addresses
+        )
+        if not addresses:
+            # Nobody to tell is kept as one skipped route, so that an operator sees the gap.
+            administrators = (Recipient(ref=f"config:{name}"),)
+            channels, skips = (), {"email": f"no administrator address is configured for {name}"}
+    return Rule(
+        producer=entry.producer,
+        required=entry.required,
+        channels=channels,
+        skips=skips,
+        administrators=administrators,
+    )
+
+
+def _outside(channel: str, name: str, entry: NotificationType, kind: AudienceKind) -> str:
+    elsewhere = any(channel in channels for channels in entry.audiences.values())
+    return f"{channel} is not a channel of {name}{f' for audience {kind}' if elsewhere else ''}"
+
+
+def _users(user_ids: list[str], channels: tuple[str, ...]) -> tuple[Recipient, ...]:
+    push = "push" in channels
+    return tuple(
+        Recipient(ref=f"user:{user_id}", user_id=user_id, addresses={"push": user_id} if push else {})
+        for user_id in user_ids
+    )
+
+
+def _word(fields: Mapping[str, str], name: str) -> str | None:
+    return fields.get(name, "")[:LONGEST_WORD] or None
+
+
+def open_wire(catalogue_file: Path | None, admin_emails: Mapping[str, list[str]]) -> Wire:
+    """The wire format of a running process; the file adds types of one's own to the shipped catalogue."""
+    return Wire.open(read_catalogue(catalogue_file), admin_emails)

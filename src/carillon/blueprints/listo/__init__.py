@@ -1,0 +1,1 @@
+"""Document 002: four delivery modes, two providers a channel, receipts, locales and failures that somebody hears of."""

@@ -1,0 +1,1 @@
+"""Document 000: a worker on the RabbitMQ queue `push.queue`."""

@@ -1,0 +1,104 @@
+"""Document 000's messages, and the sentences its dead letters carry."""
+
+import re
+from typing import Any
+
+from carillon.domain.canonical import strict_loads
+from carillon.domain.claims import Settlement
+from carillon.domain.errors import BadIntent
+from carillon.domain.intents import Intent, Malformed, Recipient
+from carillon.domain.verdicts import Bury
+
+SERVICE = "push_worker"
+CHANNEL = "push"
+REQUIRED = ("trace_id", "idempotency_key", "user_id", "notification_type", "recipient", "template_code")
+LANGUAGE = "en"
+LONGEST_KEY = 1024
+_LANGUAGE = re.compile(r"[A-Za-z0-9*][A-Za-z0-9,;=.*_ -]{0,99}")
+# A vendor's word is a word with several capitals: NotRegistered, UNREGISTERED; a page's title is none.
+_HTTP_CODE = re.compile(r"HTTP (\d{3})(?: (?:Error=)?([A-Z][A-Za-z]*[A-Z][A-Za-z_]*)(?=:|$))?")
+
+
+def decode(body: bytes) -> Intent | Malformed:
+    """Read one message of the queue; fields nobody knows are tolerated."""
+    try:
+        return _intent(strict_loads(body))
+    except BadIntent as error:
+        return Malformed(stream_entry_id="", failure_code="INVALID_MESSAGE", failure_message=str(error), raw_fields={})
+
+
+def _intent(content: object) -> Intent:
+    if not isinstance(content, dict):
+        raise BadIntent("INVALID_MESSAGE", "it is not a JSON object")
+    given = {name: _text(content, name) for name in REQUIRED}
+    if given["notification_type"] != CHANNEL:
+        raise BadIntent("INVALID_MESSAGE", f"notification_type is {given['notification_type'][:100]!r}, not push")
+    person = Recipient(
+        ref=f"user:{given['user_id']}", user_id=given["user_id"], addresses={CHANNEL: given["recipient"]}
+    )
+    return Intent(
+        notification_type=given["template_code"],
+        producer=SERVICE,
+        recipients=(person,),
+        channels=(CHANNEL,),
+        payload=_object(content, "variables"),
+        content=content,
+        idempotency_key=given["idempotency_key"],
+        locale=_language(content),
+        trace_id=given["trace_id"],
+        metadata=_object(content, "metadata"),
+    )
+
+
+def _text(content: dict[str, Any], name: str) -> str:
+    value = content.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise BadIntent("INVALID_MESSAGE", f"{name} must be a non-empty string")
+    if len(value) > LONGEST_KEY and name != "recipient":
+        raise BadIntent("INVALID_MESSAGE", f"{name} is longer than {LONGEST_KEY} characters")
+    return value
+
+
+def _object(content: dict[str, Any], name: str) -> dict[str, Any]:
+    value = content.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadIntent("INVALID_MESSAGE", f"{name} must be an object")
+    return value
+
+
+def _language(content: dict[str, Any]) -> str:
+    value = content.get("language")
+    if value is None or value == "":
+        return LANGUAGE
+    # It becomes a header.
+    if not isinstance(value, str) or not _LANGUAGE.fullmatch(value):
+        raise BadIntent("INVALID_MESSAGE", "language must be a language tag")
+    return value
+
+
+def reason(settlement: Settlement) -> str:
+    """Why a message was given up, in the document's words."""
+    verdict, note = settlement.verdict, settlement.note
+    said = verdict.reason if isinstance(verdict, Bury) else ""
+    if note is None or (isinstance(verdict, Bury) and verdict.classification == "circuit_open"):
+        return said
+    error = note.error or ""
+    if note.outcome == "refused":
+        return f"FCM rejected: {_code(error)}"
+    return f"FCM {_cause(error, note.classification)} after {settlement.claim.attempt - 1} retries"
+
+
+def _code(error: str) -> str:
+    found = _HTTP_CODE.match(error)
+    if found is None:
+        return error
+    return found[2] or f"HTTP {found[1]}"
+
+
+def _cause(error: str, classification: str | None) -> str:
+    found = _HTTP_CODE.match(error)
+    if found is not None:
+        return f"HTTP {found[1]}"
+    return "connection timeout" if classification == "timeout" else "connection failure"

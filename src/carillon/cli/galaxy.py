@@ -1,0 +1,124 @@
+"""`carillon galaxy`: what an operator of document 001 may ask; nothing here changes anything."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from carillon.blueprints.galaxy.replay import replay_fields, xadd_line
+from carillon.cli.options import AsJson, Config
+from carillon.compose import Ledger, open_ledger
+from carillon.config import load
+from carillon.domain.errors import ConfigurationError
+from carillon.settings import Settings
+
+app = typer.Typer(help="Ask about document 001's notifications; nothing is changed.", no_args_is_help=True)
+BLUEPRINT = "galaxy"
+STREAM = "notification:intents"
+MOST = 200
+
+Blueprint = Annotated[
+    str | None,
+    typer.Option(
+        "--blueprint",
+        "-b",
+        envvar="CARILLON_BLUEPRINT",
+        help="Which shipped configuration to run: `galaxy` by default.",
+    ),
+]
+
+
+@app.callback()
+def galaxy() -> None:
+    """Ask about document 001's notifications; nothing is changed."""
+
+
+@app.command("dead-letters")
+def dead_letters(
+    limit: Annotated[int, typer.Option(min=1, max=MOST, help="How many dead letters to show.")] = 50,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    only_dead: Annotated[
+        bool, typer.Option("--only-dead", help="Replay for those users alone whose route died.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Dead letters, newest first, each with its record and an XADD line that replays it under a new key."""
+    settings = load(blueprint or (BLUEPRINT if config is None else None), config)
+    _refuse_missing(settings.ledger.url)
+    rows, total, records = asyncio.run(_find(settings, limit))
+    stream = STREAM if settings.stream is None else settings.stream.name
+    items = [
+        _item(records[notification_id], dead, stream, only_dead=only_dead)
+        for notification_id, dead in _by_notification(rows).items()
+    ]
+    if as_json:
+        typer.echo(json.dumps({"items": items, "total": total}, ensure_ascii=False))
+        return
+    typer.echo(f"{len(rows)} of {total} dead letters")
+    for item in items:
+        typer.echo("\n".join(_told(item)))
+
+
+def _refuse_missing(url: str) -> None:
+    # Opening SQLite would make the file, and this command makes nothing.
+    path = url.removeprefix("sqlite:///")
+    if path != url and not Path(path).exists():
+        raise ConfigurationError(f"there is no ledger at {path} yet; `carillon serve` makes one")
+
+
+async def _find(settings: Settings, limit: int) -> tuple[list[dict[str, Any]], int, dict[str, Any]]:
+    ledger = await open_ledger(settings)
+    try:
+        rows, total = await ledger.dead_letters({}, limit, 0)
+        return rows, total, await _records(ledger, sorted({row["notification_id"] for row in rows}))
+    finally:
+        await ledger.aclose()
+
+
+async def _records(ledger: Ledger, ids: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for notification_id in ids:
+        story = await ledger.story(notification_id, None)
+        # Retention may take a record between the two questions.
+        found[notification_id] = None if story is None else story.notification
+    return found
+
+
+def _by_notification(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for notification_id, group in groupby(rows, key=lambda row: str(row["notification_id"])):
+        found.setdefault(notification_id, []).extend(group)
+    return found
+
+
+def _item(record: Any, dead: list[dict[str, Any]], stream: str, *, only_dead: bool) -> dict[str, Any]:  # noqa: ANN401 - a row
+    if record is None:
+        return {"record": None, "dead_letters": dead, "xadd": None}
+    refs = {row["recipient_ref"] for row in dead} if only_dead else None
+    return {"record": record, "dead_letters": dead, "xadd": xadd_line(stream, replay_fields(record, refs))}
+
+
+def _told(item: dict[str, Any]) -> list[str]:
+    record, dead = item["record"], item["dead_letters"]
+    lines = ["", str(dead[0]["notification_id"])]
+    if record is not None:
+        lines[1] += f"  {record['notification_type']}  from {record['producer']}  key {record['idempotency_key']}"
+        lines.append(f"  accepted {_time(record['accepted_at'])}  {record['payload_json']}")
+    for row in dead:
+        lines.append(f"  {row['route_id']}: {row['failure_classification']}: {row['failure_message']}")
+        lines.append(
+            f"    {row['final_attempt_count']} of {row['max_attempts']} attempts, given up {_time(row['created_at'])}"
+        )
+    if item["xadd"] is not None:
+        lines += ["  Once the cause is repaired, replay with redis-cli; this dead letter stays as it is:", item["xadd"]]
+    return lines
+
+
+def _time(unix_ms: int) -> str:
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,170 @@
+"""`carillon keys`: API keys for programs; each is shown once, when it is made."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.compose import Ledger, open_ledger
+from carillon.config import load
+from carillon.config_environment import duration
+from carillon.domain.errors import CarillonError
+from carillon.domain.keys import ApiKey, NewKey
+from carillon.settings import Settings
+from carillon.web.auth import fits_tenant
+from carillon.web.keys import KEY_BYTES, make_key
+
+app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
+Answer = TypeVar("Answer")
+MOST_ACTIVE = 2
+"""Of one name: the old key and the new one while its users change over."""
+_LONGEST_NAME = 100
+_LONGEST_LIFE = 10 * 366 * 86400.0
+
+
+class Role(StrEnum):
+    """What a key may do."""
+
+    USER = "user"
+    ADMIN = "admin"
+
+
+class KeyRefused(CarillonError):
+    """No such key can be made or found."""
+
+
+@app.command()
+def create(  # noqa: PLR0917 - a command line has many options
+    name: Annotated[str, typer.Argument(help="Who will use it, e.g. orders-backend.")],
+    tenant: Annotated[str | None, typer.Option(help="The tenant it acts for.")] = None,
+    role: Annotated[Role, typer.Option(help="What it may do.")] = Role.USER,
+    expires: Annotated[
+        str | None, typer.Option(help="After how long it ends, e.g. 90d or 12h; never by default.")
+    ] = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and show it, once: only a digest of it is kept."""
+    made = make_key(secrets.token_bytes(KEY_BYTES))
+    fresh = NewKey(
+        key_id=made.key_id,
+        secret_hash=made.secret_hash,
+        tenant_id=_tenant(tenant),
+        role=role,
+        name=_name(name),
+        lives_seconds=_life(expires),
+    )
+    settings = load(blueprint, config)
+    key = _with_ledger(settings, lambda ledger: ledger.add_api_key(fresh, MOST_ACTIVE))
+    if key is None:
+        raise KeyRefused(f"{name} has {MOST_ACTIVE} active keys; `carillon keys revoke` one that nobody uses any more")
+    if as_json:
+        typer.echo(json.dumps({"key": made.text, **_shown(key)}, ensure_ascii=False))
+    else:
+        typer.echo(made.text)
+        typer.echo("Keep it now: it is not shown again.", err=True)
+    if not settings.auth.asked():
+        typer.echo("Nobody is asked for keys yet: set auth.secret, or auth.required = true.", err=True)
+
+
+@app.command("list")
+def list_(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
+    """Every key without its secret, newest first."""
+    keys = _with_ledger(load(blueprint, config), lambda ledger: ledger.api_keys())
+    if as_json:
+        typer.echo(json.dumps([_shown(key) for key in keys], ensure_ascii=False))
+        return
+    table = Table(title=f"{len(keys)} keys", title_justify="left")
+    for heading in ("id", "name", "tenant", "role", "state", "created", "last used", "expires"):
+        table.add_column(heading, overflow="fold")
+    for key in keys:
+        shown = {name: "" if value is None else str(value) for name, value in _shown(key).items()}
+        table.add_row(
+            *(shown[column] for column in ("id", "name", "tenantId", "role", "state")),
+            *(shown[column] for column in ("createdAt", "lastUsedAt", "expiresAt")),
+        )
+    Console(emoji=False).print(table)
+
+
+@app.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="The public part: the eight letters after ck_.")],
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Take a key back; every process refuses it within five seconds."""
+    # Whoever has the whole key at hand may paste it.
+    public = key_id.removeprefix("ck_").partition("_")[0]
+    key = _with_ledger(load(blueprint, config), lambda ledger: ledger.revoke_api_key(public))
+    if key is None:
+        raise KeyRefused(f"there is no key {public}; `carillon keys list` shows all")
+    typer.echo(json.dumps(_shown(key), ensure_ascii=False) if as_json else f"{key.key_id} ({key.name}) is revoked")
+
+
+def _with_ledger(settings: Settings, work: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
+    async def run() -> Answer:
+        ledger = await open_ledger(settings)
+        try:
+            await ledger.migrate()
+            return await work(ledger)
+        finally:
+            await ledger.aclose()
+
+    return asyncio.run(run())
+
+
+def _name(name: str) -> str:
+    if not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise KeyRefused(f"a name is 1 to {_LONGEST_NAME} printable characters")
+    return name.strip()
+
+
+def _tenant(tenant: str | None) -> str | None:
+    if tenant is not None and not fits_tenant(tenant):
+        raise KeyRefused(f"--tenant {tenant}: a tenant is 1 to 64 letters, digits and . _ : -")
+    return tenant
+
+
+def _life(expires: str | None) -> float | None:
+    if expires is None:
+        return None
+    seconds = duration(expires)
+    if seconds is None or not 0 < seconds <= _LONGEST_LIFE:
+        raise KeyRefused(f"--expires {expires}: is no duration such as 12h or 90d, up to ten years")
+    return seconds
+
+
+def _shown(key: ApiKey) -> dict[str, Any]:
+    return {
+        "id": key.key_id,
+        "name": key.name,
+        "tenantId": key.tenant_id,
+        "role": key.role,
+        "state": _state(key),
+        "createdAt": _time(key.created_at),
+        "lastUsedAt": _time(key.last_used_at),
+        "expiresAt": _time(key.expires_at),
+        "revokedAt": _time(key.revoked_at),
+    }
+
+
+def _state(key: ApiKey) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    return "active" if key.active(datetime.now(UTC).timestamp() * 1000) else "expired"
+
+
+def _time(unix_ms: float | None) -> str | None:
+    return None if unix_ms is None else datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

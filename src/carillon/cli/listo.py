@@ -1,0 +1,141 @@
+"""`carillon listo`: what an operator of document 002 asks before a deployment."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from carillon.cli.options import AsJson, Config
+from carillon.compose import open_ledger, parts
+from carillon.compose.wording import Wording
+from carillon.config import load
+from carillon.domain.errors import ConfigurationError
+from carillon.domain.policy import RetryPolicy
+from carillon.domain.templates import Gap, gaps
+from carillon.settings import Settings
+from carillon.settings_policies import RetryTable
+from carillon.system import SystemClock
+
+app = typer.Typer(help="Check document 002's templates and waits.", no_args_is_help=True)
+BLUEPRINT = "listo"
+
+Blueprint = Annotated[
+    str | None,
+    typer.Option(
+        "--blueprint",
+        "-b",
+        envvar="CARILLON_BLUEPRINT",
+        help="Which shipped configuration to run: `listo` by default.",
+    ),
+]
+
+
+@app.callback()
+def listo() -> None:
+    """Check document 002's templates and waits."""
+
+
+@app.command("validate-templates")
+def validate_templates(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
+    """Exit 1 and list the gaps unless every template exists in every supported locale, in folders and ledger."""
+    settings = _settings(blueprint, config)
+    if not settings.locale.supported:
+        raise ConfigurationError("locale.supported: say which locales every template must exist in")
+    found = asyncio.run(_gaps(settings)) if _exists(settings.ledger.url) else _gaps_of_folders(settings)
+    if as_json:
+        typer.echo(json.dumps({"supported": settings.locale.supported, "missing": [str(gap) for gap in found]}))
+    else:
+        for gap in found:
+            typer.echo(f"missing: {gap}")
+        typer.echo(f"{len(found)} missing over {', '.join(settings.locale.supported)}")
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command()
+def backoff(
+    policy: Annotated[str, typer.Option(help="Which policy, as origin/channel; every one without it.")] = "",
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """The wait after each failed attempt, from the least to the most that jitter makes of it."""
+    settings = _settings(blueprint, config)
+    table = {name: written.policy(name) for name, written in settings.policy.retry.items()}
+    if policy and policy not in table:
+        raise ConfigurationError(f"there is no policy {policy}; known: {', '.join(sorted(table))}")
+    waits = {name: _waits(table[name]) for name in sorted(table) if policy in {"", name}}
+    if as_json:
+        typer.echo(json.dumps(waits))
+        return
+    shown = Table(title="Waits in seconds after failed attempt n; after the last there is none", title_justify="left")
+    for heading in ("policy", "attempt", "from", "to"):
+        shown.add_column(heading)
+    for name, rows in waits.items():
+        for row in rows:
+            shown.add_row(name, str(row["attempt"]), f"{row['from']:g}", f"{row['to']:g}")
+    Console(emoji=False).print(shown)
+
+
+@app.command()
+def policies(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
+    """Every retry policy as JSON, in document 002's own field names; indented unless a machine reads it."""
+    settings = _settings(blueprint, config)
+    found = [_document_policy(name, table) for name, table in settings.policy.retry.items()]
+    typer.echo(json.dumps(found, indent=None if as_json else 2))
+
+
+def _document_policy(name: str, written: RetryTable) -> dict[str, Any]:
+    origin, _, channel = name.partition("/")
+    policy = written.policy(name)
+    return {
+        "serviceOrigin": origin,
+        "channel": channel,
+        "maxAttempts": policy.max_attempts,
+        "baseDelaySeconds": policy.backoff.base,
+        "backoffFactor": policy.backoff.factor,
+        "maxBackoffSeconds": policy.backoff.cap,
+        "jitterMs": round(policy.backoff.jitter_max * 1000),
+        "timeoutSeconds": policy.timeout_seconds,
+        "enabled": written.enabled,
+    }
+
+
+def _waits(policy: RetryPolicy) -> list[dict[str, Any]]:
+    # The document counts attempts from 0, the engine failures from 1.
+    return [
+        {
+            "attempt": number,
+            "from": policy.backoff.delay(number + 1, 0.0),
+            "to": policy.backoff.delay(number + 1, 1.0),
+        }
+        for number in range(policy.max_attempts)
+    ]
+
+
+def _exists(url: str) -> bool:
+    # Opening SQLite would make the file, and what is not there holds no templates.
+    path = url.removeprefix("sqlite:///")
+    return path == url or Path(path).exists()
+
+
+def _gaps_of_folders(settings: Settings) -> list[Gap]:
+    return gaps([(None, *name) for name in parts.templates(settings).all()], settings.locale.supported)
+
+
+async def _gaps(settings: Settings) -> list[Gap]:
+    ledger = await open_ledger(settings)
+    try:
+        await ledger.migrate()
+        return await Wording(settings, ledger, SystemClock()).gaps()
+    finally:
+        await ledger.aclose()
+
+
+def _settings(blueprint: str | None, config: Config) -> Settings:
+    return load(blueprint or (BLUEPRINT if config is None else None), config)

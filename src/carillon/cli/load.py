@@ -1,0 +1,247 @@
+"""`carillon load`: a bounded self-test; how many are taken and delivered in a second, and how long each takes."""
+
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
+from datetime import datetime
+from typing import Annotated, Any, cast
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from carillon.cli.options import AsJson
+from carillon.cli.plots import bar, histogram, percentile
+from carillon.cli.remote import Remote, RemoteFailed, Token
+from carillon.cli.throwaway import throwaway
+from carillon.client import Client, Item
+from carillon.domain.errors import CarillonError
+
+EDGES_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000)
+_BAR, _PAGE, _POLL_SECONDS = 40, 200, 0.2
+_ADDRESSES = {
+    "push": "load-test-device",
+    "sms": "+15550100000",
+    "email": "load-test@example.org",
+    "inApp": "load-test",
+    "webhook": "https://example.org/load-test",
+}
+
+
+class LoadRefused(CarillonError):
+    """The test is not begun: somebody might really be told something."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent, how often, by how many at once and for how long."""
+
+    item: Item
+    count: int
+    concurrency: int
+    ends_at: float
+    """By the monotonic clock."""
+
+
+class Result(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What came of it; times are milliseconds."""
+
+    against: str
+    sent: int
+    accepted: int
+    refused: int
+    delivered: int
+    failed: int
+    waiting: int
+    accepted_per_second: float
+    delivered_per_second: float
+    accept_ms: dict[str, float | None]
+    delivery_ms: dict[str, float | None]
+    first_error: str | None
+
+
+def load(  # noqa: PLR0917 - a command line has many options
+    count: Annotated[int, typer.Option(min=1, max=100_000, help="How many notifications.")] = 500,
+    concurrency: Annotated[int, typer.Option(min=1, max=64, help="How many at once.")] = 8,
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="End after so long, whatever is left.")] = 60.0,
+    channel: Annotated[str, typer.Option(help="push, sms, email, inApp or webhook.")] = "push",
+    template: Annotated[str, typer.Option(help="The template's key.")] = "welcome",
+    data: Annotated[list[str] | None, typer.Option("--data", "-d", help="A variable, name=value; repeatable.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="An address; one that is nobody's by default.")] = None,
+    url: Annotated[str | None, typer.Option(help="Where Carillon listens; a throw-away one by default.")] = None,
+    token: Token = None,
+    *,
+    any_provider: Annotated[
+        bool, typer.Option("--any-provider", help="Also where vendors are called and --to is really told.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send many, wait until each has come to its end, and show the latencies; exit 1 unless all were delivered."""
+    variables = dict(_pair(text) for text in data or ["name=Ada", "link=https://example.org/"])
+    if any_provider and to is None:
+        raise LoadRefused("--any-provider: say --to, the address that is told so often")
+    with throwaway() if url is None else nullcontext(url.rstrip("/")) as address:
+        if not any_provider:
+            _refuse_vendors(Remote(address, token), channel)
+        item = Item(
+            template_key=template,
+            channel=cast("Any", channel),  # the server knows which there are
+            recipient=to or _ADDRESSES.get(channel),
+            user_id=f"load-{secrets.token_hex(6)}",
+            data=variables,
+        )
+        plan = Plan(item=item, count=count, concurrency=concurrency, ends_at=time.monotonic() + seconds)
+        result, spans = _run(plan, address, token, quiet=as_json, own=url is None)
+    if as_json:
+        typer.echo(msgspec.json.encode(result))
+    else:
+        _show(result, spans)
+    if result.delivered < count:
+        raise typer.Exit(1)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise LoadRefused(f"--data {text!r}: write it as name=value")
+    return name, value
+
+
+def _refuse_vendors(remote: Remote, channel: str) -> None:
+    """By what they are, not by their names: the channel's whole chain must be sandboxes."""
+    try:
+        providers = remote.get("/api/v1/admin/providers")["items"]
+        chain = [one["provider"] for one in providers if one["channel"] == channel]
+        sandboxes = set(remote.get("/api/v1/console/surface")["sandboxes"])
+    except RemoteFailed as error:
+        if error.status is None:
+            raise
+        raise LoadRefused(
+            f"{remote.url} does not say that only its sandbox would be called ({error}); give a --token of an "
+            "administrator, or --any-provider with --to"
+        ) from None
+    if not chain or not sandboxes.issuperset(chain):
+        known = ", ".join(chain) or "nobody"
+        raise LoadRefused(f"{channel} goes to {known} there, not to the sandbox; --any-provider with --to sends anyway")
+
+
+def _run(
+    plan: Plan, address: str, token: str | None, *, quiet: bool, own: bool
+) -> tuple[Result, dict[str, list[float]]]:
+    columns = (TextColumn("{task.description:9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        Progress(*columns, console=Console(stderr=True, emoji=False), disable=quiet) as progress,
+        Client(address, token=token) as client,
+    ):
+        bars = {name: progress.add_task(name, total=plan.count) for name in ("accepted", "delivered")}
+
+        def show(name: str, number: int) -> None:
+            progress.update(bars[name], completed=number)
+
+        began = time.monotonic()
+        accepts, errors = _send(client, plan, lambda number: show("accepted", number))
+        accepted_after = time.monotonic() - began
+        waiting = _wait(client, plan, len(accepts), lambda number: show("delivered", number))
+        states, deliveries, took = _ends(client, plan)
+    result = Result(
+        against="a throw-away instance" if own else address,
+        sent=len(accepts) + len(errors),
+        accepted=len(accepts),
+        refused=len(errors),
+        delivered=len(deliveries),
+        failed=sum(state in {"failed", "skipped"} for state in states),
+        waiting=waiting,
+        accepted_per_second=round(len(accepts) / max(accepted_after, 1e-6), 1),
+        delivered_per_second=round(len(deliveries) / max(took, 0.001), 1),
+        accept_ms=_spread(accepts),
+        delivery_ms=_spread(deliveries),
+        first_error=errors[0] if errors else None,
+    )
+    return result, {"accepted after": accepts, "delivered after": deliveries}
+
+
+def _send(client: Client, plan: Plan, show: Callable[[int], None]) -> tuple[list[float], list[str]]:
+    """How long each acceptance took, and what was said instead of one."""
+
+    def one(_number: int) -> float | None:
+        if time.monotonic() > plan.ends_at:
+            return None
+        began = time.perf_counter()
+        client.send_item(plan.item)
+        return (time.perf_counter() - began) * 1000
+
+    accepts: list[float] = []
+    errors: list[str] = []
+    with ThreadPoolExecutor(plan.concurrency) as threads:
+        for done in as_completed([threads.submit(one, number) for number in range(plan.count)]):
+            try:
+                took = done.result()
+            except CarillonError as error:
+                errors.append(str(error))
+            else:
+                accepts += [] if took is None else [took]
+                show(len(accepts))
+    return accepts, errors
+
+
+def _wait(client: Client, plan: Plan, accepted: int, show: Callable[[int], None]) -> int:
+    """How many have not come to their end when the time is over."""
+    while True:
+        left = client.search(user_id=plan.item.user_id, status="queued", page_size=1).total_count
+        show(accepted - left)
+        if not left or time.monotonic() > plan.ends_at:
+            return left
+        time.sleep(_POLL_SECONDS)
+
+
+def _ends(client: Client, plan: Plan) -> tuple[list[str], list[float], float]:
+    """Every state, and by the server's clock how long each delivery took in milliseconds, and all in seconds."""
+    states: list[str] = []
+    deliveries: list[float] = []
+    first, last = float("inf"), 0.0
+    pages, page = 1, 1
+    while page <= pages:
+        found = client.search(user_id=plan.item.user_id, page=page, page_size=_PAGE)
+        pages, page = found.total_pages, page + 1
+        for one in found.items:
+            states.append(one.status)
+            if one.delivered_at is not None:
+                begun, ended = (datetime.fromisoformat(at).timestamp() for at in (one.created_at, one.delivered_at))
+                first, last = min(first, begun), max(last, ended)
+                deliveries.append(max(0.0, (ended - begun) * 1000))
+    return states, deliveries, max(0.0, last - first)
+
+
+def _spread(values: list[float]) -> dict[str, float | None]:
+    ordered = sorted(values)
+    named = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+    found = {name: percentile(ordered, share) for name, share in named.items()}
+    return {name: None if value is None else round(value, 1) for name, value in found.items()}
+
+
+def _show(result: Result, spans: dict[str, list[float]]) -> None:
+    console = Console(emoji=False)
+    for (title, values), spread in zip(spans.items(), (result.accept_ms, result.delivery_ms), strict=True):
+        if values:
+            words = "  ".join(f"{name} {value:g} ms" for name, value in spread.items() if value is not None)
+            console.print(Text(f"{title}  {words}", style="bold"))
+            _plot(console, values)
+    told = f"{result.delivered} of {result.sent} delivered, {result.failed} failed, {result.waiting} still waiting"
+    rates = f"{result.accepted_per_second:,.0f} accepted and {result.delivered_per_second:,.0f} delivered a second"
+    console.print(f"{told}; {rates}, against {result.against}", markup=False, highlight=False, soft_wrap=True)
+    if result.first_error is not None:
+        console.print(f"{result.refused} were refused, the first with: {result.first_error}", markup=False)
+
+
+def _plot(console: Console, values: list[float]) -> None:
+    rows = histogram(values, EDGES_MS)
+    seen = [place for place, (_, count) in enumerate(rows) if count]
+    most = max(count for _, count in rows)
+    for edge, count in rows[seen[0] : seen[-1] + 1]:
+        line = Text(f"  ≤ {edge:>6,} ms  ")
+        line.append(f"{bar(count, most, _BAR):{_BAR}}", style="cyan")
+        line.append(f" {count:,}")
+        console.print(line)

@@ -1,0 +1,103 @@
+"""`carillon push`: what an operator of document 000 does."""
+
+import asyncio
+import logging
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from carillon.cli.dead_letters import per_second
+from carillon.cli.options import AsJson, Config
+from carillon.config import load
+from carillon.domain.errors import ConfigurationError
+from carillon.settings import Settings
+from carillon.system import SystemClock
+
+if TYPE_CHECKING:
+    from carillon.upkeep.push_replay import Replay, Replayed
+
+app = typer.Typer(help="Look after document 000's queues.", no_args_is_help=True)
+BLUEPRINT = "push-worker"
+_MANY = 200
+
+Blueprint = Annotated[
+    str | None,
+    typer.Option(
+        "--blueprint",
+        "-b",
+        envvar="CARILLON_BLUEPRINT",
+        help="Which shipped configuration to run: `push-worker` by default.",
+    ),
+]
+
+
+@app.callback()
+def push() -> None:
+    """Look after document 000's queues."""
+
+
+@app.command("replay-dlq")
+def replay_dlq(
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many; all by default.")] = None,
+    rate: Annotated[str | None, typer.Option(metavar="N/s", help="At most so many a second, e.g. 20/s.")] = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before many are put back.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put the original messages of the failed queue back, oldest first; a copy leaves once its message is confirmed."""
+    settings = load(blueprint or (BLUEPRINT if config is None else None), config)
+    pace = per_second(rate)
+
+    async def work() -> "Replayed":
+        replay = _replay(settings)
+        try:
+            return await _put_back(replay, limit, pace, dry_run=dry_run, yes=yes or as_json)
+        finally:
+            await replay.aclose()
+
+    done = asyncio.run(work())
+    if as_json:
+        typer.echo(msgspec.json.encode({**msgspec.to_builtins(done), "dry_run": dry_run}))
+        return
+    unfit = f", {done.left} left that hold no message" if done.left else ""
+    typer.echo(f"{done.found} dead letters found, {done.replayed} put back{unfit}" + (" (dry run)" if dry_run else ""))
+
+
+async def _put_back(replay: "Replay", limit: int | None, pace: float | None, *, dry_run: bool, yes: bool) -> "Replayed":
+    from carillon.upkeep.push_replay import Replayed  # noqa: PLC0415 - see _replay
+
+    found = await replay.count()
+    number = found if limit is None else min(found, limit)
+    if dry_run or not number or not _confirmed(number, yes=yes):
+        return Replayed(found)
+    with Progress(console=Console(stderr=True, emoji=False), disable=number <= _MANY) as progress:
+        bar = progress.add_task("putting back", total=number)
+        return await replay.run(found, number, pace, lambda many: progress.advance(bar, many))
+
+
+def _replay(settings: Settings) -> "Replay":
+    where = settings.push
+    if where is None or not where.rabbitmq_url:
+        raise ConfigurationError(f"push.rabbitmq_url: blueprint {settings.blueprint} works on no RabbitMQ queue")
+    try:
+        # Here, because the client is an extra and slow to load.
+        from carillon.upkeep.push_replay import Replay  # noqa: PLC0415 - as said
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"push.rabbitmq_url: needs the package {error.name!r}; pip install 'carillon[rabbitmq]'"
+        ) from None
+    # What the client would print is said by our own errors.
+    logging.getLogger("aiormq").addHandler(logging.NullHandler())
+    return Replay(where.rabbitmq_url, where.queue, where.failed_queue, SystemClock())
+
+
+def _confirmed(number: int, *, yes: bool) -> bool:
+    # A script is not asked: whoever wrote it can count with --dry-run first.
+    return yes or number == 1 or not sys.stdin.isatty() or typer.confirm(f"Put {number} messages back?")

@@ -1,0 +1,254 @@
+"""`carillon queues`: what an operator of list queues looks at and does."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from carillon.cli.options import AsJson, Config
+from carillon.cli.queue_place import Blueprint, NoSuchQueue, Place, RedisUrl
+from carillon.domain.queues import Depth
+from carillon.upkeep.queues_api import count_failed, failed_view, job_log_view
+from carillon.upkeep.queues_wire import StatusWord
+
+if TYPE_CHECKING:
+    from carillon.queues import Queues
+
+app = typer.Typer(help="Look after queues in Redis.", no_args_is_help=True)
+_MANY = 500
+_LOOKED_AT = 10_000
+_SOME = 5
+
+Queue = Annotated[str, typer.Argument(help="The queue's name, e.g. q:pay:refund_initiation.")]
+Limit = Annotated[int, typer.Option(min=1, max=10_000, help="How many to show.")]
+
+
+@app.command("list")
+def list_(
+    names: Annotated[list[str] | None, typer.Argument(help="Queues; all of the settings by default.")] = None,
+    redis: RedisUrl = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """What waits where, and how old the next message of each queue is."""
+    place = Place(blueprint, config, redis)
+
+    async def look(queues: "Queues") -> dict[str, Depth]:
+        return await queues.inspect(await place.names(names or []))
+
+    found = place.run(look)
+    if as_json:
+        _print_json({"queues": [{"queue": name, **_plain(depth)} for name, depth in found.items()]})
+        return
+    table = Table()
+    table.add_column("queue", overflow="fold")
+    for heading in ("main", "processing", "delayed", "failed", "next is old"):
+        table.add_column(heading, justify="right")
+    for name, depth in found.items():
+        numbers = (depth.main, depth.processing, depth.delayed, depth.failed)
+        table.add_row(name, *(str(number) for number in numbers), _age(depth))
+    Console(emoji=False).print(table)
+
+
+@app.command()
+def show(
+    queue: Queue,
+    redis: RedisUrl = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """One queue: what waits where, its policy, and the newest failed messages."""
+    place = Place(blueprint, config, redis)
+
+    async def look(queues: "Queues") -> dict[str, Any]:
+        depth = await place.known(queues, queue)
+        failed = [_plain(failed_view(one)) for one in await queues.failed(queue, _SOME)]
+        return {"queue": queue, **_plain(depth), "policy": _plain(queues.policy(queue)), "newest_failed": failed}
+
+    found = place.run(look)
+    if as_json:
+        _print_json(found)
+        return
+    console = Console(emoji=False)
+    console.print(queue, markup=False)
+    for name in ("main", "processing", "delayed", "failed", "oldest_seconds"):
+        console.print(f"  {name:15} {found[name]}", markup=False)
+    console.print("policy", markup=False)
+    for name, value in found["policy"].items():
+        console.print(f"  {name:27} {value}", markup=False)
+    _print_failed(console, found["newest_failed"])
+
+
+@app.command()
+def failed(
+    queue: Queue,
+    limit: Limit = 50,
+    redis: RedisUrl = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """The newest failed messages of a queue, as they were last claimed."""
+    place = Place(blueprint, config, redis)
+
+    async def look(queues: "Queues") -> dict[str, Any]:
+        depth = await place.known(queues, queue)
+        messages = [_plain(failed_view(one)) for one in await queues.failed(queue, limit)]
+        return {"queue": queue, "total": depth.failed, "messages": messages}
+
+    found = place.run(look)
+    if as_json:
+        _print_json(found)
+        return
+    console = Console(emoji=False)
+    console.print(f"{len(found['messages'])} of {found['total']} failed messages of {queue}", markup=False)
+    _print_failed(console, found["messages"])
+
+
+@app.command()
+def requeue(  # noqa: PLR0917 - a command line has many options
+    queue: Queue,
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of messages; none with --all.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The oldest so many; all by default.")] = None,
+    reason: Annotated[str, typer.Option(help="Kept in the audit trail.")] = "requeued from the command line",
+    redis: RedisUrl = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Every failed message of the queue.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before many are requeued.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give failed messages another life, the oldest first: to the end of their queue, attempts at 0."""
+    if bool(ids) == (everything or limit is not None):
+        raise NoSuchQueue("say which: ids of messages, --limit, or --all")
+    place = Place(blueprint, config, redis)
+
+    async def work(queues: "Queues") -> dict[str, Any]:
+        total = (await place.known(queues, queue)).failed
+        found = await count_failed(queues, queue, total, ids) if ids else total
+        number = found if limit is None else min(found, limit)
+        requeued = 0
+        if number and not dry_run and _confirmed(number, yes=yes or as_json):
+            await place.note(queue, reason, {"ids": ids, "limit": limit})
+            requeued = await _requeue(queues, queue, ids, number)
+        return {"queue": queue, "found": found, "requeued": requeued, "dry_run": dry_run}
+
+    done = place.run(work)
+    if as_json:
+        _print_json(done)
+        return
+    typer.echo(
+        f"{done['found']} failed messages found, {done['requeued']} requeued" + (" (dry run)" if dry_run else "")
+    )
+
+
+@app.command()
+def logs(  # noqa: PLR0917 - a command line has many options
+    queue: Annotated[str | None, typer.Option(help="Only this queue.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only this status, e.g. failed.")] = None,
+    correlation_id: Annotated[str | None, typer.Option("--correlation-id", help="Only messages about this.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option("--idempotency-key", help="Only under this key.")] = None,
+    limit: Limit = 50,
+    redis: RedisUrl = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    entries: Annotated[bool, typer.Option("--entries", help="Every step, of q:log:jobs in Redis.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The lives of messages, newest first: one row each in SQL, or with --entries every step in Redis."""
+    place = Place(blueprint, config, redis)
+    filters = {
+        "queue": queue,
+        "status": status,
+        "correlation_id": correlation_id,
+        "idempotency_key": idempotency_key,
+    }
+    found = (_entries if entries or place.settings is None else _rows)(place, filters, limit)
+    if as_json:
+        _print_json({"job_logs": found})
+        return
+    console = Console(emoji=False)
+    for row in found:
+        when = str(row.get("updated_at") or row.get("timestamp"))[:19]
+        why = row.get("last_error") or (row.get("info") or {}).get("error") or ""
+        said = f"{row['status']:10} {row['queue']} {row['message_id']} {row['action']} #{row['attempts']} {why}"
+        console.print(f"{when}  {said}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _rows(place: Place, filters: dict[str, str | None], limit: int) -> list[dict[str, Any]]:
+    known = StatusWord.__args__  # type: ignore[attr-defined]
+    if filters["status"] not in (None, *known):
+        raise NoSuchQueue(f"--status {filters['status']}: choose among {', '.join(known)}")
+
+    async def look(_queues: "Queues") -> list[dict[str, Any]] | None:
+        return await place.with_ledger(lambda ledger: ledger.job_logs(filters, limit))
+
+    found = place.run(look)
+    if found is None:
+        raise NoSuchQueue("there is no ledger yet; --entries shows the steps that Redis remembers")
+    return [_plain(job_log_view(row)) for row in found]
+
+
+def _entries(place: Place, filters: dict[str, str | None], limit: int) -> list[dict[str, Any]]:
+    if filters["correlation_id"] or filters["idempotency_key"]:
+        raise NoSuchQueue("entries in Redis name neither correlation ids nor keys: ask without --entries and --redis")
+
+    async def look(_queues: "Queues") -> list[dict[str, Any]]:
+        return await place.entries(_LOOKED_AT)
+
+    found = place.run(look)
+    wanted = {name: value for name, value in filters.items() if value is not None}
+    return [entry for entry in found if wanted.items() <= entry.items()][:limit]
+
+
+async def _requeue(queues: "Queues", queue: str, ids: list[str] | None, number: int) -> int:
+    if ids:
+        return await queues.requeue(queue, ids)
+    done = 0
+    with Progress(console=Console(stderr=True, emoji=False), disable=number <= _MANY) as progress:
+        bar = progress.add_task("requeueing", total=number)
+        # What fails again meanwhile is not taken a second time: there were only so many.
+        while done < number:
+            moved = await queues.requeue(queue, None, min(_MANY, number - done))
+            if not moved:
+                break
+            done += moved
+            progress.advance(bar, moved)
+    return done
+
+
+def _print_failed(console: Console, messages: list[dict[str, Any]]) -> None:
+    for one in messages:
+        about = one["text"] if one["payload"] is None else msgspec.json.encode(one["payload"]).decode()
+        said = f"{one['message_id']} {one['action'] or ''} #{one['attempts'] or 0} {about}"
+        console.print(f"  {said}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _confirmed(number: int, *, yes: bool) -> bool:
+    # A script is not asked: whoever wrote it can count with --dry-run first.
+    return yes or number == 1 or not sys.stdin.isatty() or typer.confirm(f"Requeue {number} failed messages?")
+
+
+def _age(depth: Depth) -> str:
+    return "" if depth.oldest_seconds is None else f"{depth.oldest_seconds:,.0f} s"
+
+
+def _plain(value: msgspec.Struct) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(value)
+    return found
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    typer.echo(msgspec.json.encode(value))

@@ -1,0 +1,77 @@
+"""A running Carillon as commands talk to it: over HTTP, with the standard library alone."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from carillon.domain.errors import CarillonError
+
+PATIENCE_SECONDS = 30
+NOT_FOUND = 404
+
+Url = Annotated[str, typer.Option(envvar="CARILLON_URL", help="Where Carillon listens.")]
+Token = Annotated[str | None, typer.Option(envvar="CARILLON_TOKEN", help="Bearer token, where one is needed.")]
+HERE = "http://127.0.0.1:8080"
+
+
+class RemoteFailed(CarillonError):
+    """The server could not be reached or refused; the sentence says what to do."""
+
+    status: int | None = None
+
+
+class Remote(msgspec.Struct, frozen=True):
+    """One address and who asks there."""
+
+    url: str
+    token: str | None = None
+
+    def get(self, path: str) -> dict[str, Any]:
+        """What the address says about a path."""
+        return call(f"{self.url}{path}", self._headers)
+
+    def events(self, path: str) -> Iterator[dict[str, Any]]:
+        """The data of server-sent events, as they come; ends when the server ends it."""
+        with _opened(f"{self.url}{path}", self._headers, None) as answer:
+            for line in answer:
+                if line.startswith(b"data: "):
+                    yield json.loads(line.removeprefix(b"data: "))
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+
+def call(url: str, headers: dict[str, str], body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """One question and its answer."""
+    with _opened(url, headers, None if body is None else json.dumps(body).encode()) as answer:
+        return dict(json.load(answer))
+
+
+def _opened(url: str, headers: dict[str, str], content: bytes | None) -> Any:  # noqa: ANN401 - an answer to be read
+    if not url.startswith(("http://", "https://")):
+        raise RemoteFailed(f"{url}: only http and https addresses can be called")
+    request = urllib.request.Request(url, data=content, headers=headers)  # noqa: S310 - checked above
+    try:
+        return urllib.request.urlopen(request, timeout=PATIENCE_SECONDS)  # noqa: S310 - checked above
+    except urllib.error.HTTPError as error:
+        failed = RemoteFailed(_reason(error))
+        failed.status = error.code
+        raise failed from None
+    except OSError as error:
+        raise RemoteFailed(f"no answer from {url}: {error}; is `carillon serve` running there?") from None
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    try:
+        said = json.load(error)["error"]
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered {error.code}"
+    news = [item for item in said.get("details") or [] if item.get("message") != said["message"]]
+    details = "; ".join(f"{item.get('field')}: {item.get('message')}" for item in news)
+    return f"{said['code']}: {said['message']}" + (f" ({details})" if details else "")

@@ -1,0 +1,180 @@
+"""`carillon tail`: notifications and troubles of a running Carillon, a line each, as they come."""
+
+import json
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import typer
+from rich.console import Console
+
+from carillon.cli.remote import HERE, Remote, RemoteFailed, Token, Url
+from carillon.cli.top import told_line
+
+PAGE, PAGES = 100, 10
+REMEMBERED = 5000
+"""Notifications whose state is known; of those further back nothing new is told."""
+_RECONNECT_SECONDS = 3.0
+_SERVER_ERROR = 500
+_STYLES = {"delivered": "green", "opened": "green", "sent": "green", "failed": "bold red", "skipped": "dim"}
+Told = dict[str, Any]
+
+
+class Only(StrEnum):
+    """What to follow when not both."""
+
+    NOTIFICATIONS = "notifications"
+    EVENTS = "events"
+
+
+def tail(  # noqa: PLR0917 - a command line has many options
+    channel: Annotated[str | None, typer.Option(help="Only this channel.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only notifications that come to be this, e.g. failed.")] = None,
+    kind: Annotated[str | None, typer.Option("--type", help="Only this template's.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only this user's.")] = None,
+    only: Annotated[Only | None, typer.Option(help="notifications, or events: retries, failures, breakers.")] = None,
+    last: Annotated[int, typer.Option("--last", "-n", min=0, max=PAGE, help="Begin with the newest so many.")] = 10,
+    lines: Annotated[int | None, typer.Option(min=1, help="End after so many lines.")] = None,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 1.0,
+    url: Url = HERE,
+    token: Token = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document a line, for machines.")] = False,
+) -> None:
+    """Follow what is accepted, what becomes of it and what goes wrong, until Ctrl-C."""
+    remote = Remote(url.rstrip("/"), token)
+    wanted = {"channel": channel, "status": status, "templateKey": kind, "userId": user}
+    filters = {name: value for name, value in wanted.items() if value is not None}
+    console = Console(emoji=False)
+    try:
+        for number, told in enumerate(_both(remote, filters, only, last, every), 1):
+            _show(console, told, as_json=as_json)
+            if number == lines:
+                return
+    except KeyboardInterrupt:
+        return
+
+
+class Watch:
+    """Tells each notification when it appears, and again whenever its state has changed."""
+
+    def __init__(self, remote: Remote, filters: dict[str, str]) -> None:
+        self._remote = remote
+        # A state is looked for here: asked of the server, a notification would vanish when it changes.
+        self._status = filters.get("status")
+        self._filters = {name: value for name, value in filters.items() if name != "status"}
+        self._known: OrderedDict[str, str] = OrderedDict()
+        self._away = False
+
+    def begin(self, last: int) -> list[Told]:
+        """The newest ones, oldest first; whatever was before them is known."""
+        items = self._page(1)
+        told = [one for one in self._news(items) if self._status in (None, one["status"])]
+        return told[-last:] if last else []
+
+    def look(self) -> list[Told]:
+        """What is new since the last look, oldest first; a server that is away for a while is waited for."""
+        try:
+            found = self._look()
+        except RemoteFailed as error:
+            if error.status is not None and error.status < _SERVER_ERROR:
+                raise
+            if not self._away:
+                typer.echo(str(error), err=True)
+            self._away = True
+            return []
+        self._away = False
+        return found
+
+    def _look(self) -> list[Told]:
+        items: list[Told] = []
+        for page in range(1, PAGES + 1):
+            found = self._page(page)
+            items += found
+            if len(found) < PAGE or any(one["id"] in self._known for one in found):
+                break
+        return [one for one in self._news(items) if self._status in (None, one["status"])]
+
+    def _page(self, number: int) -> list[Told]:
+        query = urlencode({**self._filters, "page": number, "pageSize": PAGE})
+        return list(self._remote.get(f"/api/v1/notifications?{query}")["items"])
+
+    def _news(self, items: list[Told]) -> list[Told]:
+        news = []
+        for one in reversed(items):
+            if self._known.get(one["id"]) != one["status"]:
+                self._known[one["id"]] = one["status"]
+                news.append({"kind": "notification", **one})
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return news
+
+
+def _both(remote: Remote, filters: dict[str, str], only: Only | None, last: int, every: float) -> Iterator[Told]:
+    heard: queue.SimpleQueue[Told] = queue.SimpleQueue()
+    watch = None if only is Only.EVENTS else Watch(remote, filters)
+    if watch is not None:
+        yield from watch.begin(last)
+    if only is not Only.NOTIFICATIONS:
+        if only is Only.EVENTS:
+            # So that whoever may not listen is told at once.
+            remote.get("/api/v1/console/overview")
+        threading.Thread(target=_listen, args=(remote, heard), daemon=True).start()
+    while True:
+        until = time.monotonic() + every
+        while (left := until - time.monotonic()) > 0:
+            try:
+                told = heard.get(timeout=left)
+            except queue.Empty:
+                break
+            if _fits(told, filters):
+                yield told
+        if watch is not None:
+            yield from watch.look()
+
+
+def _listen(remote: Remote, heard: "queue.SimpleQueue[Told]") -> None:
+    while True:
+        try:
+            for tick in remote.events("/api/v1/console/live"):
+                for told in tick["recent"]:
+                    heard.put({"kind": "event", **told})
+        except RemoteFailed as error:
+            if error.status is not None:
+                # Not an administrator, or no console there: notifications are followed all the same.
+                return
+        except (OSError, ValueError):
+            pass
+        time.sleep(_RECONNECT_SECONDS)
+
+
+def _fits(told: Told, filters: dict[str, str]) -> bool:
+    named = {"channel": "channel", "templateKey": "notification_type", "userId": "user_id"}
+    return all(told.get(named[name]) == value for name, value in filters.items() if name in named)
+
+
+def _show(console: Console, told: Told, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(told, ensure_ascii=False))
+    elif told["kind"] == "event":
+        console.print(told_line(told), markup=False, highlight=False, style="yellow", soft_wrap=True)
+    else:
+        when = datetime.fromisoformat(_latest(told)).astimezone(UTC).strftime("%H:%M:%S")
+        about = (
+            f"{told['id']} {told['templateKey']} {told['channel'] or ''} {told['recipient'] or told['userId'] or ''}"
+        )
+        why = f": {told['lastError']}" if told["lastError"] else ""
+        style = _STYLES.get(told["status"])
+        line = f"{when}  {told['status']:9} {about}{why}"
+        console.print(line, markup=False, highlight=False, style=style, soft_wrap=True)
+
+
+def _latest(told: Told) -> str:
+    names = ("openedAt", "deliveredAt", "failedAt", "sentAt", "lastAttemptAt", "createdAt")
+    return next(str(told[name]) for name in names if told.get(name))

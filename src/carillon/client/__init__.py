@@ -1,0 +1,23 @@
+"""The client: one call to be heard once, from synchronous and asynchronous programs alike; needs no other room."""
+
+from carillon.client.asking import Asked, Item
+from carillon.client.clients import AsyncClient, Client
+from carillon.client.errors import Rejected, Unreachable
+from carillon.client.wire import Accepted, Attempt, ItemAnswer, Notification, Page, Route
+from carillon.domain.explaining import Explanation
+
+__all__ = [
+    "Accepted",
+    "Asked",
+    "AsyncClient",
+    "Attempt",
+    "Client",
+    "Explanation",
+    "Item",
+    "ItemAnswer",
+    "Notification",
+    "Page",
+    "Rejected",
+    "Route",
+    "Unreachable",
+]

@@ -1,0 +1,170 @@
+"""The two clients: the same calls, waited for by a thread or by a task."""
+
+import asyncio
+import ssl
+import time
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from carillon.client import asking
+from carillon.client.asking import LARGEST_BATCH, Asked, Item
+from carillon.client.exchange import Exchange, Patience
+from carillon.client.wire import Accepted, ItemAnswer, Notification, Page
+from carillon.domain.explaining import Explanation
+
+Answered = TypeVar("Answered")
+POLL_SECONDS = 0.2
+
+
+class Client:
+    """Safe to share between threads.
+
+    `token` is a JWT or an API key. Everything is repeated while that is safe: a send carries an idempotency key, made
+    up here where the caller has none, and is accepted once however often it had to be asked.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8080",
+        *,
+        token: str | None = None,
+        patience: Patience | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        headers = {"User-Agent": "carillon-client"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        self._exchange = Exchange(url, headers=headers, patience=patience or Patience(), context=context)
+
+    def send(self, template_key: str, /, **about: Any) -> Accepted:  # noqa: ANN401 - fields of Item
+        """Be heard once; `about` is what Item takes: channel, recipient, user_id, data, idempotency_key and so on."""
+        return self.send_item(Item(template_key=template_key, **about))
+
+    def send_item(self, item: Item) -> Accepted:
+        """The same, with an item made elsewhere."""
+        return self.run(asking.send(item, _key(item)))
+
+    def send_many(self, items: Sequence[Item]) -> list[ItemAnswer]:
+        """Any number; one answer each, in order."""
+        return [answer for asked in _batches(items) for answer in _numbered(self.run(asked[1]), asked[0])]
+
+    def get(self, notification_id: str, *, attempts: bool = False) -> Notification | None:
+        """How far it has come; with every attempt if wished."""
+        return self.run(asking.get(notification_id, attempts=attempts))
+
+    def search(self, *, page: int = 1, page_size: int = 20, **filters: Any) -> Page[Notification]:  # noqa: ANN401 - query
+        """By what `GET /api/v1/notifications` takes: channel, status, user_id, template_key, recipient and so on."""
+        return self.run(asking.search(filters, page, page_size))
+
+    def cancel(self, notification_id: str) -> int:
+        """Skip what no worker holds; how many routes."""
+        return self.run(asking.cancel(notification_id))
+
+    def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
+        """Say what would become of it, gate by gate, without sending."""
+        return self.run(asking.explain(Item(template_key=template_key, **about)))
+
+    def wait(self, notification_id: str, timeout_seconds: float = 30.0) -> Notification:
+        """Until nothing more will be tried; raises TimeoutError when that takes longer."""
+        ends_at = time.monotonic() + timeout_seconds
+        while True:
+            found = self.get(notification_id)
+            if found is not None and found.finished:
+                return found
+            if time.monotonic() + POLL_SECONDS > ends_at:
+                raise TimeoutError(f"{notification_id} is not finished after {timeout_seconds} s")
+            time.sleep(POLL_SECONDS)
+
+    def run(self, asked: Asked[Answered]) -> Answered:
+        """Any request of carillon.client.asking; raises Rejected or Unreachable."""
+        return self._exchange.run(asked)
+
+    def close(self) -> None:
+        """Give connections back."""
+        self._exchange.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """The same for asyncio; calls wait in threads of its own, at most `threads` at once."""
+
+    def __init__(self, url: str = "http://127.0.0.1:8080", *, threads: int = 16, **options: Any) -> None:  # noqa: ANN401 - Client's
+        self._client = Client(url, **options)
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="carillon-client")
+
+    async def send(self, template_key: str, /, **about: Any) -> Accepted:  # noqa: ANN401 - fields of Item
+        """Be heard once; `about` is what Item takes."""
+        return await self.send_item(Item(template_key=template_key, **about))
+
+    async def send_item(self, item: Item) -> Accepted:
+        """The same, with an item made elsewhere."""
+        return await self._run(asking.send(item, _key(item)))
+
+    async def send_many(self, items: Sequence[Item]) -> list[ItemAnswer]:
+        """Any number; one answer each, in order."""
+        return [answer for first, asked in _batches(items) for answer in _numbered(await self._run(asked), first)]
+
+    async def get(self, notification_id: str, *, attempts: bool = False) -> Notification | None:
+        """How far it has come; with every attempt if wished."""
+        return await self._run(asking.get(notification_id, attempts=attempts))
+
+    async def search(self, *, page: int = 1, page_size: int = 20, **filters: Any) -> Page[Notification]:  # noqa: ANN401 - query
+        """By the filters of Client.search."""
+        return await self._run(asking.search(filters, page, page_size))
+
+    async def cancel(self, notification_id: str) -> int:
+        """Skip what no worker holds; how many routes."""
+        return await self._run(asking.cancel(notification_id))
+
+    async def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
+        """Say what would become of it, gate by gate, without sending."""
+        return await self._run(asking.explain(Item(template_key=template_key, **about)))
+
+    async def wait(self, notification_id: str, timeout_seconds: float = 30.0) -> Notification:
+        """Until nothing more will be tried; raises TimeoutError when that takes longer."""
+        async with asyncio.timeout(timeout_seconds):
+            while True:
+                found = await self.get(notification_id)
+                if found is not None and found.finished:
+                    return found
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def aclose(self) -> None:
+        """Give connections and threads back."""
+        self._threads.shutdown(wait=False)
+        self._client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _run(self, asked: Asked[Answered]) -> Answered:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._client.run, asked)
+
+
+def _key(item: Item) -> str:
+    return item.idempotency_key or str(uuid.uuid4())
+
+
+def _batches(items: Sequence[Item]) -> list[tuple[int, Asked[list[ItemAnswer]]]]:
+    starts = range(0, len(items), LARGEST_BATCH)
+    return [(start, asking.send_many(items[start : start + LARGEST_BATCH], str(uuid.uuid4()))) for start in starts]
+
+
+def _numbered(answers: list[ItemAnswer], first: int) -> list[ItemAnswer]:
+    return [msgspec.structs.replace(answer, index=index) for index, answer in zip(count(first), answers, strict=False)]

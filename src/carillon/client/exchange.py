@@ -1,0 +1,165 @@
+"""One request over HTTP/1.1 on a kept connection, repeated while that is safe and of use."""
+
+import http.client
+import json
+import random
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from carillon.client.asking import Answer, Asked
+from carillon.client.errors import Rejected, Unreachable
+from carillon.domain.errors import CarillonError
+
+Answered = TypeVar("Answered")
+
+TOO_MANY, BUSY = 429, frozenset({429, 502, 503, 504})
+FIRST_ERROR = 400
+LARGEST_ANSWER = 8 * 1024 * 1024
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long one try may take, how many there are, and how the waits between them grow."""
+
+    timeout_seconds: float = 10.0
+    tries: int = 5
+    first_wait_seconds: float = 0.2
+    longest_wait_seconds: float = 5.0
+
+    def wait(self, tried: int, asked: float | None, dice: float) -> float:
+        """Full jitter, so that many clients do not come back together; a server may ask for more, within reason."""
+        own = min(self.first_wait_seconds * 2.0 ** (tried - 1), self.longest_wait_seconds) * dice
+        return own if asked is None else max(own, min(asked, self.longest_wait_seconds))
+
+
+class NotSent(CarillonError):
+    """The connection could not be made: nothing was asked, so asking again is always safe."""
+
+
+class Exchange:
+    """Thread-safe; connections are kept for whoever asks next."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        patience: Patience,
+        context: ssl.SSLContext | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url!r} is no http:// or https:// address")
+        self._host, self._port = parts.hostname, parts.port
+        self._secure = parts.scheme == "https"
+        self._prefix = parts.path.rstrip("/")
+        self._headers = dict(headers)
+        self._patience = patience
+        self._context = context or (ssl.create_default_context() if self._secure else None)
+        self._sleep = sleep
+        self._dice = dice
+        self._kept: deque[http.client.HTTPConnection] = deque(maxlen=64)
+
+    def run(self, asked: Asked[Answered]) -> Answered:
+        """Raises Rejected when Carillon says no, Unreachable when nobody answered in time."""
+        for tried in range(1, self._patience.tries + 1):
+            last = tried == self._patience.tries
+            try:
+                answer = self._once(asked)
+            except NotSent as error:
+                if last:
+                    raise Unreachable(f"{self._where}: {error}", asked.key) from None
+                wait = self._patience.wait(tried, None, self._dice())
+            except (OSError, http.client.HTTPException) as error:
+                if last or not asked.repeatable:
+                    raise Unreachable(f"{self._where}: {str(error) or type(error).__name__}", asked.key) from None
+                wait = self._patience.wait(tried, None, self._dice())
+            else:
+                if answer.status not in BUSY or last or not (asked.repeatable or answer.status == TOO_MANY):
+                    return self._read(asked, answer)
+                wait = self._patience.wait(tried, _seconds(answer.headers.get("retry-after")), self._dice())
+            self._sleep(wait)
+        raise AssertionError("there is at least one try")
+
+    def close(self) -> None:
+        """Give connections back."""
+        while self._kept:
+            self._kept.pop().close()
+
+    @property
+    def _where(self) -> str:
+        return f"{self._host}:{self._port}" if self._port else self._host
+
+    def _read(self, asked: Asked[Answered], answer: Answer) -> Answered:
+        if answer.status >= FIRST_ERROR and answer.status not in asked.understood:
+            problem = _problem(answer.body)
+            said = problem.get("error", {})
+            code, message = said.get("code", "UNEXPECTED"), said.get("message") or problem.get("title", "no reason")
+            raise Rejected(answer.status, str(code), str(message), problem)
+        try:
+            return asked.read(answer)
+        except msgspec.DecodeError as error:
+            raise Unreachable(f"{self._where} does not answer as Carillon does: {error}", asked.key) from None
+
+    def _once(self, asked: Asked[Any]) -> Answer:
+        kept = self._kept.pop() if self._kept else None
+        if kept is not None:
+            try:
+                return self._over(kept, asked)
+            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+                # The server may close a kept connection at any moment; one made for this request tells what is so.
+                kept.close()
+                if not asked.repeatable:
+                    raise
+        connection = self._connected()
+        return self._over(connection, asked)
+
+    def _connected(self) -> http.client.HTTPConnection:
+        timeout = self._patience.timeout_seconds
+        if self._secure:
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=timeout, context=self._context
+            )
+        else:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+        try:
+            connection.connect()
+        except OSError as error:
+            raise NotSent(str(error)) from error
+        return connection
+
+    def _over(self, connection: http.client.HTTPConnection, asked: Asked[Any]) -> Answer:
+        headers = {**self._headers, **asked.headers}
+        if asked.body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            connection.request(asked.method, self._prefix + asked.path, body=asked.body, headers=headers)
+            response = connection.getresponse()
+            body = response.read(LARGEST_ANSWER)
+        except BaseException:
+            connection.close()
+            raise
+        if response.will_close:
+            connection.close()
+        else:
+            self._kept.append(connection)
+        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+
+
+def _problem(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isdigit() else None

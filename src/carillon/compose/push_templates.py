@@ -1,0 +1,53 @@
+"""Where a push worker's messages come from: its template service over HTTP, and the one template engine."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from carillon.compose import parts
+from carillon.domain.notifications import Message, Template
+from carillon.domain.outcomes import Outcome
+from carillon.domain.ports import Breakers
+from carillon.intake.render import render_message
+from carillon.outbound.preparing import Preparing, PreparingRules, read_template, unreachable
+from carillon.providers import Tools
+from carillon.providers.http import Answer, Request, parse_retry_after
+from carillon.settings import Settings
+from carillon.settings_push import Push
+
+SERVICE = "template_service"
+PATH = "/api/v1/templates/"
+
+
+def preparing(settings: Settings, push: Push, provider: str, tools: Tools, breakers: Breakers) -> Preparing:
+    """Retries are as stubborn as the provider's unless `[policy.retry.template_service]` says otherwise."""
+    base = push.template_service_url.rstrip("/") + PATH
+
+    async def fetch(code: str, language: str) -> Template | Outcome:
+        request = Request(
+            url=base + quote(code, safe=""),
+            method="GET",
+            headers={"Accept": "application/json", "Accept-Language": language},
+            timeout_seconds=push.template_timeout_seconds,
+        )
+        answer = await tools.http.post(request)
+        if not isinstance(answer, Answer):
+            return unreachable(answer.error, answer.classification)
+        if not answer.complete:
+            return unreachable("the answer was cut short", "cut_short")
+        retry_after = None
+        if not answer.ok:
+            retry_after = parse_retry_after(answer.headers.get("retry-after"), tools.clock.wall())
+        return read_template(code, answer.status, answer.body, retry_after)
+
+    def render(template: Template, variables: Mapping[str, Any]) -> Message:
+        return render_message(template, variables, push.missing_variable)
+
+    policies = parts.policies(settings)
+    rules = PreparingRules(
+        breaker=SERVICE,
+        policy=policies.policies.get(SERVICE) or policies.get(provider),
+        half_open_wait_seconds=push.half_open_seconds,
+        cache_seconds=push.template_cache_seconds,
+    )
+    return Preparing(fetch, render, breakers=breakers, rules=rules, clock=tools.clock, dice=tools.dice)

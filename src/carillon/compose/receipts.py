@@ -1,0 +1,61 @@
+"""Vendors' callbacks, built from their settings."""
+
+from carillon.compose import parts
+from carillon.compose.parts import NOT_OPTIONS
+from carillon.compose.process import Process
+from carillon.domain.ports import Clock, ReceiptReader
+from carillon.domain.receipts import AmendRules
+from carillon.ledger.opening import Ledger
+from carillon.providers import load_reader
+from carillon.receipts import callbacks, suppressions
+from carillon.receipts.waiting import Waiting
+from carillon.settings import Settings
+from carillon.web import Endpoint
+
+Chains = dict[str, tuple[str, ...]]
+
+
+def amend_rules(settings: Settings, chains: Chains) -> AmendRules:
+    """What a failed delivery leads to; what was sent while its caller waited has to queue from then on."""
+    lanes = parts.lanes(settings)
+    queued = {lane.rank for lane in lanes.queued()}
+    return AmendRules(
+        chains=chains,
+        lanes={lane.rank: min(queued) for lane in lanes.ordered() if lane.rank not in queued},
+        bounces_before_silence=settings.receipts.bounces_before_silence,
+        silence_seconds=settings.receipts.silence_seconds,
+    )
+
+
+def readers(settings: Settings, chains: Chains, clock: Clock) -> dict[str, list[ReceiptReader]]:
+    """For every provider in use whose kind reports back; the sandbox that stands in for one does not."""
+    found: dict[str, list[ReceiptReader]] = {}
+    for name in sorted({name for chain in chains.values() for name in chain}):
+        options = settings.providers.get(name, {})
+        kind = str(options.get("kind", ""))
+        if kind in callbacks.VENDORS:
+            given = {option: value for option, value in options.items() if option not in NOT_OPTIONS}
+            found.setdefault(kind, []).append(load_reader(name, kind, given, clock))
+    return found
+
+
+def endpoints(process: Process, ledger: Ledger) -> list[Endpoint]:
+    """Where vendors report back, and what operators do about silent addresses."""
+    settings = process.settings
+    reported = callbacks.endpoints(
+        readers(settings, process.chains, process.clock),
+        ledger,
+        amend_rules(settings, process.chains),
+        process.observe,
+        trust_forwarded=settings.receipts.trust_forwarded,
+    )
+    return [*reported, *suppressions.endpoints(ledger, process.clock)]
+
+
+def waiting(process: Process, ledger: Ledger) -> Waiting | None:
+    """The loop that looks again at receipts that came too early; None where nobody reports back."""
+    settings = process.settings
+    if not readers(settings, process.chains, process.clock):
+        return None
+    rules = amend_rules(settings, process.chains)
+    return Waiting(ledger, rules, process.observe, process.clock, settings.receipts.look_again_seconds)

@@ -1,0 +1,46 @@
+"""Where a process's events go: log lines, numbers, and spans where somebody wants them."""
+
+from carillon.domain.events import Event
+from carillon.domain.ports import Observer
+from carillon.settings import Settings
+from carillon.system import SystemClock
+from carillon.upkeep import logs
+from carillon.upkeep.console_series import Series
+from carillon.upkeep.exporting import shut_down
+from carillon.upkeep.log_sink import Sink
+from carillon.upkeep.metrics import Metrics
+from carillon.upkeep.metrics_export import configure_metrics
+from carillon.upkeep.queue_instruments import QUEUES
+from carillon.upkeep.queue_metrics import QueueMetrics
+from carillon.upkeep.traces import Traces, configure_traces
+
+END_SECONDS = 2.0
+
+
+class Telemetry:
+    """Every observer of one process; is one itself."""
+
+    def __init__(self, settings: Settings, sink: Sink | None = None) -> None:
+        self._meters = configure_metrics(stdout=settings.metrics.stdout, otlp=True, service=settings.service)
+        self._tracers = configure_traces(stdout=settings.traces.stdout, service=settings.service)
+        named, only = settings.metrics.instruments, settings.metrics.only
+        self.metrics = Metrics(table={name: one for name, one in named.items() if name not in QUEUES}, only=only)
+        lines = logs.log_observer(sink, sentences=settings.log.sentences, name_people=settings.log.name_people)
+        self.series = Series(SystemClock())
+        observers: list[Observer] = [lines, self.metrics, self.series]
+        if settings.queue:
+            observers.append(QueueMetrics(table={name: named[name] for name in QUEUES.keys() & named}, only=only))
+        self._observers: list[Observer] = observers if self._tracers is None else [Traces(self._tracers, observers)]
+
+    def __call__(self, event: Event) -> None:
+        """Be an Observer."""
+        for observer in self._observers:
+            observer(event)
+
+    def also(self, observer: Observer) -> None:
+        """From now on, let this one see every event as well."""
+        self._observers.append(observer)
+
+    async def end(self) -> None:
+        """Let the last numbers and spans leave."""
+        await shut_down([one for one in (self._meters, self._tracers) if one is not None], END_SECONDS)

@@ -1,0 +1,64 @@
+"""What messages are made of: stored templates, what people said about themselves, and the endpoints for both."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from carillon.compose import parts
+from carillon.domain.errors import ConfigurationError
+from carillon.domain.locale import LocaleRules
+from carillon.domain.notifications import Message, Template
+from carillon.domain.ports import Clock
+from carillon.domain.templates import Gap
+from carillon.intake.people import Acquaintance, StoredPeople
+from carillon.intake.render import names_in, render_message
+from carillon.intake.stored_templates import StoredTemplates
+from carillon.ledger.opening import Ledger
+from carillon.settings import Settings
+from carillon.system import new_id
+from carillon.upkeep import console_templates, preferences_api, templates_api
+from carillon.upkeep.templates_reading import TemplateTools
+from carillon.web import Endpoint
+
+SHOWN_GAPS = 20
+
+
+class Wording:
+    """One process's templates and acquaintances, over its ledger."""
+
+    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock) -> None:
+        self._settings = settings
+        self._ledger = ledger
+        self.templates = StoredTemplates(ledger, parts.templates(settings), clock)
+        self.acquaint = Acquaintance(StoredPeople(ledger), clock, quiet_hours=settings.preferences.quiet_hours)
+
+    async def gaps(self) -> list[Gap]:
+        """Which templates lack a supported language."""
+        return await self.templates.gaps(self._settings.locale.supported)
+
+    async def refuse_gaps(self) -> None:
+        """With `templates.strict` a language that is missing ends the start."""
+        found = await self.gaps() if self._settings.templates.strict else []
+        if found:
+            more = f" and {len(found) - SHOWN_GAPS} more" if len(found) > SHOWN_GAPS else ""
+            listed = ", ".join(str(gap) for gap in found[:SHOWN_GAPS])
+            raise ConfigurationError(f"templates.strict: these templates are missing: {listed}{more}")
+
+    def endpoints(self) -> list[Endpoint]:
+        """Templates and preferences over HTTP."""
+        settings = self._settings
+
+        def render(template: Template, data: Mapping[str, Any]) -> Message:
+            return render_message(template, data, settings.templates.missing_variable)
+
+        tools = TemplateTools(
+            templates=self.templates,
+            variables=names_in,
+            render=render,
+            changed=self.templates.forget,
+            locale=LocaleRules(settings.locale.default, settings.locale.on_missing),
+        )
+        kept = templates_api.endpoints(self._ledger, tools, new_id, open_mount=settings.templates.open_mount)
+        if settings.http.console:
+            shelf = console_templates.Shelf(self._ledger, self.templates.filed, tools, settings.locale.supported)
+            kept += console_templates.endpoints(shelf)
+        return [*kept, *preferences_api.endpoints(self._ledger)]

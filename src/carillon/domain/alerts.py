@@ -1,0 +1,103 @@
+"""What is told outside when a notification is given up."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+_EXHAUSTED = re.compile(r"Retry exhausted after [0-9]+ attempts\. Last error: ")
+
+
+class ProviderAttempt(msgspec.Struct, frozen=True, rename="camel"):
+    """The last that is known of one provider."""
+
+    provider: str
+    message_id: str | None
+    error: str | None
+
+
+class Alert(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One terminal failure, in the words of document 002."""
+
+    alert_id: int
+    notification_id: str
+    tenant_id: str | None
+    user_id: str | None
+    channel: str
+    template_key: str
+    attempt_count: int
+    last_error: str
+    failed_at: str
+    provider_attempts: list[ProviderAttempt]
+    event_type: str = "NotificationFailed"
+
+
+class Telling(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert that is due, and how far its telling has come."""
+
+    alert: Alert
+    tries: int
+    """Counted at the taking: grows with each, and so tells the present taker from an earlier one."""
+    told: tuple[str, ...] = ()
+    """Those who have confirmed it."""
+
+
+class Postponed(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert that somebody did not confirm yet."""
+
+    alert_id: int
+    tries: int
+    told: tuple[str, ...]
+    seconds: float
+
+
+class Happened(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a provider, or its later word about a message."""
+
+    provider: str
+    at_ms: float
+    message_id: str | None = None
+    error: str | None = None
+
+
+def provider_attempts(happened: Iterable[Happened]) -> list[ProviderAttempt]:
+    """One for each provider that was called, first called first, each with its last message id and its last error."""
+    found: dict[str, ProviderAttempt] = {}
+    for each in sorted(happened, key=lambda one: one.at_ms):
+        before = found.get(each.provider, ProviderAttempt(each.provider, None, None))
+        found[each.provider] = ProviderAttempt(
+            each.provider, each.message_id or before.message_id, each.error or before.error
+        )
+    return list(found.values())
+
+
+def in_order(alert: Alert, chains: Mapping[str, Sequence[str]]) -> Alert:
+    """The alert with its providers in the order of failover; those that settings no longer name come last."""
+    chain = list(chains.get(alert.channel, ()))
+    ordered = sorted(
+        alert.provider_attempts,
+        key=lambda each: chain.index(each.provider) if each.provider in chain else len(chain),
+    )
+    return msgspec.structs.replace(alert, provider_attempts=ordered)
+
+
+def bare_error(text: str) -> str:
+    """The last provider's own words, without the sentence that the ledger keeps them in."""
+    return _EXHAUSTED.sub("", text, count=1) if _EXHAUSTED.match(text) else text
+
+
+class Outbox(Protocol):
+    """What must be told outside, written in the commit that made it true."""
+
+    async def due_alerts(self, limit: int, lease_seconds: float) -> list[Telling]:
+        """Take alerts that are due; they come again when they are not told within the lease."""
+        ...
+
+    async def told(self, alert_ids: Sequence[int]) -> None:
+        """Remove what everybody was told."""
+        ...
+
+    async def postpone(self, postponed: Sequence[Postponed]) -> None:
+        """Remember who was told, and come back later for the others."""
+        ...

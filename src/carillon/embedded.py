@@ -1,0 +1,134 @@
+"""Carillon inside any asyncio program: the same engine, as durable, without a process or a port of its own."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from carillon.client import Accepted, Item, Notification, Rejected
+from carillon.compose import Program, Role
+from carillon.compose.program import Opened
+from carillon.config import load
+from carillon.domain.errors import BadIntent, CarillonError
+from carillon.doors.http_intent import Context, to_intent
+from carillon.doors.http_wire import SendBody
+from carillon.providers.sandbox import Sandbox
+from carillon.system import new_id
+from carillon.upkeep.api_view import notification_view
+from carillon.web import Caller
+
+POLL_SECONDS = 0.05
+
+
+class Embedded:
+    """What `carillon.open` gives; use it with `async with`."""
+
+    def __init__(self, where: str, *, config: Path | None, blueprint: str | None, environ: Mapping[str, str]) -> None:
+        url = where if "://" in where else f"sqlite:///{Path(where).absolute()}"
+        self._settings = load(blueprint, config, {**environ, "DATABASE_URL": url})
+        self._stop = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._program: Program | None = None
+
+    async def __aenter__(self) -> Self:
+        ready = asyncio.Event()
+        self._program = Program(self._settings, frozenset(Role), embedded=True)
+        self._running = asyncio.create_task(self._program.run(self._stop, lambda _address: ready.set()))
+        begun = asyncio.create_task(ready.wait())
+        await asyncio.wait({self._running, begun}, return_when=asyncio.FIRST_COMPLETED)
+        begun.cancel()
+        if self._running.done():
+            self._running.result()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What is in flight gets its time to finish; what waits is still there at the next start."""
+        self._stop.set()
+        if self._running is not None:
+            await self._running
+
+    @property
+    def opened(self) -> Opened:
+        """The engine's own parts."""
+        if self._program is None or self._program.opened is None:
+            raise CarillonError("it is not open; write `async with carillon.open(...) as c`")
+        return self._program.opened
+
+    async def send(self, template_key: str, /, **about: Any) -> Accepted:  # noqa: ANN401 - fields of Item
+        """Returns once it is written down; raises Rejected for what will never be accepted."""
+        return await self.send_item(Item(template_key=template_key, **about))
+
+    async def send_item(self, item: Item) -> Accepted:
+        """The same, with an item made elsewhere."""
+        key = item.idempotency_key
+        try:
+            fields = msgspec.to_builtins(msgspec.structs.replace(item, idempotency_key=None))
+            body = msgspec.convert(fields, SendBody)
+            context = Context(
+                caller=Caller(), correlation_id=new_id(), idempotency_key=key, trace_id=None, accept_language=None
+            )
+            acceptance = await self.opened.intake.accept(to_intent(body, context))
+        except msgspec.ValidationError as error:
+            raise Rejected(400, "VALIDATION_ERROR", str(error), {}) from None
+        except BadIntent as error:
+            raise Rejected(400, error.code, str(error), {"field": error.field}) from None
+        return Accepted(
+            notification_id=acceptance.notification_id,
+            status="queued",
+            queue_name=acceptance.queue_name,
+            replayed=acceptance.replayed,
+        )
+
+    async def get(self, notification_id: str) -> Notification | None:
+        """How far it has come, with every attempt."""
+        story = await self.opened.ledger.story(notification_id, None)
+        return None if story is None else self._seen(story)
+
+    async def wait(self, notification_id: str, timeout_seconds: float = 30.0) -> Notification:
+        """Until nothing more will be tried; raises TimeoutError when that takes longer."""
+        async with asyncio.timeout(timeout_seconds):
+            while True:
+                found = await self.get(notification_id)
+                if found is not None and found.finished:
+                    return found
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def hasten(self, seconds: float) -> int:
+        """Let time pass for what waits; for tests and drills."""
+        return await self.opened.ledger.hasten(seconds)
+
+    async def due(self) -> int:
+        """How many routes are due or under way."""
+        counts = await self.opened.ledger.counts()
+        return int(counts["due"]) + int(counts["leased"])
+
+    @property
+    def sandboxes(self) -> list[Sandbox]:
+        """The providers that only pretend, for looking at what would have left."""
+        return [one for one in self.opened.providers.values() if isinstance(one, Sandbox)]
+
+    def _seen(self, story: Any) -> Notification:  # noqa: ANN401 - a ledger's rows
+        view = notification_view(story, {"attempts"}, strict=self._settings.strict_receipts)
+        return msgspec.convert(msgspec.to_builtins(view), Notification)
+
+
+def open_embedded(
+    where: str = "carillon.db",
+    *,
+    config: str | Path | None = None,
+    blueprint: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Embedded:
+    """A file for SQLite or a `postgresql://` URL; settings come as `carillon serve` reads them."""
+    return Embedded(
+        where,
+        config=None if config is None else Path(config),
+        blueprint=blueprint,
+        environ=os.environ if environ is None else environ,
+    )

@@ -1,0 +1,20 @@
+"""The end of tasks that are no longer wanted."""
+
+import asyncio
+from typing import Any
+
+AGAIN_SECONDS = 0.5
+
+
+async def ended(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel them until they are gone; what they raised on their way is nobody's business any more.
+
+    Once is not enough: `asyncio.wait_for` of Python 3.11, which Redis's client sends through, forgets a cancellation
+    that comes in the moment in which it is done.
+    """
+    pending = {task for task in tasks if not task.done()}
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=AGAIN_SECONDS)
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,100 @@
+"""What each recipient gets on each channel: rendered here, or left to whoever renders downstream."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from carillon.domain.errors import BadIntent
+from carillon.domain.explaining import Tell
+from carillon.domain.intents import Intent, Recipient
+from carillon.domain.locale import resolve_locale, wished_locale
+from carillon.domain.ports import Templates
+from carillon.intake.plan import Content, PlanRules
+from carillon.intake.render import render_message
+
+
+class Contents:
+    """Finds address, locale and message of every route; refuses what could not be sent."""
+
+    def __init__(self, templates: Templates, rules: PlanRules) -> None:
+        self._templates = templates
+        self._rules = rules
+
+    async def of(self, intent: Intent, tell: Tell | None = None) -> list[Content]:
+        """One content for every channel and recipient, the skipped ones among them; raises BadIntent."""
+        tell = tell or _nobody_listens
+        channels = await self._channels(intent)
+        tell("channel", {"channels": channels, "named": bool(intent.channels)})
+        found = [
+            await self._content(intent, recipient, channel, tell)
+            for channel in channels
+            for recipient in intent.recipients
+        ]
+        for channel, reason in intent.skips.items():
+            found += [self._skipped(intent, recipient, channel, reason) for recipient in intent.recipients]
+        return found
+
+    async def _channels(self, intent: Intent) -> tuple[str, ...]:
+        for channel in (*intent.channels, *intent.skips):
+            if channel not in self._rules.channels:
+                raise BadIntent("UNKNOWN_CHANNEL", f"channel {channel} has no provider here", field="channel")
+        if intent.channels or intent.skips:
+            return tuple(dict.fromkeys(intent.channels))
+        existing = sorted(
+            {channel for channel, _ in await self._templates.variants(intent.notification_type, intent.tenant_id)}
+        )
+        if not existing:
+            raise BadIntent("TEMPLATE_NOT_FOUND", f"Template {intent.notification_type} not found", field="templateKey")
+        if len(existing) > 1:
+            raise BadIntent(
+                "CHANNEL_REQUIRED",
+                f"template {intent.notification_type} exists for {', '.join(existing)}: say which channel",
+                field="channel",
+            )
+        return (existing[0],)
+
+    async def _content(self, intent: Intent, recipient: Recipient, channel: str, tell: Tell) -> Content:
+        reason = recipient.unreachable.get(channel)
+        if reason is not None:
+            return self._skipped(intent, recipient, channel, reason)
+        if channel in recipient.refused:
+            raise BadIntent("CHANNEL_DISABLED", f"{recipient.ref} has switched {channel} off", field="channel")
+        tell("preferences", {"channel": channel, "preferredLocale": recipient.locale})
+        address = recipient.addresses.get(channel) or recipient.addresses.get("*")
+        if not address:
+            raise BadIntent(
+                "RECIPIENT_UNRESOLVED", f"no {channel} address is known for {recipient.ref}", field="recipient"
+            )
+        tell("recipient", {"recipient": recipient.ref, "channel": channel, "address": address})
+        if self._rules.supported_locales:
+            return Content(recipient.ref, channel, address, self._downstream_locale(intent, recipient))
+        code = intent.notification_type
+        wished = self._wished(intent, recipient)
+        existing = [
+            locale for there, locale in await self._templates.variants(code, intent.tenant_id) if there == channel
+        ]
+        locale = resolve_locale(wished, existing, self._rules.locale)
+        tell("locale", {"wished": wished, "resolved": locale, "available": existing})
+        template = None if locale is None else await self._templates.find(code, channel, locale, intent.tenant_id)
+        if locale is None or template is None:
+            raise BadIntent("TEMPLATE_NOT_FOUND", f"Template {code} not found for locale {wished}", field="templateKey")
+        tell("template", {"templateKey": code, "locale": locale, "version": template.version})
+        message = render_message(template, intent.payload, self._rules.missing_variable)
+        tell("render", {"subject": message.subject, "text": message.text, "html": message.html})
+        return Content(recipient.ref, channel, address, locale, message)
+
+    def _skipped(self, intent: Intent, recipient: Recipient, channel: str, reason: str) -> Content:
+        locale = self._downstream_locale(intent, recipient) if self._rules.supported_locales else None
+        return Content(recipient.ref, channel, recipient.addresses.get(channel), locale, skipped_because=reason)
+
+    def _downstream_locale(self, intent: Intent, recipient: Recipient) -> str | None:
+        return resolve_locale(self._wished(intent, recipient), self._rules.supported_locales, self._rules.locale)
+
+    def _wished(self, intent: Intent, recipient: Recipient) -> str:
+        tenant = self._rules.tenant_locales.get(intent.tenant_id or "")
+        return wished_locale(
+            intent.locale, recipient.locale, intent.accept_language, tenant, self._rules.locale.default
+        )
+
+
+def _nobody_listens(gate: str, found: Mapping[str, Any]) -> None:
+    del gate, found

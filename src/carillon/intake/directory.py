@@ -1,0 +1,106 @@
+"""A directory of people over HTTP: one question a person, bounded, and no further ones after the first failure."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from carillon.domain.events import PersonSought
+from carillon.domain.people import Found, NoSuchPerson, NotAnswered, Profile
+from carillon.domain.ports import Clock, Observer
+
+Fetch = Callable[[str], Awaitable[tuple[int, bytes] | str]]
+"""GET a URL within its deadline: status and body, or why there is none."""
+
+_OK, _NOT_FOUND = 200, 404
+_ADDRESS = re.compile(r"[^@\s\x00-\x1f\x7f,;<>\"]{1,64}@[^@\s\x00-\x1f\x7f,;<>\"]{1,255}")
+_WORDS = {Profile: "found", NoSuchPerson: "not_found", NotAnswered: "failed"}
+
+
+class HttpDirectory:
+    """Satisfies Directory."""
+
+    def __init__(self, fetch: Fetch, url: str, *, concurrency: int, clock: Clock, observer: Observer) -> None:
+        self._fetch = fetch
+        self._url = url
+        """With `{user_id}` where the id goes."""
+        self._concurrency = concurrency
+        self._clock = clock
+        self._observe = observer
+
+    async def find(self, user_ids: Collection[str]) -> dict[str, Found]:
+        found: dict[str, Found] = {}
+        waiting = iter(dict.fromkeys(user_ids))
+        failed = False
+
+        async def ask_on() -> None:
+            nonlocal failed
+            for user_id in waiting:
+                if failed:
+                    found[user_id] = NotAnswered("another question failed before this one was asked")
+                else:
+                    found[user_id] = said = await self._ask(user_id)
+                    failed |= isinstance(said, NotAnswered)
+
+        await asyncio.gather(*(ask_on() for _ in range(min(self._concurrency, len(user_ids)))))
+        return found
+
+    async def aclose(self) -> None:
+        """Nothing is held here: the connections are the HTTP client's."""
+
+    async def _ask(self, user_id: str) -> Found:
+        began = self._clock.monotonic()
+        answer = await self._fetch(self._url.replace("{user_id}", quote(user_id, safe="")))
+        said = NotAnswered(answer) if isinstance(answer, str) else read_profile(*answer)
+        self._observe(
+            PersonSought(
+                result=_WORDS[type(said)],
+                duration_ms=(self._clock.monotonic() - began) * 1000,
+                error=said.error if isinstance(said, NotAnswered) else None,
+            )
+        )
+        return said
+
+
+def read_profile(status: int, body: bytes) -> Found:
+    """What an answer means; whatever is not understood may be understood later."""
+    said = _object(body)
+    if status == _NOT_FOUND:
+        error = said.get("error") if said is not None else None
+        if isinstance(error, dict) and error.get("code") == "subject_not_found":
+            return NoSuchPerson()
+        # A wrong base URL answers 404 as well, and must not turn everybody into nobody.
+        return NotAnswered("the directory answered 404 without subject_not_found: is its URL right?")
+    if status != _OK:
+        return NotAnswered(f"the directory answered {status}")
+    person = _person(said) if said is not None else None
+    if person is None:
+        return NotAnswered("the directory's answer has neither email nor preferred_language")
+    return _profile(person)
+
+
+def _profile(person: Mapping[str, Any]) -> Profile:
+    language = person.get("preferred_language")
+    locale = language if isinstance(language, str) and language else None
+    email = person.get("email")
+    if isinstance(email, str) and _ADDRESS.fullmatch(email.strip()):
+        return Profile(addresses={"email": email.strip()}, locale=locale)
+    return Profile(unreachable={"email": "the directory has no valid e-mail address for this person"}, locale=locale)
+
+
+def _person(said: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    for held in (said, said.get("account"), said.get("user")):
+        if isinstance(held, dict) and ("email" in held or "preferred_language" in held):
+            return held
+    return None
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    try:
+        said = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return said if isinstance(said, dict) else None

@@ -1,0 +1,178 @@
+"""Acceptance in order: arrivals are enriched, planned and written down together, and none is passed over."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from carillon.domain.errors import BadIntent, DirectoryUnavailable, LedgerUnavailable
+from carillon.domain.events import IntentAccepted, IntentMalformed, IntentRepeated
+from carillon.domain.intents import Arrival, Intent, Malformed, Progress
+from carillon.domain.notifications import Accepted, Conflict, Duplicate, Enrolled, Enrolment
+from carillon.domain.people import Found
+from carillon.domain.ports import Directory, Ids, IntakeLedger, Observer, Signal, Templates
+from carillon.faultpoint import faultpoint
+from carillon.intake.accept import named
+from carillon.intake.contents import Contents
+from carillon.intake.enrich import enrich, people
+from carillon.intake.plan import PlanRules, plan
+
+MOST_ROUTES = 5000
+"""Routes written in one statement; a single notification may have more."""
+
+CODES = frozenset({"recipient_not_found"})
+"""Codes of refusals that an operator sees as they are; every other refusal is the payload's fault."""
+
+Planned = tuple[Arrival, Intent, Enrolment]
+
+
+class OrderedIntake:
+    """Satisfies OrderedAcceptor: stops before the first intent whose people cannot be asked about."""
+
+    def __init__(
+        self,
+        *,
+        ledger: IntakeLedger,
+        templates: Templates,
+        directory: Directory | None,
+        signal: Signal,
+        rules: PlanRules,
+        observer: Observer,
+        ids: Ids,
+    ) -> None:
+        self._ledger = ledger
+        self._contents = Contents(templates, rules)
+        self._directory = directory
+        self._signal = signal
+        self._rules = rules
+        self._observe = observer
+        self._ids = ids
+
+    async def accept_in_order(self, arrivals: Sequence[Arrival]) -> Progress:
+        found = await self._look_up(arrivals)
+        planned: list[Planned] = []
+        flawed: list[tuple[Arrival, Malformed]] = []
+        done, stopped_by = 0, None
+        for arrival in arrivals:
+            if isinstance(arrival.read, Malformed):
+                flawed.append((arrival, arrival.read))
+            else:
+                try:
+                    intent = arrival.read if self._directory is None else enrich(arrival.read, found)
+                    planned.append((arrival, intent, await self._plan(arrival, intent)))
+                except BadIntent as error:
+                    code = error.code if error.code in CODES else "invalid_payload"
+                    flawed.append((arrival, _malformed(arrival, code, str(error))))
+                except DirectoryUnavailable as error:
+                    stopped_by = str(error)
+                    break
+            done += 1
+        answers = await self._enrol(planned)
+        conflicts = [
+            (one[0], _malformed(one[0], *_said(answer)), isinstance(answer, Conflict) and answer.expired)
+            for one, answer in zip(planned, answers, strict=True)
+            if isinstance(answer, Conflict | str)
+        ]
+        kept = [(arrival, flaw, False) for arrival, flaw in flawed] + conflicts
+        if kept:
+            await self._ledger.park([flaw for _, flaw, _ in kept])
+        faultpoint("after_accept_commit")
+        self._tell(planned, answers, kept)
+        return Progress(done, stopped_by)
+
+    async def _look_up(self, arrivals: Sequence[Arrival]) -> dict[str, Found]:
+        if self._directory is None:
+            return {}
+        asked = [user for arrival in arrivals if isinstance(arrival.read, Intent) for user in people(arrival.read)]
+        return await self._directory.find(asked) if asked else {}
+
+    async def _plan(self, arrival: Arrival, intent: Intent) -> Enrolment:
+        contents = await self._contents.of(intent)
+        return plan(intent, contents, intent.notification_id or arrival.stream_entry_id or self._ids(), self._rules)
+
+    async def _enrol(self, planned: Sequence[Planned]) -> list[Enrolled | str]:
+        answers: list[Enrolled | str] = []
+        for chunk in _chunks([enrolment for _, _, enrolment in planned]):
+            answers += await self._enrol_chunk(chunk)
+        return answers
+
+    async def _enrol_chunk(self, chunk: Sequence[Enrolment]) -> list[Enrolled | str]:
+        """One answer each; a text is why the ledger cannot hold that one at all."""
+        try:
+            return list(await self._ledger.enrol(chunk))
+        except LedgerUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - one that the ledger cannot hold must neither stop nor take along others
+            if len(chunk) == 1:
+                return [f"the ledger cannot hold it: {type(error).__name__}"]
+        return [answer for one in chunk for answer in await self._enrol_chunk([one])]
+
+    def _tell(
+        self,
+        planned: Sequence[Planned],
+        answers: Sequence[Enrolled | str],
+        kept: Sequence[tuple[Arrival, Malformed, bool]],
+    ) -> None:
+        rang = False
+        for (_, intent, enrolment), answer in zip(planned, answers, strict=True):
+            match answer:
+                case Accepted(notification_id):
+                    rang = True
+                    routes = len(enrolment.routes)
+                    self._observe(IntentAccepted(notification_id=notification_id, routes=routes, **named(intent)))
+                case Duplicate(notification_id):
+                    self._observe(IntentRepeated(notification_id=notification_id, outcome="duplicate", **named(intent)))
+                case Conflict() | str():
+                    pass
+                case _:
+                    assert_never(answer)
+        if rang:
+            self._signal.ring()
+        for arrival, flaw, expired in kept:
+            self._observe(_event(arrival, flaw, expired=expired))
+
+
+def _said(answer: Enrolled | str) -> tuple[str, str]:
+    if isinstance(answer, str):
+        return "invalid_payload", answer
+    return "idempotency_conflict", f"the key was used for other content before, by {answer.notification_id}"
+
+
+def _chunks(enrolments: Sequence[Enrolment]) -> list[list[Enrolment]]:
+    chunks: list[list[Enrolment]] = []
+    room = 0
+    for enrolment in enrolments:
+        if len(enrolment.routes) > room:
+            chunks.append([])
+            room = MOST_ROUTES
+        chunks[-1].append(enrolment)
+        room -= len(enrolment.routes)
+    return chunks
+
+
+def _malformed(arrival: Arrival, code: str, message: str) -> Malformed:
+    intent = arrival.read
+    return Malformed(
+        stream_entry_id=arrival.stream_entry_id,
+        failure_code=code,
+        failure_message=message,
+        raw_fields=arrival.raw_fields,
+        notification_type=intent.notification_type,
+        producer=intent.producer,
+        idempotency_key=intent.idempotency_key,
+    )
+
+
+def _event(arrival: Arrival, flaw: Malformed, *, expired: bool) -> IntentMalformed:
+    # What the entry said of itself, believed or not, is what an operator will search for.
+    raw = {name: value for name, value in arrival.raw_fields.items() if isinstance(value, str) and value}
+    return IntentMalformed(
+        stream_entry_id=flaw.stream_entry_id,
+        failure_code=flaw.failure_code,
+        failure_message=flaw.failure_message,
+        notification_type=flaw.notification_type,
+        producer=flaw.producer,
+        audience_kind=raw.get("audience_kind"),
+        idempotency_key=flaw.idempotency_key,
+        request_id=raw.get("request_id"),
+        trace_id=raw.get("trace_id"),
+        reservation_expired=expired,
+    )

@@ -1,0 +1,37 @@
+-- What list queues need beside Redis: the life of every message, and effects that were already had.
+
+-- Document 003's job log: one row per message, changed through its life.
+CREATE TABLE job_logs (
+    id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    service         text NOT NULL,
+    queue           text COLLATE "C" NOT NULL,
+    message_id      text COLLATE "C" NOT NULL,
+    correlation_id  text,
+    idempotency_key text,
+    -- received, processing, success, retry, failed, dead
+    status          text NOT NULL,
+    attempts        integer NOT NULL,
+    last_error      text,
+    next_retry_at   timestamptz,
+    action          text NOT NULL,
+    created_at      timestamptz NOT NULL,
+    -- By the clock of the Redis that moved it: of two processes' rows the later one stays.
+    updated_at      timestamptz NOT NULL,
+    UNIQUE (queue, message_id)
+);
+
+CREATE INDEX job_logs_queue_status_idx ON job_logs (queue, status);
+CREATE INDEX job_logs_correlation_idx ON job_logs (correlation_id);
+CREATE INDEX job_logs_idempotency_idx ON job_logs (idempotency_key);
+CREATE INDEX job_logs_updated_idx ON job_logs (updated_at);
+
+-- What handlers asked to be done once.
+CREATE TABLE job_effects (
+    effect_key text COLLATE "C" PRIMARY KEY,
+    -- The message on whose behalf it is being done; its own next run takes over.
+    holder     text NOT NULL,
+    held_until timestamptz NOT NULL,
+    done_at    timestamptz
+);
+
+CREATE INDEX job_effects_done_idx ON job_effects (done_at) WHERE done_at IS NOT NULL;

@@ -1,0 +1,134 @@
+-- Statements of administrators: what failed, another chance for it, and who gave it. Filters left out are NULL.
+
+-- name: failed
+-- One snapshot for the page and the total: a list never says less than it shows.
+WITH matching AS MATERIALIZED (
+    SELECT d.notification_id, d.route_id, d.channel, d.final_attempt_count, d.failure_classification,
+           d.failure_message, d.created_at, r.provider, r.last_error_at, n.tenant_id, n.user_id, n.notification_type,
+           n.priority, n.accepted_at
+    FROM dead_letters d
+    JOIN routes r ON r.notification_id = d.notification_id AND r.route_id = d.route_id
+    JOIN records n ON n.notification_id = d.notification_id
+    WHERE ($1::text IS NULL OR d.channel = $1)
+      AND ($2::text IS NULL OR d.failure_classification = $2)
+      AND ($3::text IS NULL OR r.provider = $3)
+      AND ($4::text IS NULL OR n.notification_type = $4)
+      AND ($5::text IS NULL OR n.tenant_id = $5)
+      AND ($6::text IS NULL OR d.notification_id = $6)
+      AND ($7::float8 IS NULL OR d.created_at >= to_timestamp($7 / 1000.0))
+      AND ($8::float8 IS NULL OR d.created_at < to_timestamp($8 / 1000.0))
+), page AS (
+    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT $9 OFFSET $10
+)
+SELECT (SELECT count(*) FROM matching) AS total, page.*
+FROM (VALUES (1)) AS always (row)
+LEFT JOIN page ON TRUE
+ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
+
+-- name: failed_counts
+-- `now` bounds a redrive that follows: what fails again meanwhile is not taken a second time.
+SELECT date_part('epoch', clock_timestamp()) * 1000 AS now, counted.*
+FROM (VALUES (1)) AS always (row)
+LEFT JOIN (
+    SELECT d.channel, d.failure_classification AS classification, count(*) AS count
+    FROM dead_letters d
+    JOIN routes r ON r.notification_id = d.notification_id AND r.route_id = d.route_id
+    JOIN records n ON n.notification_id = d.notification_id
+    WHERE ($1::text IS NULL OR d.channel = $1)
+      AND ($2::text IS NULL OR d.failure_classification = $2)
+      AND ($3::text IS NULL OR r.provider = $3)
+      AND ($4::text IS NULL OR n.notification_type = $4)
+      AND ($5::text IS NULL OR n.tenant_id = $5)
+      AND ($6::text IS NULL OR d.notification_id = $6)
+      AND ($7::float8 IS NULL OR d.created_at >= to_timestamp($7 / 1000.0))
+      AND ($8::float8 IS NULL OR d.created_at < to_timestamp($8 / 1000.0))
+    GROUP BY d.channel, d.failure_classification
+) AS counted ON TRUE
+ORDER BY counted.count DESC, counted.channel, counted.classification;
+
+-- name: revive
+-- Races: retention deletes the record meanwhile; two operators press the button.
+--   KEY SHARE OF n          makes retention skip this record, or makes us skip what it is deleting.
+--   UPDATE OF d SKIP LOCKED the second operator takes other dead letters, and none twice.
+--   provider_since = -1     says to the worker that an operator chose the provider: its breaker is not asked.
+--   budget_since            waiting for one's turn is no age.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), picked AS MATERIALIZED (
+    SELECT d.notification_id, d.route_id, d.created_at
+    FROM dead_letters d
+    JOIN routes r ON r.notification_id = d.notification_id AND r.route_id = d.route_id
+    JOIN records n ON n.notification_id = d.notification_id
+    WHERE ($1::text IS NULL OR d.channel = $1)
+      AND ($2::text IS NULL OR d.failure_classification = $2)
+      AND ($3::text IS NULL OR r.provider = $3)
+      AND ($4::text IS NULL OR n.notification_type = $4)
+      AND ($5::text IS NULL OR n.tenant_id = $5)
+      AND ($6::text IS NULL OR d.notification_id = $6)
+      AND ($7::float8 IS NULL OR d.created_at >= to_timestamp($7 / 1000.0))
+      AND ($8::float8 IS NULL OR d.created_at < to_timestamp($8 / 1000.0))
+    ORDER BY d.created_at, d.notification_id, d.route_id
+    LIMIT $9
+    FOR UPDATE OF d SKIP LOCKED
+    FOR KEY SHARE OF n SKIP LOCKED
+), turns AS MATERIALIZED (
+    SELECT notification_id, route_id,
+           $15::int + row_number() OVER (ORDER BY created_at, notification_id, route_id) - 1 AS place
+    FROM picked
+), due AS MATERIALIZED (
+    -- Without a rate the second of the two is NULL, and everybody's turn is now.
+    SELECT turns.*, greatest(clock.now, to_timestamp($14::float8 / 1000.0) + place / $13::float8 * interval '1 second')
+               AS due_at
+    FROM turns CROSS JOIN clock
+), revived AS (
+    UPDATE routes r
+    SET status = 'failed', attempt_count = 0, provider_since = CASE WHEN $16::boolean THEN -1 ELSE 0 END,
+        provider = coalesce($10::text, r.provider),
+        lane = CASE WHEN r.lane = ANY ($11::smallint[]) THEN $12::smallint ELSE r.lane END,
+        next_attempt_at = due.due_at, budget_since = due.due_at, dead_lettered_at = NULL, updated_at = clock.now
+    FROM due CROSS JOIN clock
+    WHERE r.notification_id = due.notification_id AND r.route_id = due.route_id AND r.status = 'dead_letter'
+    RETURNING r.notification_id, r.route_id
+), forgotten AS (
+    DELETE FROM dead_letters d USING revived
+    WHERE d.notification_id = revived.notification_id AND d.route_id = revived.route_id
+)
+SELECT count(*) FROM revived;
+
+-- name: note_action
+-- Runs in the transaction of what it is about, where there is one: neither is there without the other.
+INSERT INTO admin_actions (at, actor, action, tenant_id, subject, reason, detail_json)
+VALUES (clock_timestamp(), $1, $2, $3, $4, $5, $6)
+RETURNING action_id;
+
+-- name: amend_action
+-- Runs in the transaction of a further page.
+UPDATE admin_actions SET detail_json = $2 WHERE action_id = $1;
+
+-- name: actions
+WITH matching AS MATERIALIZED (
+    SELECT * FROM admin_actions a
+    WHERE ($1::text IS NULL OR a.actor = $1)
+      AND ($2::text IS NULL OR a.action = $2)
+      AND ($3::text IS NULL OR a.subject = $3)
+      AND ($4::text IS NULL OR a.tenant_id = $4)
+      AND ($5::float8 IS NULL OR a.at >= to_timestamp($5 / 1000.0))
+), page AS (
+    SELECT * FROM matching ORDER BY action_id DESC LIMIT $6 OFFSET $7
+)
+SELECT (SELECT count(*) FROM matching) AS total, page.*
+FROM (VALUES (1)) AS always (row)
+LEFT JOIN page ON TRUE
+ORDER BY page.action_id DESC;
+
+-- name: recent_outcomes
+-- Ids grow with time, so that the newest attempts are found through the primary key whatever the table's size.
+WITH recent AS MATERIALIZED (
+    SELECT * FROM attempts ORDER BY notification_id DESC, attempt_id DESC LIMIT $1
+)
+SELECT r.channel, a.provider, a.outcome, a.error, a.started_at
+FROM recent a
+JOIN routes r ON r.notification_id = a.notification_id AND r.route_id = a.route_id
+JOIN records n ON n.notification_id = a.notification_id
+WHERE $2::text IS NULL OR n.tenant_id = $2
+ORDER BY a.started_at, a.attempt_id;

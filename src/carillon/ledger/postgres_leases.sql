@@ -1,0 +1,48 @@
+-- Statements of leases that ran out.
+
+-- name: reset_expired
+-- Races: a claim takes the same route, its late worker settles or renews, another process resets.
+--   SKIP LOCKED             whoever has the row decides; it is looked at again the next time.
+--   claim_token IS NOT NULL a route is reset once for each lease, so several resetters count nothing twice.
+--   attempt_count           stays: the claim has counted, and whoever comes first, this or the next claim, costs the same.
+--   budget_since            when it was due first: it is claimed again before whatever came after it.
+--   alerted                 whoever must be told is written down with the burial, as `settle` does.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), expired AS MATERIALIZED (
+    SELECT r.ctid AS place FROM routes r
+    WHERE r.channel = 'sse' AND r.claim_token IS NOT NULL AND r.next_attempt_at <= (SELECT now FROM clock)
+    ORDER BY r.next_attempt_at
+    LIMIT $1
+    FOR NO KEY UPDATE SKIP LOCKED
+), changed AS (
+    UPDATE routes r
+    SET status = CASE WHEN r.attempt_count >= r.max_attempts THEN 'dead_letter' ELSE 'failed' END,
+        next_attempt_at = CASE WHEN r.attempt_count >= r.max_attempts THEN NULL ELSE r.budget_since END,
+        dead_lettered_at = CASE WHEN r.attempt_count >= r.max_attempts THEN clock.now END,
+        last_error_classification = 'lease_expired',
+        last_error_message = 'Lease expired',
+        last_error_at = clock.now,
+        claim_token = NULL,
+        lease_owner = NULL,
+        updated_at = clock.now
+    FROM expired CROSS JOIN clock
+    WHERE r.ctid = expired.place
+    RETURNING r.*
+), buried AS (
+    INSERT INTO dead_letters (
+        notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
+        failure_message, recovery_hint, created_at)
+    SELECT notification_id, route_id, channel, recipient_ref, attempt_count, max_attempts, last_error_classification,
+           last_error_message, $2, updated_at
+    FROM changed
+    WHERE status = 'dead_letter'
+    ON CONFLICT (notification_id, route_id) DO NOTHING
+), alerted AS (
+    INSERT INTO outbox (
+        topic, notification_id, route_id, created_at, next_attempt_at, final_attempt_count, failure_message)
+    SELECT 'NotificationFailed', notification_id, route_id, updated_at, updated_at, attempt_count, last_error_message
+    FROM changed
+    WHERE status = 'dead_letter' AND lane >= $3::smallint
+)
+SELECT count(*) AS count, count(*) FILTER (WHERE status = 'dead_letter') AS failed FROM changed;

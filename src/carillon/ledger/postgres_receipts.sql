@@ -1,0 +1,191 @@
+-- Statements of vendors' callbacks. They run in one transaction, in this order; keys arrive sorted, so that two batches
+-- lock common rows in the same order: first receipts, then routes, then suppressions.
+
+-- name: receipts_write
+-- Races: a vendor reports the same twice at once, and our own repeat after a COMMIT whose answer was lost.
+--   ON CONFLICT DO NOTHING  the first writer of a report wins, the second waits for its commit and learns that it
+--                           had come before.
+--   waiting                 until it is known what the report does; both are in the same commit.
+INSERT INTO receipts (
+    receipt_key, provider, kind, provider_message_id, idempotency_key, address, classification, reason, recipient_gone,
+    occurred_at, received_at, effect)
+SELECT receipt_key, provider, kind, provider_message_id, idempotency_key, address, classification, reason,
+       recipient_gone, to_timestamp(occurred_at_ms / 1000.0), clock_timestamp(), 'waiting'
+FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::boolean[],
+    $10::float8[]
+) AS given (
+    receipt_key, provider, kind, provider_message_id, idempotency_key, address, classification, reason, recipient_gone,
+    occurred_at_ms)
+ON CONFLICT (receipt_key) DO NOTHING
+RETURNING receipt_key;
+
+-- name: receipts_waiting
+-- Race: two processes look after waiting receipts.
+--   SKIP LOCKED             each receipt is looked at by one of them.
+--   EXISTS                  only those whose message is known by now or whose time is over: a crowd of strangers' reports
+--                           must not hide the few that could be settled.
+SELECT w.receipt_key, w.provider, w.kind, w.provider_message_id, w.idempotency_key, w.address, w.classification,
+       w.reason, w.recipient_gone, w.received_at < clock_timestamp() - $1::float8 * interval '1 second' AS expired
+FROM receipts w
+WHERE w.effect = 'waiting'
+  AND (w.received_at < clock_timestamp() - $1::float8 * interval '1 second'
+       OR EXISTS (
+           SELECT FROM attempts a WHERE a.provider_message_id = w.provider_message_id AND a.provider = w.provider)
+       OR EXISTS (
+           SELECT FROM routes r
+           WHERE r.notification_id = split_part(w.idempotency_key, '/', 1) AND r.claim_token IS NULL))
+ORDER BY w.received_at
+LIMIT $2
+FOR UPDATE SKIP LOCKED;
+
+-- name: receipts_messages
+-- Which route sent a message; a vendor that names a message twice means the later attempt.
+SELECT named.place, sent.notification_id, sent.route_id
+FROM unnest($1::int[], $2::text[], $3::text[]) AS named (place, provider, provider_message_id)
+CROSS JOIN LATERAL (
+    SELECT a.notification_id, a.route_id FROM attempts a
+    WHERE a.provider_message_id = named.provider_message_id AND a.provider = named.provider
+    ORDER BY a.attempt_id DESC
+    LIMIT 1
+) AS sent;
+
+-- name: receipts_notifications
+-- Which route of a notification a vendor means that knows only the notification: one it carried, best one to this address.
+SELECT named.place, meant.route_id
+FROM unnest($1::int[], $2::text[], $3::text[], $4::text[]) AS named (place, notification_id, provider, address)
+CROSS JOIN LATERAL (
+    SELECT r.route_id FROM routes r
+    WHERE r.notification_id = named.notification_id
+      AND (r.provider = named.provider OR EXISTS (
+              SELECT FROM attempts a
+              WHERE a.notification_id = r.notification_id AND a.route_id = r.route_id AND a.provider = named.provider))
+    ORDER BY coalesce(lower(r.address) = lower(named.address), FALSE) DESC, r.route_id
+    LIMIT 1
+) AS meant;
+
+-- name: receipts_routes
+-- Races: another callback, a settlement, a claim of the same route at this moment.
+--   FOR NO KEY UPDATE       whoever comes second waits and reads the newest version; retention finds the row in use.
+SELECT r.notification_id, r.route_id, r.channel, r.lane, r.provider, r.provider_message_id, r.status, r.attempt_count,
+       r.max_attempts, r.provider_since, r.claim_token IS NOT NULL AS held, r.receipt,
+       r.delivered_at IS NOT NULL AS delivered, r.address, n.tenant_id, n.user_id
+FROM routes r JOIN records n ON n.notification_id = r.notification_id
+WHERE (r.notification_id, r.route_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+ORDER BY r.notification_id, r.route_id
+FOR NO KEY UPDATE OF r;
+
+-- name: receipts_strikes
+-- How often an address was called dead before these receipts.
+SELECT r.address, count(*) AS strikes
+FROM receipts r
+WHERE r.recipient_gone AND r.address = ANY ($1::text[]) AND NOT r.receipt_key = ANY ($2::text[])
+GROUP BY r.address;
+
+-- name: amend
+-- The rows are locked by `receipts_routes`, in this transaction.
+--   claim_token             a route that is finished or given up is nobody's any more; a worker's late word is stale.
+--   coalesce                the first time something happened is the time it happened.
+--   told                    whoever must be told is written down with the burial, in one commit.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), given AS MATERIALIZED (
+    SELECT * FROM unnest(
+        $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::int[], $8::text[], $9::int[], $10::text[],
+        $11::boolean[], $12::boolean[], $13::boolean[], $14::boolean[], $15::boolean[], $16::boolean[], $17::text[],
+        $18::text[]
+    ) AS given (
+        notification_id, route_id, status, lane, provider, provider_since, provider_message_id, max_attempts, receipt,
+        delivered, opened, clicked, finished, reopened, buried, error_classification, error_message)
+), changed AS (
+    UPDATE routes r
+    SET status = given.status,
+        lane = given.lane,
+        provider = given.provider,
+        provider_since = given.provider_since,
+        provider_message_id = given.provider_message_id,
+        max_attempts = given.max_attempts,
+        receipt = given.receipt,
+        delivered_at = CASE WHEN given.delivered THEN coalesce(r.delivered_at, clock.now) END,
+        opened_at = CASE WHEN given.opened THEN coalesce(r.opened_at, clock.now) ELSE r.opened_at END,
+        clicked_at = CASE WHEN given.clicked THEN coalesce(r.clicked_at, clock.now) ELSE r.clicked_at END,
+        published_at = CASE WHEN given.finished THEN clock.now WHEN NOT given.reopened THEN r.published_at END,
+        dead_lettered_at = CASE WHEN given.buried THEN clock.now ELSE r.dead_lettered_at END,
+        next_attempt_at = CASE WHEN given.reopened THEN clock.now
+                               WHEN NOT given.finished AND NOT given.buried THEN r.next_attempt_at END,
+        claim_token = CASE WHEN NOT given.finished AND NOT given.buried THEN r.claim_token END,
+        lease_owner = CASE WHEN NOT given.finished AND NOT given.buried THEN r.lease_owner END,
+        last_error_classification = coalesce(given.error_classification, r.last_error_classification),
+        last_error_message = coalesce(given.error_message, r.last_error_message),
+        last_error_at = CASE WHEN given.error_message IS NULL THEN r.last_error_at ELSE clock.now END,
+        updated_at = clock.now
+    FROM clock CROSS JOIN given
+    WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id
+    RETURNING r.notification_id, r.route_id, r.channel, r.recipient_ref, r.attempt_count, r.max_attempts,
+        r.last_error_classification, r.last_error_message, given.buried, r.lane
+), told AS (
+    INSERT INTO outbox (
+        topic, notification_id, route_id, created_at, next_attempt_at, final_attempt_count, failure_message)
+    SELECT 'NotificationFailed', notification_id, route_id, clock.now, clock.now, attempt_count, last_error_message
+    FROM clock CROSS JOIN changed
+    WHERE buried AND lane >= $19::smallint
+)
+INSERT INTO dead_letters (
+    notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
+    failure_message, recovery_hint, created_at)
+SELECT notification_id, route_id, channel, recipient_ref, attempt_count, max_attempts, last_error_classification,
+       last_error_message, $1, clock.now
+FROM clock CROSS JOIN changed
+WHERE buried
+ON CONFLICT (notification_id, route_id) DO NOTHING;
+
+-- name: receipts_effects
+-- What the receipts of this transaction turned out to be about and to do.
+UPDATE receipts r
+SET effect = given.effect, notification_id = given.notification_id, route_id = given.route_id, address = given.address
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS given (
+    receipt_key, effect, notification_id, route_id, address)
+WHERE r.receipt_key = given.receipt_key;
+
+-- name: prune_receipts
+-- Race: two processes prune; each deletes what the other has not locked. What still waits is decided first.
+WITH old AS (
+    DELETE FROM receipts WHERE receipt_key IN (
+        SELECT receipt_key FROM receipts
+        WHERE received_at < clock_timestamp() - $1::float8 * interval '1 second' AND effect <> 'waiting'
+        ORDER BY received_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+    RETURNING 1
+)
+SELECT count(*) FROM old;
+
+-- name: suppress
+-- Races: two reports of one address at once; a silence that an operator set meanwhile.
+--   ON CONFLICT             one row a scope. A silence only ever grows: the later end stands, and with it its reason.
+INSERT INTO suppressions AS s (channel, address, tenant_id, reason, source, created_at, expires_at)
+SELECT channel, address, tenant_id, reason, source, clock_timestamp(),
+       clock_timestamp() + seconds * interval '1 second'
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[]) AS given (
+    channel, address, tenant_id, reason, source, seconds)
+ON CONFLICT (channel, address, tenant_id) DO UPDATE
+SET reason = excluded.reason, source = excluded.source, expires_at = excluded.expires_at
+WHERE s.expires_at < coalesce(excluded.expires_at, 'infinity');
+
+-- name: unsuppress
+DELETE FROM suppressions WHERE channel = $1 AND address = $2 AND tenant_id = $3 RETURNING channel;
+
+-- name: suppressions
+-- Expired silences are not shown: they bind nobody.
+WITH matching AS MATERIALIZED (
+    SELECT s.* FROM suppressions s
+    WHERE ($1::text IS NULL OR s.channel = $1)
+      AND ($2::text IS NULL OR s.address = $2)
+      AND ($3::text IS NULL OR s.tenant_id = $3)
+      AND ($4::text IS NULL OR s.source = $4)
+      AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
+), page AS (
+    SELECT * FROM matching ORDER BY created_at DESC, channel, address, tenant_id LIMIT $5 OFFSET $6
+)
+SELECT (SELECT count(*) FROM matching) AS total, page.*
+FROM (VALUES (1)) AS always (row)
+LEFT JOIN page ON TRUE
+ORDER BY page.created_at DESC, page.channel, page.address, page.tenant_id;

@@ -1,0 +1,95 @@
+-- Statements of sealed columns; `one` and `two` are the sealed columns of a table, in this order.
+
+-- name: seal_keys
+-- Every key that something may be sealed with.
+SELECT key_id FROM seal_keys;
+
+-- name: note_seal_key
+-- Race: replicas start together; the first one writes it down.
+INSERT INTO seal_keys (key_id, first_used_at) VALUES ($1, clock_timestamp()) ON CONFLICT (key_id) DO NOTHING;
+
+-- name: forget_seal_keys
+DELETE FROM seal_keys WHERE key_id <> $1;
+
+-- name: unsealed_suppressions
+-- Race: a worker changes a row while it is sealed anew.
+--   FOR UPDATE              the place stays the row's until we have written it.
+--   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
+SELECT ctid AS place, address AS one, NULL::text AS two
+FROM suppressions
+WHERE address NOT LIKE $1
+LIMIT $2
+FOR UPDATE SKIP LOCKED;
+
+-- name: reseal_suppressions
+-- Race: the same silence was written under the first key meanwhile.
+--   ON CONFLICT             that one stands.
+WITH moved AS (
+    DELETE FROM suppressions s
+    USING unnest($1::tid[], $2::text[], $3::text[]) AS given (place, one, two)
+    WHERE s.ctid = given.place
+    RETURNING s.channel, given.one AS address, s.tenant_id, s.reason, s.source, s.created_at, s.expires_at
+)
+INSERT INTO suppressions (channel, address, tenant_id, reason, source, created_at, expires_at)
+SELECT channel, address, tenant_id, reason, source, created_at, expires_at FROM moved
+ON CONFLICT (channel, address, tenant_id) DO NOTHING;
+
+-- name: unsealed_receipts
+-- Race: a worker changes a row while it is sealed anew.
+--   FOR UPDATE              the place stays the row's until we have written it.
+--   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
+SELECT ctid AS place, address AS one, NULL::text AS two
+FROM receipts
+WHERE address NOT LIKE $1
+LIMIT $2
+FOR UPDATE SKIP LOCKED;
+
+-- name: reseal_receipts
+UPDATE receipts SET address = given.one
+FROM unnest($1::tid[], $2::text[], $3::text[]) AS given (place, one, two)
+WHERE receipts.ctid = given.place;
+
+-- name: unsealed_routes
+-- Race: a worker changes a row while it is sealed anew.
+--   FOR UPDATE              the place stays the row's until we have written it.
+--   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
+SELECT ctid AS place, address AS one, message_json AS two
+FROM routes
+WHERE address NOT LIKE $1 OR message_json NOT LIKE $1
+LIMIT $2
+FOR UPDATE SKIP LOCKED;
+
+-- name: reseal_routes
+UPDATE routes SET address = given.one, message_json = given.two
+FROM unnest($1::tid[], $2::text[], $3::text[]) AS given (place, one, two)
+WHERE routes.ctid = given.place;
+
+-- name: unsealed_records
+-- Race: a worker changes a row while it is sealed anew.
+--   FOR UPDATE              the place stays the row's until we have written it.
+--   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
+SELECT ctid AS place, payload_json AS one, metadata_json AS two
+FROM records
+WHERE payload_json NOT LIKE $1 OR metadata_json NOT LIKE $1
+LIMIT $2
+FOR UPDATE SKIP LOCKED;
+
+-- name: reseal_records
+UPDATE records SET payload_json = given.one, metadata_json = given.two
+FROM unnest($1::tid[], $2::text[], $3::text[]) AS given (place, one, two)
+WHERE records.ctid = given.place;
+
+-- name: unsealed_preferences
+-- Race: a worker changes a row while it is sealed anew.
+--   FOR UPDATE              the place stays the row's until we have written it.
+--   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
+SELECT ctid AS place, contacts_json AS one, NULL::text AS two
+FROM preferences
+WHERE contacts_json <> '{}' AND contacts_json NOT LIKE '%"' || $1
+LIMIT $2
+FOR UPDATE SKIP LOCKED;
+
+-- name: reseal_preferences
+UPDATE preferences SET contacts_json = given.one
+FROM unnest($1::tid[], $2::text[], $3::text[]) AS given (place, one, two)
+WHERE preferences.ctid = given.place;

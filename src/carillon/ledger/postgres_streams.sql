@@ -1,0 +1,182 @@
+-- Statements of live streams: each person's log, its readers, and where they are.
+
+-- name: ahead
+-- Which of these must let something earlier of the same person and lane go first. What is in the log already, or comes into it
+-- together with these, is ahead of nobody; what is scheduled for later has not come yet.
+-- Race: it is asked before `append`, in a statement of its own; what was in a log stays there, so an answer can only be too
+-- careful.
+SELECT given.notification_id, given.route_id
+FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::text[])
+    AS given (notification_id, route_id, recipient_ref, lane, tenant_id)
+WHERE EXISTS (
+    SELECT FROM routes r JOIN records n ON n.notification_id = r.notification_id
+    WHERE r.recipient_ref = given.recipient_ref AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL
+      AND r.lane = given.lane AND r.notification_id < given.notification_id
+      AND n.tenant_id IS NOT DISTINCT FROM given.tenant_id
+      AND coalesce(n.scheduled_for, n.accepted_at) <= clock_timestamp()
+      AND NOT r.notification_id = ANY ($1::text[])
+      AND NOT EXISTS (
+          SELECT FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id));
+
+-- name: append
+-- Races: two replicas push to one person; a claim's earlier holder pushes the same once more.
+--   bumped                  the lock on the person's counter is held until the commit, so numbers become visible in
+--                           their order; persons are locked in one order, so two batches never wait in a circle.
+--   known                   a repeat keeps its number.
+--   ON CONFLICT DO NOTHING  the same push, committed since this statement looked: `pushed` reads its number afterwards,
+--                           and the number drawn for it here stays empty.
+--   of_person               one look-up a line; as a join, a plan made for ten rows would compare all with all.
+WITH given AS MATERIALIZED (
+    SELECT given.*, e.seq AS known, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
+    FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS given (user_id, notification_id, route_id, place)
+    LEFT JOIN stream_entries e ON e.notification_id = given.notification_id AND e.route_id = given.route_id
+), bumped AS (
+    INSERT INTO streams AS s (user_id, last_seq)
+    SELECT user_id, count(*) FROM given WHERE known IS NULL GROUP BY user_id ORDER BY user_id COLLATE "C"
+    ON CONFLICT (user_id) DO UPDATE SET last_seq = s.last_seq + excluded.last_seq
+    RETURNING user_id, last_seq
+), numbers AS MATERIALIZED (
+    SELECT jsonb_object_agg(user_id, last_seq) AS of_person FROM bumped
+), placed AS (
+    INSERT INTO stream_entries (user_id, seq, notification_id, route_id, pushed_at)
+    SELECT user_id,
+           (of_person ->> user_id)::bigint - count(*) OVER (PARTITION BY user_id)
+               + row_number() OVER (PARTITION BY user_id ORDER BY place),
+           notification_id, route_id, clock_timestamp()
+    FROM numbers CROSS JOIN given
+    WHERE known IS NULL
+    ON CONFLICT (notification_id, route_id) DO NOTHING
+    RETURNING notification_id, route_id, seq
+)
+SELECT line.notification_id, line.route_id, line.seq, n.priority,
+       (date_part('epoch', date_trunc('milliseconds', coalesce(n.occurred_at, n.accepted_at))) * 1000)::bigint
+           AS event_timestamp_ms,
+       line.read, line.delivered
+FROM (
+    SELECT notification_id, route_id, seq, FALSE AS read, FALSE AS delivered FROM placed
+    UNION ALL
+    SELECT notification_id, route_id, known, read, delivered FROM given WHERE known IS NOT NULL
+) AS line
+JOIN records n ON n.notification_id = line.notification_id;
+
+-- name: pushed
+-- Runs after `append` committed: whoever pushed the same meanwhile has committed as well, so a fresh snapshot sees it.
+SELECT e.notification_id, e.route_id, e.seq, n.priority,
+       (date_part('epoch', date_trunc('milliseconds', coalesce(n.occurred_at, n.accepted_at))) * 1000)::bigint
+           AS event_timestamp_ms,
+       e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
+FROM unnest($1::text[], $2::text[]) AS given (notification_id, route_id)
+JOIN stream_entries e ON e.notification_id = given.notification_id AND e.route_id = given.route_id
+JOIN records n ON n.notification_id = e.notification_id;
+
+-- name: read
+SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
+       (date_part('epoch', date_trunc('milliseconds', coalesce(n.occurred_at, n.accepted_at))) * 1000)::bigint
+           AS event_timestamp_ms,
+       n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
+FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
+WHERE e.user_id = $1 AND e.seq > $2
+ORDER BY e.seq
+LIMIT $3;
+
+-- name: newest_first
+SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
+       (date_part('epoch', date_trunc('milliseconds', coalesce(n.occurred_at, n.accepted_at))) * 1000)::bigint
+           AS event_timestamp_ms,
+       n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
+FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
+WHERE e.user_id = $1 AND ($2::bigint IS NULL OR e.seq < $2)
+ORDER BY e.seq DESC
+LIMIT $3;
+
+-- name: waiting
+SELECT $1::text AS user_id, 0 AS seq, n.notification_id, n.notification_type, n.priority,
+       (date_part('epoch', date_trunc('milliseconds', coalesce(n.occurred_at, n.accepted_at))) * 1000)::bigint
+           AS event_timestamp_ms,
+       n.payload_json, FALSE AS read, FALSE AS delivered
+FROM routes r JOIN records n ON n.notification_id = r.notification_id
+WHERE r.recipient_ref = ANY ($2::text[]) AND r.provider = 'sse' AND r.last_error_classification = 'throttled'
+  AND r.next_attempt_at IS NOT NULL AND n.tenant_id IS NOT DISTINCT FROM $3
+  AND NOT EXISTS (
+      SELECT FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
+ORDER BY n.accepted_at DESC
+LIMIT $4;
+
+-- name: bounds
+-- One snapshot for all three, so that a reader never begins behind what it will be told of.
+SELECT s.user_id, s.pruned_seq + 1 AS oldest, s.last_seq AS newest,
+       coalesce((
+           SELECT min(e.seq) FROM stream_entries e
+           JOIN routes r ON r.notification_id = e.notification_id AND r.route_id = e.route_id
+           WHERE e.user_id = s.user_id AND e.seq > s.last_seq - 1000 AND r.status IN ('pending', 'failed')
+       ), 0) AS unsettled
+FROM streams s
+WHERE s.user_id = ANY ($1::text[]);
+
+-- name: held
+SELECT count(*) AS total, count(*) FILTER (WHERE read_at IS NULL) AS unread FROM stream_entries WHERE user_id = $1;
+
+-- name: acknowledge
+-- Races: the acknowledgement comes twice, or before the push is settled.
+--   delivered_at IS NULL    the first one's time stays.
+--   claim_token             is left alone: whoever settles finds its lease as it was.
+WITH found AS MATERIALIZED (
+    SELECT e.notification_id, e.route_id FROM stream_entries e WHERE e.notification_id = $2 AND e.user_id = $1
+), marked AS (
+    UPDATE stream_entries e SET delivered_at = clock_timestamp()
+    FROM found
+    WHERE e.notification_id = found.notification_id AND e.route_id = found.route_id AND e.delivered_at IS NULL
+), told AS (
+    UPDATE routes r
+    SET delivered_at = clock_timestamp(), receipt = coalesce(r.receipt, 'delivered'), updated_at = clock_timestamp()
+    FROM found
+    WHERE r.notification_id = found.notification_id AND r.route_id = found.route_id AND r.delivered_at IS NULL
+)
+SELECT EXISTS (SELECT FROM found);
+
+-- name: mark_read
+-- Race: two windows of one person.
+--   read_at IS NULL         each entry is counted by one of them.
+UPDATE stream_entries SET read_at = clock_timestamp()
+WHERE user_id = $1 AND read_at IS NULL AND ($2::text[] IS NULL OR notification_id = ANY ($2));
+
+-- name: wake
+-- Races: a claim, or the settlement that holds back, at this very moment; whoever wakes comes again a little later.
+--   claim_token             what a worker has in its hands stays there.
+--   throttled               only what waits for the person, not what waits for its time.
+--   budget_since            when it was due first: what was held back is claimed in the order in which it came.
+UPDATE routes r SET next_attempt_at = r.budget_since, updated_at = clock_timestamp()
+FROM unnest($1::text[], $2::text[]) AS person (recipient_ref, tenant_id), records n
+WHERE r.recipient_ref = person.recipient_ref AND r.provider = 'sse' AND r.last_error_classification = 'throttled'
+  AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at > clock_timestamp() AND r.claim_token IS NULL
+  AND n.notification_id = r.notification_id AND n.tenant_id IS NOT DISTINCT FROM person.tenant_id;
+
+-- name: arrive
+INSERT INTO presence (user_id, replica) SELECT user_id, $2 FROM unnest($1::text[]) AS given (user_id)
+ON CONFLICT DO NOTHING;
+
+-- name: leave
+DELETE FROM presence WHERE replica = $2 AND user_id = ANY ($1::text[]);
+
+-- name: renew
+-- Race: it slept for so long that the others forget it, perhaps at this very moment.
+--   xmax                    tells an update from an insert: whoever was forgotten hears so and lets its people arrive again.
+INSERT INTO replicas AS r (replica, alive_until) VALUES ($1, clock_timestamp() + $2::float8 * interval '1 second')
+ON CONFLICT (replica) DO UPDATE SET alive_until = excluded.alive_until
+RETURNING xmax::text <> '0';
+
+-- name: forget_replicas
+-- A replica may be late with its word; it is forgotten long after nobody counts on it any more.
+--   SKIP LOCKED             one that says at this moment that it lives is left alone, and nobody waits for another.
+WITH dead AS MATERIALIZED (
+    SELECT replica FROM replicas WHERE alive_until < clock_timestamp() - $1::float8 * interval '1 second'
+    FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM presence p USING dead WHERE p.replica = dead.replica
+)
+DELETE FROM replicas r USING dead WHERE r.replica = dead.replica;
+
+-- name: where
+SELECT p.user_id, p.replica
+FROM presence p JOIN replicas r ON r.replica = p.replica
+WHERE p.user_id = ANY ($1::text[]) AND r.alive_until > clock_timestamp();

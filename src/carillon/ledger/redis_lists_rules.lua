@@ -1,0 +1,93 @@
+-- What every script of the list queue shares; it stands before each of them.
+-- ARGV: MessagePack of what to do, and all texts it speaks of, end to end: a text need not be UTF-8.
+local given = cmsgpack.unpack(ARGV[1])
+local texts, place = ARGV[2], 1
+
+-- The next text of the given length.
+local function text_of(length)
+  local text = string.sub(texts, place, place + length - 1)
+  place = place + length
+  return text
+end
+
+-- One clock for every process: that of the server.
+local time = redis.call('TIME')
+local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+
+local function failed_with(answer)
+  return type(answer) == 'table' and answer.err
+end
+
+-- The one id rule, as carillon.domain.jobs.message_id has it. The SHA-256 of a text is not to be had in here: whoever
+-- asks brings it as a hint under the text's SHA-1, and is told which texts need one.
+local function id_of(text, hints)
+  local readable, message = pcall(cjson.decode, text)
+  local id = readable and type(message) == 'table' and message.id
+  if type(id) == 'string' and #id > 0 and #id <= 512 then return id end
+  if type(id) == 'number' and id == math.floor(id) and math.abs(id) < 9007199254740992 then
+    return string.format('%.0f', id)
+  end
+  return hints[redis.sha1hex(text)]
+end
+
+local function lock_of(queue, id)
+  return 'lock:' .. queue .. ':' .. id
+end
+
+-- Who holds a lock; a key of another kind is somebody's too.
+local function holder_of(lock)
+  local found = redis.pcall('GET', lock)
+  if failed_with(found) then return 'another' end
+  return found
+end
+
+-- A ZSET holds each member once: equal messages are told apart by blanks behind them, which JSON ignores.
+local blanks = {' ', '\t', '\n', '\r'}
+local salt = tonumber(time[2])
+local function put_off(key, score, text)
+  local added = redis.pcall('ZADD', key, 'NX', score, text)
+  while added == 0 do
+    salt = salt + 1
+    local rest, tail = salt, ''
+    while rest > 0 do
+      tail = tail .. blanks[rest % 4 + 1]
+      rest = math.floor(rest / 4)
+    end
+    added = redis.pcall('ZADD', key, 'NX', score, text .. tail)
+  end
+  return added
+end
+
+-- One message leaves the processing list for where its verb says: whether it was there to leave, and its score when it
+-- was put off. What cannot be put there stays where it was. Old ones are at the tail, so the search begins there; where a
+-- list has grown long it is because workers died, and only theirs (`old`) are still found at its tail.
+local LONG = 1000
+local function leave(queue, verb, old, text, changed, delay)
+  local processing = queue .. ':processing'
+  local length = redis.pcall('LLEN', processing)
+  if failed_with(length) then return false end
+  local removed = redis.call('LREM', processing, (old or length < LONG) and -1 or 1, text)
+  if removed ~= 1 then return false end
+  local answer, score
+  if verb == 'retry' then
+    score = string.format('%.3f', now + delay)
+    answer = put_off(queue .. ':delayed', score, changed)
+  elseif verb == 'fail' then
+    answer = redis.pcall('LPUSH', queue .. ':failed', text)
+  elseif verb == 'release' then
+    answer = redis.pcall('RPUSH', queue, text)
+  end
+  if failed_with(answer) then
+    redis.call('LPUSH', processing, text)
+    return false
+  end
+  return true, score
+end
+
+-- Job logs are told, never relied upon.
+local function log(entries)
+  for at = 1, #entries, 100 do
+    redis.pcall('LPUSH', given.log, unpack(entries, at, math.min(at + 99, #entries)))
+  end
+  if #entries > 0 then redis.pcall('LTRIM', given.log, 0, given.log_keeps - 1) end
+end

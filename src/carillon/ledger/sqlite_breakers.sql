@@ -1,0 +1,20 @@
+-- Statements of the breakers that processes share. The machine itself is domain/breaker.py; the row is its memory.
+
+-- name: breaker_look
+-- No race to win: a look changes nothing, and most looks find a closed breaker.
+SELECT state, failures, successes, opened_at / 1000.0 AS opened_at, probes_json, :now / 1000.0 AS now
+FROM breakers WHERE service = :service AND provider = :provider;
+
+-- name: breaker_lock
+-- Race: the first of all to write the row; the transaction holds the file's one lock already.
+INSERT INTO breakers (service, provider, state, failures, successes, opened_at, probes_json, updated_at)
+VALUES (:service, :provider, 'closed', 0, 0, NULL, '[]', :now)
+ON CONFLICT (service, provider) DO UPDATE SET updated_at = excluded.updated_at
+RETURNING state, failures, successes, opened_at / 1000.0 AS opened_at, probes_json, :now / 1000.0 AS now;
+
+-- name: breaker_keep
+-- Runs under the lock of `breaker_lock`, in its transaction.
+UPDATE breakers
+SET state = :state, failures = :failures, successes = :successes, opened_at = CAST(round(:opened_at * 1000) AS INTEGER),
+    probes_json = :probes_json
+WHERE service = :service AND provider = :provider;

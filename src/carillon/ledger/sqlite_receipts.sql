@@ -1,0 +1,144 @@
+-- Statements of vendors' callbacks. They run in one transaction that begins with BEGIN IMMEDIATE: one writer at a time is
+-- the answer to every race between two callbacks, or between a callback and a settlement.
+
+-- name: receipts_write
+-- Races: a vendor reports the same twice, and our own repeat after a COMMIT whose answer was lost.
+--   ON CONFLICT DO NOTHING  a changed-rows count of 0 tells that it had come before.
+--   waiting                 until it is known what the report does; both are in the same commit.
+INSERT INTO receipts (
+    receipt_key, provider, kind, provider_message_id, idempotency_key, address, classification, reason, recipient_gone,
+    occurred_at, received_at, effect)
+VALUES (
+    :receipt_key, :provider, :kind, :provider_message_id, :idempotency_key, :address, :classification, :reason,
+    :recipient_gone, :occurred_at_ms, :now, 'waiting')
+ON CONFLICT (receipt_key) DO NOTHING;
+
+-- name: receipts_waiting
+--   EXISTS                  only those whose message is known by now or whose time is over: a crowd of strangers' reports
+--                           must not hide the few that could be settled.
+SELECT w.receipt_key, w.provider, w.kind, w.provider_message_id, w.idempotency_key, w.address, w.classification,
+       w.reason, w.recipient_gone, w.received_at < :before AS expired
+FROM receipts w
+WHERE w.effect = 'waiting'
+  AND (w.received_at < :before
+       OR EXISTS (
+           SELECT 1 FROM attempts a WHERE a.provider_message_id = w.provider_message_id AND a.provider = w.provider)
+       OR EXISTS (
+           SELECT 1 FROM routes r
+           WHERE r.notification_id = substr(w.idempotency_key, 1, instr(w.idempotency_key, '/') - 1)
+             AND r.claim_token IS NULL))
+ORDER BY w.received_at
+LIMIT :most;
+
+-- name: receipts_messages
+-- Which route sent a message; a vendor that names a message twice means the later attempt.
+SELECT a.notification_id, a.route_id FROM attempts a
+WHERE a.provider_message_id = :provider_message_id AND a.provider = :provider
+ORDER BY a.attempt_id DESC
+LIMIT 1;
+
+-- name: receipts_notifications
+-- Which route of a notification a vendor means that knows only the notification: one it carried, best one to this address.
+SELECT r.route_id FROM routes r
+WHERE r.notification_id = :notification_id
+  AND (r.provider = :provider OR EXISTS (
+          SELECT 1 FROM attempts a
+          WHERE a.notification_id = r.notification_id AND a.route_id = r.route_id AND a.provider = :provider))
+ORDER BY coalesce(lower(r.address) = lower(:address), 0) DESC, r.route_id
+LIMIT 1;
+
+-- name: receipts_routes
+SELECT r.notification_id, r.route_id, r.channel, r.lane, r.provider, r.provider_message_id, r.status, r.attempt_count,
+       r.max_attempts, r.provider_since, r.claim_token IS NOT NULL AS held, r.receipt,
+       r.delivered_at IS NOT NULL AS delivered, r.address, n.tenant_id, n.user_id
+FROM routes r JOIN records n ON n.notification_id = r.notification_id
+WHERE r.notification_id = ?1 AND r.route_id = ?2;
+
+-- name: receipts_strikes
+-- How often an address was called dead before these receipts.
+SELECT count(*) FROM receipts r
+WHERE r.recipient_gone AND r.address = :address
+  AND r.receipt_key NOT IN (SELECT value FROM json_each(:receipt_keys));
+
+-- name: amend
+-- The row was read in this transaction.
+--   claim_token             a route that is finished or given up is nobody's any more; a worker's late word is stale.
+--   coalesce                the first time something happened is the time it happened.
+UPDATE routes
+SET status = :status,
+    lane = :lane,
+    provider = :provider,
+    provider_since = :provider_since,
+    provider_message_id = :provider_message_id,
+    max_attempts = :max_attempts,
+    receipt = :receipt,
+    delivered_at = CASE WHEN :delivered THEN coalesce(delivered_at, :now) END,
+    opened_at = CASE WHEN :opened THEN coalesce(opened_at, :now) ELSE opened_at END,
+    clicked_at = CASE WHEN :clicked THEN coalesce(clicked_at, :now) ELSE clicked_at END,
+    published_at = CASE WHEN :finished THEN :now WHEN NOT :reopened THEN published_at END,
+    dead_lettered_at = CASE WHEN :buried THEN :now ELSE dead_lettered_at END,
+    next_attempt_at = CASE WHEN :reopened THEN :now WHEN NOT :finished AND NOT :buried THEN next_attempt_at END,
+    claim_token = CASE WHEN NOT :finished AND NOT :buried THEN claim_token END,
+    lease_owner = CASE WHEN NOT :finished AND NOT :buried THEN lease_owner END,
+    last_error_classification = coalesce(:error_classification, last_error_classification),
+    last_error_message = coalesce(:error_message, last_error_message),
+    last_error_at = CASE WHEN :error_message IS NULL THEN last_error_at ELSE :now END,
+    updated_at = :now
+WHERE notification_id = :notification_id AND route_id = :route_id;
+
+-- name: amend_bury
+-- only: PostgreSQL writes the dead letter in the same statement
+INSERT INTO dead_letters (
+    notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
+    failure_message, recovery_hint, created_at)
+SELECT notification_id, route_id, channel, recipient_ref, attempt_count, max_attempts, last_error_classification,
+       last_error_message, :recovery_hint, :now
+FROM routes
+WHERE notification_id = :notification_id AND route_id = :route_id
+ON CONFLICT (notification_id, route_id) DO NOTHING;
+
+-- name: amend_tell
+-- only: PostgreSQL writes the alert in the same statement
+INSERT INTO outbox (topic, notification_id, route_id, created_at, next_attempt_at, final_attempt_count, failure_message)
+SELECT 'NotificationFailed', notification_id, route_id, :now, :now, attempt_count, last_error_message
+FROM routes
+WHERE notification_id = :notification_id AND route_id = :route_id AND lane >= :alert_from;
+
+-- name: receipts_effects
+-- What the receipts of this transaction turned out to be about and to do.
+UPDATE receipts SET effect = ?2, notification_id = ?3, route_id = ?4, address = ?5 WHERE receipt_key = ?1;
+
+-- name: prune_receipts
+-- What still waits is decided first.
+DELETE FROM receipts WHERE receipt_key IN (
+    SELECT receipt_key FROM receipts WHERE received_at < :before AND effect <> 'waiting'
+    ORDER BY received_at LIMIT :most);
+
+-- name: suppress
+-- Race: a silence that an operator set meanwhile.
+--   ON CONFLICT             one row a scope. A silence only ever grows: the later end stands, and with it its reason.
+INSERT INTO suppressions (channel, address, tenant_id, reason, source, created_at, expires_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?7, ?7 + CAST(round(?6 * 1000) AS INTEGER))
+ON CONFLICT (channel, address, tenant_id) DO UPDATE
+SET reason = excluded.reason, source = excluded.source, expires_at = excluded.expires_at
+WHERE expires_at < coalesce(excluded.expires_at, 9223372036854775807);
+
+-- name: unsuppress
+DELETE FROM suppressions WHERE channel = ?1 AND address = ?2 AND tenant_id = ?3;
+
+-- name: suppressions
+-- Expired silences are not shown: they bind nobody.
+WITH matching AS MATERIALIZED (
+    SELECT s.* FROM suppressions s
+    WHERE (?1 IS NULL OR s.channel = ?1)
+      AND (?2 IS NULL OR s.address = ?2)
+      AND (?3 IS NULL OR s.tenant_id = ?3)
+      AND (?4 IS NULL OR s.source = ?4)
+      AND (s.expires_at IS NULL OR s.expires_at > ?7)
+), page AS (
+    SELECT * FROM matching ORDER BY created_at DESC, channel, address, tenant_id LIMIT ?5 OFFSET ?6
+)
+SELECT (SELECT count(*) FROM matching) AS total, page.*
+FROM (SELECT 1) AS always
+LEFT JOIN page ON TRUE
+ORDER BY page.created_at DESC, page.channel, page.address, page.tenant_id;

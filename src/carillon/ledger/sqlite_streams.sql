@@ -1,0 +1,143 @@
+-- Statements of live streams: each person's log, its readers, and where they are.
+
+-- name: ahead
+-- Which of these must let something earlier of the same person and lane go first. What is in the log already, or comes into it
+-- together with these, is ahead of nobody; what is scheduled for later has not come yet.
+SELECT 1 FROM routes r JOIN records n ON n.notification_id = r.notification_id
+WHERE r.recipient_ref = :recipient_ref AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL
+  AND r.lane = :lane AND r.notification_id < :notification_id AND n.tenant_id IS :tenant_id
+  AND coalesce(n.scheduled_for, n.accepted_at) <= :now
+  AND r.notification_id NOT IN (SELECT value FROM json_each(:together))
+  AND NOT EXISTS (
+      SELECT 1 FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
+LIMIT 1;
+
+-- name: append
+-- Race: a claim's earlier holder pushes the same once more; `pushed` looks first, in the same transaction.
+INSERT INTO stream_entries (user_id, seq, notification_id, route_id, pushed_at)
+VALUES (:user_id, :seq, :notification_id, :route_id, :now);
+
+-- name: append_number
+-- only: PostgreSQL draws numbers in the same statement
+INSERT INTO streams (user_id, last_seq) VALUES (:user_id, 1)
+ON CONFLICT (user_id) DO UPDATE SET last_seq = last_seq + 1
+RETURNING last_seq;
+
+-- name: pushed
+SELECT e.seq, n.priority, coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms,
+       e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
+FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
+WHERE e.notification_id = :notification_id AND e.route_id = :route_id;
+
+-- name: read
+SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
+       coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms,
+       n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
+FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
+WHERE e.user_id = ?1 AND e.seq > ?2
+ORDER BY e.seq
+LIMIT ?3;
+
+-- name: newest_first
+SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
+       coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms,
+       n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
+FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
+WHERE e.user_id = ?1 AND (?2 IS NULL OR e.seq < ?2)
+ORDER BY e.seq DESC
+LIMIT ?3;
+
+-- name: waiting
+SELECT :user_id AS user_id, 0 AS seq, n.notification_id, n.notification_type, n.priority,
+       coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms, n.payload_json, 0 AS read, 0 AS delivered
+FROM routes r JOIN records n ON n.notification_id = r.notification_id
+WHERE r.recipient_ref IN (:first, :second) AND r.provider = 'sse' AND r.last_error_classification = 'throttled'
+  AND r.next_attempt_at IS NOT NULL AND n.tenant_id IS :tenant_id
+  AND NOT EXISTS (
+      SELECT 1 FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
+ORDER BY n.accepted_at DESC, n.notification_id DESC
+LIMIT :most;
+
+-- name: bounds
+-- One snapshot for all three, so that a reader never begins behind what it will be told of.
+SELECT s.user_id, s.pruned_seq + 1 AS oldest, s.last_seq AS newest,
+       coalesce((
+           SELECT min(e.seq) FROM stream_entries e
+           JOIN routes r ON r.notification_id = e.notification_id AND r.route_id = e.route_id
+           WHERE e.user_id = s.user_id AND e.seq > s.last_seq - 1000 AND r.status IN ('pending', 'failed')
+       ), 0) AS unsettled
+FROM streams s
+WHERE s.user_id IN (SELECT value FROM json_each(?1));
+
+-- name: held
+SELECT count(*) AS total, count(*) FILTER (WHERE read_at IS NULL) AS unread FROM stream_entries WHERE user_id = ?1;
+
+-- name: acknowledge
+-- Races: the acknowledgement comes twice, or before the push is settled.
+--   delivered_at            the first one's time stays.
+UPDATE stream_entries SET delivered_at = coalesce(delivered_at, :now)
+WHERE notification_id = :notification_id AND user_id = :user_id
+RETURNING route_id;
+
+-- name: acknowledge_route
+-- only: PostgreSQL changes the route in the same statement
+--   claim_token             is left alone: whoever settles finds its lease as it was.
+UPDATE routes SET delivered_at = :now, receipt = coalesce(receipt, 'delivered'), updated_at = :now
+WHERE notification_id = :notification_id AND route_id = :route_id AND delivered_at IS NULL;
+
+-- name: mark_read
+-- Race: two windows of one person.
+--   read_at IS NULL         each entry is counted by one of them.
+UPDATE stream_entries SET read_at = :now
+WHERE user_id = :user_id AND read_at IS NULL
+  AND (:notification_ids IS NULL OR notification_id IN (SELECT value FROM json_each(:notification_ids)));
+
+-- name: wake
+-- Races: a claim, or the settlement that holds back, at this very moment; whoever wakes comes again a little later.
+--   claim_token             what a worker has in its hands stays there.
+--   throttled               only what waits for the person, not what waits for its time.
+--   budget_since            when it was due first: what was held back is claimed in the order in which it came.
+UPDATE routes SET next_attempt_at = budget_since, updated_at = :now
+WHERE recipient_ref = :recipient_ref AND provider = 'sse' AND last_error_classification = 'throttled'
+  AND next_attempt_at IS NOT NULL AND next_attempt_at > :now AND claim_token IS NULL
+  AND EXISTS (
+      SELECT 1 FROM records n WHERE n.notification_id = routes.notification_id AND n.tenant_id IS :tenant_id);
+
+-- name: arrive
+INSERT INTO presence (user_id, replica) VALUES (?1, ?2) ON CONFLICT DO NOTHING;
+
+-- name: leave
+DELETE FROM presence WHERE replica = ?2 AND user_id = ?1;
+
+-- name: renew
+INSERT INTO replicas (replica, alive_until) VALUES (?1, ?2)
+ON CONFLICT (replica) DO UPDATE SET alive_until = excluded.alive_until;
+
+-- name: known_replica
+-- only: PostgreSQL answers from the renewal itself
+SELECT EXISTS (SELECT 1 FROM replicas WHERE replica = ?1);
+
+-- name: forget_replicas
+-- A replica may be late with its word; it is forgotten long after nobody counts on it any more.
+DELETE FROM replicas WHERE alive_until < ?1;
+
+-- name: forget_presence
+-- only: PostgreSQL forgets both in the same statement
+DELETE FROM presence WHERE replica NOT IN (SELECT replica FROM replicas);
+
+-- name: where
+SELECT p.user_id, p.replica
+FROM presence p JOIN replicas r ON r.replica = p.replica
+WHERE p.user_id IN (SELECT value FROM json_each(?1)) AND r.alive_until > ?2;
+
+-- name: prune_stream
+-- only: PostgreSQL deletes them in the same statement
+DELETE FROM stream_entries WHERE notification_id = ?1;
+
+-- name: prune_stream_note
+-- only: PostgreSQL notes it in the same statement
+-- Runs before `prune_stream`: a reader that stood below hears that something is missing.
+UPDATE streams
+SET pruned_seq = max(pruned_seq, (
+    SELECT max(e.seq) FROM stream_entries e WHERE e.notification_id = ?1 AND e.user_id = streams.user_id))
+WHERE user_id IN (SELECT e.user_id FROM stream_entries e WHERE e.notification_id = ?1);

@@ -1,0 +1,135 @@
+"""Breakers that a fleet shares: looked at when they may have changed, and never a reason to wait or to lose."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from carillon.coalesce import Coalescer
+from carillon.domain.breaker import Admission, BreakerPolicy, BreakerVerb, State, Step
+from carillon.domain.events import BreakerChanged, Trouble
+from carillon.domain.ports import Clock, Observer
+from carillon.outbound.probing import Healable
+
+AWAY_SECONDS = 1.0
+_TOGETHER = 100_000
+KNOWN_SECONDS = 0.25
+"""How long a look is good enough to plan by; no call is made on it."""
+
+_SURE = {State.CLOSED: Admission.GO, State.OPEN: Admission.STOP}
+"""What a fresh look answers by itself; only a half-open breaker has to be asked by everybody."""
+
+
+class Away(msgspec.Struct, frozen=True):
+    """The home cannot be asked now."""
+
+    error: str
+
+
+class SharedBreakers:
+    """Satisfies Breakers; while their home is away each process falls back to its own."""
+
+    def __init__(
+        self,
+        policies: Mapping[str, BreakerPolicy],
+        *,
+        fallback: Healable,
+        clock: Clock,
+        observer: Observer,
+        refresh_seconds: float = 0.25,
+    ) -> None:
+        self._policies = policies
+        self._fallback = fallback
+        self._clock = clock
+        self._observe = observer
+        # 0 trusts no look: every question and every answer goes to the home, and all processes count as one.
+        self._refresh = refresh_seconds
+        self._seen: dict[str, State] = {}
+        self._fresh_until: dict[str, float] = {}
+        self._known_until: dict[str, float] = {}
+        self._clean: set[str] = set()
+        self._away_until = 0.0
+        self._failing: set[str] = set()
+        """Providers with failures since their last success: only their successes are worth a round trip."""
+        self._asking: dict[str, Coalescer[str, Admission]] = {}
+
+    async def admit(self, provider: str) -> Admission:
+        state = self._seen.get(provider)
+        if state in _SURE and self._clock.monotonic() < self._fresh_until[provider]:
+            return _SURE[state]
+        asking = self._asking.get(provider)
+        if asking is None:
+            asking = self._asking[provider] = Coalescer(self._admit, max_batch=_TOGETHER, max_pending=_TOGETHER)
+        return await asking.add(provider)
+
+    async def record(self, provider: str, *, ok: bool) -> None:
+        closed = self._seen.get(provider) is State.CLOSED
+        if ok and closed and (provider in self._clean or (self._refresh and provider not in self._failing)):
+            return
+        if ok:
+            self._failing.discard(provider)
+        else:
+            self._failing.add(provider)
+        await self._fallback.record(provider, ok=ok)
+        await self._run("ok" if ok else "fail", provider)
+        if not ok:
+            # Others may be failing too: the next caller asks instead of trusting this look.
+            self._fresh_until[provider] = self._known_until[provider] = 0.0
+
+    async def look(self, providers: Collection[str]) -> dict[str, State]:
+        """The state of each in their home, or in this process where it is away."""
+        for provider in providers:
+            await self._run("look", provider)
+        states = await self.states()
+        return {provider: states.get(provider, State.CLOSED) for provider in providers}
+
+    async def recovered(self, provider: str) -> None:
+        await self._fallback.recovered(provider)
+        await self._run("heal", provider)
+
+    async def states(self) -> dict[str, State]:
+        for provider, state in list(self._seen.items()):
+            if state is State.HALF_OPEN or self._clock.monotonic() >= self._known_until[provider]:
+                await self._run("look", provider)
+        # What the home could not be asked about is known only to the process's own breakers.
+        return {**await self._fallback.states(), **self._seen}
+
+    async def _admit(self, askers: Sequence[str]) -> list[Admission]:
+        """One look answers everybody who asked before it; the right to probe is asked for by each alone."""
+        first = await self._ask(askers[0])
+        if first.state in _SURE:
+            return [first.admission] * len(askers)
+        others = await asyncio.gather(*(self._ask(provider) for provider in askers[1:]))
+        return [first.admission, *(other.admission for other in others)]
+
+    async def _ask(self, provider: str) -> Step:
+        said = await self._run("admit", provider)
+        return said or Step(State.HALF_OPEN, await self._fallback.admit(provider))
+
+    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> Step | Away:
+        """One atomic step of the machine in its home, or why it cannot be asked now."""
+        raise NotImplementedError
+
+    async def _run(self, verb: BreakerVerb, provider: str) -> Step | None:
+        if self._clock.monotonic() < self._away_until:
+            return None
+        policy = self._policies.get(provider) or self._policies["*"]
+        step = await self._step(verb, provider, policy)
+        if isinstance(step, Away):
+            self._observe(Trouble(where="breakers", error=step.error))
+            self._seen.pop(provider, None)
+            # A home that hangs must not cost every attempt its time-out.
+            self._away_until = self._clock.monotonic() + AWAY_SECONDS
+            return None
+        self._note(provider, step)
+        return step
+
+    def _note(self, provider: str, step: Step) -> None:
+        before, state = self._seen.get(provider, State.CLOSED), step.state
+        self._seen[provider] = state
+        (self._clean.add if step.clean else self._clean.discard)(provider)
+        now = self._clock.monotonic()
+        self._fresh_until[provider] = now + self._refresh
+        self._known_until[provider] = now + max(self._refresh, KNOWN_SECONDS)
+        if before is not state:
+            self._observe(BreakerChanged(provider=provider, before=before, after=state))

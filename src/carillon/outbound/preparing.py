@@ -1,0 +1,173 @@
+"""Messages made at the last moment: a template is fetched from its service and filled in, behind a breaker."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, assert_never
+
+import msgspec
+
+from carillon.domain.breaker import State
+from carillon.domain.claims import Claim
+from carillon.domain.decide import Standing, decide
+from carillon.domain.errors import BadIntent, BadTemplate
+from carillon.domain.notifications import Message, Template
+from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
+from carillon.domain.policy import RetryPolicy
+from carillon.domain.ports import Breakers, Clock, Dice
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry
+from carillon.outbound.admitting import admitted
+
+OPEN_PAUSE_SECONDS = 1.0
+_CACHED = 1000
+_OK, _SERVER_ERROR = 200, 500
+_LATER = frozenset({408, 429})
+
+Fetch = Callable[[str, str], Awaitable[Template | Outcome]]
+"""The template of this code in this language, or why there is none."""
+Render = Callable[[Template, Mapping[str, Any]], Message]
+"""Raises BadIntent and BadTemplate."""
+
+
+class _Content(msgspec.Struct):
+    title: str | None = None
+    body: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    """The fields of document 000's answer that are used; others may come along."""
+
+    content: _Content
+    type: str = ""
+    id: str | None = None
+    language: str = ""
+    version: int = 1
+
+
+class PreparingRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How stubbornly the service is asked."""
+
+    breaker: str
+    policy: RetryPolicy
+    half_open_wait_seconds: float = 0.0
+    cache_seconds: float = 0.0
+    """0 asks for every message."""
+
+
+class Preparing:
+    """Satisfies Preparer; its retries are its own and spend none of the message's attempts."""
+
+    def __init__(
+        self, fetch: Fetch, render: Render, *, breakers: Breakers, rules: PreparingRules, clock: Clock, dice: Dice
+    ) -> None:
+        self._fetch = fetch
+        self._render = render
+        self._breakers = breakers
+        self._rules = rules
+        self._clock = clock
+        self._dice = dice
+        self._cache: dict[tuple[str, str], tuple[float, Template]] = {}
+
+    async def prepare(self, claim: Claim) -> Message | Bury | Defer:
+        template = await self._template(claim.notification_type, claim.resolved_locale or "")
+        if not isinstance(template, Template):
+            return template
+        try:
+            return self._render(template, msgspec.json.decode(claim.payload_json, type=dict[str, Any]))
+        except (BadIntent, BadTemplate) as error:
+            return Bury("template", str(error))
+
+    async def _template(self, code: str, language: str) -> Template | Bury | Defer:
+        until, cached = self._cache.get((code, language), (0.0, None))
+        if cached is not None and self._clock.monotonic() < until:
+            return cached
+        found = await self._asked(code, language)
+        if isinstance(found, Template) and self._rules.cache_seconds > 0.0:
+            if len(self._cache) >= _CACHED:
+                self._cache.clear()
+            self._cache[code, language] = (self._clock.monotonic() + self._rules.cache_seconds, found)
+        return found
+
+    async def _asked(self, code: str, language: str) -> Template | Bury | Defer:
+        """Ask until there is an answer, the budget is spent, or the breaker is open."""
+        rules, asked = self._rules, 0
+        while True:
+            if not await admitted(self._breakers, rules.breaker, self._clock, rules.half_open_wait_seconds):
+                return self._open()
+            asked += 1
+            answer = await self._fetch(code, language)
+            # Whoever says that there is no such template works.
+            ok = isinstance(answer, Template | Refused)
+            await self._breakers.record(rules.breaker, ok=ok)
+            if isinstance(answer, Template):
+                return answer
+            verdict = self._decide(answer, asked)
+            if not isinstance(verdict, Retry):
+                return verdict
+            if (await self._breakers.states()).get(rules.breaker) is State.OPEN:
+                return self._open()
+            await self._clock.sleep(verdict.delay)
+
+    def _open(self) -> Bury | Defer:
+        if self._rules.policy.on_open == "bury":
+            return Bury("circuit_open", f"circuit breaker open: {self._rules.breaker}")
+        return Defer(OPEN_PAUSE_SECONDS * (1 + self._dice()))
+
+    def _decide(self, answer: Outcome, asked: int) -> Retry | Bury | Defer:
+        """The one decision, with its last sentence in this neighbour's words."""
+        policy = self._rules.policy
+        standing = Standing(
+            attempt=asked,
+            attempts_here=asked,
+            max_attempts=policy.max_attempts,
+            age_seconds=0.0,
+            next_provider=None,
+            dice=self._dice(),
+        )
+        match verdict := decide(answer, policy, standing):
+            case Retry() | Defer():
+                return verdict
+            case FailOver(_, delay):
+                return Retry(delay)
+            case Bury(classification, _):
+                return Bury(classification, _sentence(answer, asked))
+            case Finish():
+                return Bury("template", "the template service answered nothing")
+            case _:
+                assert_never(verdict)
+
+
+def _sentence(answer: Outcome, asked: int) -> str:
+    if isinstance(answer, Sent):
+        return "the template service answered nothing"
+    return answer.error if isinstance(answer, Refused) else f"Template Service {answer.error} after {asked - 1} retries"
+
+
+def read_template(code: str, status: int, body: bytes, retry_after: float | None) -> Template | Outcome:
+    """What the template service's answer means."""
+    if status in _LATER or status >= _SERVER_ERROR:
+        return Unavailable(f"HTTP {status}", retry_after=retry_after)
+    if status != _OK:
+        return Refused(f"template {code}: the template service answered HTTP {status}", "template")
+    try:
+        read = msgspec.json.decode(body, type=_Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Refused(f"template {code}: the answer of the template service is not a template: {error}", "template")
+    if read.type != "push":
+        return Refused(f"template {code}: is of the type {read.type[:100]!r}, not push", "template")
+    title, text = read.content.title, read.content.body
+    if not title or not text:
+        return Refused(f"template {code}: has no {'body' if title else 'title'}", "template")
+    return Template(
+        code=code,
+        channel="push",
+        locale=read.language,
+        text=text,
+        subject=title,
+        version=read.version,
+        template_id=read.id,
+    )
+
+
+def unreachable(error: str, classification: str) -> Unavailable:
+    """No answer came; nothing is lost by asking again."""
+    said = "connection timeout" if classification == "timeout" else f"connection failure ({error})"
+    return Unavailable(said, classification)

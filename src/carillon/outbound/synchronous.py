@@ -1,0 +1,228 @@
+"""Delivery while the caller waits: one call, one deadline, nothing queued and nothing repeated."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, TypeVar, assert_never
+
+import msgspec
+
+from carillon.domain.breaker import Admission
+from carillon.domain.claims import Claim, Dispatch, Settlement
+from carillon.domain.errors import LedgerUnavailable, Overloaded
+from carillon.domain.immediate import (
+    Code,
+    DeliveredNow,
+    Held,
+    Holder,
+    Immediate,
+    NotDelivered,
+    Repeated,
+    Unheld,
+    is_use_case,
+    timed_out_text,
+)
+from carillon.domain.intents import Intent
+from carillon.domain.notifications import Status
+from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable, Unknown
+from carillon.domain.ports import Breakers, Clock, Ids, Provider, UpkeepLedger
+from carillon.domain.verdicts import Bury, Finish
+from carillon.faultpoint import faultpoint
+from carillon.outbound.attempt import noted
+from carillon.outbound.selection import candidates
+from carillon.outbound.settling import Settling
+
+GRACE_SECONDS = 0.15
+"""How much longer than its deadline a caller waits for the outcome to be written down."""
+LOOK_SECONDS = 0.05
+CLOSE_SECONDS = 0.05
+"""A call that fails so close to its deadline failed for want of time."""
+
+T = TypeVar("T")
+_CODES: tuple[Code, ...] = ("DELIVERY_TIMEOUT", "DELIVERY_FAILED")
+
+
+class SynchronousRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a blueprint says about callers who wait."""
+
+    chains: Mapping[str, Sequence[str]]
+    seconds: float
+    """From the request's arrival to the provider's answer, rendering and writing included."""
+    use_cases: Sequence[str] = ()
+    slots: int = 200
+
+
+class Synchronous:
+    """Satisfies SendsNow; it passes no queue and shares no slot with the workers."""
+
+    def __init__(
+        self,
+        *,
+        holder: Holder,
+        providers: Mapping[str, Provider],
+        breakers: Breakers,
+        settling: Settling,
+        stories: UpkeepLedger,
+        rules: SynchronousRules,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._holder = holder
+        self._providers = providers
+        self._breakers = breakers
+        self._settling = settling
+        self._stories = stories
+        self._rules = rules
+        self._clock = clock
+        self._ids = ids
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._busy = 0
+
+    def wanted(self, template_key: str) -> bool:
+        return is_use_case(template_key, self._rules.use_cases)
+
+    def began(self) -> float:
+        return self._clock.monotonic()
+
+    async def deliver(self, intent: Intent, began: float) -> Immediate:
+        if self._busy >= self._rules.slots:
+            raise Overloaded("too many callers wait for their delivery")
+        self._busy += 1
+        try:
+            # A caller who hangs up takes nothing with it: what was begun is carried out and written down.
+            return await asyncio.shield(self._spawn(self._deliver(intent, began + self._rules.seconds)))
+        finally:
+            self._busy -= 1
+
+    async def drain(self) -> None:
+        """Wait for what is being delivered and written now."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _deliver(self, intent: Intent, deadline: float) -> Immediate:
+        notification_id = intent.notification_id or self._ids()
+        intent = msgspec.structs.replace(intent, notification_id=notification_id)
+        try:
+            async with asyncio.timeout(self._left(deadline)):
+                holding = await self._holder.hold(intent)
+        except TimeoutError:
+            # If it is written after all, nobody sends it: its lease ends and it is buried.
+            return self._timed_out(notification_id)
+        match holding:
+            case Held():
+                return await self._send(holding.claim, deadline)
+            case Repeated():
+                return await self._replay(holding.notification_id, intent.tenant_id, deadline)
+            case Unheld():
+                return NotDelivered(
+                    notification_id=holding.notification_id, code="DELIVERY_FAILED", message=holding.reason
+                )
+            case _:
+                assert_never(holding)
+
+    async def _send(self, claim: Claim, deadline: float) -> Immediate:
+        began = self._clock.monotonic()
+        provider: str | None = None
+        outcome: Outcome = Unavailable(f"circuit breaker open: {claim.provider}", "circuit_open")
+        try:
+            async with asyncio.timeout(self._left(deadline)):
+                provider = await self._choose(claim)
+                if provider is not None:
+                    faultpoint("before_send")
+                    dispatch = Dispatch(claim, claim.message(), self._left(deadline))
+                    outcome = await self._providers[provider].send(dispatch)
+        except TimeoutError:
+            outcome = Unknown("the call outlived its deadline", "timeout")
+        except Exception as error:  # noqa: BLE001 - a provider's bug must end in its own route's history
+            outcome = Unknown(f"provider raised {type(error).__name__}: {error}", "provider_error")
+        faultpoint("after_provider_ok")
+        answer = self._answer(claim, outcome, deadline)
+        settlement = _settlement(claim, provider, outcome, answer, (self._clock.monotonic() - began) * 1000)
+        writing = self._spawn(self._write(settlement, provider, outcome))
+        await asyncio.wait({writing}, timeout=max(GRACE_SECONDS, self._left(deadline)))
+        if isinstance(answer, DeliveredNow) and claim.intent_key is not None and writing.done():
+            return await self._as_stored(answer)
+        return answer
+
+    async def _as_stored(self, answer: DeliveredNow) -> DeliveredNow:
+        """Whoever asks again under the same key is told what the ledger says: so is the first, where it answers."""
+        try:
+            story = await self._stories.story(answer.notification_id, None)
+        except LedgerUnavailable:
+            return answer
+        at = story.routes[0]["published_at"] if story is not None and story.routes else None
+        return answer if at is None else msgspec.structs.replace(answer, delivered_at_ms=at)
+
+    async def _choose(self, claim: Claim) -> str | None:
+        """The first provider that may be called: an open one is passed over, a failed one is not repeated."""
+        for name in candidates(self._rules.chains.get(claim.channel, ()), claim.provider):
+            if name in self._providers and await self._breakers.admit(name) is not Admission.STOP:
+                return name
+        return None
+
+    def _answer(self, claim: Claim, outcome: Outcome, deadline: float) -> Immediate:
+        if isinstance(outcome, Sent):
+            return DeliveredNow(
+                notification_id=claim.notification_id,
+                delivered_at_ms=self._clock.wall() * 1000,
+                provider_message_id=outcome.message_id,
+            )
+        if isinstance(outcome, Unknown | Unavailable):
+            late = outcome.classification == "timeout" or self._left(deadline) <= CLOSE_SECONDS
+            if late:
+                return self._timed_out(claim.notification_id)
+        return NotDelivered(notification_id=claim.notification_id, code="DELIVERY_FAILED", message=outcome.error)
+
+    async def _write(self, settlement: Settlement, provider: str | None, outcome: Outcome) -> None:
+        await self._settling.settle(settlement)
+        if provider is not None:
+            await self._breakers.record(provider, ok=not isinstance(outcome, Unavailable | Unknown))
+
+    async def _replay(self, notification_id: str, tenant_id: str | None, deadline: float) -> Immediate:
+        """The outcome of the request that was first, once there is one."""
+        while True:
+            story = await self._stories.story(notification_id, tenant_id)
+            route = story.routes[0] if story is not None and story.routes else None
+            if route is not None and route["status"] == Status.PUBLISHED:
+                return DeliveredNow(
+                    notification_id=notification_id,
+                    delivered_at_ms=route["published_at"],
+                    provider_message_id=route["provider_message_id"],
+                    replayed=True,
+                )
+            if route is not None and route["status"] in {Status.DEAD_LETTER, Status.SKIPPED}:
+                said = str(route["last_error_message"])
+                known: list[Code] = [code for code in _CODES if code == route["last_error_classification"]]
+                code = known[0] if known else "DELIVERY_FAILED"
+                return NotDelivered(
+                    notification_id=notification_id,
+                    code=code,
+                    message=said.removeprefix(f"{code}: "),
+                    replayed=True,
+                )
+            if self._left(deadline) <= 0.0:
+                return msgspec.structs.replace(self._timed_out(notification_id), replayed=True)
+            await self._clock.sleep(LOOK_SECONDS)
+
+    def _timed_out(self, notification_id: str) -> NotDelivered:
+        text = timed_out_text(self._rules.seconds)
+        return NotDelivered(notification_id=notification_id, code="DELIVERY_TIMEOUT", message=text)
+
+    def _left(self, deadline: float) -> float:
+        return max(0.0, deadline - self._clock.monotonic())
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _settlement(
+    claim: Claim, provider: str | None, outcome: Outcome, answer: Immediate, duration_ms: float
+) -> Settlement:
+    note = None if provider is None else noted(provider, outcome, duration_ms)
+    if isinstance(answer, DeliveredNow):
+        return Settlement(claim=claim, verdict=Finish(), note=note)
+    gone = isinstance(outcome, Refused) and outcome.recipient_gone
+    verdict = Bury(answer.code, f"{answer.code}: {answer.message}")
+    return Settlement(claim=claim, verdict=verdict, note=note, suppress=gone)

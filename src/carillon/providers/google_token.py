@@ -1,0 +1,205 @@
+"""Google's access tokens from a service account: fetched once for all who wait, and before the old one ends."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import msgspec
+from google.auth import crypt, jwt
+
+from carillon.domain.ports import Clock
+from carillon.providers.answers import brief
+from carillon.providers.http import Answer, HttpClient, MaybeSent, NotSent, Request, parse_retry_after
+from carillon.providers.secret import Secret
+
+_AUDIENCE = "https://oauth2.googleapis.com/token"
+_GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_ASSERTION_SECONDS = 3600
+_FETCH_SECONDS = 10.0
+_AHEAD_SECONDS, _AHEAD_PAUSE_SECONDS = 300.0, 10.0
+_SAFETY_SECONDS = 10.0
+_USUAL_SECONDS = 3600.0
+_HEADER_TEXT = re.compile(r"[\x21-\x7e]{1,8192}")
+_FIRST_OF_SERVER = 500
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """What a service account's key file says."""
+
+    email: str
+    token_uri: str
+    project_id: str | None
+    signer: Any
+    """Google's own; it holds the key."""
+
+    def assertion(self, scope: str, now: int) -> str:
+        """What a token is given for."""
+        claims = {
+            "iat": now,
+            "exp": now + _ASSERTION_SECONDS,
+            "iss": self.email,
+            # Google wants its own endpoint here, whichever one is asked.
+            "aud": _AUDIENCE,
+            "scope": scope,
+        }
+        return cast("bytes", jwt.encode(self.signer, claims)).decode()  # type: ignore[no-untyped-call]
+
+
+class Token(msgspec.Struct, frozen=True):
+    """Good until `ends_at`, to be replaced from `stale_at` on."""
+
+    text: Secret
+    stale_at: float
+    ends_at: float
+
+
+class NoToken(msgspec.Struct, frozen=True):
+    """No token could be had, so nothing was sent."""
+
+    error: str
+    classification: str
+    retry_after: float | None = None
+
+
+class _KeyFile(msgspec.Struct):
+    type: str
+    client_email: str
+    private_key: str
+    token_uri: str
+    private_key_id: str | None = None
+    project_id: str | None = None
+
+
+def read_account(path: str) -> Account:
+    """Read a key file; ValueError says what is wrong with it and never shows the key."""
+    try:
+        content = Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise ValueError(f"credentials_file: {path}: {error.strerror}") from None
+    try:
+        found = msgspec.json.decode(content, type=_KeyFile)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"credentials_file: {path} is not a service account's key file: {error}") from None
+    if found.type != "service_account":
+        raise ValueError(f"credentials_file: {path} holds {found.type[:64]!r}; only a service_account can be used")
+    if not found.token_uri.startswith(("https://", "http://")):
+        raise ValueError(f"credentials_file: {path}: token_uri is not a URL")
+    try:
+        signer = crypt.RSASigner.from_service_account_info(msgspec.to_builtins(found))  # type: ignore[no-untyped-call]
+        # A key of another family is read without complaint and fails only here.
+        signer.sign(b"")
+    except Exception:  # noqa: BLE001 - whatever the parser of keys raises may quote the key
+        raise ValueError(f"credentials_file: {path}: private_key is not an RSA key in PEM") from None
+    return Account(
+        email=found.client_email, token_uri=found.token_uri, project_id=found.project_id or None, signer=signer
+    )
+
+
+class _Flight:
+    """One fetch under way, and how many wait for it."""
+
+    def __init__(self, task: asyncio.Task[Token | NoToken]) -> None:
+        self.task = task
+        self.waiting = 0
+
+
+class TokenSource:
+    """Holds one token; whoever needs it while it is being fetched waits for that one fetch."""
+
+    def __init__(self, account: Account, scope: str, http: HttpClient, clock: Clock) -> None:
+        self._account = account
+        self._scope = scope
+        self._http = http
+        self._clock = clock
+        self._held: Token | None = None
+        self._flight: _Flight | None = None
+        self._next_ahead = 0.0
+
+    async def token(self, seconds: float, *, instead_of: Token | None = None) -> Token | NoToken:
+        """A token within so many seconds, and not the one that was just refused."""
+        held, now = self._held, self._clock.monotonic()
+        if held is not None and held is not instead_of and now < held.ends_at:
+            if now >= held.stale_at and self._flight is None and now >= self._next_ahead:
+                # Nobody waits for this one, so nobody's deadline ends it.
+                self._next_ahead = now + _AHEAD_PAUSE_SECONDS
+                self._depart().waiting = 1
+            return held
+        return await self._await(self._flight or self._depart(), seconds)
+
+    async def aclose(self) -> None:
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            flight.task.cancel()
+            await asyncio.wait({flight.task})
+
+    def _depart(self) -> _Flight:
+        flight = self._flight = _Flight(asyncio.get_running_loop().create_task(self._fetch()))
+        flight.task.add_done_callback(lambda _: self._land(flight))
+        return flight
+
+    def _land(self, flight: _Flight) -> None:
+        if self._flight is flight:
+            self._flight = None
+
+    async def _await(self, flight: _Flight, seconds: float) -> Token | NoToken:
+        flight.waiting += 1
+        try:
+            done, _ = await asyncio.wait({flight.task}, timeout=max(0.0, seconds))
+        finally:
+            flight.waiting -= 1
+            if not flight.waiting and not flight.task.done():
+                # The last one to give up ends it; the next caller must not board what is being cancelled.
+                self._land(flight)
+                flight.task.cancel()
+        if not done or flight.task.cancelled():
+            return NoToken(f"no access token within {seconds:g} s", "token_timeout")
+        return flight.task.result()
+
+    async def _fetch(self) -> Token | NoToken:
+        began = self._clock.monotonic()
+        content = {"assertion": self._account.assertion(self._scope, int(self._clock.wall())), "grant_type": _GRANT}
+        request = Request(
+            url=self._account.token_uri,
+            body=urlencode(content).encode(),
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+            timeout_seconds=_FETCH_SECONDS,
+        )
+        found = self._read(await self._http.post(request), began)
+        if isinstance(found, Token):
+            self._held = found
+        return found
+
+    def _read(self, answer: Answer | NotSent | MaybeSent, began: float) -> Token | NoToken:
+        if not isinstance(answer, Answer):
+            return NoToken(f"no access token: {answer.error}", "token_unavailable")
+        said = _decoded(answer.body)
+        text = said.get("access_token")
+        if answer.ok and isinstance(text, str) and _HEADER_TEXT.fullmatch(text):
+            return _token(text, said.get("expires_in"), began)
+        # A good answer's body is never quoted: it may hold a token after all.
+        words = "without a usable token" if answer.ok else " ".join(_words(said)) or answer.excerpt()
+        return NoToken(
+            brief(f"no access token: HTTP {answer.status} {words}"),
+            "token_unavailable" if answer.ok or answer.status >= _FIRST_OF_SERVER else "token_refused",
+            parse_retry_after(answer.headers.get("retry-after"), self._clock.wall()),
+        )
+
+
+def _words(said: dict[str, Any]) -> list[str]:
+    return [str(said[key]) for key in ("error", "error_description") if key in said]
+
+
+def _token(text: str, expires_in: object, began: float) -> Token:
+    seconds = float(expires_in) if isinstance(expires_in, int | float) and expires_in > 0 else _USUAL_SECONDS
+    # Counted from the question: the answer may have been long on its way.
+    ends_at = began + seconds
+    return Token(Secret(text), ends_at - min(_AHEAD_SECONDS, seconds / 2), ends_at - min(_SAFETY_SECONDS, seconds / 10))
+
+
+def _decoded(body: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}

@@ -1,0 +1,237 @@
+"""The provider that is a registered function: returned is sent, raised is unavailable, Permanent is refused."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import msgspec
+
+from carillon.domain.claims import Claim, Dispatch
+from carillon.domain.errors import CarillonError, Overloaded
+from carillon.domain.job_rows import Effects
+from carillon.domain.jobs import JobMessage, Permanent
+from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable
+from carillon.providers.threads import Threads
+
+LONGEST_ERROR = 2000
+AGAIN_SECONDS = 1.0
+_SENT = Sent()
+
+
+class EffectBusy(CarillonError):
+    """Another message is having this effect at the moment: the run fails and is tried again."""
+
+
+class Job:
+    """One message in a handler's hands."""
+
+    __slots__ = ("_effects", "_hold_seconds", "_loop", "_message", "max_attempts", "queue", "raw")
+
+    def __init__(
+        self,
+        queue: str,
+        message: JobMessage,
+        raw: bytes,
+        max_attempts: int,
+        *,
+        effects: Effects,
+        hold_seconds: float,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.queue = queue
+        self.raw = raw
+        """The exact bytes that were claimed."""
+        self.max_attempts = max_attempts
+        """Retries that are allowed: the message's own number, else the policy's."""
+        self._message = message
+        self._effects = effects
+        self._hold_seconds = hold_seconds
+        self._loop = loop
+
+    @property
+    def id(self) -> str:
+        return self._message.id
+
+    @property
+    def action(self) -> str:
+        return self._message.action
+
+    @property
+    def correlation_id(self) -> str | None:
+        return self._message.correlation_id
+
+    @property
+    def idempotency_key(self) -> str | None:
+        return self._message.idempotency_key
+
+    @property
+    def created_at(self) -> str | None:
+        return self._message.created_at
+
+    @property
+    def attempts(self) -> int:
+        """Runs that failed before this one."""
+        return self._message.attempts
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """An envelope's payload, or the whole of a raw dict."""
+        return self._message.payload
+
+    def once(self, key: str) -> "Once":
+        """`async with job.once(key) as first:` (or `with` in a plain function): False once it has been done.
+
+        What the block does is done at least once, and not again after its end was reached: a process that dies inside
+        leaves it to the next run.
+        """
+        return Once(self._effects, key, f"{self.queue}/{self.id}", self._hold_seconds, self._loop)
+
+
+class Once:
+    """An effect that is had once; for one block."""
+
+    def __init__(
+        self, effects: Effects, key: str, holder: str, hold_seconds: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._effects = effects
+        self._key = key
+        self._holder = holder
+        self._hold_seconds = hold_seconds
+        self._loop = loop
+        self._first = False
+
+    async def __aenter__(self) -> bool:
+        answer = await self._effects.begin_effect(self._key, self._holder, self._hold_seconds)
+        if answer == "busy":
+            raise EffectBusy(f"{self._key}: another message is at it; this one will come again")
+        self._first = answer == "begun"
+        return self._first
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._first and kind is None:
+            await self._effects.finish_effect(self._key, self._holder)
+        elif self._first:
+            await self._effects.abandon_effect(self._key, self._holder)
+
+    def __enter__(self) -> bool:
+        return bool(self._wait(self.__aenter__()))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._wait(self.__aexit__(kind, error, trace))
+
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - what the work returns
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result()
+
+
+Function: TypeAlias = Callable[[Job], Awaitable[None] | None]
+
+
+class Handler(msgspec.Struct, frozen=True):
+    """What a queue's messages are given to."""
+
+    function: Function
+    action: str
+    """Of messages that name none."""
+    hold_seconds: float
+    """How long an effect is kept for the message that is having it."""
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it runs in the loop; everything else runs in a thread."""
+        called = getattr(self.function, "__call__", None)  # noqa: B004 - an object may have an async one
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(called)
+
+
+class Handlers:
+    """Satisfies Provider: calls the function registered for the claim's queue."""
+
+    def __init__(self, handlers: Mapping[str, Handler], effects: Effects, threads: Threads) -> None:
+        self._handlers = handlers
+        self._waits = {queue: handler.waits for queue, handler in handlers.items()}
+        self._effects = effects
+        self._threads = threads
+        self._running: dict[int, asyncio.Task[Any]] = {}
+        self._lost: set[int] = set()
+
+    async def send(self, dispatch: Dispatch) -> Outcome:
+        claim, loop = dispatch.claim, asyncio.get_running_loop()
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a handler is called by a task")
+        handler, place = self._handlers[claim.provider], claim.place
+        job = Job(
+            claim.provider,
+            place.message,
+            place.raw,
+            claim.max_attempts - 1,
+            effects=self._effects,
+            hold_seconds=handler.hold_seconds,
+            loop=loop,
+        )
+        self._running[claim.token] = task
+        try:
+            if self._waits[claim.provider]:
+                await handler.function(job)  # type: ignore[misc]
+            else:
+                await self._threads.run(lambda: _called(handler.function, job))
+        except Permanent as error:
+            return Refused(_said(error), "permanent")
+        except Overloaded as error:
+            return Throttled(_said(error))
+        except asyncio.CancelledError:
+            return self._cancelled(claim, task)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises is its failed run
+            return Unavailable(_said(error), "handler_error")
+        finally:
+            del self._running[claim.token]
+            self._lost.discard(claim.token)
+        return _SENT
+
+    def lose(self, claim: Claim) -> None:
+        """Its lock is gone: whoever has it now must not find us still at it."""
+        task = self._running.get(claim.token)
+        if task is not None:
+            self._lost.add(claim.token)
+            task.cancel()
+            # A cancellation may be forgotten on its way through a handler's own libraries.
+            task.get_loop().call_later(AGAIN_SECONDS, self.lose, claim)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+    def _cancelled(self, claim: Claim, task: "asyncio.Task[Any]") -> Outcome:
+        if claim.token in self._lost:
+            while task.cancelling():
+                task.uncancel()
+            return Unavailable("the lock was lost while the handler ran", "lock_lost")
+        if task.cancelling():
+            raise asyncio.CancelledError
+        # Nobody cancelled us: something inside the handler was, and it let that through.
+        return Unavailable("the handler was cancelled from within", "handler_error")
+
+
+def _called(function: Function, job: Job) -> None:
+    answer = function(job)
+    if inspect.isawaitable(answer):
+        # A plain function that hands back a coroutine meant to have it run.
+        asyncio.run(_awaited(answer))
+
+
+async def _awaited(answer: Awaitable[None]) -> None:
+    await answer
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:LONGEST_ERROR]

@@ -1,0 +1,116 @@
+"""Messages as entries of a Redis stream, many in one round trip."""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import hiredis
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from carillon.domain.claims import Claim, Dispatch
+from carillon.domain.outcomes import Outcome, Sent, Unavailable, Unknown
+from carillon.providers import Tools
+
+CHANNELS = None
+AT_ONCE = 500
+_LONGEST_ERROR = 1000
+
+Encoder = Callable[[Claim], Mapping[str, str | bytes]]
+"""What a claim's entry holds; raises for what cannot be encoded."""
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which stream, and what its entries hold."""
+
+    stream: Annotated[str, msgspec.Meta(min_length=1)]
+    encoder: str
+    """The name of one of the blueprint's encoders."""
+    max_len: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Redis trims the stream to about this many entries; without it the stream's reader does."""
+    failure: str = "stream_publish_failed"
+    """The classification of an entry that Redis did not take."""
+
+
+class RedisStream:
+    """Satisfies BatchProvider; never repeats an XADD by itself, so each attempt is at most one entry."""
+
+    def __init__(self, name: str, settings: Settings, redis: Redis, encode: Encoder) -> None:
+        self.name = name
+        # The client's own pipeline costs three times as much an entry, and would send everything again unasked.
+        self._pool: Any = redis.connection_pool
+        self._encode = encode
+        self._failure = settings.failure
+        trim = () if settings.max_len is None else ("MAXLEN", "~", str(settings.max_len))
+        self._head = ("XADD", settings.stream, *trim, "*")
+
+    async def send(self, dispatch: Dispatch) -> Outcome:
+        return (await self.send_many([dispatch]))[0]
+
+    async def send_many(self, dispatches: Sequence[Dispatch]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for start in range(0, len(dispatches), AT_ONCE):
+            outcomes += await self._send_some(dispatches[start : start + AT_ONCE])
+        return outcomes
+
+    async def aclose(self) -> None:
+        """Connections belong to the shared client."""
+
+    async def _send_some(self, dispatches: Sequence[Dispatch]) -> list[Outcome]:
+        packed = [self._pack(dispatch.claim) for dispatch in dispatches]
+        ready = [entry for entry in packed if isinstance(entry, bytes)]
+        seconds = min(dispatch.timeout_seconds for dispatch in dispatches)
+        answers = iter(await self._publish(ready, seconds) if ready else ())
+        return [next(answers) if isinstance(entry, bytes) else entry for entry in packed]
+
+    def _pack(self, claim: Claim) -> bytes | Unavailable:
+        try:
+            fields = self._encode(claim)
+            entry: bytes = hiredis.pack_command((*self._head, *(part for field in fields.items() for part in field)))
+        except Exception as error:  # noqa: BLE001 - whatever a stored payload provokes belongs into its own route's history
+            said = f"{type(error).__name__}: {error}"
+            return Unavailable(said[:_LONGEST_ERROR], classification="payload_encoding_failed")
+        return entry
+
+    async def _publish(self, packed: Sequence[bytes], seconds: float) -> list[Outcome]:
+        answers: list[Outcome] = []
+        leaving = False
+        try:
+            async with asyncio.timeout(seconds):
+                connection = await self._pool.get_connection()
+                leaving = True
+                try:
+                    await self._exchange(connection, packed, answers)
+                finally:
+                    if len(answers) < len(packed):
+                        # Its next user would be given our answers.
+                        await connection.disconnect(nowait=True)
+                    await asyncio.shield(self._pool.release(connection))
+        except (RedisError, OSError) as error:
+            said = (str(error) or "Redis did not answer in time")[:_LONGEST_ERROR]
+            # What was sent and not answered may be in the stream.
+            lost = Unknown(said, self._failure) if leaving else Unavailable(said, self._failure)
+            answers += [lost] * (len(packed) - len(answers))
+        return answers
+
+    async def _exchange(self, connection: Any, packed: Sequence[bytes], answers: list[Outcome]) -> None:  # noqa: ANN401 - redis-py types its connections as a union nothing can be called on
+        await connection.send_packed_command(b"".join(packed))
+        for _ in packed:
+            try:
+                # One deadline for all: the client's own for every answer would cost more than the answer.
+                entry_id = await connection.read_response(timeout=math.inf)
+            except ResponseError as error:
+                answers.append(Unavailable(str(error)[:_LONGEST_ERROR], self._failure))
+            else:
+                answers.append(Sent(entry_id.decode() if isinstance(entry_id, bytes) else entry_id))
+
+
+def create(name: str, settings: Settings, tools: Tools) -> RedisStream:
+    if tools.redis is None:
+        raise ValueError("a Redis stream needs Redis; set redis.url")
+    if settings.encoder not in tools.encoders:
+        known = ", ".join(sorted(tools.encoders)) or "none"
+        raise ValueError(f"encoder: no encoder {settings.encoder[:64]!r}; known: {known}")
+    return RedisStream(name, settings, tools.redis, tools.encoders[settings.encoder])

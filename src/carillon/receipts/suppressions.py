@@ -1,0 +1,209 @@
+"""What operators see and do about addresses that nothing more is sent to."""
+
+import datetime as dt
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from carillon.domain.ports import Clock
+from carillon.domain.suppressions import Silence, SuppressionLedger
+from carillon.web import Answer, Endpoint, Problem, Reply, Request
+from carillon.web.body import convert
+from carillon.web.problems import Detail, rfc3339_ms
+
+_PATH = "/api/v1/suppressions"
+_TAG = "Suppressions"
+_DEEPEST = 10_000
+"""A page costs as much as all pages before it."""
+
+Word = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}\Z")]
+Address = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,2000}\Z")]
+Tenant = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,64}\Z")]
+Reason = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,500}\Z")]
+Moment = Annotated[
+    str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ].{1,30}\Z", extra_json_schema={"format": "date-time"})
+]
+Page = Annotated[int, Meta(ge=1, le=10_000)]
+PageSize = Annotated[int, Meta(ge=1, le=200)]
+
+
+class SuppressionView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One address that nothing more is sent to; without a tenant it holds for everybody."""
+
+    channel: str
+    address: str
+    tenant_id: str | None
+    reason: str
+    source: str
+    created_at: str
+    expires_at: str | None
+
+
+class SuppressionPage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One page of suppressions, newest first."""
+
+    items: list[SuppressionView]
+    total_count: int
+    page_number: int
+    page_size: int
+    total_pages: int
+
+
+class SuppressionQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """Which suppressions to list."""
+
+    page: Page = 1
+    page_size: PageSize = 20
+    channel: Word | UnsetType = UNSET
+    address: Address | UnsetType = UNSET
+    tenant_id: Tenant | UnsetType = UNSET
+    source: Word | UnsetType = UNSET
+
+
+class SuppressionKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """The name of one suppression."""
+
+    channel: Word
+    address: Address
+    tenant_id: Tenant | None = None
+
+
+class SuppressionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """An address to leave alone, why, and until when; without an end it is for ever."""
+
+    channel: Word
+    address: Address
+    reason: Reason
+    tenant_id: Tenant | None = None
+    expires_at: Moment | None = None
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """How many suppressions ended."""
+
+    removed: int
+
+
+def endpoints(ledger: SuppressionLedger, clock: Clock) -> list[Endpoint]:
+    """List, add and remove; a caller with a tenant sees and changes that tenant's own only."""
+    desk = _Desk(ledger, clock)
+    listing = Endpoint(
+        method="GET",
+        path=_PATH,
+        call=desk.show,
+        name="listSuppressions",
+        summary="List the addresses that nothing more is sent to",
+        tag=_TAG,
+        role="admin",
+        query=SuppressionQuery,
+        answers=(Answer(status=200, description="One page", kind=SuppressionPage),),
+    )
+    return [listing, *_changes(desk)]
+
+
+def _changes(desk: "_Desk") -> list[Endpoint]:
+    example = {"channel": "email", "address": "ada@example.org", "reason": "asked on the phone"}
+    return [
+        Endpoint(
+            method="POST",
+            path=_PATH,
+            call=desk.add,
+            name="addSuppression",
+            summary="Send nothing more to an address",
+            description="One that is there already only grows longer; the answer is what holds now.",
+            tag=_TAG,
+            role="admin",
+            body=SuppressionBody,
+            body_examples={"forEver": example},
+            answers=(Answer(status=200, description="It holds", kind=SuppressionView),),
+        ),
+        Endpoint(
+            method="DELETE",
+            path=_PATH,
+            call=desk.remove,
+            name="removeSuppression",
+            summary="Send to an address again",
+            tag=_TAG,
+            role="admin",
+            query=SuppressionKey,
+            answers=(Answer(status=200, description="Done", kind=Removed, example={"removed": 1}),),
+            problems=("NOT_FOUND",),
+        ),
+    ]
+
+
+class _Desk:
+    def __init__(self, ledger: SuppressionLedger, clock: Clock) -> None:
+        self._ledger = ledger
+        self._clock = clock
+
+    async def show(self, request: Request) -> Reply:
+        query = request.query(SuppressionQuery)
+        if query.page * query.page_size > _DEEPEST:
+            raise Problem("VALIDATION_ERROR", f"only the first {_DEEPEST} can be paged through: narrow the search")
+        names = ("channel", "address", "source")
+        filters = {name: getattr(query, name) for name in names if getattr(query, name) is not UNSET}
+        tenant = _scope(request, None if query.tenant_id is UNSET else query.tenant_id)
+        if tenant:
+            filters["tenant_id"] = tenant
+        rows, total = await self._ledger.suppressions(filters, query.page_size, (query.page - 1) * query.page_size)
+        page = SuppressionPage(
+            items=[_view(row) for row in rows],
+            total_count=total,
+            page_number=query.page,
+            page_size=query.page_size,
+            total_pages=-(-total // query.page_size),
+        )
+        return Reply(200, page)
+
+    async def add(self, request: Request) -> Reply:
+        body = await request.json(SuppressionBody)
+        tenant = _scope(request, body.tenant_id)
+        seconds = None if body.expires_at is None else self._seconds_until(body.expires_at)
+        await self._ledger.suppress([Silence(body.channel, body.address, tenant, body.reason, "operator", seconds)])
+        key = {"channel": body.channel, "address": body.address, "tenant_id": tenant}
+        rows, _ = await self._ledger.suppressions(key, 1, 0)
+        if not rows:
+            raise Problem("CONFLICT", "it ended before it could be shown")
+        return Reply(200, _view(rows[0]))
+
+    async def remove(self, request: Request) -> Reply:
+        query = request.query(SuppressionKey)
+        if not await self._ledger.unsuppress(query.channel, query.address, _scope(request, query.tenant_id)):
+            raise Problem("NOT_FOUND", "there is no such suppression")
+        return Reply(200, Removed(1))
+
+    def _seconds_until(self, text: str) -> float:
+        moment = convert(text, dt.datetime, prefix="expiresAt")
+        if moment.tzinfo is None:
+            raise Problem("VALIDATION_ERROR", "expiresAt needs an offset from UTC", details=[_about("no offset")])
+        seconds = moment.timestamp() - self._clock.wall()
+        if seconds <= 0:
+            raise Problem("VALIDATION_ERROR", "expiresAt is over already", details=[_about("in the past")])
+        return seconds
+
+
+def _scope(request: Request, asked: str | None) -> str:
+    """Whose silence it is: the caller's tenant's, or whichever an administrator of all asks for."""
+    own = request.caller.tenant_id
+    if own is not None and asked not in (None, own):
+        raise Problem("FORBIDDEN", "this token speaks for another tenant")
+    return own or asked or ""
+
+
+def _about(message: str) -> Detail:
+    return Detail(message, "expiresAt")
+
+
+def _view(row: dict[str, Any]) -> SuppressionView:
+    expires = row["expires_at"]
+    return SuppressionView(
+        channel=row["channel"],
+        address=row["address"],
+        tenant_id=row["tenant_id"] or None,
+        reason=row["reason"],
+        source=row["source"],
+        created_at=rfc3339_ms(row["created_at"]),
+        expires_at=None if expires is None else rfc3339_ms(expires),
+    )

@@ -1,0 +1,165 @@
+"""For other people's tests: a whole Carillon that sends nothing and can be asked what it would have sent."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pytest
+
+from carillon.client import Accepted, Item, Notification
+from carillon.embedded import Embedded, open_embedded
+from carillon.providers.sandbox import Captured, Drill, OutcomeWord
+
+T = TypeVar("T")
+PATIENCE_SECONDS = 20.0
+LOOK_SECONDS = 0.02
+_QUIET = {
+    # Nothing leaves the test, whatever the settings name and the environment holds.
+    "CARILLON_ALLOW_SANDBOX": "1",
+    "CARILLON_HTTP__PORT": "0",
+}
+
+
+class Outbox:
+    """Usable from plain and from asynchronous tests: the engine has a thread of its own."""
+
+    def __init__(self, folder: Path, config: Path | None = None) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="carillon-outbox", daemon=True)
+        self._where = str(folder / "outbox.db")
+        self._config = config
+        self._engine: Embedded | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._engine = self._do(self._open())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._do(self._opened.__aexit__(None, None, None))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def send(self, template_key: str, /, **about: Any) -> Accepted:  # noqa: ANN401 - fields of Item
+        """As carillon.client.Client.send."""
+        return self._do(self._opened.send_item(Item(template_key=template_key, **about)))
+
+    def send_item(self, item: Item) -> Accepted:
+        """As carillon.client.Client.send_item, so that an outbox can stand in for a client."""
+        return self._do(self._opened.send_item(item))
+
+    def get(self, notification_id: str) -> Notification | None:
+        """As carillon.client.Client.get."""
+        return self._do(self._opened.get(notification_id))
+
+    def wait(self, notification_id: str, timeout_seconds: float = PATIENCE_SECONDS) -> Notification:
+        """As carillon.client.Client.wait."""
+        return self._do(self._opened.wait(notification_id, timeout_seconds))
+
+    def fail(self, channel: str = "*", outcome: OutcomeWord = "unavailable", *, times: int | None = None) -> None:
+        """From now on, providers of this channel answer so: for the first `times` calls of each message, or always."""
+        self._drill(channel, Drill(outcome=outcome, times=times))
+
+    def recover(self, channel: str = "*") -> None:
+        """Providers of this channel work again."""
+        self._drill(channel, None)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for everything that waits: retries, schedules, deferrals."""
+        self._do(self._opened.hasten(seconds))
+
+    @property
+    def messages(self) -> list[Captured]:
+        """What providers were asked to send, oldest first, whatever they answered."""
+        return self._do(self._captured())
+
+    def sent(
+        self, template_key: str | None = None, *, channel: str | None = None, recipient: str | None = None
+    ) -> list[Captured]:
+        """What left, as far as it matches."""
+        found = [one for one in self.messages if one.outcome == "sent" and channel in (None, one.channel)]
+        found = [one for one in found if recipient in (None, one.address)]
+        if template_key is None:
+            return found
+        return [one for one in found if self._template(one.notification_id) == template_key]
+
+    def assert_sent(
+        self,
+        template_key: str | None = None,
+        *,
+        channel: str | None = None,
+        recipient: str | None = None,
+        times: int = 1,
+        containing: str | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> list[Captured]:
+        """Wait until so many left and nothing is due, and fail if it is another number; the messages themselves."""
+        __tracebackhide__ = True
+
+        def matching() -> list[Captured]:
+            found = self.sent(template_key, channel=channel, recipient=recipient)
+            return [one for one in found if containing is None or containing in _text(one)]
+
+        self._until(lambda: len(matching()) >= times, patience_seconds)
+        self._settle()
+        found = matching()
+        if len(found) != times:
+            seen = "\n".join(f"  {one.channel} to {one.address}: {one.outcome}" for one in self.messages) or "  nothing"
+            pytest.fail(f"{len(found)} messages instead of {times} match; providers were asked for:\n{seen}")
+        return found
+
+    def assert_nothing_sent(self, channel: str | None = None) -> None:
+        """Wait until nothing is under way, and fail if something left."""
+        __tracebackhide__ = True
+        self._settle()
+        if found := self.sent(channel=channel):
+            pytest.fail(
+                "nothing should have been sent, but: " + ", ".join(f"{m.channel} to {m.address}" for m in found)
+            )
+
+    @property
+    def _opened(self) -> Embedded:
+        if self._engine is None:
+            raise RuntimeError("the outbox is not open")
+        return self._engine
+
+    async def _open(self) -> Embedded:
+        return await open_embedded(self._where, config=self._config, environ=_QUIET).__aenter__()
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_SECONDS + 10)
+
+    async def _captured(self) -> list[Captured]:
+        return sorted((one for box in self._opened.sandboxes for one in box.captured()), key=lambda one: one.at)
+
+    def _drill(self, channel: str, drill: Drill | None) -> None:
+        async def tell() -> None:
+            for box in self._opened.sandboxes:
+                box.drill(channel, drill)
+
+        self._do(tell())
+
+    def _template(self, notification_id: str) -> str | None:
+        found = self.get(notification_id)
+        return None if found is None else found.template_key
+
+    def _settle(self) -> None:
+        """Until nothing is due: what waits for later stays."""
+        self._until(lambda: self._do(self._opened.due()) == 0, PATIENCE_SECONDS)
+
+    def _until(self, condition: Callable[[], bool], seconds: float) -> None:
+        # Not by sleeping in a loop of the test's own: whoever calls may be inside one.
+        ends_at = self._loop.time() + seconds
+        while not condition() and self._loop.time() < ends_at:
+            self._do(asyncio.sleep(LOOK_SECONDS))
+
+
+def _text(message: Captured) -> str:
+    content = message.message
+    return "" if content is None else "\n".join(part for part in (content.subject, content.text, content.html) if part)

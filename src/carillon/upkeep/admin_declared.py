@@ -1,0 +1,114 @@
+"""The declarations of the administrators' endpoints."""
+
+from typing import Protocol
+
+from carillon.upkeep.admin_wire import (
+    ActionPage,
+    AuditQuery,
+    FailedPage,
+    FailedQuery,
+    ProviderList,
+    RedriveFailedBody,
+    RedrivenFailed,
+    Retried,
+    RetryBody,
+)
+from carillon.web import Answer, Endpoint, Header, Reply, Request
+
+_PATH = "/api/v1/admin"
+_TAG = "Administration"
+_EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
+_OVERRIDE = Header("X-Admin-Override", "Must be `true`: this changes deliveries by hand.", r"^[Tt][Rr][Uu][Ee]\Z")
+
+
+class Answering(Protocol):
+    """What answers each of them."""
+
+    async def retry(self, request: Request) -> Reply: ...
+    async def failed(self, request: Request) -> Reply: ...
+    async def redrive(self, request: Request) -> Reply: ...
+    async def providers(self, request: Request) -> Reply: ...
+    async def audit(self, request: Request) -> Reply: ...
+
+
+def declared(office: Answering) -> list[Endpoint]:
+    """All of them."""
+    return [*_changing(office), *_reading(office)]
+
+
+def _changing(office: Answering) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="POST",
+            path=f"{_PATH}/notifications/{{id}}/retry",
+            call=office.retry,
+            name="retryNotification",
+            summary="Try a failed notification again",
+            description="It keeps its id and its history and gets a fresh budget. A forced provider is called first, "
+            "whatever its breaker says.",
+            tag=_TAG,
+            role="admin",
+            headers=(_OVERRIDE,),
+            path_examples={"id": _EXAMPLE_ID},
+            body=RetryBody,
+            body_examples={"forced": {"reason": "Customer escalation", "forceProvider": "AWS_SNS"}},
+            answers=(Answer(status=200, description="It waits for its next attempt", kind=Retried),),
+            problems=("ADMIN_OVERRIDE_REQUIRED", "UNKNOWN_PROVIDER", "NOT_RETRYABLE"),
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_PATH}/redrive",
+            call=office.redrive,
+            name="redriveFailed",
+            summary="Try every failed notification again that matches",
+            description="`dryRun` only counts. `ratePerSecond` gives each its turn, so that a provider that is just "
+            "back is not flooded.",
+            tag=_TAG,
+            role="admin",
+            headers=(_OVERRIDE,),
+            body=RedriveFailedBody,
+            body_examples={
+                "count": {"reason": "SendGrid was down", "channel": "email", "dryRun": True},
+                "slowly": {"reason": "SendGrid was down", "channel": "email", "ratePerSecond": 20},
+            },
+            answers=(Answer(status=200, description="What matched and what was redriven", kind=RedrivenFailed),),
+            problems=("ADMIN_OVERRIDE_REQUIRED",),
+        ),
+    ]
+
+
+def _reading(office: Answering) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/failed-notifications",
+            call=office.failed,
+            name="listFailedNotifications",
+            summary="List what was given up, newest first",
+            tag=_TAG,
+            role="admin",
+            query=FailedQuery,
+            answers=(Answer(status=200, description="One page", kind=FailedPage),),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/providers",
+            call=office.providers,
+            name="listProviders",
+            summary="Show every provider with its breaker and its newest attempts",
+            tag=_TAG,
+            role="admin",
+            answers=(Answer(status=200, description="Every provider in use", kind=ProviderList),),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/audit",
+            call=office.audit,
+            name="listActions",
+            summary="List what operators did, newest first",
+            tag=_TAG,
+            role="admin",
+            query=AuditQuery,
+            answers=(Answer(status=200, description="One page", kind=ActionPage),),
+        ),
+    ]

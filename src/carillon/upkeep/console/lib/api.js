@@ -1,0 +1,92 @@
+/** Asking Carillon: one function for JSON, one for what keeps coming. The token stays in this tab. */
+
+const TOKEN = "carillon.token";
+
+/** The answer was a problem document. */
+export class Problem extends Error {
+  constructor(status, code, message, body) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.body = body;
+  }
+}
+
+export function token() {
+  return sessionStorage.getItem(TOKEN);
+}
+
+export function remember(value) {
+  if (value) sessionStorage.setItem(TOKEN, value);
+  else sessionStorage.removeItem(TOKEN);
+}
+
+function headers(more = {}) {
+  return token() ? { ...more, Authorization: `Bearer ${token()}` } : more;
+}
+
+/**
+ * Ask for JSON; throws Problem.
+ * @param {string} path
+ * @param {{method?: string, body?: any, query?: object, headers?: object, signal?: AbortSignal}} [given]
+ */
+export async function ask(path, given = {}) {
+  const query = Object.entries(given.query ?? {}).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const url = query.length ? `${path}?${new URLSearchParams(query)}` : path;
+  const body = given.body === undefined ? undefined : JSON.stringify(given.body);
+  const own = body === undefined ? {} : { "Content-Type": "application/json" };
+  let answer;
+  try {
+    answer = await fetch(url, { method: given.method ?? "GET", headers: headers({ ...own, ...given.headers }), body, signal: given.signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, "UNREACHABLE", "Carillon does not answer.", null);
+  }
+  const text = await answer.text();
+  let value = null;
+  try { value = text ? JSON.parse(text) : null; } catch { value = text; }
+  if (answer.ok) return value;
+  const said = value?.error ?? {};
+  throw new Problem(answer.status, said.code ?? "UNEXPECTED", said.message ?? value?.title ?? `HTTP ${answer.status}`, value);
+}
+
+/**
+ * Read server-sent events by fetch, so that a token can be shown; goes on until `signal` is aborted.
+ * @param {(event: string, data: any) => void} tell
+ * @param {(word: "live"|"lost") => void} state
+ */
+export async function follow(path, tell, state, signal) {
+  let wait = 500;
+  while (!signal.aborted) {
+    try {
+      const answer = await fetch(path, { headers: headers(), signal });
+      if (!answer.ok || !answer.body) throw new Error(`HTTP ${answer.status}`);
+      state("live");
+      wait = 500;
+      await frames(answer.body.getReader(), tell);
+    } catch {
+      if (signal.aborted) return;
+    }
+    state("lost");
+    await new Promise((done) => setTimeout(done, wait));
+    wait = Math.min(wait * 2, 5000);
+  }
+}
+
+async function frames(reader, tell) {
+  const decoder = new TextDecoder();
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    text += decoder.decode(value, { stream: true });
+    let end;
+    while ((end = text.indexOf("\n\n")) >= 0) {
+      const lines = text.slice(0, end).split("\n");
+      text = text.slice(end + 2);
+      const data = lines.filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
+      const event = lines.find((line) => line.startsWith("event: "))?.slice(7) ?? "message";
+      if (data) tell(event, JSON.parse(data));
+    }
+  }
+}

@@ -1,0 +1,35 @@
+/** Numbers and times as people read them. */
+
+const NUMBER = new Intl.NumberFormat("en-GB");
+const TIME = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+export function number(value) {
+  return value === null || value === undefined ? "–" : NUMBER.format(value);
+}
+
+/** 0.4 s, 12 s, 3 min, 2 h, 5 d. */
+export function span(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} d`;
+}
+
+export function millis(value) {
+  if (value === null || value === undefined) return "–";
+  return value < 1000 ? `${value < 10 ? value.toFixed(1) : Math.round(value)} ms` : span(value / 1000);
+}
+
+/** Today's times are short. */
+export function moment(value) {
+  if (!value) return "–";
+  const at = typeof value === "number" ? new Date(value * 1000) : new Date(value);
+  return at.toDateString() === new Date().toDateString() ? TIME.format(at) : DAY.format(at);
+}
+
+export function percent(share) {
+  return share === null || share === undefined ? "–" : `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`;
+}

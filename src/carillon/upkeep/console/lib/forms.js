@@ -1,0 +1,128 @@
+/** Fields with their labels, and the few lines every page needs to draw again when something happened. */
+
+import { fill, h } from "./dom.js";
+import { number } from "./format.js";
+
+/**
+ * One line of text with its label.
+ * @param {string} name
+ * @param {string} label
+ * @param {object} [more] attributes of the input
+ */
+export function field(name, label, more = {}) {
+  return h(
+    "div",
+    {},
+    h("label", { for: `f-${name}`, text: label }),
+    h("input", { id: `f-${name}`, name, autocomplete: "off", spellcheck: "false", ...more }),
+  );
+}
+
+/**
+ * One of several words with its label; a pair is a value and what is shown for it.
+ * @param {string} name
+ * @param {string} label
+ * @param {(string|[string, string])[]} words
+ * @param {object} [more] attributes of the select
+ */
+export function choice(name, label, words, more = {}) {
+  return h(
+    "div",
+    {},
+    h("label", { for: `f-${name}`, text: label }),
+    h(
+      "select",
+      { id: `f-${name}`, name, ...more },
+      words.map((word) => {
+        const [value, text] = Array.isArray(word) ? word : [word, word];
+        return h("option", { value, text });
+      }),
+    ),
+  );
+}
+
+/**
+ * Some lines of text with their label.
+ * @param {string} name
+ * @param {string} label
+ * @param {object} [more] attributes of the textarea; `text` is what it holds
+ */
+export function area(name, label, more = {}) {
+  const { text, ...rest } = more;
+  const made = h("textarea", { id: `f-${name}`, name, spellcheck: "false", ...rest });
+  made.value = text ?? "";
+  return h("div", { class: "wide" }, h("label", { for: `f-${name}`, text: label }), made);
+}
+
+/**
+ * What a form says, without what was left empty.
+ * @param {HTMLFormElement} form
+ * @returns {Object<string, string>}
+ */
+export function given(form) {
+  return Object.fromEntries(
+    [...new FormData(form)].map(([name, value]) => [name, String(value).trim()]).filter(([, value]) => value),
+  );
+}
+
+/**
+ * Call a while later, once for a burst; `stop` forgets it.
+ * @param {() => void} call
+ * @param {number} milliseconds
+ */
+export function soon(call, milliseconds) {
+  let waiting = null;
+  const later = () => {
+    waiting ??= setTimeout(() => {
+      waiting = null;
+      call();
+    }, milliseconds);
+  };
+  later.stop = () => {
+    clearTimeout(waiting);
+    waiting = null;
+  };
+  return later;
+}
+
+/**
+ * Newer and older pages of a list that says how many there are.
+ * @param {{totalPages: number, pageNumber: number, totalCount: number}} found
+ * @param {(page: number) => any} turn
+ */
+export function pager(found, turn) {
+  if (found.totalPages < 2) return null;
+  const at = found.pageNumber;
+  return h(
+    "p",
+    { class: "pager" },
+    h("button", { type: "button", text: "Newer", disabled: at <= 1, onclick: () => turn(at - 1) }),
+    h("span", { text: `page ${number(at)} of ${number(found.totalPages)}, ${number(found.totalCount)} in all` }),
+    h("button", { type: "button", text: "Older", disabled: at >= found.totalPages, onclick: () => turn(at + 1) }),
+  );
+}
+
+/**
+ * Replace what an element holds, and let whoever stood on a link or a button stand there still.
+ * @param {HTMLElement} place
+ * @param {...any} children
+ */
+export function refill(place, ...children) {
+  const stood = place.contains(document.activeElement) ? known(document.activeElement) : null;
+  fill(place, ...children);
+  if (stood)
+    [...place.querySelectorAll("a, button, input, select, summary")]
+      .find((one) => known(one) === stood)
+      ?.focus({ preventScroll: true });
+  return place;
+}
+
+function known(one) {
+  return [
+    one.tagName,
+    one.id,
+    one.getAttribute("href"),
+    one.getAttribute("aria-label"),
+    one.tagName === "INPUT" ? "" : one.textContent,
+  ].join(" ");
+}

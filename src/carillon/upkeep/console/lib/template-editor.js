@@ -1,0 +1,256 @@
+/** One template in one language: written, seen at once as its reader would, compared, published, rolled back. */
+
+import { ask, Problem } from "./api.js";
+import { card, fill, h, head, toast } from "./dom.js";
+import { shownDiff } from "./diff.js";
+import { area, choice, field, soon } from "./forms.js";
+import { preview } from "./preview.js";
+import { samples } from "./samples.js";
+import { versions } from "./template-versions.js";
+
+const PARTS = [
+  ["subjectTemplate", "Subject or title"],
+  ["bodyTemplate", "Text"],
+  ["htmlTemplate", "HTML"],
+];
+const PAUSE_MS = 250;
+const NAME = /\{\{\s*([\w.]+)\s*\}\}/g;
+
+/**
+ * Draw the page of one template.
+ * @param {HTMLElement} main
+ * @param {object} shell
+ * @param {object} catalogue what `/api/v1/console/templates` answers
+ * @param {string[]} address key, channel, locale and, for a tenant's own, the tenant
+ */
+export async function editor(main, shell, catalogue, [key, channel, locale, tenant]) {
+  if (key === "new" && !channel) return fresh(main, shell, catalogue);
+  const entry = catalogue.items.find(
+    (one) => one.templateKey === key && one.channel === channel && (one.tenantId ?? undefined) === tenant,
+  );
+  const used = entry?.variants.find((one) => one.locale === locale) ?? null;
+  const other = entry?.variants.find((one) => one.locale === catalogue.defaultLocale) ?? entry?.variants[0];
+  const state = { key, channel, locale, tenant, used, start: used ?? blank(other), timer: null };
+  const again = async () => editor(main, shell, await ask("/api/v1/console/templates"), [key, channel, locale, tenant]);
+  const parts = {
+    form: h("form", { class: "write" }),
+    seen: h("div", { "aria-live": "polite" }),
+    changes: h("div", {}),
+    problem: h("p", { class: "bad", role: "alert" }),
+    history: h("div", {}),
+  };
+  const look = soon(() => shown(state, parts), PAUSE_MS);
+  build(state, parts, look, again);
+  fill(
+    main,
+    h(
+      "div",
+      { class: "page" },
+      head(
+        key,
+        h("span", { class: "quiet", text: standing(state) }),
+        h("a", { class: "button", href: "#/templates", text: "All templates" }),
+      ),
+      others(entry, state),
+      h(
+        "div",
+        { class: "two" },
+        card("Write", parts.form),
+        card("As its reader sees it", parts.problem, parts.seen, samplesOf(state, parts, look)),
+      ),
+      card("What changes", parts.changes),
+      parts.history,
+    ),
+  );
+  await Promise.all([shown(state, parts), versions(parts.history, state, again)]);
+  if (state.newest) parts.form.querySelector("button").textContent = `Publish version ${state.newest + 1}`;
+  return () => look.stop();
+}
+
+function blank(other) {
+  return {
+    subjectTemplate: other?.subjectTemplate ?? null,
+    bodyTemplate: other?.bodyTemplate ?? "",
+    htmlTemplate: other?.htmlTemplate ?? null,
+    defaultVariables: other?.defaultVariables ?? {},
+    variables: other?.variables ?? [],
+  };
+}
+
+function standing({ used, channel, locale }) {
+  const where = `${channel}, ${locale}`;
+  if (!used) return `${where}: missing`;
+  if (!used.id) return `${where}: from a folder`;
+  return `${where}: version ${used.version}${used.isActive ? " is used" : ", switched off"}`;
+}
+
+function others(entry, state) {
+  const known = [...(entry?.variants.map((one) => one.locale) ?? []), ...(entry?.gaps ?? [])];
+  if (known.length < 2) return null;
+  const path = (locale) =>
+    `#/templates/${[state.key, state.channel, locale, state.tenant].filter(Boolean).map(encodeURIComponent).join("/")}`;
+  return h(
+    "nav",
+    { class: "row", "aria-label": "Languages" },
+    known.toSorted().map((locale) =>
+      h("a", {
+        class: `chip ${entry.gaps.includes(locale) ? "gap" : ""}`,
+        href: path(locale),
+        "aria-current": locale === state.locale ? "page" : null,
+        text: entry.gaps.includes(locale) ? `${locale} missing` : locale,
+      }),
+    ),
+  );
+}
+
+function build(state, parts, look, again) {
+  const wanted = PARTS.filter(([name]) => name !== "htmlTemplate" || state.channel === "email").filter(
+    ([name]) => name !== "subjectTemplate" || state.channel !== "sms",
+  );
+  const next = state.used?.id ? state.used.version + 1 : 1;
+  fill(
+    parts.form,
+    wanted.map(([name, label]) =>
+      area(name, label, {
+        rows: name === "subjectTemplate" ? 1 : name === "bodyTemplate" ? 7 : 6,
+        text: state.start[name] ?? "",
+      }),
+    ),
+    h(
+      "div",
+      { class: "row" },
+      h("button", { class: "primary", text: `Publish version ${next}` }),
+      h("span", {
+        class: "quiet",
+        text:
+          state.used && !state.used.id
+            ? "It is then kept in the ledger and used instead of the folder's."
+            : "It is used from then on, by every process.",
+      }),
+    ),
+  );
+  parts.form.oninput = look;
+  parts.form.onsubmit = (event) => {
+    event.preventDefault();
+    return publish(state, written(parts.form))
+      .then(again)
+      .catch((error) => fill(parts.problem, error.message));
+  };
+}
+
+/** What stands in the fields; an empty field is no part. */
+function written(form) {
+  return Object.fromEntries(PARTS.map(([name]) => [name, form.elements[name]?.value || null]));
+}
+
+async function publish(state, content) {
+  const { subjectTemplate, bodyTemplate, htmlTemplate } = content;
+  const body = { subjectTemplate, bodyTemplate, htmlTemplate };
+  if (state.used?.id) {
+    // Whoever wrote meanwhile is not overwritten: the version this was made on goes along.
+    const newest = (await ask(`/api/v1/templates/${state.used.id}/versions`)).items[0].version;
+    if (newest !== (state.newest ?? newest))
+      throw new Problem(409, "CONFLICT", `Version ${newest} was made meanwhile: look at it first.`, null);
+    await ask(`/api/v1/templates/${state.used.id}`, { method: "PUT", body: { ...body, version: newest } });
+  } else {
+    await ask("/api/v1/templates", {
+      method: "POST",
+      body: {
+        ...body,
+        templateKey: state.key,
+        channel: state.channel,
+        locale: state.locale,
+        defaultVariables: state.start.defaultVariables,
+        tenantId: state.tenant ?? null,
+      },
+    });
+  }
+  toast("Published: it is used from now on.");
+}
+
+function samplesOf(state, parts, look) {
+  const made = area("samples", "Sample variables", {
+    rows: 5,
+    text: JSON.stringify(samples(state.start.variables, state.start.defaultVariables), null, 2),
+  });
+  parts.samples = made.querySelector("textarea");
+  parts.samples.oninput = look;
+  return made;
+}
+
+async function shown(state, parts) {
+  const content = written(parts.form);
+  fill(parts.changes, changed(state, content));
+  if (!content.bodyTemplate)
+    return fill(parts.seen, h("p", { class: "quiet", text: "Write a text, and it is shown here." }));
+  const asked = { ...content, channel: state.channel, defaultVariables: state.start.defaultVariables };
+  try {
+    const data = completed(state, content, parts.samples);
+    const seen = await ask("/api/v1/templates/render", {
+      method: "POST",
+      body: { ...Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== null)), data },
+    });
+    fill(parts.problem);
+    return fill(
+      parts.seen,
+      preview(state.channel, "ada@example.org", { subject: seen.subject, text: seen.body, html: seen.html }),
+    );
+  } catch (error) {
+    return fill(parts.problem, error instanceof SyntaxError ? "The sample variables are not JSON." : error.message);
+  }
+}
+
+/** The samples, with something for every variable that was just written. */
+function completed(state, content, place) {
+  const data = JSON.parse(place.value || "{}");
+  const names = Object.values(content).flatMap((text) => [...(text ?? "").matchAll(NAME)].map(([, name]) => name));
+  const fresh = names.filter((name) => !(name.split(".")[0] in data));
+  if (!fresh.length) return data;
+  const whole = { ...data, ...samples(fresh, state.start.defaultVariables) };
+  if (document.activeElement !== place) place.value = JSON.stringify(whole, null, 2);
+  return document.activeElement === place ? data : whole;
+}
+
+function changed(state, content) {
+  const before = state.used ?? {};
+  const parts = PARTS.filter(([name]) => (before[name] ?? "") !== (content[name] ?? ""));
+  if (!parts.length) return h("p", { class: "quiet", text: "Nothing yet: this is what is used." });
+  return parts.map(([name, label]) => shownDiff(label, before[name] ?? "", content[name] ?? ""));
+}
+
+function fresh(main, shell, catalogue) {
+  const form = h(
+    "form",
+    {
+      class: "filters",
+      onsubmit: (event) => {
+        event.preventDefault();
+        const { key, channel, locale } = Object.fromEntries(new FormData(form));
+        shell.go(`#/templates/${[key, channel, locale].map(encodeURIComponent).join("/")}`);
+      },
+    },
+    field("key", "Key", {
+      required: true,
+      pattern: "[a-z0-9._\\-]+",
+      maxlength: 200,
+      title: "a-z, 0-9, dot, underscore, hyphen",
+    }),
+    choice("channel", "Channel", shell.surface.channels),
+    field("locale", "Language", {
+      required: true,
+      value: catalogue.defaultLocale,
+      pattern: "[a-z]{2,3}(-[A-Z]{2})?",
+      title: "as en or en-US",
+    }),
+    h("button", { class: "primary", text: "Write it" }),
+  );
+  fill(
+    main,
+    h(
+      "div",
+      { class: "page" },
+      head("New template", h("a", { class: "button", href: "#/templates", text: "All templates" })),
+      card(null, form),
+    ),
+  );
+}

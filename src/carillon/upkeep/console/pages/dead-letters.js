@@ -1,0 +1,224 @@
+/** What was given up: by cause, one by one, and tried again on purpose. */
+
+import { ask } from "../lib/api.js";
+import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
+import { choice, field, given, pager, refill, soon } from "../lib/forms.js";
+import { moment, number } from "../lib/format.js";
+import { redriving } from "../lib/redriving.js";
+
+const PAGE_SIZE = 15;
+const MOST_CAUSES = 12;
+const BY_HAND = { "X-Admin-Override": "true" };
+
+/**
+ * @param {HTMLElement} main
+ * @param {{surface: object, onTick: (call: () => void) => void, go: (hash: string) => void}} shell
+ */
+export async function render(main, shell) {
+  const state = { filters: {}, page: 1, chosen: new Map(), total: 0 };
+  const places = { causes: h("div", {}), list: h("div", {}), audit: h("div", {}) };
+  const draw = async () => {
+    await Promise.all([
+      causes(places.causes, state, narrow),
+      list(places.list, state, draw, panel),
+      audit(places.audit),
+    ]);
+    panel.changed();
+  };
+  const panel = redriving(state, () => draw());
+  const form = filters(shell, state, draw);
+  const narrow = (cause) => {
+    form.elements.channel.value = cause.channel;
+    form.elements.classification.value = cause.classification;
+    form.requestSubmit();
+  };
+  fill(
+    main,
+    h(
+      "div",
+      { class: "page" },
+      head("Dead letters"),
+      places.causes,
+      card("Find", form),
+      panel.element,
+      card("Given up", places.list),
+      card("Done by hand", places.audit),
+    ),
+  );
+  await draw();
+  const later = soon(() => {
+    if (state.page === 1 && !state.chosen.size) draw().catch(() => {});
+  }, 1500);
+  shell.onTick(later);
+  const poll = setInterval(later, 10_000);
+  return () => {
+    clearInterval(poll);
+    later.stop();
+    panel.stop();
+  };
+}
+
+function filters(shell, state, draw) {
+  const form = h(
+    "form",
+    {
+      class: "filters tight",
+      role: "search",
+      onsubmit: (event) => {
+        event.preventDefault();
+        const found = given(form);
+        for (const name of ["failedAfter", "failedBefore"])
+          if (found[name]) found[name] = new Date(found[name]).toISOString();
+        Object.assign(state, { filters: found, page: 1 });
+        state.chosen.clear();
+        return draw().catch((error) => toast(error.message, "bad"));
+      },
+    },
+    choice("channel", "Channel", [["", "any"], ...shell.surface.channels]),
+    field("classification", "Cause"),
+    field("provider", "Provider"),
+    field("templateKey", "Template"),
+    field("failedAfter", "Given up after", { type: "datetime-local" }),
+    field("failedBefore", "and before", { type: "datetime-local" }),
+    h("button", { class: "primary", text: "Search" }),
+    h("button", { type: "reset", text: "Show all", onclick: () => setTimeout(() => form.requestSubmit()) }),
+  );
+  return form;
+}
+
+/** How many of each cause, with the newest error and what to do about it. */
+async function causes(place, state, narrow) {
+  const body = { reason: "look", dryRun: true };
+  const counted = await ask("/api/v1/admin/redrive", { method: "POST", headers: BY_HAND, body });
+  if (!counted.matched) {
+    fill(place, card("Why", empty("Nothing was given up. What fails for good will be listed here, by cause.")));
+    return;
+  }
+  const shown = counted.byCause.toSorted((one, other) => other.count - one.count).slice(0, MOST_CAUSES);
+  const newest = await Promise.all(
+    shown.map((cause) =>
+      ask("/api/v1/dead-letters", {
+        query: { channel: cause.channel, classification: cause.classification, pageSize: 1 },
+      }).catch(() => ({ items: [] })),
+    ),
+  );
+  const active = (cause) =>
+    state.filters.channel === cause.channel && state.filters.classification === cause.classification;
+  refill(
+    place,
+    card(
+      "Why",
+      h(
+        "div",
+        { class: "broad" },
+        table(
+          "Causes",
+          ["how many", "channel", "cause", "the newest says", "what to do", ""],
+          shown.map((cause, at) => {
+            const example = newest[at].items[0];
+            return [
+              h("b", { text: number(cause.count) }),
+              cause.channel,
+              badge(cause.classification),
+              example?.error,
+              example?.hint,
+              h("button", {
+                type: "button",
+                text: active(cause) ? "Shown" : "Show",
+                "aria-pressed": String(active(cause)),
+                "aria-label": `Show ${cause.channel} ${cause.classification}`,
+                onclick: () => narrow(cause),
+              }),
+            ];
+          }),
+        ),
+      ),
+    ),
+  );
+}
+
+async function list(place, state, draw, panel) {
+  const found = await ask("/api/v1/admin/failed-notifications", {
+    query: { ...state.filters, pageNumber: state.page, pageSize: PAGE_SIZE },
+  });
+  state.total = found.totalCount;
+  if (!found.items.length) {
+    fill(
+      place,
+      empty(Object.keys(state.filters).length ? "Nothing matches. Fewer filters find more." : "Nothing was given up."),
+    );
+    return;
+  }
+  const all = h("input", { type: "checkbox", "aria-label": "Choose all of this page" });
+  const boxes = found.items.map((one) => box(one, state, panel, all));
+  all.onchange = () =>
+    boxes.forEach((each) => {
+      if (each.checked !== all.checked) each.click();
+    });
+  const drawn = table(
+    "Dead letters",
+    ["", "given up", "what", "to", "channel", "by", "cause", "error", "tries"],
+    found.items.map((one, at) => [
+      boxes[at],
+      moment(one.failedAt),
+      h("a", { href: `#/notifications/${one.id}`, text: one.templateKey }),
+      one.userId ?? one.routeId.split(":").slice(2).join(":"),
+      one.channel,
+      one.provider,
+      badge(one.classification),
+      one.lastError,
+      number(one.attemptCount),
+    ]),
+  );
+  drawn.querySelector("th").append(all);
+  refill(
+    place,
+    drawn,
+    pager(found, (page) => {
+      state.page = page;
+      return draw();
+    }) ?? h("p", { class: "quiet", text: `${number(found.totalCount)} in all` }),
+  );
+}
+
+function box(one, state, panel, all) {
+  const made = h("input", {
+    type: "checkbox",
+    "aria-label": `Choose ${one.templateKey} on ${one.channel}, given up ${moment(one.failedAt)}`,
+  });
+  made.checked = state.chosen.has(one.id);
+  made.onchange = () => {
+    if (made.checked) state.chosen.set(one.id, one);
+    else state.chosen.delete(one.id);
+    if (!made.checked) all.checked = false;
+    panel.changed();
+  };
+  return made;
+}
+
+async function audit(place) {
+  const found = await ask("/api/v1/admin/audit", { query: { pageSize: 8 } });
+  if (!found.items.length) {
+    fill(place, empty("Nobody has tried anything again by hand."));
+    return;
+  }
+  refill(
+    place,
+    table(
+      "Audit",
+      ["when", "who", "did", "why", "of which"],
+      found.items.map((one) => [moment(one.at), one.actor, badge(one.action), one.reason, concerning(one)]),
+    ),
+  );
+}
+
+function concerning(one) {
+  if (one.subject && one.action === "retry")
+    return h("a", { href: `#/notifications/${one.subject}`, text: "one notification" });
+  const words = Object.entries(one.detail.filters ?? {})
+    .filter(([name]) => !name.endsWith("_ms"))
+    .map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`);
+  const rate = one.detail.ratePerSecond ? `, ${one.detail.ratePerSecond} a second` : "";
+  const many = one.detail.redriven === undefined ? "" : `, ${number(one.detail.redriven)} of them`;
+  return `${one.subject ?? (words.join(", ") || "all")}${rate}${many}`;
+}

@@ -1,0 +1,212 @@
+/** Rehearsals: make a provider slow, fail or refuse, send something through it, and watch who carries it instead. */
+
+import { ask } from "../lib/api.js";
+import { bar } from "../lib/charts.js";
+import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
+import { choice, field, given, refill, soon } from "../lib/forms.js";
+import { moment, number, percent } from "../lib/format.js";
+import { trial } from "../lib/trial.js";
+
+const KINDS = [
+  ["slow", "is slow"],
+  ["unavailable", "fails"],
+  ["refused", "refuses"],
+  ["throttled", "asks to wait"],
+  ["unknown", "loses its answer"],
+];
+const SENTENCES = {
+  sent: "answers late",
+  unavailable: "fails",
+  refused: "refuses",
+  throttled: "asks to wait",
+  unknown: "loses its answer",
+};
+
+/**
+ * @param {HTMLElement} main
+ * @param {{surface: object, onTick: (call: () => void) => void, go: (hash: string) => void}} shell
+ */
+export async function render(main, shell) {
+  const places = { drills: h("div", { "aria-live": "polite" }), chains: h("div", {}), lately: h("div", {}) };
+  const draw = async () => {
+    const [drills, providers, overview] = await Promise.all([
+      ask("/api/v1/sandbox/drills"),
+      ask("/api/v1/admin/providers"),
+      ask("/api/v1/console/overview"),
+    ]);
+    refill(places.drills, underWay(drills, draw));
+    fill(places.chains, chains(providers.items, drills, shell.surface.sandboxes));
+    refill(places.lately, lately(overview.recent));
+  };
+  const sent = trial(shell);
+  fill(
+    main,
+    h(
+      "div",
+      { class: "page" },
+      head("Drills"),
+      h("div", { class: "two" }, card("Begin", begin(shell, draw)), card("Under way", places.drills)),
+      card("Who carries", places.chains),
+      h("div", { class: "two" }, sent.element, card("Lately", places.lately)),
+    ),
+  );
+  await Promise.all([draw(), sent.start()]);
+  const later = soon(() => draw().catch(() => {}), 500);
+  shell.onTick(later);
+  const poll = setInterval(later, 3000);
+  return () => {
+    clearInterval(poll);
+    later.stop();
+    sent.stop();
+  };
+}
+
+function begin(shell, draw) {
+  const providers = [["", "every sandbox"], ...shell.surface.sandboxes];
+  const form = h(
+    "form",
+    {
+      class: "filters",
+      onsubmit: (event) => {
+        event.preventDefault();
+        return start(given(form))
+          .then(draw)
+          .catch((error) => toast(error.message, "bad"));
+      },
+    },
+    choice("channel", "On channel", [["*", "every channel"], ...shell.surface.channels]),
+    choice("provider", "provider", providers),
+    choice("kind", "which", KINDS, { onchange: () => fit(form) }),
+    field("delay", "Seconds it takes", { type: "number", min: 0, max: 600, step: "any" }),
+    field("times", "Only the first tries of a message", {
+      type: "number",
+      min: 1,
+      max: 1000,
+      placeholder: "every one",
+    }),
+    field("wait", "Seconds it asks for", { type: "number", min: 0, max: 86400, step: "any" }),
+    h("button", { class: "primary", text: "Begin the drill" }),
+  );
+  fit(form);
+  return [
+    form,
+    h("p", {
+      class: "quiet",
+      text: "Only sandboxes can be drilled: what is connected for real stays as it is. Drills end with this process.",
+    }),
+  ];
+}
+
+/** Ask only for what the chosen trouble needs. */
+function fit(form) {
+  const kind = form.elements.kind.value;
+  form.elements.delay.value = kind === "slow" ? "5" : "";
+  form.elements.delay.required = kind === "slow";
+  form.elements.wait.closest("div").hidden = !["throttled", "unavailable"].includes(kind);
+}
+
+async function start(asked) {
+  const drill = { outcome: asked.kind === "slow" ? "sent" : asked.kind };
+  if (asked.delay) drill.delay_seconds = Number(asked.delay);
+  if (asked.times) drill.times = Number(asked.times);
+  if (asked.wait && ["throttled", "unavailable"].includes(asked.kind)) drill.retry_after = Number(asked.wait);
+  const name = asked.provider ? `${asked.channel}@${asked.provider}` : asked.channel;
+  await ask(`/api/v1/sandbox/drills/${encodeURIComponent(name)}`, { method: "PUT", body: drill });
+  toast(`${named(name)} ${said(drill)} from now on.`);
+}
+
+function named(name) {
+  const [channel, provider] = name.split("@");
+  return `${provider ?? "Every sandbox"}${channel === "*" ? "" : ` on ${channel}`}`;
+}
+
+function said(drill) {
+  const more = [
+    drill.delay_seconds ? `after ${drill.delay_seconds} s` : "",
+    drill.times ? `the first ${drill.times} of each message` : "",
+    drill.retry_after ? `for ${drill.retry_after} s` : "",
+  ]
+    .filter(Boolean)
+    .join(", ");
+  return `${SENTENCES[drill.outcome ?? "sent"]}${more ? ` (${more})` : ""}`;
+}
+
+function underWay(drills, draw) {
+  const names = Object.keys(drills);
+  if (!names.length) return empty("No drill is under way: every sandbox takes what it is given.");
+  const end = (name) =>
+    h("button", {
+      type: "button",
+      text: "End",
+      "aria-label": `End the drill of ${named(name)}`,
+      onclick: async () => {
+        await ask(`/api/v1/sandbox/drills/${encodeURIComponent(name)}`, { method: "DELETE" });
+        await draw();
+      },
+    });
+  return h(
+    "div",
+    { class: "slim" },
+    table(
+      "Drills under way",
+      ["who", "does what", ""],
+      names.map((name) => [named(name), said(drills[name]), end(name)]),
+    ),
+  );
+}
+
+/** Each channel as the row of those who are asked, first to last. */
+function chains(providers, drills, sandboxes) {
+  const channels = Map.groupBy(providers, (one) => one.channel);
+  return h(
+    "ul",
+    { class: "chains" },
+    [...channels].map(([channel, row]) =>
+      h(
+        "li",
+        {},
+        h("b", { text: channel }),
+        h(
+          "ol",
+          {},
+          row.toSorted((one, other) => one.position - other.position).map((one) => link(one, drills, sandboxes)),
+        ),
+      ),
+    ),
+  );
+}
+
+function link(one, drills, sandboxes) {
+  const drill = sandboxes.includes(one.provider)
+    ? (drills[`${one.channel}@${one.provider}`] ?? drills[one.channel] ?? drills[`*@${one.provider}`] ?? drills["*"])
+    : null;
+  return h(
+    "li",
+    { class: `link ${drill ? "drilled" : ""}` },
+    h("div", { class: "row" }, h("span", { text: one.provider }), badge(one.state)),
+    h("div", { class: "shared" }, bar(one.share, one.state === "closed" ? "good" : "bad"), percent(one.share)),
+    h("div", {
+      class: "quiet",
+      text: one.attempts ? `${number(one.failures)} of ${number(one.attempts)} failed` : "not asked yet",
+    }),
+    drill ? h("div", { class: "wait", text: said(drill) }) : null,
+  );
+}
+
+function lately(recent) {
+  if (!recent.length) return empty("No failure and no breaker in this process.");
+  return table(
+    "What happened lately",
+    ["when", "what", "where", "why"],
+    recent
+      .slice(0, 10)
+      .map((one) => [
+        moment(one.at),
+        badge(one.verdict ?? one.after ?? one.type),
+        one.notification_id
+          ? h("a", { href: `#/notifications/${one.notification_id}` }, `${one.channel} by ${one.provider}`)
+          : (one.provider ?? one.where),
+        one.error ?? (one.before ? `was ${one.before}` : ""),
+      ]),
+  );
+}

@@ -1,0 +1,139 @@
+/** Search notifications, and read one's story: routes, attempts, waits, and the message as its reader sees it. */
+
+import { ask } from "../lib/api.js";
+import { badge, card, empty, fill, h, head, table } from "../lib/dom.js";
+import { millis, moment, number } from "../lib/format.js";
+import { preview } from "../lib/preview.js";
+
+const PAGE_SIZE = 25;
+const FILTERS = [
+  ["userId", "Person"], ["recipient", "Address"], ["templateKey", "Template"], ["traceId", "Trace"],
+];
+
+export async function render(main, shell, [id]) {
+  return id ? story(main, shell, id) : list(main, shell);
+}
+
+async function list(main, shell) {
+  const asked = { page: 1 };
+  const results = h("div", { "aria-live": "polite" });
+  const draw = async () => {
+    const found = await ask("/api/v1/notifications", { query: { ...asked, pageSize: PAGE_SIZE } });
+    fill(results, found.items.length ? rows(found) : nothing(asked), pager(found, asked, draw));
+  };
+  fill(main, h("div", { class: "page" }, head("Notifications"), card(null, form(shell, asked, draw)), card(null, results)));
+  await draw();
+  let waiting = null;
+  shell.onTick(() => { if (asked.page === 1) waiting ??= setTimeout(() => { waiting = null; draw().catch(() => {}); }, 1500); });
+  return () => clearTimeout(waiting);
+}
+
+function nothing(asked) {
+  const filtered = Object.entries(asked).some(([name, value]) => name !== "page" && value);
+  return empty(filtered ? "Nothing matches. Fewer filters find more." : "Nothing has been accepted yet.");
+}
+
+function form(shell, asked, draw) {
+  const field = ([name, label]) => h("div", {}, h("label", { for: `f-${name}`, text: label }),
+    h("input", { id: `f-${name}`, name, autocomplete: "off", spellcheck: "false" }));
+  const choice = (name, label, words) => h("div", {}, h("label", { for: `f-${name}`, text: label }),
+    h("select", { id: `f-${name}`, name }, h("option", { value: "", text: "any" }), words.map((word) => h("option", { value: word, text: word }))));
+  const number_ = h("div", {}, h("label", { for: "f-id", text: "Id" }), h("input", { id: "f-id", name: "id", autocomplete: "off", spellcheck: "false" }));
+  return h("form", { class: "filters", role: "search", onsubmit: (event) => {
+    event.preventDefault();
+    const given = Object.fromEntries(new FormData(event.target));
+    if (given.id.trim()) return shell.go(`#/notifications/${encodeURIComponent(given.id.trim())}`);
+    delete given.id;
+    if (given.acceptedAfter) given.acceptedAfter = new Date(given.acceptedAfter).toISOString();
+    Object.assign(asked, given, { page: 1 });
+    return draw();
+  } }, FILTERS.map(field), number_, choice("channel", "Channel", shell.surface.channels),
+  choice("status", "Status", ["queued", "sent", "delivered", "opened", "failed", "skipped"]),
+  h("div", {}, h("label", { for: "f-after", text: "Accepted after" }), h("input", { id: "f-after", name: "acceptedAfter", type: "datetime-local" })),
+  h("button", { class: "primary", text: "Search" }));
+}
+
+function rows(found) {
+  return table("Notifications", ["when", "what", "to", "channel", "status", "tries"], found.items.map((one) => [
+    moment(one.createdAt), h("a", { href: `#/notifications/${one.id}`, text: one.templateKey }), one.userId ?? one.recipient,
+    one.channel, badge(one.status), number(one.attemptCount)]));
+}
+
+function pager(found, asked, draw) {
+  if (found.totalPages < 2) return h("p", { class: "quiet", text: `${number(found.totalCount)} in all` });
+  const step = (by) => () => { asked.page += by; draw(); };
+  return h("p", { class: "pager" },
+    h("button", { type: "button", text: "Newer", disabled: found.pageNumber <= 1, onclick: step(-1) }),
+    h("span", { text: ` page ${number(found.pageNumber)} of ${number(found.totalPages)}, ${number(found.totalCount)} in all ` }),
+    h("button", { type: "button", text: "Older", disabled: found.pageNumber >= found.totalPages, onclick: step(1) }));
+}
+
+async function story(main, shell, id) {
+  const page = h("div", { class: "page" });
+  let shown = "";
+  const draw = async () => {
+    const one = await ask(`/api/v1/notifications/${encodeURIComponent(id)}`, { query: { include: "attempts,message" } });
+    const now = JSON.stringify(one);
+    if (now === shown) return;
+    shown = now;
+    fill(page, head(one.templateKey, badge(one.status), one.status === "queued" ? cancel(one, draw) : null),
+      facts(one), one.routes.map((route) => told(route)), why(one));
+  };
+  await draw();
+  fill(main, page);
+  const poll = setInterval(() => draw().catch(() => {}), 2000);
+  shell.onTick(() => draw().catch(() => {}));
+  return () => clearInterval(poll);
+}
+
+function cancel(one, draw) {
+  return h("button", { class: "danger", type: "button", text: "Cancel", onclick: async () => {
+    await ask(`/api/v1/notifications/${encodeURIComponent(one.id)}/cancel`, { method: "POST" });
+    await draw();
+  } });
+}
+
+function facts(one) {
+  const shown = [["Id", one.id], ["Accepted", moment(one.createdAt)], ["Person", one.userId], ["Tenant", one.tenantId], ["From", one.serviceOrigin],
+    ["Priority", one.priority], ["Locale", one.locale], ["Scheduled", one.scheduledFor && moment(one.scheduledFor)], ["Trace", one.traceId], ["Correlation", one.correlationId]];
+  return card("What was asked", h("dl", { class: "facts" }, shown.filter(([, value]) => value).map(([name, value]) =>
+    [h("dt", { text: name }), h("dd", { text: value })])),
+  Object.keys(one.data).length ? h("details", {}, h("summary", { text: "Variables" }), h("pre", { text: JSON.stringify(one.data, null, 2) })) : null);
+}
+
+function told(route) {
+  const points = [...route.attempts.map(attempt), ending(route)].filter(Boolean);
+  return h("section", { class: "card" }, h("h2", {}, `${route.channel} to ${route.recipient ?? route.routeId} `, badge(route.status)),
+    h("div", { class: "story" }, h("ol", { class: "timeline" }, h("li", { class: "dot" }, h("b", { text: "Accepted" }), " ", h("time", { text: moment(route.createdAt) })), points),
+      route.message ? h("div", {}, h("h3", { text: "As its reader sees it" }), preview(route.channel, route.recipient, route.message)) : null));
+}
+
+function attempt(one) {
+  const next = one.nextTryInMs === null ? "" : `, again after ${millis(one.nextTryInMs)}`;
+  return h("li", { class: `dot ${one.outcome === "sent" ? "good" : "bad"}` },
+    h("b", { text: `Try ${one.number} by ${one.provider}` }), " ", badge(one.outcome), " ", h("time", { text: moment(one.startedAt) }),
+    h("div", { class: "quiet", text: `${millis(one.durationMs)}, ${one.verdict.replace("_", " ")}${next}${one.settled === "applied" ? "" : `, ${one.settled}`}` }),
+    one.error ? h("div", { class: "bad", text: `${one.classification ? `${one.classification}: ` : ""}${one.error}` }) : null);
+}
+
+function ending(route) {
+  const ends = [["deliveredAt", "Delivered", "good"], ["openedAt", "Opened", "good"], ["clickedAt", "Clicked", "good"], ["failedAt", "Given up", "bad"], ["skippedAt", "Skipped", ""]];
+  const found = ends.filter(([name]) => route[name]).map(([name, word, mood]) =>
+    h("li", { class: `dot ${mood}` }, h("b", { text: word }), " ", h("time", { text: moment(route[name]) }), name === "failedAt" && route.lastError ? h("div", { class: "bad", text: route.lastError }) : null));
+  if (route.nextAttemptAt && !found.length) found.push(h("li", { class: "dot wait" }, h("b", { text: "Next try" }), " ", h("time", { text: moment(route.nextAttemptAt) })));
+  return found;
+}
+
+function why(one) {
+  const shown = h("div", {});
+  const explain = async () => {
+    const body = { templateKey: one.templateKey, channel: one.channel, recipient: one.recipient, data: one.data, priority: one.priority, isBulk: one.isBulk };
+    if (one.userId) body.userId = one.userId;
+    if (one.locale) body.locale = one.locale;
+    const found = await ask("/api/v1/notifications/explain", { method: "POST", body: Object.fromEntries(Object.entries(body).filter(([, value]) => value !== null)) });
+    fill(shown, h("p", {}, "The same request now: ", badge(found.outcome), found.message ? ` ${found.message}` : ""),
+      table("Gates", ["gate", "verdict", "found there"], found.steps.map((step) => [step.step, badge(step.verdict), h("code", { text: JSON.stringify(step.detail) })])));
+  };
+  return card("Why", h("p", { class: "quiet", text: "Walks the gates of a send as they stand now; nothing is sent." }),
+    h("button", { type: "button", text: "Explain", onclick: explain }), shown);
+}

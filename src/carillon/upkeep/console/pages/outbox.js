@@ -1,0 +1,142 @@
+/** What the sandbox was asked to send, as those who would have got it see it. */
+
+import { ask } from "../lib/api.js";
+import { badge, card, empty, fill, h, head } from "../lib/dom.js";
+import { choice, field, given, refill, soon } from "../lib/forms.js";
+import { moment, number } from "../lib/format.js";
+import { preview } from "../lib/preview.js";
+
+const SHOWN = 24;
+const ASKED = 200;
+
+/**
+ * @param {HTMLElement} main
+ * @param {{surface: object, onTick: (call: () => void) => void, go: (hash: string) => void}} shell
+ */
+export async function render(main, shell) {
+  const state = { channel: "", words: "", most: SHOWN, seen: "" };
+  const list = h("div", { "aria-live": "polite", "aria-busy": "true" });
+  const draw = async (again = false) => {
+    const found = await ask("/api/v1/sandbox/messages", { query: { channel: state.channel, limit: ASKED } });
+    const seen = JSON.stringify(found.items);
+    if (seen === state.seen && !again) return;
+    state.seen = seen;
+    list.removeAttribute("aria-busy");
+    refill(
+      list,
+      sheet(
+        folded(found.items).filter((one) => holds(one, state.words)),
+        state,
+        () => draw(true),
+      ),
+    );
+  };
+  fill(
+    main,
+    h(
+      "div",
+      { class: "page" },
+      head("Outbox", h("span", { class: "quiet", text: "Nothing here has left the house." })),
+      card(
+        null,
+        filters(shell, state, () => draw(true)),
+      ),
+      list,
+    ),
+  );
+  await draw();
+  const later = soon(() => draw().catch(() => {}), 700);
+  shell.onTick(later);
+  const poll = setInterval(later, 5000);
+  return () => {
+    clearInterval(poll);
+    later.stop();
+  };
+}
+
+function filters(shell, state, draw) {
+  const form = h(
+    "form",
+    {
+      class: "filters",
+      role: "search",
+      onsubmit: (event) => event.preventDefault(),
+      oninput: () => {
+        Object.assign(state, { channel: "", words: "", most: SHOWN }, given(form));
+        draw();
+      },
+    },
+    choice("channel", "Channel", [["", "any"], ...shell.surface.channels]),
+    field("words", "Address or words", { type: "search", size: 28 }),
+  );
+  return form;
+}
+
+/** A message that was tried several times is one message; the newest try says how it stands. */
+function folded(items) {
+  const found = new Map();
+  for (const one of items) {
+    const known = found.get(one.messageId);
+    if (known) known.tries.push(one);
+    else found.set(one.messageId, { ...one, tries: [one] });
+  }
+  return [...found.values()];
+}
+
+function holds(one, words) {
+  const text = [one.recipient, one.message?.subject, one.message?.text, one.notificationId].join(" ").toLowerCase();
+  return text.includes(words.toLowerCase());
+}
+
+function sheet(found, state, draw) {
+  if (!found.length) {
+    return card(
+      null,
+      empty(
+        state.words || state.channel
+          ? "Nothing matches."
+          : "Nothing was sent yet. Whatever the sandbox would send appears here at once.",
+      ),
+    );
+  }
+  const more = found.length - state.most;
+  return [
+    h("ul", { class: "outbox", "aria-label": "Messages" }, found.slice(0, state.most).map(item)),
+    more > 0
+      ? h(
+          "p",
+          { class: "pager" },
+          h("button", {
+            type: "button",
+            text: `Show ${number(Math.min(more, SHOWN))} more`,
+            onclick: () => {
+              state.most += SHOWN;
+              draw();
+            },
+          }),
+        )
+      : null,
+  ];
+}
+
+function item(one) {
+  const earlier =
+    one.tries.length > 1
+      ? h("div", {
+          class: "quiet",
+          text: `tried ${one.tries.length} times: ${one.tries
+            .map((each) => each.outcome)
+            .toReversed()
+            .join(", ")}`,
+        })
+      : null;
+  return h(
+    "li",
+    { class: "card" },
+    h("div", { class: "row" }, h("b", { text: one.channel }), badge(one.outcome), h("time", { text: moment(one.at) })),
+    h("div", { class: "quiet to", text: one.recipient ?? "nobody named" }),
+    one.message ? preview(one.channel, one.recipient, one.message) : empty("Its content was not kept."),
+    earlier,
+    h("a", { href: `#/notifications/${one.notificationId}`, text: "Its story" }),
+  );
+}

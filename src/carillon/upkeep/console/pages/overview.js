@@ -1,0 +1,103 @@
+/** The first page: what needs a human, then how much is going on, then who carries it. */
+
+import { ask } from "../lib/api.js";
+import { bar, lines } from "../lib/charts.js";
+import { badge, card, empty, fill, h, head, table } from "../lib/dom.js";
+import { millis, moment, number, percent, span } from "../lib/format.js";
+
+const STEPS = 60;
+const LATE_SECONDS = 60;
+
+export async function render(main, shell) {
+  const page = h("div", { class: "page" });
+  const draw = async () => {
+    const [overview, providers] = await Promise.all([
+      ask("/api/v1/console/overview"), ask("/api/v1/admin/providers").catch(() => ({ items: [] }))]);
+    fill(page, head("Overview", badge(shell.surface.blueprint)), human(overview, providers.items), figures(overview),
+      h("div", { class: "two" }, throughput(overview.steps), latency(overview.steps)),
+      h("div", { class: "two" }, lanes(overview.lanes), carriers(providers.items)), lately(overview.recent));
+  };
+  await draw();
+  fill(main, page);
+  let waiting = null;
+  const soon = () => { waiting ??= setTimeout(() => { waiting = null; draw().catch(() => {}); }, 1000); };
+  shell.onTick(soon);
+  const poll = setInterval(soon, 10_000);
+  return () => { clearInterval(poll); clearTimeout(waiting); };
+}
+
+function human(overview, providers) {
+  const notes = [];
+  if (overview.deadLetters) {
+    notes.push(h("a", { href: "#/dead-letters" }, `${number(overview.deadLetters)} dead letters wait for a decision`));
+  }
+  for (const one of providers.filter((each) => each.state !== "closed")) {
+    notes.push(h("span", {}, `The breaker of ${one.provider} (${one.channel}) is ${one.state.replace("_", " ")}`));
+  }
+  for (const lane of overview.lanes.filter((each) => each.oldestDueSeconds > LATE_SECONDS)) {
+    notes.push(h("span", {}, `${number(lane.due)} routes wait in ${lane.name}, the oldest for ${span(lane.oldestDueSeconds)}`));
+  }
+  return h("section", { class: `card human ${notes.length ? "needed" : "calm"}` },
+    h("h2", { text: "Needs a human" }),
+    notes.length ? h("ul", {}, notes.map((note) => h("li", {}, note))) : h("p", { text: "Nothing. Everything that was accepted is told or on its way." }));
+}
+
+function figures(overview) {
+  const routes = overview.routes;
+  const shown = [
+    ["Delivered", number(routes.published), "good"], ["Waiting", number(overview.due), overview.due ? "wait" : ""],
+    ["Under way", number(overview.leased), ""], ["Retrying", number(routes.failed), routes.failed ? "wait" : ""],
+    ["Given up", number(routes.dead_letter), routes.dead_letter ? "bad" : ""], ["Skipped", number(routes.skipped), ""],
+  ];
+  return h("dl", { class: "figures" }, shown.map(([name, value, mood]) =>
+    h("div", { class: mood }, h("dt", { text: name }), h("dd", { text: value }))));
+}
+
+/** The last ten minutes, quiet steps included. */
+function filled(steps) {
+  const now = Math.floor(Date.now() / 10_000) * 10;
+  const known = new Map(steps.map((step) => [step.at, step]));
+  return Array.from({ length: STEPS }, (_, at) => {
+    const time = now - (STEPS - 1 - at) * 10;
+    return known.get(time) ?? { at: time, accepted: 0, delivered: 0, retried: 0, failed: 0, p50Ms: null, p99Ms: null };
+  });
+}
+
+function throughput(steps) {
+  const shown = filled(steps);
+  const rate = (name) => shown.map((step) => step[name] / 10);
+  const say = (value) => `${value === null ? "–" : value < 10 ? value.toFixed(1) : Math.round(value)}/s`;
+  return card("Throughput", lines("Accepted, delivered and failed a second over ten minutes", [
+    { name: "accepted", mood: "plain", values: rate("accepted") }, { name: "delivered", mood: "good", values: rate("delivered") },
+    { name: "retried", mood: "wait", values: rate("retried") }, { name: "failed", mood: "bad", values: rate("failed") },
+  ], shown.map((step) => step.at), say));
+}
+
+function latency(steps) {
+  const shown = filled(steps);
+  return card("Time of one call", lines("Median and 99th percentile of calls over ten minutes", [
+    { name: "p50", mood: "plain", values: shown.map((step) => step.p50Ms) },
+    { name: "p99", mood: "wait", values: shown.map((step) => step.p99Ms) },
+  ], shown.map((step) => step.at), millis));
+}
+
+function lanes(found) {
+  if (!found.length) return card("Lanes", empty("Nothing has been accepted yet."));
+  return card("Lanes", table("Lanes", ["lane", "due", "under way", "oldest"], found.map((lane) =>
+    [lane.name, number(lane.due), number(lane.leased), span(lane.oldestDueSeconds)])));
+}
+
+function carriers(found) {
+  if (!found.length) return card("Providers", empty("No provider is in use here."));
+  return card("Providers", table("Providers", ["channel", "provider", "breaker", "errors", "share"], found.map((one) => [
+    one.channel, one.provider, badge(one.state), one.attempts ? percent(one.failures / one.attempts) : "–",
+    h("span", { class: "shared" }, bar(one.share, one.state === "closed" ? "good" : "bad"), percent(one.share))])));
+}
+
+function lately(recent) {
+  if (!recent.length) return card("Lately", empty("No failure, no breaker, no trouble in this process."));
+  return card("Lately", table("What happened lately", ["when", "what", "where", "why"], recent.slice(0, 12).map((one) => [
+    moment(one.at), badge(one.verdict ?? one.after ?? one.type), one.notification_id
+      ? h("a", { href: `#/notifications/${one.notification_id}` }, `${one.channel} by ${one.provider}`) : one.provider ?? one.where,
+    one.error ?? (one.before ? `was ${one.before}` : "")])));
+}

@@ -1,0 +1,262 @@
+/** Queues: what waits where, who works it off, what failed, and another life for it. */
+
+import { ask } from "../lib/api.js";
+import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
+import { choice, field, given, refill, soon } from "../lib/forms.js";
+import { millis, moment, number, span } from "../lib/format.js";
+
+const FAILED = 50;
+const LOGS = 25;
+const STATUSES = ["received", "processing", "success", "retry", "failed", "dead"];
+
+/**
+ * @param {HTMLElement} main
+ * @param {{surface: object, onTick: (call: () => void) => void, go: (hash: string) => void}} shell
+ * @param {string[]} rest what follows the page in the address
+ */
+export async function render(main, shell, [name]) {
+  return name ? one(main, shell, name) : list(main, shell);
+}
+
+function live(shell, draw) {
+  const later = soon(() => draw().catch(() => {}), 500);
+  shell.onTick(later);
+  const poll = setInterval(later, 2000);
+  return () => {
+    clearInterval(poll);
+    later.stop();
+  };
+}
+
+async function list(main, shell) {
+  const page = h("div", { class: "page" });
+  const logs = logsOf(null);
+  const top = h("div", { class: "page" });
+  const draw = async () => {
+    const { queues } = await ask("/ops/queues");
+    refill(top, figures(queues), card("Queues", h("div", { class: "broad" }, overview(queues))));
+    await logs.draw();
+  };
+  fill(page, head("Queues", badge(shell.surface.blueprint)), top, logs.element);
+  await draw();
+  fill(main, page);
+  return live(shell, draw);
+}
+
+function figures(queues) {
+  const sum = (name) => queues.reduce((total, queue) => total + queue[name], 0);
+  const shown = [
+    ["Waiting", sum("main"), ""],
+    ["Under way", sum("processing"), ""],
+    ["Later", sum("delayed"), "wait"],
+    ["Failed", sum("failed"), "bad"],
+    ["Done by this process", queues.reduce((total, queue) => total + queue.runs.success, 0), "good"],
+  ];
+  return h(
+    "dl",
+    { class: "figures" },
+    shown.map(([name, value, mood]) =>
+      h("div", { class: value ? mood : "" }, h("dt", { text: name }), h("dd", { text: number(value) })),
+    ),
+  );
+}
+
+function overview(queues) {
+  if (!queues.length) return empty("No queue is named in the settings.");
+  return table(
+    "Queues",
+    [
+      "queue",
+      "waiting",
+      "under way",
+      "later",
+      "failed",
+      "the next waits",
+      "done",
+      "tried again",
+      "average",
+      "worked off by",
+    ],
+    queues.map((queue) => [
+      h("a", { href: `#/queues/${encodeURIComponent(queue.queue)}`, text: queue.queue }),
+      number(queue.main),
+      number(queue.processing),
+      number(queue.delayed),
+      h("span", { class: queue.failed ? "bad" : "", text: number(queue.failed) }),
+      queue.oldest_seconds === null ? "–" : span(queue.oldest_seconds),
+      number(queue.runs.success),
+      number(queue.runs.retry),
+      millis(queue.runs.average_ms),
+      queue.handler ?? h("span", { class: "quiet", text: "another process" }),
+    ]),
+  );
+}
+
+async function one(main, shell, name) {
+  const top = h("div", {});
+  const rules = h("div", {});
+  const failed = failedOf(name);
+  const logs = logsOf(name);
+  const draw = async () => {
+    const queue = (await ask("/ops/queues")).queues.find((each) => each.queue === name);
+    if (!queue) throw new Error(`There is no queue ${name}.`);
+    refill(top, figures([queue]));
+    fill(rules, policy(queue));
+    await Promise.all([failed.draw(), logs.draw()]);
+  };
+  await draw();
+  fill(
+    main,
+    h(
+      "div",
+      { class: "page" },
+      head(name, h("a", { class: "button", href: "#/queues", text: "All queues" })),
+      top,
+      failed.element,
+      logs.element,
+      card("Policy", rules),
+    ),
+  );
+  return live(shell, draw);
+}
+
+function policy(queue) {
+  const shown = Object.entries(queue.policy).filter(([, value]) => value !== null);
+  return h(
+    "dl",
+    { class: "facts" },
+    [["worked off by", queue.handler ?? "another process"], ...shown].map(([name, value]) => [
+      h("dt", { text: name.replaceAll("_", " ") }),
+      h("dd", { text: String(value) }),
+    ]),
+  );
+}
+
+function failedOf(name) {
+  const chosen = new Set();
+  const place = h("div", {});
+  const seen = { text: "" };
+  const act = h("button", { class: "primary" });
+  const form = h(
+    "form",
+    {
+      class: "filters",
+      onsubmit: (event) => {
+        event.preventDefault();
+        return requeue(name, chosen, form.elements.reason.value.trim())
+          .then(() => {
+            chosen.clear();
+            return draw();
+          })
+          .catch((error) => toast(error.message, "bad"));
+      },
+    },
+    field("reason", "Reason, kept in the audit", { required: true, maxlength: 1000, size: 32 }),
+    act,
+  );
+  const counted = (total) => {
+    act.textContent = chosen.size ? `Requeue ${number(chosen.size)} chosen` : `Requeue all ${number(total)}`;
+    form.hidden = !total;
+  };
+  const draw = async () => {
+    const found = await ask(`/ops/queues/${encodeURIComponent(name)}/failed`, { query: { limit: FAILED } });
+    counted(found.total);
+    const text = JSON.stringify(found);
+    // Whoever is choosing is not disturbed by what is the same.
+    if (text === seen.text) return;
+    seen.text = text;
+    refill(
+      place,
+      found.messages.length ? messages(found, chosen, () => counted(found.total)) : empty("Nothing failed for good."),
+    );
+  };
+  return { element: card("Failed", place, form), draw };
+}
+
+function messages(found, chosen, changed) {
+  const box = (one) => {
+    const made = h("input", { type: "checkbox", "aria-label": `Choose ${one.message_id}` });
+    made.checked = chosen.has(one.message_id);
+    made.onchange = () => {
+      if (made.checked) chosen.add(one.message_id);
+      else chosen.delete(one.message_id);
+      changed();
+    };
+    return made;
+  };
+  return [
+    table(
+      "Failed messages",
+      ["", "message", "action", "earlier tries", "made", "says"],
+      found.messages.map((one) => [
+        box(one),
+        h("code", { text: one.message_id }),
+        one.action,
+        one.attempts === null
+          ? "–"
+          : `${number(one.attempts)}${one.max_attempts === null ? "" : ` of ${number(one.max_attempts)}`}`,
+        moment(one.created_at),
+        h(
+          "details",
+          {},
+          h("summary", { text: one.text === null ? "payload" : "no message at all" }),
+          h("pre", { text: one.text ?? JSON.stringify(one.payload, null, 2) }),
+        ),
+      ]),
+    ),
+    found.total > found.messages.length
+      ? h("p", { class: "quiet", text: `the newest ${number(found.messages.length)} of ${number(found.total)}` })
+      : null,
+  ];
+}
+
+async function requeue(name, chosen, reason) {
+  const body = chosen.size ? { ids: [...chosen], reason } : { reason };
+  const done = await ask(`/ops/queues/${encodeURIComponent(name)}/failed/requeue`, { method: "POST", body });
+  toast(`${number(done.requeued)} went back to ${name}, their tries at 0.`);
+}
+
+function logsOf(name) {
+  const place = h("div", { "aria-live": "polite" });
+  const asked = {};
+  const draw = async () => {
+    const found = await ask("/ops/job-logs", { query: { ...asked, queue: name, limit: LOGS } });
+    refill(
+      place,
+      found.job_logs.length
+        ? table(
+            "Job logs",
+            ["when", name ? "message" : "queue", "action", "status", "tries", "error", "next try"],
+            found.job_logs.map((one) => [
+              moment(one.updated_at),
+              name
+                ? one.message_id.slice(0, 12)
+                : h("a", { href: `#/queues/${encodeURIComponent(one.queue)}`, text: one.queue }),
+              one.action,
+              badge(one.status),
+              number(one.attempts),
+              one.last_error ?? "",
+              one.next_retry_at ? moment(one.next_retry_at) : "",
+            ]),
+          )
+        : empty(Object.keys(asked).length ? "Nothing matches." : "No message was worked off yet."),
+    );
+  };
+  const form = h(
+    "form",
+    {
+      class: "filters",
+      role: "search",
+      oninput: () => {
+        for (const key of Object.keys(asked)) delete asked[key];
+        Object.assign(asked, given(form));
+        return draw().catch(() => {});
+      },
+      onsubmit: (event) => event.preventDefault(),
+    },
+    choice("status", "Status", [["", "any"], ...STATUSES]),
+    field("correlation_id", "Correlation", { type: "search" }),
+    field("idempotency_key", "Idempotency key", { type: "search" }),
+  );
+  return { element: card("Lives of messages", form, place), draw };
+}

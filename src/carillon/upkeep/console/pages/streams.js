@@ -1,0 +1,283 @@
+/** Live streams: who reads here, what waits for whom, one person's inbox, and a word to somebody. */
+
+import { ask, follow } from "../lib/api.js";
+import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
+import { bar } from "../lib/charts.js";
+import { area, choice, field, given, refill, soon } from "../lib/forms.js";
+import { moment, number, percent, span } from "../lib/format.js";
+
+const KEPT = 50;
+const PRIORITIES = { priority: "HIGH", standard: "MEDIUM", bulk: "LOW" };
+
+/**
+ * @param {HTMLElement} main
+ * @param {{surface: object, onTick: (call: () => void) => void, go: (hash: string) => void}} shell
+ * @param {string[]} rest what follows the page in the address
+ */
+export async function render(main, shell, [user]) {
+  return user ? person(main, shell, user) : everybody(main, shell);
+}
+
+function live(shell, draw) {
+  const later = soon(() => draw().catch(() => {}), 500);
+  shell.onTick(later);
+  const poll = setInterval(later, 2000);
+  return () => {
+    clearInterval(poll);
+    later.stop();
+  };
+}
+
+async function everybody(main, shell) {
+  const top = h("div", { class: "page" });
+  const draw = async () => {
+    const [streams, overview] = await Promise.all([ask("/api/v1/console/streams"), ask("/api/v1/console/overview")]);
+    refill(
+      top,
+      figures(streams, overview),
+      h("div", { class: "two" }, card("Who reads here", readers(streams)), card("By priority", lanes(overview.lanes))),
+    );
+  };
+  await draw();
+  fill(
+    main,
+    h(
+      "div",
+      { class: "page" },
+      head("Streams"),
+      top,
+      card("Look somebody up", lookUp(shell)),
+      card("Tell somebody", tell(shell, "")),
+    ),
+  );
+  return live(shell, draw);
+}
+
+function figures(streams, overview) {
+  const shown = [
+    ["Connections", number(streams.connections), ""],
+    ["People", number(streams.people), ""],
+    ["Waiting", number((overview.routes.pending ?? 0) + (overview.routes.failed ?? 0)), ""],
+    ["Told", number(overview.routes.published), "good"],
+    ["Given up", number(overview.routes.dead_letter), overview.routes.dead_letter ? "bad" : ""],
+  ];
+  return [
+    h(
+      "dl",
+      { class: "figures" },
+      shown.map(([name, value, mood]) => h("div", { class: mood }, h("dt", { text: name }), h("dd", { text: value }))),
+    ),
+    h(
+      "div",
+      { class: "row quiet" },
+      bar(streams.connections / streams.most, streams.connections / streams.most > 0.9 ? "bad" : "good"),
+      `${percent(streams.connections / streams.most)} of the ${number(streams.most)} connections this process takes`,
+    ),
+  ];
+}
+
+function readers(streams) {
+  if (!streams.readers.length) return empty("Nobody is connected here. What is sent waits for its reader.");
+  const more = streams.people - streams.readers.length;
+  return [
+    h(
+      "div",
+      { class: "slim" },
+      table(
+        "Readers",
+        ["person", "connections"],
+        streams.readers.map((one) => [
+          one.tenantId
+            ? `${one.userId} of ${one.tenantId}`
+            : h("a", { href: `#/streams/${encodeURIComponent(one.userId)}`, text: one.userId }),
+          number(one.connections),
+        ]),
+      ),
+    ),
+    more > 0 ? h("p", { class: "quiet", text: `and ${number(more)} more` }) : null,
+  ];
+}
+
+function lanes(found) {
+  if (!found.length) return empty("Nothing has been accepted yet.");
+  return h(
+    "div",
+    { class: "slim" },
+    table(
+      "Priorities",
+      ["priority", "due", "under way", "oldest"],
+      found.map((lane) => [
+        PRIORITIES[lane.name] ?? lane.name,
+        number(lane.due),
+        number(lane.leased),
+        lane.oldestDueSeconds === null ? "–" : span(lane.oldestDueSeconds),
+      ]),
+    ),
+  );
+}
+
+function lookUp(shell) {
+  const form = h(
+    "form",
+    {
+      class: "filters",
+      role: "search",
+      onsubmit: (event) => {
+        event.preventDefault();
+        shell.go(`#/streams/${encodeURIComponent(form.elements.who.value.trim())}`);
+      },
+    },
+    field("who", "Person", { required: true, maxlength: 255 }),
+    h("button", { class: "primary", text: "Show the inbox" }),
+  );
+  return form;
+}
+
+function tell(shell, user, then = () => {}) {
+  const form = h(
+    "form",
+    {
+      class: "filters",
+      onsubmit: (event) => {
+        event.preventDefault();
+        return said(given(form), user)
+          .then(then)
+          .catch((error) => toast(error instanceof SyntaxError ? "The payload is not JSON." : error.message, "bad"));
+      },
+    },
+    user ? null : field("user_id", "Person to tell", { required: true, maxlength: 255 }),
+    field("event_type", "Type", { required: true, value: "job.new" }),
+    choice("priority", "Priority", [["", "by its type"], "HIGH", "MEDIUM", "LOW"]),
+    area("payload", "Payload", { rows: 3, text: '{"title": "Bell founder wanted"}' }),
+    h("button", { class: "primary", text: "Tell" }),
+  );
+  return form;
+}
+
+async function said(asked, user) {
+  const body = { ...asked, user_id: user || asked.user_id, payload: JSON.parse(asked.payload ?? "{}") };
+  const answer = await ask("/notifications", { method: "POST", body });
+  toast(`Written down, ${answer.priority.toLowerCase()} priority.`);
+}
+
+async function person(main, shell, user) {
+  const path = `/notifications/${encodeURIComponent(user)}`;
+  const top = h("div", {});
+  const inbox = h("div", {});
+  const seen = { text: "" };
+  const draw = async () => {
+    const [held, found, streams] = await Promise.all([
+      ask(`${path}/unread`),
+      ask(path, { query: { limit: KEPT } }),
+      ask("/api/v1/console/streams"),
+    ]);
+    const here = streams.readers.find((one) => one.userId === user && !one.tenantId)?.connections ?? 0;
+    fill(
+      top,
+      h(
+        "dl",
+        { class: "figures" },
+        [
+          ["Reads here now", here ? number(here) : "no", here ? "good" : ""],
+          ["Notifications", number(held.total), ""],
+          ["Unread", number(held.unread), ""],
+        ].map(([name, value, mood]) => h("div", { class: mood }, h("dt", { text: name }), h("dd", { text: value }))),
+      ),
+    );
+    const text = JSON.stringify(found);
+    if (text === seen.text) return;
+    seen.text = text;
+    refill(inbox, entries(found));
+  };
+  await draw();
+  const along = readAlong(user);
+  fill(
+    main,
+    h(
+      "div",
+      { class: "page" },
+      head(user, h("a", { class: "button", href: "#/streams", text: "Everybody" })),
+      top,
+      card("Inbox", inbox),
+      h("div", { class: "two" }, card("Read along", along.element), card("Tell", tell(shell, user, draw))),
+    ),
+  );
+  const stop = live(shell, draw);
+  return () => {
+    stop();
+    along.stop();
+  };
+}
+
+function entries(found) {
+  if (!found.notifications.length) return empty("Nothing was ever sent to this person, or it is not kept any more.");
+  return table(
+    "Inbox",
+    ["number", "when", "type", "priority", "says", "state", "read"],
+    found.notifications.map((one) => [
+      number(one.seq),
+      moment(one.event_timestamp),
+      one.event_type,
+      one.priority,
+      h("code", { text: JSON.stringify(one.payload) }),
+      badge(one.is_delivered ? "delivered" : one.seq === null ? "waits" : "pushed"),
+      one.is_read ? "yes" : "no",
+    ]),
+  );
+}
+
+/** A stream of this person's, here; whoever reads along is a reader, and what waits is told to them. */
+function readAlong(user) {
+  let reading = null;
+  const list = h("ol", { class: "heard", "aria-live": "polite" });
+  const state = h("span", { class: "quiet", role: "status", text: "not reading" });
+  const act = h("button", {
+    type: "button",
+    text: "Read along",
+    onclick: () => {
+      if (reading) stop();
+      else start();
+    },
+  });
+  const stop = () => {
+    reading?.abort();
+    reading = null;
+    act.textContent = "Read along";
+    state.textContent = "not reading";
+  };
+  const start = () => {
+    reading = new AbortController();
+    act.textContent = "Stop reading";
+    follow(
+      `/notifications/stream?user_id=${encodeURIComponent(user)}`,
+      (event, data) => {
+        if (event === "heartbeat") return;
+        list.prepend(
+          h(
+            "li",
+            {},
+            badge(event),
+            " ",
+            h("code", {
+              text:
+                event === "notification" ? `${data.event_type} ${JSON.stringify(data.payload)}` : JSON.stringify(data),
+            }),
+          ),
+        );
+        while (list.children.length > KEPT) list.lastChild.remove();
+      },
+      (word) => {
+        if (reading) state.textContent = word === "live" ? "reading" : "coming again";
+      },
+      reading.signal,
+    );
+  };
+  return {
+    element: [
+      h("p", { class: "quiet", text: "This opens a stream as this person: what waits for them counts as told." }),
+      h("div", { class: "row" }, act, state),
+      list,
+    ],
+    stop,
+  };
+}

@@ -1,0 +1,30 @@
+"""The console's own files: no build step, no third party, nothing inline."""
+
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from carillon.web import Endpoint
+from carillon.web.fixed import KINDS, fixed
+
+_FOLDER = "console"
+
+
+def endpoints() -> list[Endpoint]:
+    """Every file of the folder under /console; they tell nothing, so everybody may have them."""
+    found = []
+    for path, file in _walk(files("carillon.upkeep").joinpath(_FOLDER), "/console"):
+        kind = file.name.rpartition(".")[2]
+        if kind in KINDS:
+            found.append(fixed(path, file.read_bytes(), kind))
+            if file.name == "index.html":
+                found.append(fixed("/console", file.read_bytes(), kind))
+    return found
+
+
+def _walk(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _walk(entry, f"{path}/{entry.name}")
+        else:
+            yield f"{path}/{entry.name}", entry

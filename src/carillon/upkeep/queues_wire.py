@@ -1,0 +1,125 @@
+"""The JSON operators read and write about list queues, under document 003's names."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from carillon.domain.queue_policy import Policy
+
+StatusWord = Literal["received", "processing", "success", "retry", "failed", "dead"]
+Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,512}\Z")]
+Reason = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,2000}\Z")]
+
+
+class RunsView(msgspec.Struct, frozen=True, kw_only=True):
+    """What the asked process did since it started; other processes have numbers of their own."""
+
+    success: int
+    retry: int
+    failed: int
+    swept: int
+    average_ms: float | None
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue: what waits where, who works it off here, and by which policy."""
+
+    queue: str
+    main: int
+    processing: int
+    delayed: int
+    failed: int
+    oldest_seconds: float | None
+    """The age of the next message, where it says when it was made."""
+    handler: str | None
+    """None when another process works it off."""
+    runs: RunsView
+    policy: Policy
+
+
+class QueueList(msgspec.Struct, frozen=True, kw_only=True):
+    """Every queue that the settings name or this process works off."""
+
+    queues: list[QueueView]
+
+
+class FailedQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many to show."""
+
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+class FailedView(msgspec.Struct, frozen=True, kw_only=True):
+    """One failed message as it was last claimed."""
+
+    message_id: str
+    action: str | None = None
+    attempts: int | None = None
+    max_attempts: int | None = None
+    correlation_id: str | None = None
+    idempotency_key: str | None = None
+    created_at: str | None = None
+    payload: Any = None
+    text: str | None = None
+    """The beginning of what is no message at all."""
+
+
+class FailedList(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest failed messages of one queue."""
+
+    queue: str
+    total: int
+    messages: list[FailedView]
+
+
+class RequeueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which failed messages get another life; all of them when nothing is said."""
+
+    ids: Annotated[list[Name], Meta(min_length=1, max_length=1000)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000_000, description="The oldest so many.")] | None = None
+    reason: Reason = "requeued over HTTP"
+    dry_run: bool = False
+
+
+class Requeued(msgspec.Struct, frozen=True, kw_only=True):
+    """How many there were, and how many went back with their attempts at 0."""
+
+    queue: str
+    found: int
+    requeued: int
+    dry_run: bool
+
+
+class JobLogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages; all filters must match."""
+
+    queue: Name | None = None
+    status: StatusWord | None = None
+    correlation_id: Name | None = None
+    idempotency_key: Name | None = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+class JobLogView(msgspec.Struct, frozen=True, kw_only=True):
+    """One message's life so far."""
+
+    id: int
+    service: str
+    queue: str
+    message_id: str
+    correlation_id: str | None
+    idempotency_key: str | None
+    status: str
+    attempts: int
+    last_error: str | None
+    next_retry_at: str | None
+    action: str
+    created_at: str
+    updated_at: str
+
+
+class JobLogList(msgspec.Struct, frozen=True, kw_only=True):
+    """Newest first."""
+
+    job_logs: list[JobLogView]

@@ -1,0 +1,34 @@
+"""Looking into logs for many readers at once: a storm of reconnects must not empty the ledger's pool."""
+
+import asyncio
+from collections.abc import Sequence
+
+from carillon.coalesce import Coalescer
+from carillon.domain.streams import Bounds, Entry, StreamLedger
+
+AT_ONCE = 500
+MOST_WAITING = 20_000
+READS = 3
+"""Catching up in parallel; others ask the same ledger for other things."""
+
+
+class Lookups:
+    """Whoever comes while one question is out is part of the next."""
+
+    def __init__(self, ledger: StreamLedger) -> None:
+        self._ledger = ledger
+        self._bounds: Coalescer[str, Bounds] = Coalescer(self._ask, max_batch=AT_ONCE, max_pending=MOST_WAITING)
+        self._reading = asyncio.Semaphore(READS)
+
+    async def bounds(self, user_id: str) -> Bounds:
+        """Raises LedgerUnavailable, or Overloaded when too many ask."""
+        return await self._bounds.add(user_id)
+
+    async def read(self, user_id: str, after: int, limit: int) -> list[Entry]:
+        """The next entries; raises LedgerUnavailable."""
+        async with self._reading:
+            return await self._ledger.read(user_id, after, limit)
+
+    async def _ask(self, user_ids: Sequence[str]) -> list[Bounds]:
+        found = await self._ledger.bounds(set(user_ids))
+        return [found[user_id] for user_id in user_ids]

@@ -1,0 +1,127 @@
+"""Who passes to an endpoint, as whom, and how often."""
+
+import math
+import time
+from functools import partial
+
+from carillon.domain.live import Ticket
+from carillon.web.auth import Guard, unauthorized
+from carillon.web.declare import Endpoint
+from carillon.web.keys import Keys, is_key
+from carillon.web.limits import Buckets, host_name, is_loopback
+from carillon.web.problems import Problem
+from carillon.web.request import Caller, Proof, Request
+from carillon.web.settings import WebSettings
+from carillon.web.tickets import shown
+
+_UNAUTHORIZED = 401
+_SCHEME = b"bearer"
+
+
+class Gate:
+    """Stands before every endpoint; where nobody is asked, everybody is the same administrator on loopback."""
+
+    def __init__(self, settings: WebSettings) -> None:
+        self._asks = settings.asks
+        self._hosts = frozenset(name.lower() for name in settings.allowed_hosts)
+        self._guard = Guard(settings.jwt) if settings.jwt else None
+        self._keys = Keys(settings.keys) if settings.keys else None
+        self._tickets = settings.tickets
+        burst = settings.requests_burst
+        self._callers = _buckets(settings.requests_per_second, burst)
+        self._by_key = _buckets(settings.key_requests_per_second, burst)
+        anonymous = settings.anonymous_requests_per_second
+        self._anonymous = _buckets(anonymous, 2 * (anonymous or 0))
+        failures = settings.auth_failures_per_minute
+        self._failures = _buckets(failures and failures / 60, failures or 0)
+
+    def check_host(self, request: Request) -> None:
+        """A page that made its own name resolve to us arrives with that name."""
+        if self._asks and not self._hosts:
+            return
+        name = host_name(request.headers.get(b"host", b""))
+        if not is_loopback(name) and name not in self._hosts:
+            raise Problem("MISDIRECTED_REQUEST", "this host name is not served here: see http.allowed_hosts")
+
+    async def admit(self, request: Request, endpoint: Endpoint) -> None:
+        """Say who is asking; raises 401, 403 or 429."""
+        if self._asks and endpoint.guarded:
+            ticket = await self._ticket(request, endpoint)
+            if ticket is None:
+                request.caller = await self._known(request)
+                request.prove = partial(self._prove, request)
+            else:
+                request.caller = Caller(ticket.user_id, "user", ticket.tenant_id)
+                request.prove = partial(self._prove_ticket, Proof(ticket.expires_at_ms, ticket.token_id))
+            if endpoint.role is not None and request.caller.role != endpoint.role:
+                raise Problem("FORBIDDEN", f"the role {endpoint.role} is required")
+            if endpoint.every_tenant and request.caller.tenant_id is not None:
+                raise Problem("FORBIDDEN", "this concerns every tenant: who acts for one may not see it")
+        if not endpoint.always:
+            buckets, name = self._limit(request, endpoint)
+            if buckets is not None:
+                _slow_down(buckets, name)
+
+    def failed(self, request: Request, problem: Problem) -> None:
+        """After a 401, also of an endpoint's own: those who go on guessing are told to slow down."""
+        if problem.status != _UNAUTHORIZED or not self._asks:
+            return
+        buckets = self._failures if _credential(request) else self._anonymous
+        if buckets is not None:
+            _slow_down(buckets, request.client)
+
+    def _limit(self, request: Request, endpoint: Endpoint) -> tuple[Buckets | None, str]:
+        caller = request.caller
+        if caller.key_id is not None:
+            return self._by_key, caller.key_id
+        if caller.sub is not None:
+            return self._callers, f"{caller.tenant_id}/{caller.sub}"
+        if not self._asks:
+            return self._callers, request.client
+        # Vendors who report from few addresses are told apart by their signatures, not held back by their number.
+        return self._anonymous if endpoint.by_address else None, request.client
+
+    async def _ticket(self, request: Request, endpoint: Endpoint) -> Ticket | None:
+        if self._tickets is None or endpoint.ticket == "no":
+            return None
+        text = await shown(request)
+        return None if text is None else await self._tickets.find(text, opens=endpoint.ticket == "opens")
+
+    async def _prove(self, request: Request) -> Proof:
+        await self._known(request)
+        credential = _credential(request)
+        return Proof() if self._guard is None or is_key(credential) else self._guard.proof(credential)
+
+    async def _prove_ticket(self, proof: Proof) -> Proof:
+        if self._tickets is not None:
+            self._tickets.check(proof)
+        return proof
+
+    async def _known(self, request: Request) -> Caller:
+        credential = _credential(request)
+        if is_key(credential):
+            if self._keys is None:
+                raise unauthorized()
+            return await self._keys.caller(credential)
+        if self._guard is None or b"x-api-key" in request.headers:
+            raise unauthorized()
+        return self._guard.caller(credential)
+
+
+def _credential(request: Request) -> bytes:
+    """What the caller shows: a token or a key, in one place; both places at once are nothing."""
+    bearer, key = request.headers.get(b"authorization"), request.headers.get(b"x-api-key")
+    if bearer is None or key is not None:
+        return (key or b"").strip() if bearer is None else b"?"
+    scheme, _, credential = bearer.partition(b" ")
+    return credential.strip() if scheme.lower() == _SCHEME else b"?"
+
+
+def _buckets(per_second: float | None, burst: float) -> Buckets | None:
+    return Buckets(per_second, max(1.0, burst)) if per_second else None
+
+
+def _slow_down(buckets: Buckets, name: str) -> None:
+    wait = buckets.take(name, time.monotonic())
+    if wait > 0:
+        raise Problem("TOO_MANY_REQUESTS", "slow down", headers={"Retry-After": str(max(1, math.ceil(wait)))})

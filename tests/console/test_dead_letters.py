@@ -1,0 +1,112 @@
+"""Dead letters: by cause, counted before anything is done, tried again slowly, and who did it."""
+
+import re
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.console import PHONE, Console
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def bury(console: Console, channel: str, number: int) -> None:
+    """So many more dead letters of a channel."""
+    path = f"/api/v1/dead-letters?channel={channel}&pageSize=1"
+    before = (await console.ask("GET", path))["totalCount"]
+    await console.ask("PUT", f"/api/v1/sandbox/drills/{channel}", {"outcome": "refused"})
+    try:
+        for _ in range(number):
+            await console.send(channel)
+
+        async def buried() -> bool:
+            return bool((await console.ask("GET", path))["totalCount"] == before + number)
+
+        await until(buried, timeout=40, what=f"{number} dead letters of {channel}")
+    finally:
+        await console.ask("DELETE", f"/api/v1/sandbox/drills/{channel}")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def graves(console: Console) -> Console:
+    """At least three of text messages and two of pushes."""
+    await bury(console, "sms", 3)
+    await bury(console, "push", 2)
+    return console
+
+
+async def test_nothing_was_given_up(console: Console) -> None:
+    page = await console.open("dead-letters")
+    await expect(page.get_by_text("What fails for good will be listed here")).to_be_visible()
+    await expect(page.get_by_role("button", name="Redrive all")).to_be_disabled()
+
+
+async def test_grouped_by_cause_and_filtered_by_one_click(graves: Console) -> None:
+    page = await graves.open("dead-letters")
+    causes = page.get_by_role("table", name="Causes")
+    await expect(causes).to_contain_text("drill: refused")
+    await expect(causes).to_contain_text("Repair the cause")
+    await page.get_by_role("button", name="Show push drill").click()
+    listed = page.get_by_role("table", name="Dead letters", exact=True)
+    await expect(listed).not_to_contain_text("sms")
+    await expect(listed).to_contain_text("push")
+    await graves.picture("dead-letters")
+
+
+async def test_counted_first_then_redriven_with_a_rate_and_written_down(graves: Console) -> None:
+    page = await graves.open("dead-letters")
+    await page.get_by_role("button", name="Show sms drill").click()
+    act = page.get_by_role("button", name=re.compile("Redrive all"))
+    await expect(page.get_by_role("table", name="Dead letters", exact=True)).not_to_contain_text("push")
+    await page.get_by_label("How fast").select_option("5")
+    await page.get_by_role("button", name="Count first").click()
+    await expect(page.get_by_text(re.compile("would be tried again: .*sms drill"))).to_be_visible()
+    await page.get_by_label("Reason").fill("the carrier is back")
+    await act.click()
+    progress = page.get_by_role("progressbar")
+    await expect(progress).to_contain_text(re.compile(r"tried again: \d+ told, 0 failed again, 0 waiting"))
+    await expect(page.get_by_text("Nothing matches.")).to_be_visible()
+    audit = page.get_by_role("table", name="Audit").locator("tbody tr").first
+    await expect(audit).to_contain_text("the carrier is back")
+    await expect(audit).to_contain_text("channel sms")
+    await expect(audit).to_contain_text("5 a second")
+    found = await graves.ask("GET", "/api/v1/dead-letters?channel=sms")
+    assert found["totalCount"] == 0
+
+
+async def test_a_reason_is_asked_for(graves: Console) -> None:
+    page = await graves.open("dead-letters")
+    before = await graves.ask("GET", "/api/v1/dead-letters?pageSize=1")
+    await page.get_by_role("button", name=re.compile("Redrive all")).click()
+    assert await page.locator("#f-reason:invalid").count() == 1
+    assert (await graves.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"] == before["totalCount"]
+
+
+async def test_only_what_was_chosen_is_tried_again(graves: Console) -> None:
+    page = await graves.open("dead-letters")
+    before = (await graves.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"]
+    boxes = page.get_by_role("table", name="Dead letters", exact=True).locator("tbody input")
+    await boxes.nth(0).check()
+    await boxes.nth(1).focus()
+    await page.keyboard.press("Space")
+    await page.get_by_label("Reason").fill("these two")
+    await page.get_by_role("button", name="Redrive 2 chosen").click()
+    await expect(page.get_by_role("progressbar")).to_contain_text("2 are tried again")
+    await expect(page.get_by_role("table", name="Audit")).to_contain_text("these two")
+    assert (await graves.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"] == before - 2
+
+
+async def test_new_ones_appear_by_themselves(console: Console) -> None:
+    page = await console.open("dead-letters")
+    await expect(page.get_by_role("button", name=re.compile("Redrive all"))).to_be_visible()
+    await bury(console, "inApp", 1)
+    await expect(page.get_by_role("table", name="Causes")).to_contain_text("inApp")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_on_a_phone(graves: Console, scheme: str) -> None:
+    page = await graves.open("dead-letters", size=PHONE, scheme=scheme)
+    await expect(page.get_by_role("table", name="Causes")).to_be_visible()
+    await graves.fits()

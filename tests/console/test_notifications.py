@@ -1,0 +1,97 @@
+"""Finding notifications and reading one's story."""
+
+import uuid
+
+import pytest
+from playwright.async_api import expect
+
+from tests.support.console import PHONE, Console
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_search_by_person_and_status(console: Console) -> None:
+    ada, bob = uuid.uuid4().hex, uuid.uuid4().hex
+    await console.send("email", user=ada)
+    await console.send("push", user=bob)
+    page = await console.open("notifications")
+    rows = page.get_by_role("table", name="Notifications").locator("tbody tr")
+    await page.get_by_label("Person").fill(ada)
+    await page.get_by_role("button", name="Search").click()
+    await expect(rows).to_have_count(1)
+    await expect(rows).to_contain_text(ada)
+    await page.get_by_label("Status").select_option("failed")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("button", name="Search").click()
+    await expect(page.get_by_text("Nothing matches.")).to_be_visible()
+
+
+async def test_new_ones_appear_by_themselves(console: Console) -> None:
+    page = await console.open("notifications")
+    user = uuid.uuid4().hex
+    await console.send("email", user=user)
+    await expect(page.get_by_role("table", name="Notifications")).to_contain_text(user)
+    await console.picture("notifications")
+
+
+async def test_an_id_leads_to_its_story(console: Console) -> None:
+    await console.ask("PUT", "/api/v1/sandbox/drills/push", {"outcome": "unavailable", "times": 1})
+    try:
+        sent = await console.send("push", user="ada")
+        page = await console.open("notifications")
+        await page.get_by_label("Id", exact=True).fill(sent)
+        await page.keyboard.press("Enter")
+        line = page.locator(".timeline li")
+        await expect(line.nth(1)).to_contain_text("Try 1 by sandbox")
+        await expect(line.nth(1)).to_contain_text("unavailable")
+        await expect(page.locator(".timeline")).to_contain_text("Try 2 by sandbox")
+        await expect(page.locator(".timeline")).to_contain_text("Delivered")
+        await expect(page.locator(".phone .notice")).to_contain_text("Welcome, Ada!")
+        await console.picture("story")
+    finally:
+        await console.ask("DELETE", "/api/v1/sandbox/drills/push")
+
+
+async def test_mail_and_text_are_shown_as_readers_see_them(console: Console) -> None:
+    mail, text = await console.send("email"), await console.send("sms")
+    page = await console.open(f"notifications/{mail}")
+    await expect(page.locator(".mail .envelope")).to_contain_text("ada@example.org")
+    await page.goto(f"{console.address}/console#/notifications/{text}")
+    await expect(page.locator(".phone .bubble")).to_contain_text("Ada")
+
+
+async def test_markup_in_a_name_is_text(console: Console) -> None:
+    data = {"name": "<img src=x onerror=alert(1)>", "link": "https://example.org/"}
+    page = await console.open(f"notifications/{await console.send('email', data=data)}")
+    await expect(page.locator(".letter")).to_contain_text("<img src=x")
+    assert await page.locator(".letter img").count() == 0
+
+
+async def test_why(console: Console) -> None:
+    page = await console.open(f"notifications/{await console.send('email')}")
+    await page.get_by_role("button", name="Explain").click()
+    await expect(page.get_by_role("table", name="Gates")).to_contain_text("template")
+
+
+async def test_what_waits_can_be_cancelled(console: Console) -> None:
+    sent = await console.send("email", scheduledFor="2999-01-01T00:00:00Z")
+    page = await console.open(f"notifications/{sent}")
+    await page.get_by_role("button", name="Cancel").click()
+    await expect(page.locator(".head .badge")).to_have_text("skipped")
+
+
+async def test_nobody_of_that_name(console: Console) -> None:
+    page = await console.open("notifications")
+    await page.get_by_label("Id", exact=True).fill("there-is-no-such")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    # The browser reports every 404 by itself.
+    console.complaints.clear()
+
+
+async def test_on_a_phone(console: Console) -> None:
+    sent = await console.send("push")
+    await console.open("notifications", size=PHONE)
+    await console.fits()
+    await console.open(f"notifications/{sent}", size=PHONE)
+    await console.fits()

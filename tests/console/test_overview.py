@@ -1,0 +1,146 @@
+"""The first page: what needs a human, what goes on, and all of it without being reloaded."""
+
+import re
+import time
+
+import jwt
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.support.console import PHONE, Console
+from tests.support.process import Program
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_an_empty_house_says_so(console: Console) -> None:
+    page = await console.open()
+    await expect(page.locator(".human")).to_contain_text("Nothing. Everything that was accepted")
+    await expect(page.get_by_text("Nothing has been accepted yet.")).to_be_visible()
+    await expect(page.locator("#live")).to_have_text("live")
+
+
+async def test_what_happens_appears_by_itself(console: Console) -> None:
+    page = await console.open()
+    delivered = page.locator(".figures div", has_text="Delivered").locator("dd")
+    await expect(delivered).to_have_text(re.compile(r"\d+"))
+    before = int(await delivered.inner_text())
+    await console.send("email")
+    await console.send("push")
+    await expect(delivered).to_have_text(str(before + 2))
+    await expect(page.get_by_role("table", name="Lanes")).to_contain_text("standard")
+
+
+async def test_what_needs_a_human_comes_first(console: Console) -> None:
+    await console.ask("PUT", "/api/v1/sandbox/drills/sms", {"outcome": "refused"})
+    try:
+        page = await console.open()
+        await console.send("sms")
+        link = page.locator(".human a")
+        await expect(link).to_contain_text("dead letter")
+        await expect(page.get_by_role("table", name="What happened lately")).to_contain_text("drill: refused")
+        await console.picture("overview")
+        await link.click()
+        await expect(page.locator("main h1")).to_have_text("Dead letters")
+    finally:
+        await console.ask("DELETE", "/api/v1/sandbox/drills/sms")
+
+
+async def test_by_keyboard_alone(console: Console) -> None:
+    page = await console.open()
+    await page.locator(".skip").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main")).to_be_focused()
+    await page.locator("nav a", has_text="Notifications").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main h1")).to_have_text("Notifications")
+    await expect(page).to_have_title("Notifications · Carillon")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_on_a_phone(console: Console, scheme: str) -> None:
+    page = await console.open(size=PHONE, scheme=scheme)
+    await console.fits()
+    back = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (back == "rgb(22, 20, 18)") is (scheme == "dark")
+
+
+async def test_light_and_dark_are_kept(console: Console) -> None:
+    page = await console.open()
+    await page.locator("#theme").click()
+    await page.reload()
+    await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+async def test_landmarks_for_screen_readers(console: Console) -> None:
+    page = await console.open()
+    for role in ("banner", "navigation", "main"):
+        await expect(page.get_by_role(role)).to_have_count(1)
+    assert await page.locator("svg.chart:not([aria-label])").count() == 0
+    assert await page.locator("button:not([aria-label])", has_text=re.compile(r"^\W*$")).count() == 0
+
+
+async def test_nothing_from_elsewhere_and_nothing_inline_runs(console: Console) -> None:
+    page = await console.open()
+    answer = await page.request.get(f"{console.address}/console")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    violated = await page.evaluate("""new Promise((done) => {
+        addEventListener("securitypolicyviolation", (event) => done(event.violatedDirective));
+        const script = document.createElement("script");
+        script.textContent = "window.ran = true";
+        document.body.append(script);
+    })""")
+    assert violated.startswith("script-src")
+    assert await page.evaluate("window.ran") is None
+    # The browser says aloud what it refused; that is what was wanted here.
+    console.complaints.clear()
+
+
+async def test_when_carillon_goes_away_the_page_says_so(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("gone")
+    environment = {"DATABASE_URL": f"sqlite:///{folder}/c.db", "CARILLON_HTTP__PORT": "0"}
+    with Program("serve", env=environment, cwd=folder) as program:
+        address = str(program.wait_ready(60)["addresses"][0])
+        async with Console(browser, address) as console:
+            page = await console.open()
+            await expect(page.locator("#live")).to_have_text("live")
+            program.kill()
+            await expect(page.locator("#live")).to_have_text("not live")
+            await page.locator("nav a", has_text="Notifications").click()
+            await expect(page.get_by_text("Is Carillon running?")).to_be_visible()
+            await expect(page.get_by_role("button", name="Try again")).to_be_visible()
+
+
+async def test_who_is_asking(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("asked")
+    environment = {
+        "DATABASE_URL": f"sqlite:///{folder}/c.db",
+        "CARILLON_HTTP__PORT": "0",
+        "JWT_SECRET_KEY": "a-secret-of-the-console-tests-that-is-long",
+        "JWT_ISSUER": "console-tests",
+        "JWT_AUDIENCE": "carillon",
+    }
+    with Program("serve", env=environment, cwd=folder) as program:
+        async with Console(browser, str(program.wait_ready(60)["addresses"][0])) as console:
+            context = await browser.new_context()
+            page = await context.new_page()
+            await page.goto(f"{console.address}/console")
+            await page.get_by_label("Token or API key").fill("not-a-token")
+            await page.get_by_role("button", name="Open the console").click()
+            await expect(page.get_by_text("This token is not accepted.")).to_be_visible()
+            await page.get_by_label("Token or API key").fill(_token(environment))
+            await page.get_by_role("button", name="Open the console").click()
+            await expect(page.locator("main h1")).to_have_text("Overview")
+            await expect(page.locator("#live")).to_have_text("live")
+            assert "eyJ" not in page.url
+            await context.close()
+
+
+def _token(environment: dict[str, str]) -> str:
+    now = int(time.time())
+    claims = {"sub": "root", "role": "admin", "iat": now, "exp": now + 600, "aud": "carillon", "iss": "console-tests"}
+    return jwt.encode(claims, environment["JWT_SECRET_KEY"], algorithm="HS256")

@@ -1,0 +1,120 @@
+"""Queues of the billing services: what waits where, what failed and why, and another life for it."""
+
+import asyncio
+import datetime as dt
+import re
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from playwright.async_api import expect
+
+from tests.support.billing_stand import Billing, stand_fixture
+from tests.support.console import PHONE, Console
+from tests.support.process import Program
+from tests.support.queue_stand import envelope
+from tests.support.vendor import Reply
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+UPDATE = "q:pay:subscription_update"
+# Failures are final at once: what is looked at here is what an operator does about them.
+ONCE: Any = {"CARILLON_QUEUE__Q_PAY_SUBSCRIPTION_UPDATE__MAX_RETRIES": "0"}
+
+billing: Any = stand_fixture(scope="module", params=("sqlite",), **ONCE)
+
+
+@pytest.fixture(scope="module")
+def program(billing: Billing) -> Program:
+    return billing.start_payment()
+
+
+async def push(billing: Billing, number: int, answer: Reply, status: str) -> list[str]:
+    """So many messages that end so; their ids."""
+    billing.subscription_stub.default = answer
+    found = []
+    for _ in range(number):
+        event_id = f"payment_{uuid4()}_1"
+        now = dt.datetime.now(dt.UTC).isoformat()
+        message = envelope(
+            payload={"event_id": event_id}, idempotency_key=event_id, correlation_id=f"c-{event_id}", created_at=now
+        )
+        billing.push(UPDATE, message)
+        await asyncio.to_thread(billing.logged, status, message_id=message["id"])
+        found.append(str(message["id"]))
+    return found
+
+
+async def failed(billing: Billing, number: int) -> list[str]:
+    return await push(billing, number, Reply(503, body={"error": "down"}), "failed")
+
+
+async def test_only_queues_are_shown_here(console: Console) -> None:
+    page = await console.open()
+    await expect(page.locator("#nav a")).to_have_text(["Queues"])
+    await expect(page.get_by_role("table", name="Queues")).to_contain_text("q:pay:refund_initiation")
+    await expect(page.get_by_text("No message was worked off yet.")).to_be_visible()
+    await expect(page.locator("#live")).to_have_text("live")
+
+
+async def test_what_is_worked_off_appears_by_itself(console: Console, billing: Billing) -> None:
+    page = await console.open("queues")
+    row = page.get_by_role("table", name="Queues").locator("tbody tr", has_text=UPDATE)
+    await expect(row).to_contain_text("process_webhook_processing")
+    await push(billing, 2, Reply(), "success")
+    await expect(page.get_by_role("table", name="Job logs")).to_contain_text("success")
+    done = page.locator(".figures div", has_text="Done by this process").locator("dd")
+    await expect(done).to_have_text("2")
+
+
+async def test_whoever_stands_on_a_link_stays_there(console: Console, billing: Billing) -> None:
+    page = await console.open("queues")
+    link = page.get_by_role("link", name="q:sub:usage_sync").first
+    await link.focus()
+    done = page.locator(".figures div", has_text="Done by this process").locator("dd")
+    before = int(await done.inner_text())
+    await push(billing, 1, Reply(), "success")
+    await expect(done).to_have_text(str(before + 1))
+    await expect(link).to_be_focused()
+
+
+async def test_failed_messages_get_another_life(console: Console, billing: Billing) -> None:
+    ids = await failed(billing, 3)
+    page = await console.open("queues")
+    await page.get_by_role("link", name=UPDATE).first.click()
+    await expect(page.locator("main h1")).to_have_text(UPDATE)
+    await expect(page.locator(".facts")).to_contain_text("lock ttl seconds")
+    listed = page.get_by_role("table", name="Failed messages")
+    await expect(listed.locator("tbody tr")).to_have_count(3)
+    await listed.locator("summary").first.click()
+    await expect(listed.locator("pre").first).to_contain_text("event_id")
+    await console.picture("queues")
+    billing.subscription_stub.default = Reply()
+    await page.get_by_label(f"Choose {ids[0]}").check()
+    await page.get_by_label("Reason").fill("the other side is back")
+    await page.get_by_role("button", name="Requeue 1 chosen").click()
+    await expect(listed.locator("tbody tr")).to_have_count(2)
+    await expect(listed).not_to_contain_text(ids[0])
+    await page.get_by_role("button", name="Requeue all 2").click()
+    await expect(page.get_by_text("Nothing failed for good.")).to_be_visible()
+    rows = await asyncio.to_thread(billing.rows, "SELECT reason FROM admin_actions")
+    assert [row["reason"] for row in rows] == ["the other side is back"] * 2
+
+
+async def test_lives_are_found_by_status_and_correlation(console: Console, billing: Billing) -> None:
+    await failed(billing, 1)
+    page = await console.open("queues")
+    logs = page.get_by_role("table", name="Job logs")
+    await page.get_by_label("Status").select_option("failed")
+    await expect(logs.locator("tbody tr .badge", has_text=re.compile("success"))).to_have_count(0)
+    await expect(logs.locator("tbody tr .badge").first).to_have_text("failed")
+    await page.get_by_label("Correlation").fill("nobody said this")
+    await expect(page.get_by_text("Nothing matches.")).to_be_visible()
+
+
+async def test_on_a_phone(console: Console) -> None:
+    page = await console.open("queues", size=PHONE, scheme="dark")
+    await expect(page.get_by_role("table", name="Queues")).to_be_visible()
+    await console.fits()
+    page = await console.open(f"queues/{UPDATE}", size=PHONE)
+    await console.fits()

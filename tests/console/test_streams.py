@@ -1,0 +1,97 @@
+"""Streams: who reads, what waits for whom, an inbox as it fills, and reading along."""
+
+import re
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.console import PHONE, Console
+from tests.support.process import Program
+from tests.support.sse_stand import SseStand
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sse(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SseStand]:
+    folder = tmp_path_factory.mktemp("streams")
+    async with SseStand(folder, f"sqlite:///{folder / 'sse.db'}") as stand:
+        await stand.start()
+        yield stand
+
+
+@pytest.fixture(scope="module")
+def program(sse: SseStand) -> Program:
+    return sse.programs[-1]
+
+
+async def test_who_reads_appears_by_itself(console: Console, sse: SseStand) -> None:
+    page = await console.open("streams")
+    await expect(page.get_by_text("Nobody is connected here.")).to_be_visible()
+    reader, other = await sse.read("ada"), await sse.read("grace")
+    row = page.get_by_role("table", name="Readers").locator("tbody tr")
+    await expect(row).to_have_text([re.compile("ada"), re.compile("grace")])
+    await expect(page.locator(".figures div", has_text="Connections").locator("dd")).to_have_text("2")
+    await sse.tell("ada", payload={"title": "for ada"})
+    await reader.event("notification")
+    await expect(page.locator(".figures div", has_text="Told").locator("dd")).to_have_text("1")
+    await console.picture("streams")
+    for each in (reader, other):
+        await each.__aexit__(None, None, None)
+    await expect(page.get_by_text("Nobody is connected here.")).to_be_visible()
+
+
+async def test_an_inbox_fills_and_its_reader_is_awaited(console: Console, sse: SseStand) -> None:
+    user = uuid.uuid4().hex
+    page = await console.open("streams")
+    await page.get_by_label("Person", exact=True).fill(user)
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main h1")).to_have_text(user)
+    await expect(page.get_by_text("Nothing was ever sent to this person")).to_be_visible()
+    await sse.tell(user, payload={"title": "<img src=x onerror=alert(1)>"})
+    inbox = page.get_by_role("table", name="Inbox")
+    await expect(inbox).to_contain_text("<img src=x")
+    await expect(inbox).to_contain_text("waits")
+    await page.get_by_role("button", name="Read along").click()
+    await expect(page.locator(".heard")).to_contain_text("job.new")
+    await expect(page.locator(".figures div", has_text="Reads here").locator("dd")).to_have_text("1")
+    await expect(inbox).to_contain_text("pushed")
+    await page.get_by_role("button", name="Stop reading").click()
+    await expect(page.locator(".figures div", has_text="Reads here").locator("dd")).to_have_text("no")
+
+
+async def test_a_word_to_somebody(console: Console) -> None:
+    user = uuid.uuid4().hex
+    page = await console.open("streams")
+    await page.get_by_label("Person to tell").fill(user)
+    await page.get_by_label("Payload").fill("{no json")
+    await page.get_by_role("button", name="Tell").click()
+    await expect(page.get_by_text("The payload is not JSON.")).to_be_visible()
+    await page.get_by_label("Payload").fill('{"title": "a bell"}')
+    await page.get_by_label("Priority").select_option("LOW")
+    await page.get_by_role("button", name="Tell").click()
+    await expect(page.get_by_text("Written down, low priority.")).to_be_visible()
+    found = await console.ask("GET", f"/notifications/{user}")
+    assert found["notifications"][0]["payload"] == {"title": "a bell"}
+
+
+async def test_who_leaves_the_page_reads_no_more(console: Console) -> None:
+    user = uuid.uuid4().hex
+    page = await console.open(f"streams/{user}")
+    await page.get_by_role("button", name="Read along").click()
+    await expect(page.locator(".figures div", has_text="Reads here").locator("dd")).to_have_text("1")
+    await page.get_by_role("link", name="Everybody").click()
+    await expect(page.get_by_text("Nobody is connected here.")).to_be_visible()
+
+
+async def test_on_a_phone(console: Console, sse: SseStand) -> None:
+    await sse.tell("phone", payload={"title": "a" * 200})
+    page = await console.open("streams", size=PHONE, scheme="dark")
+    await expect(page.get_by_text("Who reads here")).to_be_visible()
+    await console.fits()
+    page = await console.open("streams/phone", size=PHONE)
+    await expect(page.get_by_role("table", name="Inbox")).to_be_visible()
+    await console.fits()

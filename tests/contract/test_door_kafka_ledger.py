@@ -1,0 +1,184 @@
+"""The Kafka door while the ledger is away, refuses, breaks or takes its time; and doors that commit too early."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from carillon.domain.errors import LedgerUnavailable, Overloaded
+from carillon.domain.events import StreamTrimmed, Trouble
+from carillon.doors import kafka_group, kafka_partition
+from carillon.doors.kafka import KafkaDoor
+from carillon.doors.kafka_partition import Partition
+from tests.support.kafka import (
+    COORDINATOR_NOT_AVAILABLE,
+    METADATA_TOO_LARGE,
+    OFFSET_COMMIT,
+    Kafka,
+    Topic,
+)
+from tests.support.kafka_door import QUICK_MS, SECONDS, Ledger, all_committed, fill, home
+from tests.support.stream_door import becomes
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> Iterator[Topic]:
+    with kafka.topic() as found:
+        yield found
+
+
+@pytest.mark.req("S4-05")
+@pytest.mark.parametrize("error", [LedgerUnavailable("PostgreSQL is not available"), Overloaded("full")])
+async def test_a_ledger_that_is_away_commits_nothing_and_says_so_once_a_wait(topic: Topic, error: Exception) -> None:
+    ledger = Ledger()
+    ledger.trouble = error
+    await fill(topic, range(300))
+    async with home(topic, ledger, batch=20) as living:
+        await becomes(lambda: len(living.seen(Trouble)) >= 3, "three waits", SECONDS)
+        waits = [trouble.retry_in_seconds for trouble in living.seen(Trouble) if trouble.retry_in_seconds]
+        assert waits == [0.1 * 2**place for place in range(len(waits))]
+        assert topic.committed() == {}
+        ledger.trouble = None
+        await living.until_keys(300)
+        assert ledger.keys == [str(number) for number in range(300)], "in the order of the partition"
+        assert max(map(len, ledger.offered)) <= 20
+    assert topic.committed() == {0: 300}
+
+
+async def test_what_is_held_while_the_ledger_is_away_is_bounded(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+    take = Partition.take
+
+    def counted(self: Partition, *given: object) -> None:
+        take(self, *given)  # type: ignore[arg-type]
+        held.append(len(self._waiting))
+
+    monkeypatch.setattr(Partition, "take", counted)
+    ledger = Ledger()
+    ledger.trouble = LedgerUnavailable("PostgreSQL is not available")
+    await fill(topic, range(1000))
+    async with home(topic, ledger, batch=20) as living:
+        await becomes(lambda: len(living.seen(Trouble)) >= 4, "four waits", SECONDS)
+        assert max(held) < 3 * 20, "two batches and what came with the second"
+        ledger.trouble = None
+        await living.until_keys(1000)
+        assert living.seen(StreamTrimmed) == [], "a pause is no gap"
+    assert ledger.keys == [str(number) for number in range(1000)]
+
+
+async def test_a_door_that_stops_during_an_outage_leaves_everything(topic: Topic) -> None:
+    ledger = Ledger()
+    ledger.trouble = LedgerUnavailable("PostgreSQL is not available")
+    await fill(topic, range(30))
+    async with home(topic, ledger, session_ms=QUICK_MS) as living:
+        await becomes(lambda: len(living.seen(Trouble)) >= 2, "two waits", SECONDS)
+    assert topic.committed() == {}
+    async with home(topic, session_ms=QUICK_MS) as heir:
+        await heir.until_keys(30)
+
+
+async def test_what_is_being_written_at_the_stop_is_committed(topic: Topic) -> None:
+    ledger = Ledger()
+    ledger.open.clear()
+    await fill(topic, range(30))
+    async with home(topic, ledger, batch=20) as living:
+        await becomes(lambda: bool(ledger.offered), "an acceptance", SECONDS)
+        many = len(ledger.offered[0])
+        living.door.stop()
+        asyncio.get_running_loop().call_later(0.5, ledger.open.set)
+        await living.task
+    assert len(ledger.keys) == many
+    assert topic.committed() == {0: many}
+
+
+async def test_what_stops_the_ledger_is_passed_by_nobody(topic: Topic) -> None:
+    ledger = Ledger()
+    ledger.at_most = 3
+    await fill(topic, range(10))
+    async with home(topic, ledger) as living:
+        await living.until_keys(10)
+    assert ledger.keys == [str(number) for number in range(10)]
+    assert any("the directory answered 503" in said for said in living.troubles())
+
+
+async def test_an_error_nobody_expects_parks_the_one_and_stops_nobody(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_partition, "STRANGE_TRIES", 3)
+    ledger = Ledger()
+    ledger.poison = "17"
+    await fill(topic, range(40))
+    async with home(topic, ledger) as living:
+        await living.until_keys(39)
+        await all_committed(topic)
+        (found,) = ledger.parked.values()
+        assert (found.failure_code, found.idempotency_key) == ("internal_error", "17")
+        assert found.raw_fields["offset"] == 17
+        assert sum(offered == [found.stream_entry_id] for offered in ledger.offered) >= 3
+        assert "17" not in ledger.keys
+        await fill(topic, range(40, 140))
+        await living.until_keys(139)
+        assert max(map(len, ledger.offered[-3:])) > 1, "many at a time again"
+
+
+async def test_a_commit_that_fails_is_made_again(kafka: Kafka, topic: Topic) -> None:
+    async with home(topic) as living:
+        await fill(topic, range(10))
+        await living.until_keys(10)
+        await all_committed(topic)
+        kafka.tell("fail", OFFSET_COMMIT, METADATA_TOO_LARGE, COORDINATOR_NOT_AVAILABLE)
+        await fill(topic, range(10, 20))
+        await living.until_keys(20)
+        await all_committed(topic)
+        assert any("offsets were not committed" in said for said in living.troubles())
+
+
+class EagerDoor(KafkaDoor):
+    """The guard switched off: what was taken is committed, written down or not."""
+
+    def _commits(self) -> dict[int, int]:
+        taken = {name: each.expected for name, each in self._partitions.items()}
+        return {name: offset for name, offset in taken.items() if offset is not None}
+
+
+async def die_while_writing(topic: Topic, kind: type[KafkaDoor] = KafkaDoor, *, committed: bool = False) -> int:
+    """How many of twenty records are read again when the process dies before the ledger has them."""
+    ledger = Ledger()
+    ledger.open.clear()
+    await fill(topic, range(20))
+    async with home(topic, ledger, kind, batch=10, session_ms=QUICK_MS) as living:
+        await becomes(lambda: bool(ledger.offered), "an acceptance", SECONDS)
+        if committed:
+            await all_committed(topic)
+        await living.kill()
+        assert ledger.keys == []
+    again = Ledger()
+    await fill(topic, [99])
+    async with home(topic, again, session_ms=QUICK_MS):
+        await becomes(lambda: "99" in again.keys, "the last", SECONDS)
+    return len(again.keys) - 1
+
+
+@pytest.mark.req("S4-05")
+async def test_death_before_the_commit_loses_nothing(topic: Topic) -> None:
+    assert await die_while_writing(topic) == 20
+
+
+async def test_control_a_door_that_commits_above_a_gap_loses_them(topic: Topic) -> None:
+    assert await die_while_writing(topic, EagerDoor, committed=True) == 0
+
+
+async def test_control_a_client_that_commits_by_itself_loses_them(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    careless = {"enable.auto.commit": True, "enable.auto.offset.store": True, "auto.commit.interval.ms": 100}
+    monkeypatch.setattr(kafka_group, "FIXED", {**kafka_group.FIXED, **careless})
+    assert await die_while_writing(topic, committed=True) == 0
+
+
+def test_what_the_promises_rest_on_cannot_be_said_otherwise() -> None:
+    rules = kafka_group.TopicRules(
+        bootstrap_servers="127.0.0.1:1", topic="t", group_id="g", options={"enable.auto.commit": "true"}
+    )
+    assert rules.properties()["enable.auto.commit"] is False
+    assert "enable.auto.commit" in (kafka_group.refusal(rules) or "")

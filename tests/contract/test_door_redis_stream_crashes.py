@@ -1,0 +1,122 @@
+"""Readers of a Redis stream as processes: killed at every point, frozen past their lease, and taken over from."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from tests.support.process import Program
+from tests.support.servers import Redis as RedisServer
+from tests.support.sources import ROOT
+from tests.support.stream_door import FAST, LEASE, OFFSET, STREAM, add, becomes, client, offset_becomes
+from tests.support.stream_reader import Journal
+from tests.support.waiting import until
+
+
+class Fleet:
+    """Reader processes over one journal."""
+
+    def __init__(self, server: RedisServer, folder: Path, stack: ExitStack) -> None:
+        self._arguments = (str(server.port), str(folder / "journal.db"))
+        self._stack = stack
+        self.journal = Journal(folder / "journal.db")
+        stack.callback(self.journal.close)
+
+    def start(self, faults: str = "") -> Program:
+        command = [sys.executable, "-m", "tests.support.stream_reader"]
+        environment = {"CARILLON_FAULTPOINTS": faults}
+        return self._stack.enter_context(Program(*self._arguments, env=environment, cwd=ROOT, command=command))
+
+    async def until_written(self, ids: list[str]) -> None:
+        await becomes(lambda: len(self.journal.ids()) >= len(ids), f"{len(ids)} rows", seconds=30)
+        assert self.journal.ids() == ids
+
+
+@pytest.fixture
+def fleet(redis_server: RedisServer, tmp_path: Path) -> Iterator[Fleet]:
+    redis_server.flush()
+    with ExitStack() as stack:
+        yield Fleet(redis_server, tmp_path, stack)
+
+
+@pytest.fixture
+async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
+    async with client(redis_server.port) as found:
+        yield found
+
+
+@pytest.mark.req("S1-60", "S1-65", "S1-66")
+@pytest.mark.parametrize("point", ["after_stream_read", "after_accept_commit", "before_stream_offset"])
+async def test_death_at_every_point_loses_nothing_and_doubles_nothing(fleet: Fleet, redis: Redis, point: str) -> None:
+    ids = await add(redis, *range(350))
+    for hit in (1, 2):
+        program = fleet.start(f"{point}=exit9@{hit}")
+        assert await asyncio.to_thread(program.wait, 20) == -9
+        done = (await redis.get(OFFSET)) or "0-0"
+        written = fleet.journal.ids()
+        assert done == "0-0" or done in written, "the offset is never ahead of what is written"
+    fleet.start()
+    await fleet.until_written(ids)
+    await offset_becomes(redis, ids[-1])
+
+
+@pytest.mark.req("S1-56", "S1-67", "S1-70")
+async def test_three_readers_whose_active_one_keeps_being_killed(fleet: Fleet, redis: Redis) -> None:
+    readers = [fleet.start() for _ in range(3)]
+    ids: list[str] = []
+    for _ in range(3):
+        ids += await add(redis, *range(800))
+        active = await _active(redis, readers)
+        active.kill()
+        readers.remove(active)
+        readers.append(fleet.start())
+    ids += await add(redis, *range(100))
+    await fleet.until_written(ids)
+    await offset_becomes(redis, ids[-1])
+    assert await redis.xinfo_groups(STREAM) == []
+
+
+async def _active(redis: Redis, readers: list[Program]) -> Program:
+    """Whoever holds the lease, once somebody living does."""
+    found: list[Program] = []
+
+    async def held() -> bool:
+        holder = await redis.get(LEASE)
+        found[:] = [reader for reader in readers if holder == f"pid-{reader.pid}"]
+        return bool(found)
+
+    await until(held, timeout=20, what="a living reader with the lease")
+    return found[0]
+
+
+async def test_a_reader_that_slept_through_its_lease_moves_nothing_back(fleet: Fleet, redis: Redis) -> None:
+    readers = [fleet.start(), fleet.start()]
+    ids = await add(redis, *range(50))
+    await fleet.until_written(ids)
+    sleeper = await _active(redis, readers)
+    sleeper.stop()
+    ids += await add(redis, *range(50))
+    heir = await _active(redis, [reader for reader in readers if reader is not sleeper])
+    await fleet.until_written(ids)
+    await offset_becomes(redis, ids[-1])
+    before = sleeper.mark()
+    sleeper.cont()
+    await sleeper.until("part_stopped", since=before, timeout=FAST.lease_seconds + 5)
+    assert await redis.get(OFFSET) == ids[-1]
+    assert await _active(redis, readers) is heir
+    ids += await add(redis, *range(50))
+    await fleet.until_written(ids)
+
+
+@pytest.mark.req("S1-189")
+async def test_a_terminated_reader_leaves_no_lease(fleet: Fleet, redis: Redis) -> None:
+    reader = fleet.start()
+    ids = await add(redis, *range(50))
+    await offset_becomes(redis, ids[-1])
+    reader.terminate()
+    assert await asyncio.to_thread(reader.wait, 10) == 0
+    assert await redis.exists(LEASE) == 0

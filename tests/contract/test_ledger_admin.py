@@ -1,0 +1,191 @@
+"""What administrators ask and do, on both engines: lists, another chance in pages, and the record of it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from carillon.domain.admin import AdminAction, Revival
+from carillon.domain.claims import Claim
+from carillon.ledger.opening import Ledger
+from tests.support.ledger_builders import PROVIDER, bury, enrolment, finish, retry, route, want
+from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
+
+engine = engine_fixture()
+ledger = ledger_fixture()
+ACTION = AdminAction(actor="ops@example.org", action="redrive", reason="provider is back", detail={"why": "test"})
+
+
+async def fail(ledger: Ledger, number: int = 1, lane: int = 2, **changes: Any) -> list[str]:
+    """Notifications that were given up, oldest first."""
+    given = [enrolment(route(lane=lane), **changes) for _ in range(number)]
+    await ledger.enrol(given)
+    claims = await ledger.claim([want(number, lane)], number, "w")
+    for claim in claims:
+        await ledger.settle([bury(claim)])
+    return [claim.notification_id for claim in claims]
+
+
+async def claims(ledger: Ledger, lane: int = 2, provider: str = PROVIDER) -> list[Claim]:
+    return await ledger.claim([want(100, lane, provider)], 100, "w")
+
+
+@pytest.mark.req("S2-131")
+async def test_failed_ones_are_listed_newest_first(ledger: Ledger) -> None:
+    mine = await fail(ledger, 3, tenant_id="t-1", user_id="u-1", notification_type="order_confirmed")
+    other = await fail(ledger, 1, tenant_id="t-2")
+    rows, total = await ledger.failed({}, 2, 0)
+    assert total == 4
+    assert [row["notification_id"] for row in rows] == [other[0], mine[2]]
+    rows, total = await ledger.failed({"tenant_id": "t-1"}, 10, 1)
+    assert total == 3
+    assert [row["notification_id"] for row in rows] == [mine[1], mine[0]]
+    row = rows[0]
+    assert (row["channel"], row["provider"], row["notification_type"]) == ("email", PROVIDER, "order_confirmed")
+    assert (row["final_attempt_count"], row["failure_message"], row["user_id"]) == (1, "no such mailbox", "u-1")
+    rows, total = await ledger.failed({"channel": "sms"}, 10, 0)
+    assert (rows, total) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("filters", "number"),
+    [
+        ({}, 3),
+        ({"channel": "email"}, 3),
+        ({"channel": "sms"}, 0),
+        ({"classification": "recipient_gone"}, 3),
+        ({"provider": PROVIDER}, 3),
+        ({"provider": "second"}, 0),
+        ({"notification_type": "a"}, 2),
+        ({"tenant_id": "t-1"}, 1),
+        ({"failed_after_ms": 1.0}, 3),
+        ({"failed_before_ms": 1.0}, 0),
+    ],
+)
+async def test_the_same_filters_count_and_revive(ledger: Ledger, filters: dict[str, Any], number: int) -> None:
+    await fail(ledger, 1, tenant_id="t-1", notification_type="a")
+    await fail(ledger, 1, notification_type="a")
+    await fail(ledger, 1, notification_type="b")
+    assert (await ledger.failed_counts(filters)).total == number
+    assert (await ledger.failed(filters, 10, 0))[1] == number
+    assert (await ledger.revive(filters, Revival(), 10, ACTION)).count == number
+    assert (await ledger.failed_counts({})).total == 3 - number
+
+
+async def test_counts_are_told_by_cause(ledger: Ledger) -> None:
+    await fail(ledger, 2)
+    counts = await ledger.failed_counts({})
+    assert counts.by_cause == [{"channel": "email", "classification": "recipient_gone", "count": 2}]
+    assert counts.now_ms > 1e12
+
+
+@pytest.mark.req("S2-130")
+async def test_revived_ones_keep_their_id_and_history_and_get_a_fresh_budget(ledger: Ledger) -> None:
+    (known,) = await fail(ledger)
+    await ledger.revive({"notification_id": known}, Revival(), 10, ACTION)
+    (claim,) = await claims(ledger)
+    assert (claim.notification_id, claim.attempt, claim.attempts_before, claim.forced) == (known, 1, 0, False)
+    await ledger.settle([finish(claim)])
+    story = await ledger.story(known, None)
+    assert story is not None
+    assert [attempt["verdict"] for attempt in story.attempts] == ["bury", "finish"]
+    assert story.routes[0]["dead_lettered_at"] is None
+
+
+@pytest.mark.req("S2-128")
+async def test_a_chosen_provider_is_forced_for_one_attempt(ledger: Ledger) -> None:
+    await fail(ledger)
+    await ledger.revive({}, Revival(provider="second", forced=True), 10, ACTION)
+    (claim,) = await claims(ledger, provider="second")
+    assert (claim.attempt, claim.forced) == (1, True)
+    await ledger.settle([retry(claim, 0.0)])
+    (again,) = await claims(ledger, provider="second")
+    assert (again.attempt, again.forced) == (2, False)
+
+
+async def test_a_wished_provider_still_has_its_breaker(ledger: Ledger) -> None:
+    await fail(ledger)
+    await ledger.revive({}, Revival(provider="second"), 10, ACTION)
+    (claim,) = await claims(ledger, provider="second")
+    assert not claim.forced
+
+
+async def test_routes_of_a_lane_without_workers_wait_in_another(engine: Engine, ledger: Ledger) -> None:
+    await fail(ledger, lane=0)
+    await fail(ledger, lane=3)
+    await ledger.revive({}, Revival(unqueued=(0,), instead=1), 10, ACTION)
+    assert sorted(row["lane"] for row in await engine.rows("routes")) == [1, 3]
+
+
+@pytest.mark.req("S2-127")
+async def test_who_did_it_is_written_with_it(engine: Engine, ledger: Ledger) -> None:
+    (known,) = await fail(ledger)
+    action = AdminAction(actor="ops", action="retry", reason="customer asked", subject=known, detail={"id": "r-1"})
+    revived = await ledger.revive({"notification_id": known}, Revival(), 10, action)
+    rows, total = await ledger.actions({"subject": known}, 10, 0)
+    assert total == 1
+    assert rows[0]["action_id"] == revived.action_id
+    assert (rows[0]["actor"], rows[0]["action"], rows[0]["reason"]) == ("ops", "retry", "customer asked")
+    assert rows[0]["detail"] == {"id": "r-1", "redriven": 1}
+    assert abs(rows[0]["at"] - (await ledger.failed_counts({})).now_ms) < 60_000
+    assert (await ledger.revive({"notification_id": known}, Revival(), 10, action)).action_id is None
+    assert len(await engine.execute("SELECT * FROM admin_actions")) == 1
+
+
+async def test_pages_are_one_action_and_take_the_oldest_first(ledger: Ledger) -> None:
+    known = await fail(ledger, 5)
+    first = await ledger.revive({}, Revival(), 2, ACTION)
+    assert [claim.notification_id for claim in await claims(ledger)] == known[:2]
+    second = await ledger.revive({}, Revival(done=2), 2, ACTION, first.action_id)
+    third = await ledger.revive({}, Revival(done=4), 2, ACTION, first.action_id)
+    assert [first.count, second.count, third.count] == [2, 2, 1]
+    assert first.action_id == second.action_id == third.action_id
+    rows, total = await ledger.actions({}, 10, 0)
+    assert (total, rows[0]["detail"]["redriven"]) == (1, 5)
+
+
+async def test_a_rate_gives_each_its_turn(engine: Engine, ledger: Ledger) -> None:
+    known = await fail(ledger, 6)
+    began = (await ledger.failed_counts({})).now_ms
+    for done in (0, 3):
+        await ledger.revive({}, Revival(rate=0.5, began_ms=began, done=done), 3, ACTION)
+    due = {row["notification_id"]: row["next_attempt_at"] for row in await engine.rows("routes")}
+    waits = [round((due[each] - began) / 1000) for each in known]
+    assert waits == [0, 2, 4, 6, 8, 10]
+    (claim,) = await claims(ledger)
+    assert claim.notification_id == known[0]
+    await engine.make_due()
+    assert [claim.age_seconds for claim in await claims(ledger) if claim.notification_id != known[0]] == [0.0] * 5
+
+
+async def test_two_operators_revive_each_once(engine: Engine, ledger: Ledger) -> None:
+    await fail(ledger, 30)
+    async with engine.ledger() as other:
+        pages = [one.revive({}, Revival(), 7, ACTION) for one in (ledger, other) * 4]
+        counts = [revived.count for revived in await asyncio.gather(*pages)]
+    left = (await ledger.failed_counts({})).total
+    assert sum(counts) + left == 30
+    assert sum(row["detail"]["redriven"] for row in (await ledger.actions({}, 100, 0))[0]) == sum(counts)
+
+
+@pytest.mark.req("S2-127")
+async def test_actions_are_found_by_who_what_and_when(ledger: Ledger) -> None:
+    await ledger.note_action(AdminAction(actor="a", action="retry", tenant_id="t-1", subject="n-1", reason="r"))
+    await ledger.note_action(AdminAction(actor="b", action="redrive"))
+    for filters, number in (
+        ({}, 2),
+        ({"actor": "a"}, 1),
+        ({"action": "redrive"}, 1),
+        ({"subject": "n-1"}, 1),
+        ({"tenant_id": "t-2"}, 0),
+        ({"after_ms": 1.0}, 2),
+    ):
+        assert (await ledger.actions(filters, 10, 0))[1] == number, filters
+    assert [row["actor"] for row in (await ledger.actions({}, 1, 0))[0]] == ["b"]
+
+
+async def test_recent_outcomes_tell_providers_apart(ledger: Ledger) -> None:
+    await fail(ledger, 2, tenant_id="t-1")
+    rows = await ledger.recent_outcomes(None, 100)
+    assert [(row["channel"], row["provider"], row["outcome"]) for row in rows] == [("email", PROVIDER, "refused")] * 2
+    assert await ledger.recent_outcomes("t-2", 100) == []

@@ -1,0 +1,192 @@
+"""Routes that are leased at their birth: nobody else's from the first moment on, and never sent late."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from carillon.domain.claims import Claim, Settled
+from carillon.domain.events import Event
+from carillon.domain.lanes import Lane
+from carillon.domain.notifications import Accepted, Conflict, Duplicate
+from carillon.ledger.opening import Ledger
+from carillon.outbound.abandoned import Abandoned
+from carillon.outbound.settling import Settling
+from tests.support.clocks import ManualClock
+from tests.support.ledger_builders import PROVIDER, enrolment, finish, route, want
+from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
+
+engine = engine_fixture()
+ledger = ledger_fixture()
+
+LANE, INSTEAD = 0, 1
+
+
+def waited_for(**changes: Any) -> Any:
+    return enrolment(route(lane=LANE, max_attempts=1), **changes)
+
+
+async def held(ledger: Ledger, **changes: Any) -> Claim:
+    (found,) = await ledger.enrol_held([waited_for(**changes)], "me", 6.0)
+    (claim,) = found.claims
+    return claim
+
+
+def sweep(ledger: Ledger) -> Abandoned:
+    events: list[Event] = []
+    return Abandoned(
+        ledger=ledger,
+        backlog=ledger,
+        settling=Settling(ledger, events.append),
+        lane=Lane(rank=LANE, queue_name="", timeout_seconds=2.0),
+        instead=Lane(rank=INSTEAD, queue_name="priority"),
+        providers=[PROVIDER],
+        clock=ManualClock(),
+        observer=events.append,
+        owner="sweeper",
+    )
+
+
+@pytest.mark.req("S2-25")
+async def test_what_is_held_is_written_down_leased_and_one_attempt_old(engine: Engine, ledger: Ledger) -> None:
+    claim = await held(ledger, idempotency_key="k")
+    row = await engine.only("routes")
+    assert (row["claim_token"], row["lease_owner"], row["attempt_count"]) == (claim.token, "me", 1)
+    assert (claim.attempt, claim.max_attempts, claim.address, claim.intent_key) == (1, 1, "ann@example.com", "k")
+    assert await ledger.claim([want(lane=LANE)], 10, "somebody") == []
+
+
+async def test_a_held_claim_is_what_a_claim_would_have_been(engine: Engine, ledger: Ledger) -> None:
+    claim = await held(ledger)
+    await engine.expire_leases()
+    (again,) = await ledger.claim([want(lane=LANE)], 10, "somebody")
+    differing = {"token", "attempt", "age_seconds", "abandoned", "place"}
+    for name in set(Claim.__struct_fields__) - differing:
+        assert getattr(claim, name) == getattr(again, name), name
+
+
+async def test_it_settles_like_any_other(engine: Engine, ledger: Ledger) -> None:
+    claim = await held(ledger)
+    assert await ledger.settle([finish(claim)]) == [Settled.APPLIED]
+    assert (await engine.only("routes"))["status"] == "published"
+
+
+@pytest.mark.req("S2-13")
+async def test_of_rivals_with_one_key_one_holds_it(ledger: Ledger) -> None:
+    batches = [ledger.enrol_held([waited_for(idempotency_key="k")], "me", 6.0) for _ in range(10)]
+    answers = [found for (found,) in await asyncio.gather(*batches)]
+    assert sum(isinstance(answer.enrolled, Accepted) for answer in answers) == 1
+    assert sum(isinstance(answer.enrolled, Duplicate) for answer in answers) == 9
+    assert sum(len(answer.claims) for answer in answers) == 1
+    (other,) = await ledger.enrol_held([waited_for(idempotency_key="k", request_fingerprint="else")], "me", 6.0)
+    assert (type(other.enrolled), other.claims) == (Conflict, ())
+
+
+async def test_a_batch_is_held_one_by_one(ledger: Ledger) -> None:
+    batch = [waited_for(idempotency_key="a"), waited_for(), waited_for(idempotency_key="a")]
+    first, second, third = await ledger.enrol_held(batch, "me", 6.0)
+    assert [len(each.claims) for each in (first, second, third)] == [1, 1, 0]
+    assert first.claims[0].notification_id == batch[0].notification.notification_id
+    assert isinstance(third.enrolled, Duplicate)
+    assert await ledger.enrol_held([], "me", 6.0) == []
+
+
+async def test_a_dead_address_is_not_held(engine: Engine, ledger: Ledger) -> None:
+    await ledger.suppress([])
+    now = "1" if engine.dialect == "sqlite" else "now()"
+    await engine.execute(
+        f"INSERT INTO suppressions (channel, address, reason, created_at) VALUES ('email', 'ann@example.com', 'x', {now})"  # noqa: S608, E501
+    )
+    (found,) = await ledger.enrol_held([waited_for()], "me", 6.0)
+    assert (type(found.enrolled), found.claims) == (Accepted, ())
+    assert (await engine.only("routes"))["status"] == "skipped"
+
+
+async def test_what_is_for_later_is_not_held(engine: Engine, ledger: Ledger) -> None:
+    (found,) = await ledger.enrol_held([waited_for(scheduled_for_ms=4_000_000_000_000)], "me", 6.0)
+    assert (type(found.enrolled), found.claims) == (Accepted, ())
+    row = await engine.only("routes")
+    assert (row["claim_token"], row["attempt_count"], row["next_attempt_at"]) == (None, 0, 4_000_000_000_000)
+
+
+async def test_a_repeat_takes_nobody_elses(engine: Engine, ledger: Ledger) -> None:
+    given = waited_for()
+    (first,) = await ledger.enrol_held([given], "me", 6.0)
+    (stranger,) = await ledger.enrol_held([given], "somebody", 6.0)
+    assert (len(first.claims), stranger.claims) == (1, ())
+    assert (await engine.only("routes"))["claim_token"] == first.claims[0].token
+
+
+@pytest.mark.req("S2-25", "S2-26")
+async def test_the_sweep_buries_what_its_process_left_and_nothing_else(engine: Engine, ledger: Ledger) -> None:
+    await held(ledger)
+    assert await sweep(ledger).look() == 0
+    await engine.expire_leases()
+    assert await sweep(ledger).look() == 1
+    row = await engine.only("routes")
+    assert (row["status"], row["last_error_classification"]) == ("dead_letter", "DELIVERY_TIMEOUT")
+    assert (await engine.only("attempts"))["classification"] == "abandoned"
+
+
+@pytest.mark.req("S2-26")
+async def test_a_late_success_is_noted_and_changes_nothing(engine: Engine, ledger: Ledger) -> None:
+    claim = await held(ledger)
+    await engine.expire_leases()
+    await sweep(ledger).look()
+    assert await ledger.settle([finish(claim)]) == [Settled.STALE]
+    assert (await engine.only("routes"))["status"] == "dead_letter"
+    assert "sent" in {row["outcome"] for row in await engine.rows("attempts")}
+
+
+async def test_what_is_given_back_to_be_sent_again_goes_to_a_lane_with_workers(engine: Engine, ledger: Ledger) -> None:
+    claim = await held(ledger)
+    await engine.expire_leases()
+    await sweep(ledger).look()
+    assert await ledger.redrive([claim.key]) == 1
+    assert await sweep(ledger).look() == 0, "it was redriven, not abandoned"
+    (row,) = await engine.rows("routes")
+    assert (row["lane"], row["status"]) == (INSTEAD, "failed")
+    (found,) = await ledger.claim([want(lane=INSTEAD)], 10, "worker")
+    assert found.key == claim.key
+
+
+MUTANTS: dict[str, tuple[Callable[[Engine, Ledger], Any], dict[str, tuple[str, str]], dict[str, tuple[str, str]]]] = {
+    "hold without a lease": (
+        test_what_is_held_is_written_down_leased_and_one_attempt_old,
+        {"enrol": ("$37::float8 * interval '1 second'", "$37::float8 * interval '0 second'")},
+        {"hold": ("next_attempt_at = :lease_until", "next_attempt_at = :now")},
+    ),
+    "queueing what is held": (
+        test_the_sweep_buries_what_its_process_left_and_nothing_else,
+        {"queue_unheld": (" AND r.claim_token IS NULL", "")},
+        {"queue_unheld": (" AND claim_token IS NULL", ""), "waits_unheld": (" AND claim_token IS NULL", "")},
+    ),
+    "holding what was skipped": (
+        test_a_dead_address_is_not_held,
+        {"enrol": ("AND given.skipped_because IS NULL AND dead.found IS NULL AS held", "AS held")},
+        {"hold": (" AND status = 'pending'\n  AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
+    ),
+    "holding what is for later": (
+        test_what_is_for_later_is_not_held,
+        {"enrol": ("given.scheduled_for_ms IS NULL\n                   AND ", "")},
+        {"hold": ("AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
+    ),
+    "a repeat that takes anybody's": (
+        test_a_repeat_takes_nobody_elses,
+        {"hold": ("AND r.lease_owner = $2", "")},
+        {"hold": ("AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+async def test_each_clause_is_needed(engine: Engine, name: str) -> None:
+    test, postgres, sqlite = MUTANTS[name]
+    statements = engine.statements(postgres if engine.dialect == "postgres" else sqlite)
+    async with engine.ledger(statements=statements) as ledger:
+        # The tables refuse as well what must not be.
+        with pytest.raises((AssertionError, asyncpg.CheckViolationError, sqlite3.IntegrityError)):
+            await test(engine, ledger)

@@ -1,0 +1,52 @@
+"""Turns: inside a priority a person is told in the order in which things came, whoever claimed what."""
+
+from carillon.ledger.opening import Ledger
+from tests.support.ledger_builders import bury
+from tests.support.ledger_engines import ledger_fixture, shared_dsn_fixture, shared_engine_fixture
+from tests.support.stream_builders import claimed, told
+
+engine = shared_engine_fixture()
+shared_dsn = shared_dsn_fixture()
+ledger = ledger_fixture()
+
+
+async def test_a_later_one_waits_for_an_earlier_one_that_is_not_in_the_log(ledger: Ledger) -> None:
+    first, second, third = await claimed(ledger, told("ann"), told("ann"), told("ann"))
+    assert await ledger.ahead([second]) == {second.key}
+    assert await ledger.ahead([first]) == set()
+    assert await ledger.ahead([third, second]) == {third.key, second.key}
+    await ledger.append([first])
+    assert await ledger.ahead([second]) == set()
+    assert await ledger.ahead([third]) == {third.key}
+
+
+async def test_what_goes_together_waits_for_nobody_among_them(ledger: Ledger) -> None:
+    claims = await claimed(ledger, told("ann"), told("ann"), told("bob"))
+    assert await ledger.ahead(claims) == set()
+    assert await ledger.ahead([]) == set()
+
+
+async def test_other_people_priorities_and_tenants_have_turns_of_their_own(ledger: Ledger) -> None:
+    one, *rest = await claimed(
+        ledger,
+        told("ann", priority=1),
+        told("bob", priority=1),
+        told("ann", priority=2),
+        told("ann", priority=1, tenant_id="acme"),
+    )
+    assert one.recipient_ref == "user:ann"
+    assert await ledger.ahead(rest) == set()
+    for claim in rest:
+        assert await ledger.ahead([claim]) == set(), claim
+
+
+async def test_what_was_given_up_holds_nobody_back(ledger: Ledger) -> None:
+    first, second = await claimed(ledger, told("ann"), told("ann"))
+    await ledger.settle([bury(first)])
+    assert await ledger.ahead([second]) == set()
+
+
+async def test_what_is_scheduled_for_later_has_not_come_yet(ledger: Ledger) -> None:
+    far = 32_503_680_000_000
+    (claim,) = await claimed(ledger, told("ann", scheduled_for_ms=far), told("ann"))
+    assert await ledger.ahead([claim]) == set()

@@ -1,0 +1,1 @@
+"""Protocol models, checked by Spin."""

@@ -1,0 +1,100 @@
+"""`--json` everywhere: every command has it, and what it prints is one JSON document and nothing else."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from carillon.cli import app
+from tests.support import docs_facts
+from tests.support.client import Client
+from tests.support.process import Program
+from tests.support.servers import Redis
+from tests.support.sources import ROOT
+
+WITHOUT = {"carillon serve"}
+"""Its lines are JSON where no terminal reads them; `--log-format json` says so."""
+TEMPLATES = ROOT / "src" / "carillon" / "blueprints" / "local" / "templates"
+
+MATRIX: dict[str, tuple[str, ...]] = {
+    "carillon send": ("welcome", "--channel", "push", "--to", "d", "-d", "name=A", "-d", "link=l"),
+    "carillon top": ("--once",),
+    "carillon tail": ("--lines", "1"),
+    "carillon load": ("--count", "3", "--url", "{url}"),
+    "carillon doctor": (),
+    "carillon migrate": (),
+    "carillon version": (),
+    "carillon config show": (),
+    "carillon dead-letters list": (),
+    "carillon dead-letters show": ("{dead}",),
+    "carillon dead-letters redrive": ("--all", "--dry-run"),
+    "carillon galaxy dead-letters": ("-b", "local"),
+    "carillon history volume": (),
+    "carillon history latency": (),
+    "carillon history failures": (),
+    "carillon history rewind": ("--since", "1h"),
+    "carillon keys create": ("backend",),
+    "carillon keys list": (),
+    "carillon keys revoke": ("{key}",),
+    "carillon queues list": ("--redis", "{redis}"),
+    "carillon queues show": ("q:pay:order", "--redis", "{redis}"),
+    "carillon queues failed": ("q:pay:order", "--redis", "{redis}"),
+    "carillon queues requeue": ("q:pay:order", "--all", "--dry-run", "--redis", "{redis}"),
+    "carillon queues logs": ("--redis", "{redis}"),
+    "carillon templates check": (str(TEMPLATES),),
+    "carillon templates push": (str(TEMPLATES), "--dry-run"),
+    "carillon templates list": (),
+    "carillon listo validate-templates": ("-b", "listo"),
+    "carillon listo policies": ("-b", "listo"),
+    "carillon listo backoff": ("-b", "listo"),
+}
+ELSEWHERE = {
+    "carillon push replay-dlq": "tests/contract/test_push_replay.py needs RabbitMQ",
+    "carillon ledger copy": "tests/contract/test_ledger_copy.py needs PostgreSQL",
+}
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What the commands are about: a running Carillon, a dead letter, a key, a queue, a folder of history."""
+    folder = tmp_path_factory.mktemp("json")
+    environment = {
+        "DATABASE_URL": f"sqlite:///{folder}/carillon.db",
+        "CLICKHOUSE_URL": f"chdb://{folder}/history",
+        "CARILLON_HTTP__PORT": "0",
+        "CARILLON_DRILL__TIME_SCALE": "0.001",
+        "CARILLON_ALLOW_SANDBOX": "1",
+    }
+    serving = {name: value for name, value in environment.items() if name != "CLICKHOUSE_URL"}
+    with Redis() as redis, Program("serve", env=serving, cwd=folder) as program:
+        environment["CARILLON_URL"] = program.wait_ready(60)["addresses"][0]
+        client = Client.of(program)
+        dead = client.send(metadata={"sandbox": {"outcome": "refused", "times": 1}}).body["notificationId"]
+        client.settled(dead)
+        redis.execute("LPUSH q:pay:order {}")
+        key = ran(("keys", "create", "json-matrix", "--json"), environment)["id"]
+        environment["{url}"] = environment["CARILLON_URL"]
+        yield {**environment, "{dead}": dead, "{key}": key, "{redis}": redis.url()}
+
+
+def ran(args: tuple[str, ...], environment: dict[str, str]) -> Any:
+    done = CliRunner().invoke(app, args, env=environment)
+    assert done.exit_code in {0, 1}, done.output
+    assert done.stdout, (done.stderr, done.exception)
+    return json.loads(done.stdout)
+
+
+def test_every_command_has_it() -> None:
+    commands = docs_facts.commands()
+    assert {name for name, options in commands.items() if "--json" not in options} == WITHOUT
+    assert set(commands) == {*MATRIX, *ELSEWHERE, *WITHOUT}
+
+
+@pytest.mark.parametrize("command", MATRIX)
+def test_it_is_one_document(command: str, known: dict[str, str]) -> None:
+    args = tuple(known.get(arg, arg) for arg in MATRIX[command])
+    environment = {name: value for name, value in known.items() if not name.startswith("{")}
+    found = ran((*command.split()[1:], *args, "--json"), environment)
+    assert isinstance(found, dict | list)

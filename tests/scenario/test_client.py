@@ -1,0 +1,189 @@
+"""The Python client against a running Carillon, and against networks that lose answers."""
+
+import asyncio
+import json
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from carillon.client import (
+    Accepted,
+    Asked,
+    AsyncClient,
+    Client,
+    Item,
+    Notification,
+    Rejected,
+    Route,
+    Unreachable,
+    asking,
+)
+from carillon.client.exchange import Patience
+from tests.support.ports import free_port
+from tests.support.process import Program
+from tests.support.proxy import FaultProxy
+from tests.support.vendor import Reply, Vendor
+from tests.support.waiting import until
+
+WELCOME: dict[str, Any] = {
+    "channel": "email",
+    "recipient": "ada@example.org",
+    "data": {"name": "Ada", "link": "https://example.org/"},
+}
+PATIENT = Patience(timeout_seconds=20.0, tries=200, first_wait_seconds=0.05, longest_wait_seconds=0.2)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    folder = tmp_path_factory.mktemp("client")
+    environment = {"DATABASE_URL": f"sqlite:///{folder}/c.db", "CARILLON_HTTP__PORT": "0"}
+    with Program("serve", env=environment, cwd=folder) as running:
+        running.wait_ready()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def address(program: Program) -> str:
+    return str(program.wait_ready()["addresses"][0])
+
+
+def test_send_wait_get_search_cancel_explain(address: str) -> None:
+    user = uuid.uuid4().hex
+    with Client(address) as client:
+        accepted = client.send("welcome", user_id=user, **WELCOME)
+        assert (accepted.status, accepted.replayed) == ("queued", False)
+        finished = client.wait(accepted.notification_id)
+        assert finished.status == "delivered"
+        seen = client.get(accepted.notification_id, attempts=True)
+        assert seen is not None
+        assert [attempt.outcome for attempt in seen.routes[0].attempts] == ["sent"]
+        assert [one.id for one in client.search(user_id=user, status="delivered").items] == [accepted.notification_id]
+        assert client.cancel(accepted.notification_id) == 0
+        assert client.get("nobody") is None
+        explained = client.explain("welcome", **WELCOME)
+        assert explained.outcome == "queued"
+        assert "template" in {step.step for step in explained.steps}
+
+
+async def test_the_same_for_asyncio(address: str) -> None:
+    user = uuid.uuid4().hex
+    async with AsyncClient(address) as client:
+        sent = await asyncio.gather(*(client.send("welcome", user_id=user, **WELCOME) for _ in range(20)))
+        assert len({one.notification_id for one in sent}) == 20
+        assert (await client.wait(sent[0].notification_id)).status == "delivered"
+        found = await client.get(sent[1].notification_id)
+        assert found is not None
+        assert (await client.search(user_id=user)).total_count == 20
+        assert await client.cancel(sent[0].notification_id) == 0
+        assert (await client.explain("welcome", **WELCOME)).outcome == "queued"
+
+
+def test_a_key_is_heard_once(address: str) -> None:
+    key = uuid.uuid4().hex
+    with Client(address) as client:
+        first = client.send("welcome", idempotency_key=key, **WELCOME)
+        again = client.send("welcome", idempotency_key=key, **WELCOME)
+        assert (again.notification_id, again.replayed) == (first.notification_id, True)
+
+
+def test_many_in_batches_with_one_answer_each(address: str) -> None:
+    good = [Item(template_key="welcome", user_id=f"many-{n}", **WELCOME) for n in range(501)]
+    with Client(address) as client:
+        answers = client.send_many([*good, Item(template_key="there.is.no.such", **WELCOME)])
+    assert [answer.index for answer in answers] == list(range(502))
+    assert {answer.status for answer in answers[:501]} == {"queued"}
+    last = answers[-1]
+    assert last.error is not None
+    assert (last.status, last.error.code) == ("rejected", "TEMPLATE_NOT_FOUND")
+
+
+def test_a_refusal_says_why_and_is_not_repeated(address: str) -> None:
+    with Client(address, patience=PATIENT) as client:
+        with pytest.raises(Rejected, match="TEMPLATE_NOT_FOUND") as refused:
+            client.send("there.is.no.such", **WELCOME)
+        assert (refused.value.status, refused.value.code) == (404, "TEMPLATE_NOT_FOUND")
+        assert refused.value.problem["status"] == 404
+
+
+def test_nobody_there() -> None:
+    quick = Patience(tries=2, first_wait_seconds=0.01)
+    with Client(f"http://127.0.0.1:{free_port()}", patience=quick) as client, pytest.raises(Unreachable) as error:
+        client.send("welcome", idempotency_key="mine", **WELCOME)
+    assert error.value.idempotency_key == "mine"
+
+
+@pytest.mark.parametrize("bad", ["ftp://example.org", "example.org", ""])
+def test_an_address_that_is_none(bad: str) -> None:
+    with pytest.raises(ValueError, match="http"):
+        Client(bad)
+
+
+async def lose_the_answer(proxy: FaultProxy, cut_after: int) -> None:
+    """Cut the next answer short, then let everything pass again."""
+    seen = proxy.cuts
+    proxy.cut(after=cut_after)
+    await until(lambda: _is(proxy.cuts > seen), timeout=30, what="an answer that was cut")
+    proxy.heal()
+
+
+async def _is(condition: bool) -> bool:  # noqa: FBT001 - a condition
+    return condition
+
+
+async def test_answers_that_are_lost_are_asked_for_again(address: str) -> None:
+    """The request arrived, its answer did not: asked again under the same key, it is one notification."""
+    host, port = address.removeprefix("http://").split(":")
+    user = uuid.uuid4().hex
+    async with FaultProxy(host, int(port)) as proxy, AsyncClient(f"http://{proxy.address}", patience=PATIENT) as client:
+        await client.send("welcome", user_id=user, **WELCOME)
+        for cut_after in (0, 10, 100):
+            losing = asyncio.create_task(lose_the_answer(proxy, cut_after))
+            await asyncio.sleep(0)
+            await client.send("welcome", user_id=user, **WELCOME)
+            await losing
+    async with AsyncClient(address) as direct:
+        assert (await direct.search(user_id=user)).total_count == 4
+
+
+async def test_without_the_key_lost_answers_would_be_sent_twice(address: str) -> None:
+    """The negative control of the test above: what makes repeating safe is the key."""
+    host, port = address.removeprefix("http://").split(":")
+    user = uuid.uuid4().hex
+    asked = _without_key(Item(template_key="welcome", user_id=user, **WELCOME))
+    async with FaultProxy(host, int(port)) as proxy:
+        with Client(f"http://{proxy.address}", patience=PATIENT) as client:
+            losing = asyncio.create_task(lose_the_answer(proxy, 10))
+            await asyncio.sleep(0)
+            await asyncio.to_thread(client.run, asked)
+            await losing
+    async with AsyncClient(address) as direct:
+        assert (await direct.search(user_id=user)).total_count >= 2
+
+
+def _without_key(item: Item) -> Asked[Accepted]:
+    return msgspec.structs.replace(asking.send(item, "unused"), headers={}, key=None)
+
+
+async def test_a_busy_server_is_asked_again(tmp_path: Path) -> None:
+    """503 with Retry-After, then the answer."""
+    with Vendor(tmp_path / "busy.jsonl") as vendor:
+        vendor.answer(Reply(503, headers={"Retry-After": "0"}), Reply(429))
+        vendor.default = Reply(202, body={"notificationId": "n-1", "status": "queued", "queueName": "standard"})
+        async with AsyncClient(vendor.url, patience=PATIENT) as client:
+            assert (await client.send("welcome", **WELCOME)).notification_id == "n-1"
+        keys = {entry["headers"]["idempotency-key"] for entry in vendor.entries}
+        assert (len(vendor.entries), len(keys)) == (3, 1)
+
+
+def test_the_types_know_only_what_is_documented(program: Program, address: str) -> None:
+    with urllib.request.urlopen(f"{address}/openapi.json", timeout=20) as answer:  # noqa: S310 - our own address
+        schemas = json.load(answer)["components"]["schemas"]
+    for kind, schema in ((Notification, "NotificationView"), (Route, "RouteView")):
+        fields = {field.encode_name for field in msgspec.structs.fields(kind)}
+        assert fields <= set(schemas[schema]["properties"]), schema
+    assert program.wait_ready()

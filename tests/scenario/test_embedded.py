@@ -1,0 +1,114 @@
+"""Carillon inside somebody's own asyncio program: the same engine and the same durability."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import carillon
+from carillon.client import Rejected
+from carillon.domain.errors import CarillonError, ConfigurationError
+
+WELCOME = {"channel": "email", "recipient": "ada@example.org", "data": {"name": "Ada", "link": "https://example.org/"}}
+ENGINES = ("sqlite", "postgres")
+
+
+@pytest.fixture(params=ENGINES)
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "app.db")
+    return str(request.getfixturevalue("postgres_dsn"))
+
+
+ENVIRON = {"CARILLON_LEDGER__ALLOW_UNSAFE": "1", "CARILLON_DRILL__TIME_SCALE": "0.001"}
+
+
+async def test_send_and_be_delivered(where: str) -> None:
+    async with carillon.open(where, environ=ENVIRON) as c:
+        accepted = await c.send("welcome", **WELCOME)
+        finished = await c.wait(accepted.notification_id)
+        assert finished.status == "delivered"
+        assert [attempt.outcome for attempt in finished.routes[0].attempts] == ["sent"]
+        assert await c.get("nobody") is None
+    async with carillon.open(where, environ=ENVIRON) as c:
+        again = await c.get(accepted.notification_id)
+        assert again is not None
+        assert again.status == "delivered"
+
+
+async def test_one_key_is_one_notification(where: str) -> None:
+    async with carillon.open(where, environ=ENVIRON) as c:
+        first = await c.send("welcome", idempotency_key="once", **WELCOME)
+        second = await c.send("welcome", idempotency_key="once", **WELCOME)
+    assert (second.notification_id, second.replayed) == (first.notification_id, True)
+
+
+@pytest.mark.parametrize(
+    ("template", "about", "code"),
+    [
+        ("there.is.no.such", WELCOME, "TEMPLATE_NOT_FOUND"),
+        ("welcome", {**WELCOME, "recipient": "no address"}, "VALIDATION_ERROR"),
+        ("welcome", {**WELCOME, "channel": "pigeon"}, "VALIDATION_ERROR"),
+        ("welcome", {**WELCOME, "data": {}}, "TEMPLATE_RENDER_ERROR"),
+    ],
+)
+async def test_what_is_refused_says_why(tmp_path: Path, template: str, about: dict[str, str], code: str) -> None:
+    async with carillon.open(str(tmp_path / "app.db"), environ=ENVIRON) as c:
+        with pytest.raises(Rejected) as refused:
+            await c.send(template, **about)
+    assert refused.value.code == code
+
+
+async def test_it_speaks_into_the_hosts_log_and_not_to_stdout(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.INFO, logger="carillon")
+    async with carillon.open(str(tmp_path / "app.db"), environ=ENVIRON) as c:
+        accepted = await c.send("welcome", **WELCOME)
+        await c.wait(accepted.notification_id)
+    assert capsys.readouterr() == ("", "")
+    named = [record for record in caplog.records if record.name == "carillon"]
+    assert any(vars(record)["carillon"].get("notification_id") == accepted.notification_id for record in named)
+    assert "ada@example.org" not in caplog.text
+
+
+async def test_it_is_used_inside_its_block(tmp_path: Path) -> None:
+    c = carillon.open(str(tmp_path / "app.db"), environ=ENVIRON)
+    with pytest.raises(CarillonError, match="async with"):
+        await c.send("welcome", **WELCOME)
+
+
+async def test_a_wrong_setting_is_said_before_anything_is_opened(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="time_scale"):
+        carillon.open(str(tmp_path / "app.db"), environ={"CARILLON_DRILL__TIME_SCALE": "soon"})
+    assert not (tmp_path / "app.db").exists()
+
+
+SHORT = {**ENVIRON, "CARILLON_LEDGER__LEASE_SECONDS": "3", "CARILLON_LEDGER__SHORTEN_CALLS": "1"}
+KILLED = """
+import asyncio, os, sys, carillon
+async def main():
+    async with carillon.open(sys.argv[1], environ=dict(os.environ)) as c:
+        for n in range(50):
+            accepted = await c.send("welcome", channel="email", recipient=f"p{n}@example.org", idempotency_key=str(n),
+                                    data={"name": "Ada", "link": "https://example.org/"})
+            print(accepted.notification_id, flush=True)
+        os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+
+
+async def test_what_was_accepted_survives_the_host_being_killed(tmp_path: Path) -> None:
+    path = str(tmp_path / "app.db")
+    child = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", KILLED, path], capture_output=True, text=True, check=False, env=SHORT
+    )
+    assert child.returncode == -9, child.stderr
+    accepted = child.stdout.split()
+    assert len(accepted) == 50
+    async with carillon.open(path, environ=SHORT) as c:
+        ends = await asyncio.gather(*(c.wait(notification_id, 90) for notification_id in accepted))
+    assert {one.status for one in ends} == {"delivered"}

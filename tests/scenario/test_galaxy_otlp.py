@@ -1,0 +1,81 @@
+"""A running process and a collector: document 001's numbers and spans leave over OTLP, and its log lines know them."""
+
+import pytest
+
+from tests.support.galaxy_seen import intent
+from tests.support.galaxy_stand import Galaxy
+from tests.support.http_client import Client
+from tests.support.otlp import attributes, collecting
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+ALLOWED = {
+    "notification_type",
+    "producer",
+    "audience_kind",
+    "channel",
+    "result",
+    "outcome",
+    "failure_code",
+    "failure_classification",
+}
+DEPTH = "notification.route_schedule.depth"
+UNREAD = "notification.intent_stream.oldest_unprocessed_age_ms"
+
+
+@pytest.mark.req("S1-35", "S1-167", "S1-169", "S1-170", "S1-173", "S1-175", "S1-176", "S1-178", "S1-179")
+async def test_numbers_and_spans_leave_together_and_the_log_knows_them(galaxy: Galaxy) -> None:
+    with collecting() as collector:
+        program = galaxy.start(OTEL_EXPORTER_OTLP_ENDPOINT=collector.address, OTEL_METRIC_EXPORT_INTERVAL="200")
+        entry_id = await galaxy.publish(intent(trace_id=TRACE, request_id="q-1"))
+        await galaxy.routes(entry_id, status="published")
+        Client(galaxy.address).get("/healthz")
+        line = await program.until("route_attempted", lambda line: line["trace_id"] == TRACE)
+        collector.wait_for_metric(UNREAD)
+        program.terminate()
+        assert program.wait() == 0
+
+    whose = {"notification_type": "game.turn.ready", "producer": "game_master", "audience_kind": "user"}
+    assert collector.points("notification.intent.outcomes") == [(whose | {"outcome": "accepted"}, 1)]
+    assert collector.points("notification.user_enrichment.attempts") == [({"result": "found"}, 2)]
+    published = {"notification_type": "game.turn.ready", "result": "published"}
+    assert sorted(collector.points("notification.route.publish_attempts"), key=str) == [
+        ({"channel": "email"} | published, 2),
+        ({"channel": "push"} | published, 2),
+    ]
+    assert collector.points(DEPTH) == [({}, 0)]
+    assert collector.points(UNREAD) == [({}, 0)]
+    assert {name.partition(".")[0] for name in collector.names()} == {"notification"}
+    assert collector.attribute_names() <= ALLOWED
+    assert {origin["service.name"] for origin, _ in collector.metrics} == {"notification"}
+
+    ours = [span for _, span in collector.spans if span.trace_id.hex() == TRACE]
+    assert sorted(span.name for span in ours) == ["intent accepted", *["route email"] * 2, *["route push"] * 2]
+    [told] = [span for span in ours if span.span_id.hex() == line["otel_span_id"]]
+    assert (line["otel_trace_id"], told.name) == (TRACE, f"route {line['channel']}")
+    assert attributes(told.attributes)["notification_id"] == entry_id == line["notification_id"]
+    assert {"GET /healthz", "person sought"} <= {span.name for _, span in collector.spans}
+
+
+@pytest.mark.req("S1-35")
+async def test_a_collector_that_is_away_holds_nothing_up(galaxy: Galaxy) -> None:
+    program = galaxy.start(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1", OTEL_METRIC_EXPORT_INTERVAL="200")
+    entry_id = await galaxy.publish(intent())
+    await galaxy.routes(entry_id, status="published")
+    program.terminate()
+    assert program.wait(15) == 0
+
+
+@pytest.mark.req("S1-35", "S1-178")
+async def test_stdout_gets_spans_as_whole_lines(galaxy: Galaxy) -> None:
+    program = galaxy.start(
+        NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED="true", NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED="true"
+    )
+    entry_id = await galaxy.publish(intent(trace_id=f"00-{TRACE}-b7ad6b7169203331-01"))
+    await galaxy.routes(entry_id, status="published")
+    span = await program.until("span", lambda line: line["name"] == "intent accepted")
+    assert (span["context"]["trace_id"], span["parent_id"]) == (f"0x{TRACE}", "0xb7ad6b7169203331")
+    program.terminate()
+    assert program.wait() == 0
+    assert program.events("metrics"), "the last numbers leave at the end"

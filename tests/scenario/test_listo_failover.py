@@ -1,0 +1,105 @@
+"""Document 002's failover from outside: when the secondary is asked, under which id, and what is kept of it."""
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.support.listo_stand import DOWN, HANGS, SCALE, Listo, stand_fixture
+
+listo = stand_fixture()
+
+
+def attempts(story: Any) -> list[Any]:
+    return list(story["routes"][0]["attempts"])
+
+
+def providers(story: Any) -> list[str]:
+    return [each["provider"] for each in attempts(story)]
+
+
+@pytest.mark.req("S2-64", "S2-63", "S2-51", "S2-57", "S2-67", "S2-68", "S2-71", "S2-135")
+def test_scenario_three(listo: Listo) -> None:
+    listo.sendgrid.answer(DOWN, DOWN)
+    accepted = listo.send("order_confirmed", "email", priority="normal")
+    assert accepted.status == 202
+    story = listo.until(accepted.body["notificationId"], "delivered")
+    assert providers(story) == ["SendGrid", "SendGrid", "AZURE_ACS"]
+    waits = [each["nextTryInMs"] for each in attempts(story)]
+    assert 5000 * SCALE <= waits[0] <= 6000 * SCALE + 1
+    assert 10_000 * SCALE <= waits[1] <= 11_000 * SCALE + 1
+    assert story["providerNames"] == ["SendGrid", "AZURE_ACS"]
+    assert story["providerMessageIds"][0] is None
+    assert story["providerMessageIds"][1]
+    assert story["attemptCount"] == 3
+    lines = [line for line in listo.programs[-1].events("route_attempted") if line["verdict"] == "finish"]
+    assert [(line["provider"], line["failed_over"]) for line in lines] == [("AZURE_ACS", True)]
+
+
+@pytest.mark.req("S2-64")
+def test_at_the_documents_own_pace_the_secondary_has_it_after_fifteen_seconds(listo: Listo) -> None:
+    listo.programs.pop().close()
+    listo.start(CARILLON_DRILL__TIME_SCALE="1")
+    listo.sendgrid.answer(DOWN, DOWN)
+    story = listo.until(listo.sent(), "delivered", timeout=25)
+    began, *_, ended = (datetime.fromisoformat(each["startedAt"]) for each in attempts(story))
+    assert 15.0 <= (ended - began).total_seconds() <= 18.0
+
+
+@pytest.mark.req("S2-50", "S2-57", "S2-66", "S2-67", "S2-68")
+def test_sms_fails_over_to_sns_under_the_same_id(listo: Listo) -> None:
+    listo.twilio.answer(HANGS, DOWN)
+    listo.programs.pop().close()
+    listo.start(CARILLON_LANES__STANDARD__TIMEOUT_SECONDS="0.5")
+    story = listo.until(listo.sent("order_confirmed", "sms"), "delivered")
+    assert providers(story) == ["Twilio", "Twilio", "AWS_SNS"]
+    assert story["providerNames"] == ["Twilio", "AWS_SNS"]
+    assert story["providerMessageIds"] == [None, next(iter(listo.sns.messages))]
+
+
+@pytest.mark.req("S2-64", "S2-63")
+def test_max_gives_the_diagram(listo: Listo) -> None:
+    listo.programs.pop().close()
+    settings = listo.folder / "listo.toml"
+    settings.write_text(f'{settings.read_text()}\n[policy.retry."*/email"]\nfailover_after_attempts = "max"\n')
+    listo.start()
+    listo.sendgrid.answer(*[DOWN] * 5)
+    story = listo.until(listo.sent(), "delivered", timeout=30)
+    assert providers(story) == ["SendGrid"] * 5 + ["AZURE_ACS"]
+
+
+@pytest.mark.req("S2-63", "S2-65", "S2-70", "S2-121")
+def test_both_failing_share_one_budget_and_end_in_a_failure(listo: Listo) -> None:
+    listo.sendgrid.answer(*[DOWN] * 2)
+    listo.acs.answer(*[DOWN] * 4)
+    story = listo.until(listo.sent(), "failed", timeout=30)
+    assert providers(story) == ["SendGrid"] * 2 + ["AZURE_ACS"] * 4
+    assert all(each["error"] and each["startedAt"] and each["outcome"] for each in attempts(story))
+    assert story["providerMessageIds"] == [None, None]
+    assert (len(listo.calls("SendGrid")), len(listo.calls("AZURE_ACS"))) == (2, 4)
+
+
+@pytest.mark.req("S2-52", "S2-63")
+def test_push_has_nobody_to_fail_over_to(listo: Listo) -> None:
+    listo.fcm.answer(*[DOWN] * 6, path="/v1/")
+    story = listo.until(listo.sent("order_confirmed", "push"), "failed", timeout=30)
+    assert set(providers(story)) == {"FCM"}
+    assert story["providerNames"] == ["FCM"]
+
+
+@pytest.mark.req("S2-66")
+def test_every_vendor_is_told_the_same_id(listo: Listo) -> None:
+    listo.sendgrid.answer(DOWN, DOWN)
+    sent = listo.sent()
+    listo.until(sent, "delivered")
+    assert [sent in entry["body"] for entry in listo.calls("SendGrid")] == [True, True]
+    operations = {entry["headers"]["operation-id"] for entry in listo.calls("AZURE_ACS")}
+    assert len(operations) == 1
+
+
+@pytest.mark.req("S2-67")
+def test_both_ids_are_kept_where_both_gave_one(listo: Listo) -> None:
+    sent = listo.sent("order_confirmed", "sms")
+    first = listo.until(sent, "delivered")
+    assert first["providerMessageIds"] == [next(iter(listo.twilio.messages))]
+    assert first["providerNames"] == ["Twilio"]

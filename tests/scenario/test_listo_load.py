@@ -1,0 +1,55 @@
+"""Ten thousand bulk messages in the queue, a slow vendor, and somebody who is in a hurry."""
+
+import time
+
+import pytest
+
+from tests.support.listo_stand import DEVICE, EMAIL, Listo, stand_fixture
+from tests.support.vendor import Entry, Reply
+from tests.support.waiting import wait_until
+
+listo = stand_fixture(start=False)
+
+MANY = 10_000
+BATCH = 500
+
+
+def fill(listo: Listo) -> None:
+    """Accept everything before anybody sends."""
+    listo.start("--roles", "doors,upkeep")
+    item = {"templateKey": "newsletter", "channel": "email", "recipient": EMAIL, "isBulk": True}
+    items = [{**item, "data": {"title": "bulk", "text": f"number {number}"}} for number in range(BATCH)]
+    for _ in range(MANY // BATCH):
+        reply = listo.client.call("POST", "/api/v1/notifications/batch", {"notifications": items})
+        assert (reply.status, reply.body["accepted"]) == (202, BATCH)
+    listo.programs.pop().close()
+
+
+@pytest.mark.req("S2-22", "S2-29")
+def test_neither_a_priority_nor_a_synchronous_message_waits_for_bulk(listo: Listo) -> None:
+    usual = listo.sendgrid.default
+
+    def slow(entry: Entry) -> Reply:
+        answer = usual(entry) if callable(usual) else usual
+        return Reply(answer.status, answer.headers, answer.body, delay=0.2)
+
+    fill(listo)
+    listo.sendgrid.default = slow
+    listo.start()
+    wait_until(lambda: len(listo.calls("SendGrid", "bulk")) > 100, timeout=30, what="bulk under way")
+    waits = []
+    for _ in range(10):
+        began = time.monotonic()
+        assert listo.send("driver_assigned", "push", recipient=DEVICE, synchronous=True).status == 200
+        waits.append(time.monotonic() - began)
+    began = time.monotonic()
+    assert listo.send("order_confirmed", "email", synchronous=True).status == 200
+    by_the_busy_vendor = time.monotonic() - began
+    began = time.monotonic()
+    hurried = listo.sent("order_confirmed", "email", priority="high")
+    listo.until(hurried, "delivered", timeout=5)
+    assert time.monotonic() - began < 5.0
+    left = listo.rows("SELECT count(*) AS n FROM routes WHERE status = 'pending' AND lane = 3")[0]["n"]
+    assert left > MANY // 2, "the queue was nearly empty, and this proved nothing"
+    assert sorted(waits)[len(waits) // 2] < 0.5, waits
+    assert max(*waits, by_the_busy_vendor) < 2.0

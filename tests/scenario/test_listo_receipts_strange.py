@@ -1,0 +1,67 @@
+"""Callbacks no vendor would send: signed or not, nothing of them is an error of ours."""
+
+import time
+
+import pytest
+
+from carillon.providers.secret import Secret
+from carillon.providers.webhook_signing import sign_x_webhook
+from tests.support import listo_callbacks as vendors
+from tests.support import twilio_stub
+from tests.support.listo_stand import ACS_WEBHOOK_SECRET, FCM_WEBHOOK_SECRET, Listo, shared_fixture
+
+listo = shared_fixture()
+
+BODIES = {
+    "empty": b"",
+    "nul": b"\x00",
+    "no text": b"\xff\xfe\xfd",
+    "half": b'[{"event":',
+    "null": b"null",
+    "number": b"1e999",
+    "deep": b"[" * 20_000,
+    "a list of lists": b"[[[]]]",
+    "wrong types": b'[{"event": {}, "sg_message_id": [], "timestamp": "x"}]',
+    "no ids": b'[{"event": "delivered"}, {"status": "delivered"}, {"eventType": "x", "data": {}}]',
+    "surrogates": b'[{"event": "delivered", "sg_message_id": "\\ud800", "sg_event_id": "\\u0000"}]',
+    "large numbers": b'[{"event": "open", "sg_message_id": "a", "timestamp": 99999999999999999999}]',
+    "a form": b"MessageSid=%00&MessageStatus=%ff&MessageSid=x",
+}
+PATHS = (vendors.TWILIO, vendors.SENDGRID, vendors.FCM, vendors.AZURE)
+
+
+@pytest.mark.req("S2-73", "S2-85", "S2-96")
+@pytest.mark.parametrize("path", PATHS)
+def test_without_proof_everything_is_refused_alike(listo: Listo, path: str) -> None:
+    for body in BODIES.values():
+        for kind in ("application/json", "application/x-www-form-urlencoded", "text/plain"):
+            reply = vendors.post(listo, path, body, {"content-type": kind})
+            assert (reply.status, reply.body["error"]["code"]) == (401, "CALLBACK_REFUSED")
+
+
+@pytest.mark.req("S2-83")
+@pytest.mark.parametrize("name", BODIES)
+def test_with_proof_it_is_taken_for_what_it_is(listo: Listo, name: str) -> None:
+    body, now = BODIES[name], int(time.time())
+    before = len(listo.rows("SELECT * FROM routes"))
+    assert vendors.post(listo, vendors.SENDGRID, body, listo.signer.headers(body, now)).status == 200
+    signature = sign_x_webhook(Secret(FCM_WEBHOOK_SECRET), now, body)
+    headers = {"x-webhook-timestamp": str(now), "x-webhook-signature": signature}
+    assert vendors.post(listo, vendors.FCM, body, headers).status == 200
+    assert vendors.post(listo, f"{vendors.AZURE}?secret={ACS_WEBHOOK_SECRET}", body, {}).status == 200
+    assert len(listo.rows("SELECT * FROM routes")) == before
+    assert not [line for line in listo.programs[-1].lines if line["level"] == "error"]
+
+
+def test_other_methods_and_paths_are_not_served(listo: Listo) -> None:
+    for path in PATHS:
+        assert listo.client.get(path).status == 405
+    assert listo.client.call("POST", "/api/v1/webhooks/sns/sms-status", {}).status == 404
+
+
+def test_strange_hosts_and_queries_are_no_errors(listo: Listo) -> None:
+    headers, body = twilio_stub.signed(
+        f"{listo.address}{vendors.TWILIO}", {"MessageSid": "SM1", "MessageStatus": "sent"}
+    )
+    for query in ("?", "?bodySHA256=", "?%ff=%00", "?" + "a=b&" * 300, "?message=%2F"):
+        assert vendors.post(listo, f"{vendors.TWILIO}{query}", body, headers).status in {200, 401}

@@ -1,0 +1,60 @@
+"""From a Kafka topic to the people's streams, through the whole process; and a start without the client."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.kafka import Kafka, Topic
+from tests.support.process import Program
+from tests.support.sse_stand import SseStand
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> Iterator[Topic]:
+    with kafka.topic(2) as found:
+        yield found
+
+
+def message(user: str, number: int) -> dict[str, Any]:
+    return {"event_id": f"{user}-{number}", "event_type": "job.new", "user_id": user, "payload": {"n": number}}
+
+
+@pytest.mark.req("S4-01", "S4-02", "S4-28")
+async def test_what_is_written_to_the_topic_reaches_its_people_in_order(
+    postgres_dsn: str, topic: Topic, tmp_path: Path
+) -> None:
+    environment = {
+        "KAFKA_BOOTSTRAP_SERVERS": topic.kafka.bootstrap,
+        "KAFKA_TOPIC": topic.name,
+        "KAFKA_GROUP_ID": topic.group,
+    }
+    async with SseStand(tmp_path, postgres_dsn, **environment) as stand:
+        await stand.start()
+        ada = await stand.read("ada")
+        messages = [message(user, number) for number in range(30) for user in ("ada", "grace")]
+        await asyncio.to_thread(topic.write_all, messages)
+        told = await ada.number(30)
+        assert [frame.json["payload"]["n"] for frame in told] == list(range(30))
+        assert {frame.json["priority"] for frame in told} == {"HIGH"}
+        # Who was away gets what came meanwhile.
+        grace = await stand.read("grace")
+        assert [frame.json["payload"]["n"] for frame in await grace.number(30)] == list(range(30))
+        await asyncio.to_thread(topic.wait_all_committed)
+
+
+def test_without_the_extra_the_start_says_what_to_install(tmp_path: Path) -> None:
+    stub = tmp_path / "stub" / "confluent_kafka"
+    stub.mkdir(parents=True)
+    (stub / "__init__.py").write_text('raise ModuleNotFoundError("none", name="confluent_kafka")\n')
+    environment = {
+        "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "DATABASE_URL": f"sqlite:///{tmp_path}/ledger.db",
+        "CARILLON_HTTP__PORT": "0",
+        "PYTHONPATH": str(stub.parent),
+    }
+    with Program("serve", "--blueprint", "sse", env=environment, cwd=tmp_path) as program:
+        assert program.wait(60) == 2
+        assert "pip install 'carillon[kafka]'" in program.tail()

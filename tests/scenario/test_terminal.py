@@ -1,0 +1,143 @@
+"""`carillon top` and `carillon tail` as somebody at a terminal has them."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.billing_stand import Billing
+from tests.support.client import Client
+from tests.support.ports import free_port
+from tests.support.process import Program, carillon_command
+from tests.support.servers import Redis
+from tests.support.terminal import Terminal
+from tests.support.waiting import wait_until
+
+MOST = 400
+REFUSED = {"sandbox": {"outcome": "refused", "times": 1}}
+
+
+def carillon(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "120", **env}
+    return subprocess.run(
+        [*carillon_command(), *args], env=environment, capture_output=True, check=False, text=True, timeout=120
+    )
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    folder = tmp_path_factory.mktemp("terminal")
+    environment = {"DATABASE_URL": f"sqlite:///{folder}/c.db", "CARILLON_HTTP__PORT": "0"}
+    with Program("serve", env=environment, cwd=folder) as running:
+        running.wait_ready(60)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def url(program: Program) -> str:
+    return str(program.wait_ready()["addresses"][0])
+
+
+@pytest.fixture(scope="module")
+def dead(program: Program) -> str:
+    client = Client.of(program)
+    client.settled(client.send().body["notificationId"])
+    given_up = str(client.send(metadata=REFUSED).body["notificationId"])
+    client.settled(given_up)
+    return given_up
+
+
+def test_top_shows_everything_once(url: str, dead: str) -> None:
+    seen = carillon("top", "--url", url, "--once")
+    assert seen.returncode == 0, seen.stderr
+    assert "dead letters" in seen.stdout
+    assert f"{dead} push:" in seen.stdout
+    for panel in ("flow", "lanes", "providers", "newest troubles"):
+        assert f"─ {panel} ─" in seen.stdout
+    told = json.loads(carillon("top", "--url", url, "--once", "--json").stdout)
+    assert told["overview"]["deadLetters"] >= 1
+    assert "sandbox" in {one["provider"] for one in told["providers"]}
+
+
+def test_a_narrow_terminal_loses_no_row(url: str, dead: str) -> None:
+    del dead
+    seen = carillon("top", "--url", url, "--once", COLUMNS="60").stdout.splitlines()
+    assert max(map(len, seen)) <= 60
+    for row in ("accepted", "delivered", "retried", "failed", "p50/p99 ms"):
+        assert any(line.startswith(f"│ {row} ") for line in seen), row
+
+
+def test_top_lives_until_it_is_interrupted(url: str, program: Program, dead: str) -> None:
+    del dead
+    with Terminal("top", "--every", "0.3", env={"CARILLON_URL": url}) as terminal:
+        client = Client.of(program)
+        before = client.get("/api/v1/console/overview").body["deadLetters"]
+        terminal.wait_for(f"{before} dead letters")
+        client.settled(client.send(metadata=REFUSED).body["notificationId"])
+        terminal.wait_for(f"{before + 1} dead letters")
+        assert terminal.interrupt() == 0
+
+
+def test_tail_tells_what_comes_and_what_becomes_of_it(url: str, program: Program) -> None:
+    client = Client.of(program)
+    with Terminal("tail", "-n", "0", "--every", "0.3", env={"CARILLON_URL": url}) as terminal:
+        given_up: list[str] = []
+
+        def told() -> bool:
+            # Following begins at some moment after the start: one of these comes after it.
+            if len(given_up) < MOST:
+                given_up.append(client.send(metadata=REFUSED).body["notificationId"])
+                client.settled(given_up[-1])
+            seen = terminal.seen
+            return any(f"{one} push:token:device-1 #1 sandbox refused → bury" in seen for one in given_up) and any(
+                f"failed    {one} welcome push device-1: drill: refused" in seen for one in given_up
+            )
+
+        wait_until(told, timeout=60, what="a notification and an event about it")
+        assert terminal.interrupt() == 0
+
+
+def test_tail_keeps_to_its_filters(url: str, program: Program, dead: str) -> None:
+    client = Client.of(program)
+    mine = client.send(userId="tail-user").body["notificationId"]
+    client.settled(mine)
+    told = carillon("tail", "--user", "tail-user", "--lines", "1", "--json", "--url", url)
+    assert told.returncode == 0, told.stderr
+    (line,) = [json.loads(line) for line in told.stdout.splitlines()]
+    assert (line["kind"], line["id"], line["status"]) == ("notification", mine, "delivered")
+    failed = carillon("tail", "--status", "failed", "--only", "notifications", "--lines", "1", "--json", "--url", url)
+    assert json.loads(failed.stdout)["status"] == "failed"
+    assert dead
+
+
+@pytest.mark.parametrize("command", ["top", "tail"])
+def test_without_a_server_it_says_what_to_start(command: str) -> None:
+    failed = carillon(command, "--url", f"http://127.0.0.1:{free_port()}")
+    assert failed.returncode == 1
+    assert "carillon serve" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+@pytest.mark.parametrize("command", ["top"])
+def test_without_a_console_it_says_why(command: str, tmp_path: Path) -> None:
+    environment = {
+        "DATABASE_URL": f"sqlite:///{tmp_path}/c.db",
+        "CARILLON_HTTP__PORT": "0",
+        "CARILLON_HTTP__CONSOLE": "false",
+    }
+    with Program("serve", env=environment, cwd=tmp_path) as running:
+        failed = carillon(command, "--url", running.wait_ready(60)["addresses"][0])
+    assert failed.returncode == 1
+    assert "http.console" in failed.stderr
+
+
+def test_top_shows_queues_where_those_are_worked_off(tmp_path: Path, redis_server: Redis) -> None:
+    redis_server.flush()
+    with Billing(tmp_path, redis_server=redis_server, url=f"sqlite:///{tmp_path}/c.db") as billing:
+        url = billing.start_payment().wait_ready(60)["addresses"][0]
+        seen = carillon("top", "--once", "--url", url)
+    assert seen.returncode == 0, seen.stderr
+    assert "─ queues ─" in seen.stdout
+    assert "q:pay:subscription_update" in seen.stdout

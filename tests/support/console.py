@@ -1,0 +1,83 @@
+"""The console as an operator has it before them: a page in a browser, and Carillon behind it."""
+
+import asyncio
+import json
+import urllib.request
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, expect
+
+PATIENCE_MS = 40_000
+DESK, PHONE = (1280, 800), (380, 760)
+
+
+class Console:
+    """One context of the browser; whatever the page complains about is kept."""
+
+    def __init__(self, browser: Browser, address: str, pictures: Path | None = None) -> None:
+        self._browser = browser
+        self._pictures = pictures
+        self._context: BrowserContext | None = None
+        self.address = address
+        self.complaints: list[str] = []
+        self.page: Page
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._context is not None:
+            await self._context.close()
+
+    async def open(self, page: str = "overview", *, size: tuple[int, int] = DESK, scheme: Any = "light") -> Page:
+        """A page of the console in a fresh context."""
+        if self._context is not None:
+            await self._context.close()
+        self._context = await self._browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        self.page = await self._context.new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.page.on("console", self._heard)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        await self.page.goto(f"{self.address}/console#/{page}")
+        await expect(self.page.locator("main h1")).to_be_visible()
+        return self.page
+
+    async def picture(self, name: str) -> None:
+        """For the documentation, when somebody asked for pictures."""
+        if self._pictures is not None:
+            await self.page.screenshot(path=self._pictures / f"{name}.png")
+
+    async def fits(self) -> None:
+        """Nothing sticks out to the side."""
+        width = await self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert width[0] <= width[1], width
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        return await asyncio.to_thread(self._ask, method, path, body, headers)
+
+    async def send(self, channel: str = "email", *, user: str | None = None, **more: Any) -> str:
+        """A welcome to somebody; the notification's id."""
+        to = {"email": "ada@example.org", "sms": "+491701234567"}.get(channel, "device-1")
+        data = {"name": "Ada", "link": "https://example.org/start"}
+        body = {"templateKey": "welcome", "channel": channel, "recipient": to, "data": data, **more}
+        answer = await self.ask("POST", "/api/v1/notifications/send", body | {"userId": user or uuid.uuid4().hex})
+        return str(answer["notificationId"])
+
+    def _ask(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        given = {"Content-Type": "application/json", **headers}
+        asked = urllib.request.Request(self.address + path, data, given, method=method)  # noqa: S310 - loopback
+        with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310 - loopback
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.complaints.append(f"{message.text} {message.location}")

@@ -1,0 +1,278 @@
+"""Everything around a running push worker: RabbitMQ, Redis, a database, a Template Service, FCM, and the processes."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+import redis
+
+from tests.support import tables
+from tests.support.client import Client
+from tests.support.fcm_stub import SERVER_KEY, FcmStub
+from tests.support.process import Line, Program
+from tests.support.push_broker import Broker, reset
+from tests.support.push_messages import SEED_MESSAGE, SEED_TEMPLATE, TemplateStub, message
+from tests.support.rabbitmq import RabbitMQ
+from tests.support.servers import Postgres, Redis
+from tests.support.vendor import Entry, Reply
+from tests.support.waiting import wait_until
+
+__all__ = ["DOWN", "FAST", "SEED_MESSAGE", "SEED_TEMPLATE", "Push", "message", "shared_fixtures", "stand_fixture"]
+
+FAST = 0.05
+"""The time scale of most stands: a wait of one second takes a twentieth of one, an open breaker 1.5 s."""
+DOWN = Reply(500, body={"error": "down"})
+
+
+class Push:
+    """A stand; `start()` runs `carillon serve --blueprint push-worker` with the launch contract's environment."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        rabbit: RabbitMQ,
+        redis_server: Redis,
+        url: str,
+        settings: str = "",
+        scale: float = FAST,
+        **environment: str,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.rabbit = rabbit
+        self.redis_server = redis_server
+        self.url = url
+        self.fcm = FcmStub(folder / "fcm.jsonl")
+        self.template_service = TemplateStub(folder / "templates.jsonl")
+        self.broker = Broker(rabbit.url)
+        self.redis = redis.Redis.from_url(redis_server.url(), decode_responses=True)
+        self.programs: list[Program] = []
+        self._environment = environment
+        self._stack = ExitStack()
+        self._config = folder / "push.toml"
+        self._config.write_text(f'extends = "push-worker"\n[drill]\ntime_scale = {scale}\n{settings}')
+
+    def __enter__(self) -> Self:
+        for each in (self.fcm, self.template_service, self.broker):
+            self._stack.enter_context(each)
+        self._stack.callback(self.redis.close)
+        self.redis_server.flush()
+        reset(self.broker)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            error.add_note("\n\n".join(f"pid {each.pid}:\n{each.tail(8)}" for each in self.programs[-3:]))
+        for program in self.programs:
+            program.close()
+        self._stack.close()
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        """What the launch contract names, with FCM's legacy form; an empty value leaves a variable out."""
+        given = {
+            "CARILLON_HTTP__PORT": "0",
+            "CARILLON_LEDGER__ALLOW_UNSAFE": "true",
+            "RABBITMQ_URL": self.rabbit.url,
+            "REDIS_URL": self.redis_server.url(),
+            "DATABASE_URL": self.url,
+            "TEMPLATE_SERVICE_URL": self.template_service.url,
+            "FCM_API": "legacy",
+            "FCM_BASE_URL": self.fcm.url,
+            "FCM_SERVER_KEY": SERVER_KEY,
+        }
+        return {name: value for name, value in (given | self._environment | changes).items() if value}
+
+    def launch(self, *arguments: str, **environment: str) -> Program:
+        """A process that may never become ready."""
+        program = Program(
+            *("serve", "--config", str(self._config), *arguments),
+            env=self.environment(**environment),
+            cwd=self.folder,
+        )
+        self.programs.append(program)
+        return program
+
+    def start(self, *arguments: str, **environment: str) -> Program:
+        """A process that is ready and consumes."""
+        before = self.broker.consumers() if self.broker.exists("push.queue") else 0
+        program = self.launch(*arguments, **environment)
+        program.wait_ready()
+        self.until(
+            lambda: self.broker.exists("push.queue") and self.broker.consumers() > before, what="one more consumer"
+        )
+        return program
+
+    @property
+    def client(self) -> Client:
+        """The newest process's listener."""
+        return Client(str(self.programs[-1].wait_ready()["addresses"][0]))
+
+    def until(self, condition: Callable[[], bool], *, what: str, timeout: float = 20) -> None:
+        wait_until(condition, timeout=timeout, what=what)
+
+    def publish(self, *messages: Any) -> None:
+        self.broker.publish(*messages)
+
+    def posts(self, holding: str = "") -> list[Entry]:
+        """What FCM was asked to send, in order; `holding` chooses those whose body holds a text."""
+        return [entry for entry in self.fcm.sends if holding in entry["body"]]
+
+    def pushed(self, sent: dict[str, Any]) -> int:
+        """How often FCM was asked about one message."""
+        return len(self.posts(sent["trace_id"]))
+
+    def mark(self, sent: dict[str, Any]) -> str | None:
+        value = self.redis.get(f"idempotency:{sent['idempotency_key']}")
+        return None if value is None else str(value)
+
+    def until_mark(self, sent: dict[str, Any], value: str, timeout: float = 20) -> None:
+        key = sent["idempotency_key"]
+        self.until(lambda: self.mark(sent) == value, what=f"{key} to be {value}", timeout=timeout)
+
+    def rows(self, statement: str = "SELECT * FROM audit_logs ORDER BY audit_id") -> list[tables.Row]:
+        """What a SELECT finds, past the program; not to be called inside an event loop."""
+        return asyncio.run(tables.read(self.url, statement))
+
+    def audit(self, sent: dict[str, Any]) -> list[tables.Row]:
+        """The audit rows of one message."""
+        found = [row for row in self.rows() if row["trace_id"] == sent["trace_id"]]
+        return [{**row, "metadata": json.loads(row["metadata"])} for row in found]
+
+    def until_audited(self, sent: dict[str, Any], status: str, timeout: float = 20) -> tables.Row:
+        self.until(
+            lambda: [row["status"] for row in self.audit(sent)][-1:] == [status],
+            what=f"an audit row {status}",
+            timeout=timeout,
+        )
+        return self.audit(sent)[-1]
+
+    def until_empty(self, timeout: float = 20) -> None:
+        """Nothing ready and nothing held: what is held would come back to a queue without consumers."""
+        self.until(lambda: self.broker.ready() == 0 and self.unacked() == 0, what="push.queue empty", timeout=timeout)
+
+    def unacked(self, queue: str = "push.queue") -> int:
+        """As the broker itself counts."""
+        for line in self.rabbit.ctl("list_queues", "-q", "--no-table-headers", "name", "messages_unacknowledged"):
+            name, _, number = line.partition("\t")
+            if name == queue:
+                return int(number)
+        return 0
+
+    def breaker(self, part: str = "state", name: str = "fcm") -> str | None:
+        value = self.redis.get(f"circuit:push_worker:{name}:{part}")
+        return None if value is None else str(value)
+
+    def set_breaker(self, state: str, name: str = "fcm") -> None:
+        """As an operator would, by hand."""
+        self.redis.set(f"circuit:push_worker:{name}:state", state)
+
+    def fresh(self) -> None:
+        """What an earlier test of the same process told the stubs and did to the breakers is forgotten."""
+        self.fcm.forget()
+        self.fcm.devices.clear()
+        self.template_service.forget()
+        self.template_service.templates.clear()
+        for key in self.redis.keys("circuit:*"):
+            self.redis.delete(key)
+        if self.broker.exists("failed.queue"):
+            self.broker.take("failed.queue")
+
+    def scripts_run(self) -> int:
+        """How many scripts Redis ran: each look at a mark or a breaker is one."""
+        stats = self.redis.info("commandstats")
+        return sum(int(stats.get(name, {}).get("calls", 0)) for name in ("cmdstat_eval", "cmdstat_evalsha"))
+
+    def finished(self, sent: dict[str, Any], timeout: float = 20) -> Line:
+        """The newest process's line about the end of one message."""
+        return self.programs[-1].wait_for(
+            "message_finished", lambda line: bool(line["trace_id"] == sent["trace_id"]), timeout
+        )
+
+    def dead(self, sent: dict[str, Any], timeout: float = 20) -> Any:
+        """The only body in failed.queue, which must be about this message."""
+        (body,) = self.failed(1, timeout)
+        assert body["original_message"] == sent
+        return body
+
+    def failed(self, number: int = 1, timeout: float = 20) -> list[Any]:
+        """That many bodies of failed.queue, taken out."""
+        self.until(lambda: self.broker.ready("failed.queue") >= number, what=f"{number} dead letters", timeout=timeout)
+        return self.broker.bodies("failed.queue")
+
+
+def database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
+    """A fresh database on the engine the fixture's parameter names; PostgreSQL without one."""
+    if getattr(request, "param", "postgres") == "sqlite":
+        yield f"sqlite:///{folder / 'push.db'}"
+        return
+    postgres: Postgres = request.getfixturevalue("postgres")
+    dsn = postgres.database()
+    yield dsn
+    postgres.drop(dsn)
+
+
+def stand_fixture(
+    settings: str = "",
+    *,
+    name: str = "push",
+    start: bool = True,
+    scale: float = FAST,
+    params: tuple[str, ...] = (),
+    **environment: str,
+) -> Any:
+    """Assigned to `push` in a module, it gives every test a stand of its own on PostgreSQL, or on each of `params`."""
+
+    def push(request: pytest.FixtureRequest, tmp_path: Path, rabbitmq: RabbitMQ, redis_server: Redis) -> Iterator[Push]:
+        for url in database(request, tmp_path):
+            with Push(
+                tmp_path,
+                rabbit=rabbitmq,
+                redis_server=redis_server,
+                url=url,
+                settings=settings,
+                scale=scale,
+                **environment,
+            ) as stand:
+                if start:
+                    stand.start()
+                yield stand
+
+    return pytest.fixture(params=params or None, name=name)(push)
+
+
+def shared_fixtures(settings: str = "", *, scale: float = FAST, **environment: str) -> tuple[Any, Any]:
+    """Assigned to `shared_push, push`, one process serves a module's tests, which tell their messages apart."""
+
+    def shared_push(
+        request: pytest.FixtureRequest,
+        tmp_path_factory: pytest.TempPathFactory,
+        rabbitmq: RabbitMQ,
+        redis_server: Redis,
+    ) -> Iterator[Push]:
+        folder = tmp_path_factory.mktemp("push")
+        for url in database(request, folder):
+            with Push(
+                folder,
+                rabbit=rabbitmq,
+                redis_server=redis_server,
+                url=url,
+                settings=settings,
+                scale=scale,
+                **environment,
+            ) as stand:
+                stand.start()
+                yield stand
+
+    def push(shared_push: Push) -> Push:
+        shared_push.fresh()
+        return shared_push
+
+    return pytest.fixture(scope="module", name="shared_push")(shared_push), pytest.fixture(name="push")(push)

@@ -1,0 +1,105 @@
+"""A private RabbitMQ on free loopback ports."""
+
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from tests.support.daemon import Daemon, send
+from tests.support.ports import free_port
+
+# The one on PATH changes the user and refuses everybody but root.
+SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+_CONF = """listeners.tcp.1 = 127.0.0.1:{port}
+loopback_users = none
+disk_free_limit.absolute = 50MB
+vm_memory_high_watermark.absolute = 1GB
+"""
+
+
+class RabbitMQ(Daemon):
+    """One node with the user guest."""
+
+    def __init__(self) -> None:
+        super().__init__("rabbit")
+        self.port, self._dist, self._epmd = free_port(), free_port(), free_port()
+        (self.folder / "plugins").write_text("[].")
+        (self.folder / "rabbitmq.conf").write_text(_CONF.format(port=self.port))
+
+    def start(self) -> None:
+        for _ in range(3):
+            try:
+                super().start()
+            except RuntimeError as error:
+                # While it was down somebody's connection may have got the port that its nodes would meet on.
+                if "dist_port_already_used" not in str(error) + self.log.read_text(errors="replace")[-4000:]:
+                    raise
+                self._dist = free_port()
+            else:
+                return
+        raise RuntimeError("RabbitMQ found no port for its nodes")
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/"
+
+    def command(self) -> list[str]:
+        return [*self._environment(), str(SCRIPT)]
+
+    def ctl(self, *words: str) -> list[str]:
+        """What rabbitmqctl says, line by line; takes about two seconds."""
+        done = subprocess.run(
+            [*self._environment(), str(SCRIPT.with_name("rabbitmqctl")), *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"rabbitmqctl {' '.join(words)}: {done.stdout}{done.stderr}")
+        return done.stdout.splitlines()
+
+    def _environment(self) -> list[str]:
+        folder = self.folder
+        settings = {
+            "HOME": folder,
+            "LANG": "C.UTF-8",
+            "RABBITMQ_NODENAME": f"t{self.port}@localhost",
+            "RABBITMQ_NODE_PORT": self.port,
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_DIST_PORT": self._dist,
+            "RABBITMQ_MNESIA_BASE": folder / "mnesia",
+            "RABBITMQ_LOG_BASE": folder / "log.d",
+            "RABBITMQ_PID_FILE": folder / "pid",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": folder / "plugins",
+            "RABBITMQ_CONFIG_FILE": folder / "rabbitmq.conf",
+            "RABBITMQ_CONF_ENV_FILE": folder / "none",
+            "ERL_EPMD_PORT": self._epmd,
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +S 1:1",
+        }
+        return ["env", *(f"{name}={value}" for name, value in settings.items())]
+
+    def is_up(self) -> bool:
+        # A listener that still resets its callers is not up: a broker answers the protocol's header.
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+            connection.sendall(b"AMQP\x00\x00\x09\x01")
+            return connection.recv(1) == b"\x01"
+        return False
+
+    def close(self) -> None:
+        # The port mapper leaves its family at once and would stay behind.
+        mapper = [
+            int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and self._is_mapper(entry)
+        ]
+        super().close()
+        for pid in mapper:
+            send(pid, signal.SIGTERM)
+
+    def _is_mapper(self, process: Path) -> bool:
+        with suppress(OSError):
+            environment = (process / "environ").read_bytes().split(b"\0")
+            name = (process / "comm").read_text().strip()
+            return name == "epmd" and f"ERL_EPMD_PORT={self._epmd}".encode() in environment
+        return False

@@ -1,0 +1,135 @@
+"""A blueprint sse with exactly one guard switched off: `python -m tests.support.sse_mutant NAME serve …`."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from carillon import cli
+from carillon.domain import tail
+from carillon.domain.live import Seat
+from carillon.domain.outcomes import Outcome, Sent
+from carillon.domain.streams import Bounds, Entry
+from carillon.ledger import postgres, sqlite
+from carillon.ledger.statements import load
+from carillon.providers.sse import Sse
+from carillon.providers.sse_attendance import Attendance
+from carillon.providers.sse_hub import Hub
+from carillon.providers.sse_relay import Relay
+from carillon.upkeep import streams_api
+from tests.support.mutant import vars_of
+
+
+def sent_when_appended() -> None:
+    """Nobody waits for the word that it was written."""
+
+    async def hasty(self: Any, dispatch: Any) -> Outcome:
+        await self._placing.add(dispatch.claim)
+        return Sent("?")
+
+    vars_of(Sse, send=hasty)
+
+
+def no_turns() -> None:
+    """Whoever is claimed is told at once."""
+
+    async def nobody(self: Any, claims: Any) -> set[tuple[str, str]]:
+        del self, claims
+        return set()
+
+    vars_of(postgres.PostgresLedger, ahead=nobody)
+
+
+def begins_at_the_end() -> None:
+    """Who names no number hears nothing of what was appended and reached nobody."""
+
+    def end(bounds: Bounds, resume: int | None) -> tuple[int, int | None]:
+        return (bounds.newest, None) if resume is None else tail.place(bounds, resume)
+
+    vars(streams_api)["place"] = end
+
+
+def buffer_without_end() -> None:
+    def keep(self: tail.Tail, entry: Entry) -> None:
+        if entry.seq == self.last + 1 and self.last >= 0:
+            self._kept.append(entry)
+            self.last = entry.seq
+        self.grown(entry.seq)
+
+    vars_of(tail.Tail, offer=keep)
+
+
+def dropped_when_full() -> None:
+    """What does not fit is left out, as the document's origin does."""
+
+    def drop(self: tail.Tail, entry: Entry) -> None:
+        if self.last >= 0 and entry.seq > self.last:
+            if len(self._kept) < self._limit:
+                self._kept.append(entry)
+            self.last = entry.seq
+        self.told = self.last
+
+    vars_of(tail.Tail, offer=drop)
+
+
+def nobody_is_woken() -> None:
+    async def sleep(_self: Attendance, _people: set[str]) -> None:
+        return
+
+    vars_of(Attendance, _wake=sleep)
+
+
+def no_relay() -> None:
+    vars_of(Relay, tell=lambda _self, _entries: None)
+
+
+def seats_without_end() -> None:
+    begin = Hub.__init__
+
+    def open_house(self: Hub, **given: Any) -> None:
+        begin(self, **given | {"max_seats": sys.maxsize, "max_per_key": sys.maxsize})
+
+    vars_of(Hub, __init__=open_house)
+
+
+def tickets_without_end() -> None:
+    def loaded(dialect: str) -> Any:
+        statements = dict(load(dialect))
+        if "AND NOT opened" not in statements["open_ticket"]:
+            raise RuntimeError("open_ticket has no guard any more; mend the mutant")
+        statements["open_ticket"] = statements["open_ticket"].replace("AND NOT opened", "")
+        return statements
+
+    for engine in (postgres, sqlite):
+        vars(engine)["load"] = loaded
+
+
+def everybody_hears_everything() -> None:
+    def offer(self: Any, entries: Any) -> None:
+        for entry in entries:
+            seats: list[Seat] = [seat for held in self._seats.values() for seat in held]
+            for seat in seats:
+                seat.tail.offer(entry)
+                seat.wake()
+
+    vars_of(Hub, offer=offer)
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    mutant.__name__: mutant
+    for mutant in (
+        sent_when_appended,
+        begins_at_the_end,
+        no_turns,
+        buffer_without_end,
+        dropped_when_full,
+        nobody_is_woken,
+        no_relay,
+        seats_without_end,
+        tickets_without_end,
+        everybody_hears_everything,
+    )
+}
+
+if __name__ == "__main__":
+    MUTANTS[sys.argv.pop(1)]()
+    cli.main()

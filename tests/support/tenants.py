@@ -1,0 +1,146 @@
+"""Every operation of a served OpenAPI document as calls that aim at one tenant's objects."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+from tests.support.client import Client, Reply
+
+OVERRIDE = {"X-Admin-Override": "true"}
+_METHODS = frozenset({"get", "put", "post", "delete", "patch"})
+# What changes from answer to answer and tells nothing about anybody.
+_VARYING = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{32}\b"
+)
+
+
+class Aims(NamedTuple):
+    """What of a tenant's is known outside: handles, never contents."""
+
+    tenant: str
+    notification: str
+    failed: str
+    route: str
+    template: str
+    key: str
+    user: str
+    address: str
+
+
+class Operation(NamedTuple):
+    """One method on one path, as the document tells it."""
+
+    method: str
+    path: str
+    told: Mapping[str, Any]
+    fields: frozenset[str]
+    """Names of the body's fields."""
+
+    @property
+    def guarded(self) -> bool:
+        return "security" in self.told
+
+    @property
+    def role(self) -> str | None:
+        found: str | None = self.told.get("x-required-role")
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class Call(NamedTuple):
+    """A request that can be made by anybody."""
+
+    operation: Operation
+    target: str
+    body: Any
+
+    def made(self, client: Client, headers: Mapping[str, str]) -> Reply:
+        return client.call(self.operation.method, self.target, self.body, {**OVERRIDE, **headers})
+
+
+def operations(document: Mapping[str, Any]) -> list[Operation]:
+    return [
+        Operation(method.upper(), path, told, _fields(document, told))
+        for path, methods in document["paths"].items()
+        for method, told in methods.items()
+        if method in _METHODS
+    ]
+
+
+def calls(operation: Operation, aims: Aims) -> Iterator[Call]:
+    """Bare, with every filter there is, and with the tenant said outright where it can be."""
+    path = re.sub(r"\{(\w+)\}", lambda found: quote(_in_path(operation.path, found[1], aims), safe=""), operation.path)
+    bodies = list(_bodies(operation, aims)) or [None]
+    for query in _queries(operation, aims):
+        target = f"{path}?{urlencode(query)}" if query else path
+        for body in bodies:
+            yield Call(operation, target, body)
+
+
+def same_for_all(reply: Reply, *aims: Aims) -> tuple[int, str]:
+    """An answer without handles, times and ids: what is left must not depend on whether the object exists."""
+    text = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
+    found = text.decode()
+    for handle in sorted({handle for aim in aims for handle in aim}, key=len, reverse=True):
+        found = found.replace(handle, "<aim>").replace(quote(handle, safe=""), "<aim>")
+    return reply.status, _VARYING.sub("<varies>", found)
+
+
+def _fields(document: Mapping[str, Any], told: Mapping[str, Any]) -> frozenset[str]:
+    schema = told.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    name = schema.get("$ref", "").rpartition("/")[2]
+    return frozenset(document["components"]["schemas"].get(name, {}).get("properties", {}))
+
+
+def _in_path(path: str, name: str, aims: Aims) -> str:
+    if name == "id":
+        return aims.template if "/templates/" in path else aims.failed if "/admin/" in path else aims.notification
+    # A name nobody thought of stops here: say what of a tenant's it stands for.
+    return {"userId": aims.user, "code": aims.key, "channel": "email"}[name]
+
+
+def _queries(operation: Operation, aims: Aims) -> list[dict[str, str]]:
+    said = {
+        "tenantId": aims.tenant,
+        "userId": aims.user,
+        "recipient": aims.address,
+        "address": aims.address,
+        "notificationId": aims.failed,
+        "subject": aims.failed,
+        "templateKey": aims.key,
+        "channel": "email",
+    }
+    known = [one for one in operation.told.get("parameters", ()) if one["in"] == "query"]
+    needed = {one["name"]: said[one["name"]] for one in known if one["required"]}
+    aimed = {one["name"]: said[one["name"]] for one in known if one["name"] in said}
+    untold = {name: value for name, value in aimed.items() if name != "tenantId"}
+    found = [needed, untold, aimed]
+    return [query for at, query in enumerate(found) if query not in found[:at]]
+
+
+def _bodies(operation: Operation, aims: Aims) -> Iterator[Any]:
+    content = operation.told.get("requestBody", {}).get("content", {}).get("application/json", {})
+    for example in content.get("examples", {}).values():
+        body = _aimed(example["value"], aims)
+        yield body
+        if "tenantId" in operation.fields:
+            yield {**body, "tenantId": aims.tenant}
+
+
+def _aimed(value: Any, aims: Aims) -> Any:
+    said = {
+        "notificationId": aims.failed,
+        "routeId": aims.route,
+        "templateKey": aims.key,
+        "userId": aims.user,
+        "recipient": aims.address,
+        "address": aims.address,
+        "templateId": aims.template,
+    }
+    if isinstance(value, dict):
+        return {name: said[name] if name in said else _aimed(inner, aims) for name, inner in value.items()}
+    return [_aimed(inner, aims) for inner in value] if isinstance(value, list) else value

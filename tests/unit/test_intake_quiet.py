@@ -1,0 +1,73 @@
+"""Quiet hours: what is put off, and until when."""
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+import pytest
+
+from carillon.domain.intents import Intent, Priority, Recipient
+from carillon.domain.people import Profile, QuietHours
+from carillon.intake.enrich import acquaint
+from carillon.intake.quiet import quiet_until
+
+NIGHT = QuietHours(enabled=True, start_time="22:00", end_time="07:00", timezone="Europe/Berlin")
+NOON = QuietHours(enabled=True, start_time="12:00", end_time="14:00")
+INTENT = Intent(
+    notification_type="x",
+    producer="p",
+    recipients=(Recipient(ref="user:ada", user_id="ada"),),
+    channels=(),
+    payload={},
+    content={},
+)
+
+
+def unix(text: str) -> float:
+    return dt.datetime.fromisoformat(text).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("hours", "at", "until"),
+    [
+        (NIGHT, "2026-06-01T23:30:00+02:00", "2026-06-02T07:00:00+02:00"),
+        (NIGHT, "2026-06-02T06:59:59+02:00", "2026-06-02T07:00:00+02:00"),
+        (NIGHT, "2026-06-02T07:00:00+02:00", None),
+        (NIGHT, "2026-06-01T21:59:59+02:00", None),
+        (NIGHT, "2026-06-01T22:00:00+02:00", "2026-06-02T07:00:00+02:00"),
+        # The clocks go forward in this night; seven is still seven.
+        (NIGHT, "2026-03-28T23:00:00+01:00", "2026-03-29T07:00:00+02:00"),
+        (NOON, "2026-06-01T13:00:00+00:00", "2026-06-01T14:00:00+00:00"),
+        (NOON, "2026-06-01T14:00:00+00:00", None),
+        (msgspec.structs.replace(NOON, enabled=False), "2026-06-01T13:00:00+00:00", None),
+        (msgspec.structs.replace(NOON, end_time="12:00"), "2026-06-01T12:00:00+00:00", None),
+    ],
+)
+def test_the_window(hours: QuietHours, at: str, until: str | None) -> None:
+    assert quiet_until(hours, unix(at)) == (None if until is None else unix(until))
+
+
+def scheduled(now: str, *, known: QuietHours | None = NOON, **changes: Any) -> float | None:
+    told = acquaint(
+        msgspec.structs.replace(INTENT, **changes), {"ada": Profile(quiet_hours=known)}, unix(f"2026-06-01T{now}Z")
+    )
+    return None if told.scheduled_for_ms is None else told.scheduled_for_ms / 1000
+
+
+@pytest.mark.req("S2-116")
+def test_only_what_is_not_urgent_is_put_off() -> None:
+    end = unix("2026-06-01T14:00:00Z")
+    assert scheduled("13:00:00") == end
+    assert scheduled("11:00:00") is None
+    assert scheduled("13:00:00", priority=Priority.HIGH) is None
+    assert scheduled("13:00:00", known=None) is None
+    inside, after = round(unix("2026-06-01T13:30:00Z") * 1000), round(unix("2026-06-01T15:00:00Z") * 1000)
+    assert scheduled("09:00:00", scheduled_for_ms=inside) == end
+    assert scheduled("13:00:00", scheduled_for_ms=after) == after / 1000
+    assert scheduled("13:00:00", scheduled_for_ms=0) == end
+
+
+@pytest.mark.req("S2-116")
+def test_without_being_asked_to_nothing_is_put_off() -> None:
+    told = acquaint(INTENT, {"ada": Profile(quiet_hours=NOON)}, None)
+    assert told.scheduled_for_ms is None
