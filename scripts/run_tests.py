@@ -2,7 +2,7 @@
 
 Processes, signals and clocks are what many of these tests are about, and a machine busy with others can make one of
 them late. Whoever passes alone is named as unsteady: its waiting is to be mended, but it says nothing against the code.
-Whoever fails alone has failed, and many failures are not looked at twice.
+Whoever fails alone, twice, has failed, and many failures are not looked at again.
 """
 
 import json
@@ -13,7 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 SOME_FAILED = 1
-LOOKED_AT_TWICE = 4
+LOOKED_AT_AGAIN = 8
+TRIES_ALONE = 2
 
 
 def main(arguments: list[str]) -> int:
@@ -21,13 +22,20 @@ def main(arguments: list[str]) -> int:
     FAILED.unlink(missing_ok=True)
     code = _pytest(arguments)
     failed = _failed()
-    if code != SOME_FAILED or not 0 < len(failed) <= LOOKED_AT_TWICE:
+    if code != SOME_FAILED or not 0 < len(failed) <= LOOKED_AT_AGAIN:
         return code
-    print(f"\n{len(failed)} failed beside others; once more, alone:", *failed, sep="\n  ", flush=True)
-    if _pytest([*failed, "-n", "0"]) != 0:
-        return SOME_FAILED
-    print("UNSTEADY, passed only alone:", *failed, sep="\n  ", flush=True)
-    return 0
+    print(f"\n{len(failed)} failed beside others; once more, each alone:", *failed, sep="\n  ", flush=True)
+    guilty = [each for each in failed if not _passes_alone(each)]
+    unsteady = [each for each in failed if each not in guilty]
+    if unsteady:
+        print("UNSTEADY, passed only alone:", *unsteady, sep="\n  ", flush=True)
+    if guilty:
+        print("FAILED, alone too:", *guilty, sep="\n  ", flush=True)
+    return SOME_FAILED if guilty else 0
+
+
+def _passes_alone(test: str) -> bool:
+    return any(_pytest([test, "-n", "0"]) == 0 for _ in range(TRIES_ALONE))
 
 
 def _pytest(arguments: list[str]) -> int:

@@ -98,6 +98,17 @@ async def test_only_what_was_chosen_is_tried_again(graves: Console) -> None:
     assert (await graves.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"] == before - 2
 
 
+async def test_whoever_stands_on_a_letter_stands_there_still_when_more_come(graves: Console) -> None:
+    page = await graves.open("dead-letters")
+    boxes = page.get_by_role("table", name="Dead letters", exact=True).locator("tbody input")
+    await boxes.nth(1).focus()
+    stood = await page.evaluate("document.activeElement.id")
+    await bury(graves, "email", 1)
+    await expect(page.get_by_role("table", name="Dead letters", exact=True)).to_contain_text("email")
+    assert stood, "labels alone do not tell two of the same second apart"
+    assert await page.evaluate("document.activeElement.id") == stood
+
+
 async def test_new_ones_appear_by_themselves(console: Console) -> None:
     page = await console.open("dead-letters")
     await expect(page.get_by_role("button", name=re.compile("Redrive all"))).to_be_visible()

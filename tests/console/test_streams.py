@@ -11,6 +11,7 @@ from playwright.async_api import expect
 from tests.support.console import PHONE, Console
 from tests.support.process import Program
 from tests.support.sse_stand import SseStand
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -74,8 +75,12 @@ async def test_a_word_to_somebody(console: Console) -> None:
     await page.get_by_label("Priority").select_option("LOW")
     await page.get_by_role("button", name="Tell").click()
     await expect(page.get_by_text("Written down, low priority.")).to_be_visible()
-    found = await console.ask("GET", f"/notifications/{user}")
-    assert found["notifications"][0]["payload"] == {"title": "a bell"}
+
+    async def told() -> bool:
+        found = (await console.ask("GET", f"/notifications/{user}"))["notifications"]
+        return [each["payload"] for each in found] == [{"title": "a bell"}]
+
+    await until(told, timeout=30, what="a bell in the inbox")
 
 
 async def test_who_leaves_the_page_reads_no_more(console: Console) -> None:

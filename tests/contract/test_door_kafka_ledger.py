@@ -27,6 +27,20 @@ def topic(kafka: Kafka) -> Iterator[Topic]:
         yield found
 
 
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many a partition held, noted with each record it took."""
+    noted: list[int] = []
+    take = Partition.take
+
+    def counted(self: Partition, *given: object) -> None:
+        take(self, *given)  # type: ignore[arg-type]
+        noted.append(len(self._waiting))
+
+    monkeypatch.setattr(Partition, "take", counted)
+    return noted
+
+
 @pytest.mark.req("S4-05")
 @pytest.mark.parametrize("error", [LedgerUnavailable("PostgreSQL is not available"), Overloaded("full")])
 async def test_a_ledger_that_is_away_commits_nothing_and_says_so_once_a_wait(topic: Topic, error: Exception) -> None:
@@ -45,15 +59,7 @@ async def test_a_ledger_that_is_away_commits_nothing_and_says_so_once_a_wait(top
     assert topic.committed() == {0: 300}
 
 
-async def test_what_is_held_while_the_ledger_is_away_is_bounded(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[int] = []
-    take = Partition.take
-
-    def counted(self: Partition, *given: object) -> None:
-        take(self, *given)  # type: ignore[arg-type]
-        held.append(len(self._waiting))
-
-    monkeypatch.setattr(Partition, "take", counted)
+async def test_what_is_held_while_the_ledger_is_away_is_bounded(topic: Topic, held: list[int]) -> None:
     ledger = Ledger()
     ledger.trouble = LedgerUnavailable("PostgreSQL is not available")
     await fill(topic, range(1000))
@@ -91,11 +97,14 @@ async def test_what_is_being_written_at_the_stop_is_committed(topic: Topic) -> N
     assert topic.committed() == {0: many}
 
 
-async def test_what_stops_the_ledger_is_passed_by_nobody(topic: Topic) -> None:
+async def test_what_stops_the_ledger_is_passed_by_nobody(topic: Topic, held: list[int]) -> None:
     ledger = Ledger()
     ledger.at_most = 3
+    ledger.open.clear()
     await fill(topic, range(10))
     async with home(topic, ledger) as living:
+        await becomes(lambda: len(held) == 10, "everything in hand, so that some offer is longer than three", SECONDS)
+        ledger.open.set()
         await living.until_keys(10)
     assert ledger.keys == [str(number) for number in range(10)]
     assert any("the directory answered 503" in said for said in living.troubles())

@@ -1,11 +1,32 @@
 """Free loopback ports."""
 
+import random
 import socket
+from pathlib import Path
+
+_LOWEST = 10_240
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_given: set[int] = set()
 
 
 def free_port() -> int:
-    # Closed before use, so another process may take it: callers that listen retry on failure.
+    """A port nobody listens on, never given before in this process.
+
+    It is closed before it is used, so it lies below those the system hands out to whoever calls somebody: a busy run
+    opens thousands of connections, and one of them would sooner or later stand on it.
+    """
+    below = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
+    while True:
+        port = random.SystemRandom().randrange(_LOWEST, below)
+        if port not in _given and _is_free(port):
+            _given.add(port)
+            return port
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

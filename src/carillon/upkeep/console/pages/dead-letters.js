@@ -184,6 +184,8 @@ async function list(place, state, draw, panel) {
 function box(one, state, panel, all) {
   const made = h("input", {
     type: "checkbox",
+    // Many were given up in the same second: only the id says on which of them somebody stands.
+    id: `choose-${one.id}`,
     "aria-label": `Choose ${one.templateKey} on ${one.channel}, given up ${moment(one.failedAt)}`,
   });
   made.checked = state.chosen.has(one.id);
