@@ -150,7 +150,7 @@ class Billing:
     def client(self, program: Program | None = None) -> Client:
         return Client.of(program or self.programs[-1])
 
-    def until(self, condition: Callable[[], bool], *, what: str, timeout: float = 30) -> None:
+    def until(self, condition: Callable[[], bool], *, what: str, timeout: float = 40) -> None:
         wait_until(condition, timeout=timeout, what=what)
 
     def rows(self, statement: str) -> list[tables.Row]:

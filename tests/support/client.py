@@ -61,7 +61,7 @@ class Client:
     def story(self, notification_id: str) -> Any:
         return self.get(f"/api/v1/notifications/{notification_id}?include=attempts,message").body
 
-    def settled(self, notification_id: str, timeout: float = 20) -> Any:
+    def settled(self, notification_id: str, timeout: float = 40) -> Any:
         """The story once nothing of it is queued any more."""
         what = f"{notification_id} to settle"
         wait_until(lambda: self.story(notification_id)["status"] != "queued", timeout=timeout, what=what)

@@ -71,7 +71,7 @@ class Daemon:
             self._child.send_signal(signal.SIGCONT)
             self._child.send_signal(self.stop_signal)
             try:
-                self._child.wait(timeout=20)
+                self._child.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 self.kill()
 
@@ -84,8 +84,8 @@ class Daemon:
         family = [self._child.pid, *children_of(self._child.pid)]
         for pid in family:
             send(pid, signal.SIGKILL)
-        self._child.wait(timeout=20)
-        wait_until(lambda: not any(map(is_alive, family)), timeout=20, what="the killed processes gone")
+        self._child.wait(timeout=60)
+        wait_until(lambda: not any(map(is_alive, family)), timeout=60, what="the killed processes gone")
 
     def restart(self) -> None:
         self.stop()

@@ -66,7 +66,7 @@ class Client:
     def batch(self, items: Any, **headers: str) -> Answer:
         return self.post("/api/v1/notifications/batch", {"notifications": items}, **headers)
 
-    def raw(self, *pieces: bytes, hang_up: bool = False, seconds: float = 10.0) -> bytes:
+    def raw(self, *pieces: bytes, hang_up: bool = False, seconds: float = 40.0) -> bytes:
         """Bytes as they are; what came back until the other side stopped, empty when it closed without a word."""
         with socket.create_connection((self.host, self.port), timeout=seconds) as connection:
             received = b""

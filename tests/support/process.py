@@ -78,14 +78,14 @@ class Program:
         with self._news:
             return [line for line in self.lines if line.get("event") == event]
 
-    def wait_ready(self, timeout: float = 30) -> Line:
+    def wait_ready(self, timeout: float = 60) -> Line:
         return self.wait_for("ready", timeout=timeout)
 
     def wait_for(
         self,
         event: str,
         predicate: Callable[[Line], bool] | None = None,
-        timeout: float = 20,
+        timeout: float = 40,
         *,
         since: int = 0,
     ) -> Line:
@@ -108,7 +108,7 @@ class Program:
         self,
         event: str,
         predicate: Callable[[Line], bool] | None = None,
-        timeout: float = 20,  # noqa: ASYNC109 - mirrors wait_for
+        timeout: float = 40,  # noqa: ASYNC109 - mirrors wait_for
         *,
         since: int = 0,
     ) -> Line:
@@ -129,7 +129,7 @@ class Program:
     def cont(self) -> None:
         self._child.send_signal(signal.SIGCONT)
 
-    def wait(self, timeout: float = 30) -> int:
+    def wait(self, timeout: float = 60) -> int:
         """The exit code, once everything it printed has been read."""
         code = self._child.wait(timeout)
         for reader in self._readers:

@@ -143,7 +143,7 @@ class Redis(Daemon):
 
     def execute(self, command: str) -> str:
         """Send one inline command from outside any event loop; returns the first line of the raw answer."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=40) as connection:
             login = f"AUTH {self.password}\r\n" if self.password else ""
             connection.sendall(f"{login}{command}\r\n".encode())
             with connection.makefile("rb") as answer:

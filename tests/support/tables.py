@@ -27,12 +27,12 @@ OVERDRAWN = "SELECT notification_id, route_id, attempt_count FROM routes WHERE a
 
 async def read(url: str, statement: str) -> list[Row]:
     if url.startswith("postgres"):
-        connection = await asyncpg.connect(url, timeout=5)
+        connection = await asyncpg.connect(url, timeout=40)
         try:
             return [dict(row) for row in await connection.fetch(statement)]
         finally:
             await connection.close()
-    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=5)) as file:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=40)) as file:
         file.row_factory = sqlite3.Row
         return [dict(row) for row in file.execute(statement).fetchall()]
 

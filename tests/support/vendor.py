@@ -69,13 +69,13 @@ class Vendor:
         # Appending is one system call per line, so lines stay whole whoever else writes.
         self._file = os.open(self.ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(timeout=10)
+        asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(timeout=40)
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(timeout=20)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(timeout=40)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=40)
         self._loop.close()
         os.close(self._file)
 
@@ -109,7 +109,7 @@ class Vendor:
             self._poisons = [(path, pid, signum)]
 
     def wait_for(
-        self, number: int = 1, predicate: Callable[[Entry], bool] | None = None, timeout: float = 20
+        self, number: int = 1, predicate: Callable[[Entry], bool] | None = None, timeout: float = 40
     ) -> list[Entry]:
         def matching() -> list[Entry]:
             return [entry for entry in self.entries if predicate is None or predicate(entry)]
@@ -123,7 +123,7 @@ class Vendor:
         self,
         number: int = 1,
         predicate: Callable[[Entry], bool] | None = None,
-        timeout: float = 20,  # noqa: ASYNC109 - mirrors wait_for
+        timeout: float = 40,  # noqa: ASYNC109 - mirrors wait_for
     ) -> list[Entry]:
         return await asyncio.to_thread(self.wait_for, number, predicate, timeout)
 
