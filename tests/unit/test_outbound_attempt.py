@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from carillon.domain.backoff import Backoff
-from carillon.domain.breaker import Admission, BreakerPolicy
+from carillon.domain.breaker import Admission, BreakerPolicy, State
 from carillon.domain.claims import Claim, Dispatch, Settlement
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
@@ -218,6 +218,23 @@ async def test_nobody_is_buried_while_another_message_probes() -> None:
     assert isinstance((await desk.attempt()).verdict, Bury)
     desk.clock.now += 61.0
     assert await desk.breakers.admit("first") is Admission.PROBE
+    assert (await desk.attempt()).verdict == Defer(1.5)
+    assert vendor.asked == []
+
+
+async def test_nobody_is_buried_by_a_breaker_that_has_just_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    vendor = says(Sent())
+    desk = Desk(vendor, policy=msgspec.structs.replace(POLICY, on_open="bury"))
+    await desk.break_provider("first")
+    desk.clock.now += 61.0
+    assert await desk.breakers.admit("first") is Admission.PROBE
+    states = desk.breakers.states
+
+    async def closed_meanwhile() -> dict[str, State]:
+        await desk.breakers.record("first", ok=True)
+        return await states()
+
+    monkeypatch.setattr(desk.breakers, "states", closed_meanwhile)
     assert (await desk.attempt()).verdict == Defer(1.5)
     assert vendor.asked == []
 

@@ -10,7 +10,8 @@ async def admitted(breakers: Breakers, name: str, clock: Clock, patience_seconds
     """Whether the call may be made; True must be followed by record. An open breaker is not waited for."""
     ends_at = clock.monotonic() + patience_seconds
     while await breakers.admit(name) is Admission.STOP:
-        if clock.monotonic() >= ends_at or (await breakers.states()).get(name) is not State.HALF_OPEN:
+        # Only an open one refuses: a breaker that closed since it was asked is asked again, and lets the call through.
+        if clock.monotonic() >= ends_at or (await breakers.states()).get(name) is State.OPEN:
             return False
         await clock.sleep(LOOK_SECONDS)
     return True

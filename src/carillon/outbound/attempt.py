@@ -175,10 +175,12 @@ class Attempts:
         policy = self._rules.policies.get(claim.policy)
         states = await self._breakers.states()
         chain = self._rules.chains.get(claim.channel, ())
-        # While another's probe is under way nothing is decided: a message must not die of asking a moment too early.
+        # While another's probe is under way, or has just closed the breaker, nothing is decided: a message must not die
+        # of asking a moment too early.
         waits = self._rules.half_open_wait_seconds is None
-        probing = waits and any(states.get(provider) is State.HALF_OPEN for provider in chain)
-        if policy.on_open == "bury" and not probing:
+        known = [states.get(provider) for provider in chain if provider in self._providers]
+        healing = waits and any(state in (State.HALF_OPEN, State.CLOSED) for state in known)
+        if policy.on_open == "bury" and not healing:
             return Settlement(claim=claim, verdict=Bury("circuit_open", f"circuit breaker open: {claim.provider}"))
         if claim.age_seconds >= policy.give_up_after_seconds:
             return Settlement(claim=claim, verdict=Bury("expired", "every provider stayed unavailable for too long"))
