@@ -3,10 +3,15 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.kafka import Kafka
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis, Valkey
+
+# How long an example takes, or its making, says how busy the machine is; and what is red once must be red again.
+settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
 
 
 @pytest.fixture(scope="session")
