@@ -1,9 +1,10 @@
 """Finding notifications and reading one's story."""
 
+import asyncio
 import uuid
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, Route, expect
 
 from tests.support.console import PHONE, Console
 
@@ -32,6 +33,71 @@ async def test_new_ones_appear_by_themselves(console: Console) -> None:
     await console.send("email", user=user)
     await expect(page.get_by_role("table", name="Notifications")).to_contain_text(user)
     await console.picture("notifications")
+
+
+async def held(page: Page) -> asyncio.Event:
+    """The list's first answer has been given and comes when this is set; all later ones come at once."""
+    come, first = asyncio.Event(), iter([True])
+
+    async def pass_on(route: Route) -> None:
+        answer = await route.fetch()
+        if next(first, False):
+            await come.wait()
+        await route.fulfill(response=answer)
+
+    await page.route("**/api/v1/notifications?*", pass_on)
+    await page.locator("nav a", has_text="Notifications").click()
+    return come
+
+
+async def test_whoever_writes_before_everything_has_come_goes_on_writing(console: Console) -> None:
+    await console.send("email")
+    page = await console.open("templates")
+    come = await held(page)
+    await page.get_by_label("Person").fill("ad")
+    come.set()
+    await expect(page.get_by_role("table", name="Notifications")).to_be_visible()
+    await expect(page.get_by_label("Person")).to_be_focused()
+
+
+async def test_an_old_answer_does_not_overtake_a_new_one(console: Console) -> None:
+    ada = uuid.uuid4().hex
+    await console.send("email")
+    await console.send("email", user=ada)
+    page = await console.open("templates")
+    rows = page.get_by_role("table", name="Notifications").locator("tbody tr")
+    come = await held(page)
+    await page.get_by_label("Person").fill(ada)
+    await page.get_by_role("button", name="Search").click()
+    await expect(rows).to_contain_text([ada])
+    async with page.expect_response(
+        lambda answer: "userId" not in answer.url and "notifications?" in answer.url
+    ) as old:
+        come.set()
+    await (await old.value).finished()
+    await page.evaluate("fetch('/api/v1/console/surface').then((answer) => answer.text())")
+    await expect(rows).to_have_count(1)
+
+
+async def test_who_has_gone_on_is_not_fetched_back(console: Console) -> None:
+    page = await console.open("templates")
+    come, asked = asyncio.Event(), asyncio.Event()
+
+    async def pass_on(route: Route) -> None:
+        asked.set()
+        await come.wait()
+        await route.continue_()
+
+    await page.route("**/api/v1/console/overview", pass_on)
+    await page.locator("nav a", has_text="Overview").click()
+    await asked.wait()
+    await page.locator("nav a", has_text="Outbox").click()
+    await expect(page.locator("main h1")).to_have_text("Outbox")
+    async with page.expect_response("**/api/v1/console/overview") as late:
+        come.set()
+    await (await late.value).finished()
+    await page.evaluate("fetch('/api/v1/console/surface').then((answer) => answer.text())")
+    await expect(page.locator("main h1")).to_have_text("Outbox")
 
 
 async def test_an_id_leads_to_its_story(console: Console) -> None:

@@ -14,14 +14,15 @@ const POLL_MS = 5000;
 let alive = false;
 let surface = null;
 let leave = null;
+let turns = 0;
 
 /** What pages get: who they are for, and the live ticks while they are shown. */
-const shell = {
+const shellOf = (turn) => ({
   get surface() { return surface; },
   /** Call on every tick until the page is left. */
-  onTick(call) { listeners.add(call); },
+  onTick(call) { if (turn === turns) listeners.add(call); },
   go(hash) { location.hash = hash; },
-};
+});
 
 async function start() {
   theme();
@@ -48,6 +49,8 @@ function tick(_event, data) {
 function lively(word) {
   const live = document.getElementById("live");
   alive = word === "live";
+  // What happened while nobody was listening is told by no tick: look once.
+  if (alive) tick("live", {});
   live.textContent = { live: "live", polling: "every few seconds" }[word] ?? "not live";
   live.className = `live ${word}`;
 }
@@ -55,6 +58,9 @@ function lively(word) {
 async function show() {
   const [page, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
   const name = surface.pages.includes(page) ? page : surface.pages[0];
+  // Whoever goes on before a page has loaded is not overtaken by it: it draws where nobody looks any more.
+  const turn = ++turns;
+  const place = h("div", {});
   listeners.clear();
   if (leave) leave();
   leave = null;
@@ -65,12 +71,16 @@ async function show() {
     link.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
   document.title = `${TITLES[name] ?? name} · Carillon`;
-  fill(main, h("p", { class: "quiet", role: "status", text: "Loading…" }));
+  fill(main, fill(place, h("p", { class: "quiet", role: "status", text: "Loading…" })));
   try {
     const { render } = await import(`./pages/${name}.js`);
-    leave = (await render(main, shell, rest)) ?? null;
-    main.focus({ preventScroll: true });
+    const left = (await render(place, shellOf(turn), rest)) ?? null;
+    if (turn !== turns) return left?.();
+    leave = left;
+    // A field may be in use before everything around it has come.
+    if (!main.contains(document.activeElement)) main.focus({ preventScroll: true });
   } catch (error) {
+    if (turn !== turns) return;
     if (error instanceof Problem && error.status === 401) login();
     else broken(error, show);
   }

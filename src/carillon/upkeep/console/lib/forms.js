@@ -86,6 +86,24 @@ export function soon(call, milliseconds) {
 }
 
 /**
+ * Answers may overtake one another: call it when asking, and what it gives when answered, which says whether
+ * nothing asked for later has been shown yet.
+ * @returns {() => () => boolean}
+ */
+export function newest() {
+  let asked = 0;
+  let shown = 0;
+  return () => {
+    const turn = ++asked;
+    return () => {
+      if (turn < shown) return false;
+      shown = turn;
+      return true;
+    };
+  };
+}
+
+/**
  * Newer and older pages of a list that says how many there are.
  * @param {{totalPages: number, pageNumber: number, totalCount: number}} found
  * @param {(page: number) => any} turn

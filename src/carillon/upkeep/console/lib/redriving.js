@@ -23,6 +23,7 @@ const STEP_MS = 1000;
  */
 export function redriving(state, done) {
   const watched = { timer: null };
+  let counted = "";
   const count = h("p", { class: "quiet", role: "status" });
   const progress = h("div", {});
   const act = h("button", { class: "primary", type: "submit" });
@@ -56,7 +57,10 @@ export function redriving(state, done) {
     act.textContent = chosen ? `Redrive ${number(chosen)} chosen` : `Redrive all ${number(state.total)} that match`;
     act.disabled = !chosen && !state.total;
     form.elements.rate.disabled = chosen > 0;
-    fill(count);
+    // What was counted stands until something else would be tried again.
+    const meant = JSON.stringify([state.filters, [...state.chosen.keys()], state.total]);
+    if (meant !== counted) fill(count);
+    counted = meant;
   };
   changed();
   return {

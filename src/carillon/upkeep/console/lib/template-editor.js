@@ -3,7 +3,7 @@
 import { ask, Problem } from "./api.js";
 import { card, fill, h, head, toast } from "./dom.js";
 import { shownDiff } from "./diff.js";
-import { area, choice, field, soon } from "./forms.js";
+import { area, choice, field, newest, soon } from "./forms.js";
 import { preview } from "./preview.js";
 import { samples } from "./samples.js";
 import { versions } from "./template-versions.js";
@@ -30,7 +30,7 @@ export async function editor(main, shell, catalogue, [key, channel, locale, tena
   );
   const used = entry?.variants.find((one) => one.locale === locale) ?? null;
   const other = entry?.variants.find((one) => one.locale === catalogue.defaultLocale) ?? entry?.variants[0];
-  const state = { key, channel, locale, tenant, used, start: used ?? blank(other), timer: null };
+  const state = { key, channel, locale, tenant, used, start: used ?? blank(other), asking: newest() };
   const again = async () => editor(main, shell, await ask("/api/v1/console/templates"), [key, channel, locale, tenant]);
   const parts = {
     form: h("form", { class: "write" }),
@@ -179,10 +179,13 @@ function samplesOf(state, parts, look) {
 }
 
 async function shown(state, parts) {
+  const still = state.asking();
   const content = written(parts.form);
   fill(parts.changes, changed(state, content));
-  if (!content.bodyTemplate)
-    return fill(parts.seen, h("p", { class: "quiet", text: "Write a text, and it is shown here." }));
+  if (!content.bodyTemplate) {
+    if (still()) fill(parts.seen, h("p", { class: "quiet", text: "Write a text, and it is shown here." }));
+    return;
+  }
   const asked = { ...content, channel: state.channel, defaultVariables: state.start.defaultVariables };
   try {
     const data = completed(state, content, parts.samples);
@@ -190,13 +193,14 @@ async function shown(state, parts) {
       method: "POST",
       body: { ...Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== null)), data },
     });
+    if (!still()) return;
     fill(parts.problem);
-    return fill(
+    fill(
       parts.seen,
       preview(state.channel, "ada@example.org", { subject: seen.subject, text: seen.body, html: seen.html }),
     );
   } catch (error) {
-    return fill(parts.problem, error instanceof SyntaxError ? "The sample variables are not JSON." : error.message);
+    if (still()) fill(parts.problem, error instanceof SyntaxError ? "The sample variables are not JSON." : error.message);
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
-import { choice, field, given, pager, refill, soon } from "../lib/forms.js";
+import { choice, field, given, newest, pager, refill, soon } from "../lib/forms.js";
 import { moment, number } from "../lib/format.js";
 import { redriving } from "../lib/redriving.js";
 
@@ -15,15 +15,16 @@ const BY_HAND = { "X-Admin-Override": "true" };
  * @param {{surface: object, onTick: (call: () => void) => void, go: (hash: string) => void}} shell
  */
 export async function render(main, shell) {
-  const state = { filters: {}, page: 1, chosen: new Map(), total: 0 };
+  const state = { filters: {}, page: 1, chosen: new Map(), total: 0, asking: newest() };
   const places = { causes: h("div", {}), list: h("div", {}), audit: h("div", {}) };
   const draw = async () => {
+    const still = state.asking();
     await Promise.all([
-      causes(places.causes, state, narrow),
-      list(places.list, state, draw, panel),
-      audit(places.audit),
+      causes(places.causes, state, narrow, still),
+      list(places.list, state, draw, panel, still),
+      audit(places.audit, still),
     ]);
-    panel.changed();
+    if (still()) panel.changed();
   };
   const panel = redriving(state, () => draw());
   const form = filters(shell, state, draw);
@@ -87,11 +88,11 @@ function filters(shell, state, draw) {
 }
 
 /** How many of each cause, with the newest error and what to do about it. */
-async function causes(place, state, narrow) {
+async function causes(place, state, narrow, still) {
   const body = { reason: "look", dryRun: true };
   const counted = await ask("/api/v1/admin/redrive", { method: "POST", headers: BY_HAND, body });
   if (!counted.matched) {
-    fill(place, card("Why", empty("Nothing was given up. What fails for good will be listed here, by cause.")));
+    if (still()) fill(place, card("Why", empty("Nothing was given up. What fails for good will be listed here, by cause.")));
     return;
   }
   const shown = counted.byCause.toSorted((one, other) => other.count - one.count).slice(0, MOST_CAUSES);
@@ -104,6 +105,7 @@ async function causes(place, state, narrow) {
   );
   const active = (cause) =>
     state.filters.channel === cause.channel && state.filters.classification === cause.classification;
+  if (!still()) return;
   refill(
     place,
     card(
@@ -137,10 +139,11 @@ async function causes(place, state, narrow) {
   );
 }
 
-async function list(place, state, draw, panel) {
+async function list(place, state, draw, panel, still) {
   const found = await ask("/api/v1/admin/failed-notifications", {
     query: { ...state.filters, pageNumber: state.page, pageSize: PAGE_SIZE },
   });
+  if (!still()) return;
   state.total = found.totalCount;
   if (!found.items.length) {
     fill(
@@ -198,8 +201,9 @@ function box(one, state, panel, all) {
   return made;
 }
 
-async function audit(place) {
+async function audit(place, still) {
   const found = await ask("/api/v1/admin/audit", { query: { pageSize: 8 } });
+  if (!still()) return;
   if (!found.items.length) {
     fill(place, empty("Nobody has tried anything again by hand."));
     return;

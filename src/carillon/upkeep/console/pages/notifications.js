@@ -2,6 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, table } from "../lib/dom.js";
+import { newest } from "../lib/forms.js";
 import { millis, moment, number } from "../lib/format.js";
 import { preview } from "../lib/preview.js";
 
@@ -17,14 +18,17 @@ export async function render(main, shell, [id]) {
 async function list(main, shell) {
   const asked = { page: 1 };
   const results = h("div", { "aria-live": "polite" });
+  const asking = newest();
   const draw = async () => {
+    const still = asking();
     const found = await ask("/api/v1/notifications", { query: { ...asked, pageSize: PAGE_SIZE } });
-    fill(results, found.items.length ? rows(found) : nothing(asked), pager(found, asked, draw));
+    if (still()) fill(results, found.items.length ? rows(found) : nothing(asked), pager(found, asked, draw));
   };
   fill(main, h("div", { class: "page" }, head("Notifications"), card(null, form(shell, asked, draw)), card(null, results)));
-  await draw();
   let waiting = null;
+  // Before the first look: what happens while it is answered is not missed.
   shell.onTick(() => { if (asked.page === 1) waiting ??= setTimeout(() => { waiting = null; draw().catch(() => {}); }, 1500); });
+  await draw();
   return () => clearTimeout(waiting);
 }
 
@@ -70,11 +74,13 @@ function pager(found, asked, draw) {
 
 async function story(main, shell, id) {
   const page = h("div", { class: "page" });
+  const asking = newest();
   let shown = "";
   const draw = async () => {
+    const still = asking();
     const one = await ask(`/api/v1/notifications/${encodeURIComponent(id)}`, { query: { include: "attempts,message" } });
     const now = JSON.stringify(one);
-    if (now === shown) return;
+    if (!still() || now === shown) return;
     shown = now;
     fill(page, head(one.templateKey, badge(one.status), one.status === "queued" ? cancel(one, draw) : null),
       facts(one), one.routes.map((route) => told(route)), why(one));
