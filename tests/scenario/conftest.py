@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.support.galaxy_seen import ADMINISTRATORS
+from tests.support.galaxy_seen import ADMINISTRATORS, PATIENT
 from tests.support.galaxy_stand import PASSWORD, Galaxy
 from tests.support.servers import Postgres, Redis
 
@@ -39,7 +39,8 @@ async def running(
 ) -> AsyncIterator[Galaxy]:
     """A stand with one ready process, shared by a module whose tests tell their intents apart."""
     dsn = postgres.database()
-    async with Galaxy(tmp_path_factory.mktemp("galaxy"), dsn, shared_redis, **ADMINISTRATORS) as stand:
+    given = ADMINISTRATORS | PATIENT
+    async with Galaxy(tmp_path_factory.mktemp("galaxy"), dsn, shared_redis, **given) as stand:
         stand.start()
         yield stand
     postgres.drop(dsn)

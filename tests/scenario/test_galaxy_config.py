@@ -58,7 +58,7 @@ async def test_what_is_missing_forbidden_or_nonsense_ends_the_start(galaxy: Gala
 def shown(stand: Galaxy, *arguments: str, **environment: str) -> Any:
     command = [*carillon_command(), "config", "show", "--blueprint", "galaxy", "--json", *arguments]
     env = {"PATH": "/usr/bin:/bin", **stand.environment(**environment)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=90)
     return json.loads(done.stdout)
 
 
@@ -99,7 +99,7 @@ OTHERWISE = {
     "NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM": "other:mails",
     "NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS": "5",
     "NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS": "9",
-    "NOTIFICATION_ROUTE_LEASE_TTL": "9s",
+    "NOTIFICATION_ROUTE_LEASE_TTL": "90s",
     "NOTIFICATION_IDEMPOTENCY_TTL": "1h30m",
     "NOTIFICATION_POSTGRES_MAX_OPEN_CONNS": "4",
     "NOTIFICATION_DEAD_LETTER_TTL": "1h",
@@ -121,8 +121,8 @@ async def test_everything_otherwise(galaxy: Galaxy) -> None:
         assert read[read.index("BLOCK") + 1] == "700"
         push = (await commands.until(["XADD", "other:events"]))[0]
         assert push[2:6] == ["MAXLEN", "~", "77", "*"]
-        taken = [words for words in commands.seen if words[0].upper() == "SET" and "route_leases" in words[1]]
-        assert all(6000 < int(words[words.index("PX") + 1]) <= 9000 for words in taken)
+        taken = await commands.until_some(lambda words: words[0].upper() == "SET" and "route_leases" in words[1], 4)
+        assert all(60_000 < int(words[words.index("PX") + 1]) <= 90_000 for words in taken)
         assert len(taken) == 4
         assert await redis.xlen("other:mails") == 2
         assert await redis.ttl("notification:stream_offsets:b3RoZXI6aW50ZW50cw") == -1
@@ -145,21 +145,26 @@ async def test_no_more_connections_than_allowed_under_load(galaxy: Galaxy) -> No
     seen = 0
     while not await galaxy.rows("SELECT 1 FROM records WHERE notification_id = $1", last):
         seen = max(seen, await backends(galaxy))
-    await galaxy.published(MAIL, 600, within=30)
+    await galaxy.published(MAIL, 600)
     assert 1 <= max(seen, await backends(galaxy)) <= 8
 
 
 @pytest.mark.req("S1-31")
 async def test_the_user_service_has_a_second(galaxy: Galaxy) -> None:
-    program = galaxy.start()
+    program = galaxy.start(NOTIFICATION_LOG_LEVEL="debug")
     await galaxy.routes(await galaxy.publish(intent()), status="published")
     silence = threading.Event()
-    galaxy.users.answer(Reply(gate=silence), path="/api/v1/internal/users/slow")
+    # Silent every time: a question that was slow to arrive is asked again.
+    galaxy.users.answer(*[Reply(gate=silence)] * 100, path="/api/v1/internal/users/slow")
+    mark = program.mark()
     entry_id = await galaxy.publish(intent(recipient_user_ids_json='["slow"]'))
     await galaxy.users.until(1, lambda entry: entry["path"].endswith("/slow"))
-    began = time.monotonic()
-    await program.until("door_stopped")
-    assert 0.8 <= time.monotonic() - began < 3
+    stopped = await program.until("door_stopped", since=mark)
+    assert stopped["reason"].endswith("no answer within 1 s")
+    # By its own clock, which no wait of this test belongs to.
+    sought = await program.until("person_sought", lambda line: line["result"] == "failed", since=mark)
+    assert 900 <= sought["duration_ms"] < 10_000
+    galaxy.users.forget()
     silence.set()
     await galaxy.routes(entry_id, status="published")
 
@@ -177,7 +182,7 @@ async def test_quiet_and_quick_to_end(galaxy: Galaxy) -> None:
     began = time.monotonic()
     program.terminate()
     assert await asyncio.to_thread(program.wait) == 0
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 40
     silence.set()
 
 

@@ -101,9 +101,9 @@ def intents(url: str) -> list[Intent]:
 def paste(line: str, server: Redis) -> None:
     """Once into a shell after `redis-cli`, once at the prompt of redis-cli."""
     typed = ["bash", "-c", f"redis-cli -p {server.port} {line}"]
-    subprocess.run(typed, check=True, capture_output=True, timeout=30)
+    subprocess.run(typed, check=True, capture_output=True, timeout=60)
     prompt = ["redis-cli", "-p", str(server.port)]
-    subprocess.run(prompt, input=line + "\n", check=True, capture_output=True, text=True, timeout=30)
+    subprocess.run(prompt, input=line + "\n", check=True, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.req("S1-184", "S1-187")

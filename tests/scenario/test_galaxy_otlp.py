@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.galaxy_seen import intent
+from tests.support.galaxy_seen import PATIENT, intent
 from tests.support.galaxy_stand import Galaxy
 from tests.support.http_client import Client
 from tests.support.otlp import attributes, collecting
@@ -27,7 +27,9 @@ UNREAD = "notification.intent_stream.oldest_unprocessed_age_ms"
 @pytest.mark.req("S1-35", "S1-167", "S1-169", "S1-170", "S1-173", "S1-175", "S1-176", "S1-178", "S1-179")
 async def test_numbers_and_spans_leave_together_and_the_log_knows_them(galaxy: Galaxy) -> None:
     with collecting() as collector:
-        program = galaxy.start(OTEL_EXPORTER_OTLP_ENDPOINT=collector.address, OTEL_METRIC_EXPORT_INTERVAL="200")
+        program = galaxy.start(
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.address, OTEL_METRIC_EXPORT_INTERVAL="200", **PATIENT
+        )
         entry_id = await galaxy.publish(intent(trace_id=TRACE, request_id="q-1"))
         await galaxy.routes(entry_id, status="published")
         Client(galaxy.address).get("/healthz")
@@ -64,7 +66,7 @@ async def test_a_collector_that_is_away_holds_nothing_up(galaxy: Galaxy) -> None
     entry_id = await galaxy.publish(intent())
     await galaxy.routes(entry_id, status="published")
     program.terminate()
-    assert program.wait(15) == 0
+    assert program.wait(40) == 0
 
 
 @pytest.mark.req("S1-35", "S1-178")

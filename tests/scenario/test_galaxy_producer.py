@@ -38,7 +38,7 @@ def built(name: str, key: str) -> producing.NotificationIntent:
 
 
 def client(port: int) -> redis.Redis:
-    return redis.Redis(port=port, password=PASSWORD, retry=Retry(NoBackoff(), 0), socket_timeout=2)
+    return redis.Redis(port=port, password=PASSWORD, retry=Retry(NoBackoff(), 0), socket_timeout=20)
 
 
 @pytest.mark.req("S1-180", "S1-183", "S1-191")
@@ -87,7 +87,7 @@ async def test_without_redis_there_is_one_error_at_once_or_none_at_all() -> None
         with pytest.raises(redis.ConnectionError):
             await producing.publish_async(away, intent)
         assert await producing.publish_best_effort_async(away, intent) is None
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.req("S1-181", "S1-182")

@@ -49,7 +49,7 @@ def by_flatc(folder: Path, table: str, payload: bytes) -> dict[str, Any]:
     (folder / "event.bin").write_bytes(payload)
     arguments = ["--json", "--strict-json", "--raw-binary", "--defaults-json", "--root-type", f"notification.{table}"]
     command = ["flatc", *arguments, "-o", str(folder), str(SCHEMA), "--", str(folder / "event.bin")]
-    subprocess.run(command, check=True, capture_output=True, timeout=20)
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
     found: dict[str, Any] = json.loads((folder / "event.json").read_text())
     return found
 

@@ -36,7 +36,7 @@ def run(stand: Galaxy, *arguments: str) -> subprocess.CompletedProcess[str]:
 def paste(stand: Galaxy, line: str) -> str:
     """What an operator does with the line; returns the new entry's id."""
     typed = ["bash", "-c", f"redis-cli --no-auth-warning -a {PASSWORD} -p {stand.server.port} {line}"]
-    return subprocess.run(typed, check=True, capture_output=True, text=True, timeout=20).stdout.strip()
+    return subprocess.run(typed, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
 
 
 @pytest.mark.req("S1-184", "S1-185", "S1-187")
@@ -104,7 +104,7 @@ async def test_without_redis_there_is_no_start(galaxy: Galaxy) -> None:
     usual = time.monotonic() - began
     code, said = exit_of(galaxy.launch(NOTIFICATION_REDIS_MASTER_ADDR=address))
     # Besides what any start takes on this machine.
-    assert time.monotonic() - began < 2 * usual + 4
+    assert time.monotonic() - began < 2 * usual + 30
     assert code not in {0, None}
     assert address in said
     assert "http started" not in said
@@ -135,7 +135,7 @@ async def test_an_end_in_the_middle_of_work_leaves_nothing_behind(galaxy: Galaxy
         (row,) = await galaxy.rows("SELECT count(*) AS n FROM routes WHERE status = 'published'")
         return bool(row["n"] == 1600)
 
-    await until(finished, timeout=30, what="every route published")
+    await until(finished, timeout=60, what="every route published")
     await galaxy.offset_reaches(ids[-1])
     sent = [fields["delivery_id"] for _, fields in await galaxy.published(MAIL, 800)]
     assert len(sent) == len(set(sent)) == 800

@@ -86,7 +86,7 @@ def decoded(folder: Path, payload: bytes) -> object:
     (folder / "fleet.fbs").write_text(SCHEMA)
     (folder / "event.bin").write_bytes(payload)
     flatc = ["flatc", "--json", "--strict-json", "--raw-binary", "--root-type", "notification.FleetLaunchedEvent"]
-    subprocess.run([*flatc, "-o", folder, folder / "fleet.fbs", "--", folder / "event.bin"], check=True, timeout=30)
+    subprocess.run([*flatc, "-o", folder, folder / "fleet.fbs", "--", folder / "event.bin"], check=True, timeout=60)
     return json.loads((folder / "event.json").read_text())
 
 

@@ -22,6 +22,9 @@ ADMIN_TYPES = {
 }
 ADMINISTRATORS = dict.fromkeys(ADMIN_TYPES, "ops@example.com")
 
+PATIENT = {"NOTIFICATION_USER_SERVICE_TIMEOUT": "5s", "NOTIFICATION_ROUTE_LEASE_TTL": "30s"}
+"""For tests that count what is asked and published: on a busy machine the document's seconds are soon over."""
+
 _numbers = count(1)
 
 
@@ -48,6 +51,15 @@ class Commands:
 
         await until(enough, timeout=60, what=f"{number} x {' '.join(begin)} in {self.seen[-20:]}")
         return self.of(*begin)
+
+    async def until_some(self, fits: Callable[[list[str]], bool], number: int = 1) -> list[list[str]]:
+        """The commands that fit, once there are that many: MONITOR tells a moment later."""
+
+        async def enough() -> bool:
+            return len(list(filter(fits, self.seen))) >= number
+
+        await until(enough, timeout=60, what=f"{number} commands that fit in {self.seen[-20:]}")
+        return list(filter(fits, self.seen))
 
 
 @asynccontextmanager
