@@ -45,3 +45,25 @@ def test_every_exception_descends_from_carillon_error() -> None:
         if name != TREE_TOP and TREE_TOP not in above and any(map(is_exception, above)):
             strays.append(f"{where} {name}")
     assert not strays
+
+
+def raises_in_star(tree: ast.AST) -> list[int]:
+    """Lines that raise inside `except*`: before 3.11.4, Debian 12's Python among them, a group comes out of it."""
+    return [
+        inner.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.TryStar)
+        for handler in node.handlers
+        for inner in ast.walk(handler)
+        if isinstance(inner, ast.Raise)
+    ]
+
+
+def test_nothing_is_raised_inside_except_star() -> None:
+    assert not [f"{name}:{line}" for name, tree in syntax_trees(("src",)) for line in raises_in_star(tree)]
+
+
+def test_control_a_raise_inside_except_star_is_seen() -> None:
+    assert raises_in_star(ast.parse("try:\n    pass\nexcept* ValueError as group:\n    raise group.exceptions[0]")) == [
+        4
+    ]

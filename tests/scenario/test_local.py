@@ -182,4 +182,5 @@ def test_a_port_in_use_is_one_line_and_no_ready(program: Program, environment: d
         (line,) = second.lines
         assert line["event"] == "start_failed"
         assert "cannot listen" in line["message"]
+        assert "CARILLON_HTTP__PORT" in line["message"]
         assert second.noise == []

@@ -152,13 +152,17 @@ async def _run(programs: "Sequence[AnyProgram]", several: Sequence[Settings]) ->
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
+    reasons: list[CarillonError] = []
     try:
         async with asyncio.TaskGroup() as group:
             for program, settings in zip(programs, several, strict=True):
                 group.create_task(_run_one(program, settings, stop))
     except* CarillonError as errors:
-        # One that cannot start, or go on, ends them all: half a process would look healthy.
-        raise next(error for error in _leaves(errors)) from None
+        reasons.extend(_leaves(errors))
+    if reasons:
+        # One that cannot start, or go on, ends them all: half a process would look healthy. Not raised up there, where
+        # Python before 3.11.4 wraps it into a group, and nobody below looks for a reason in a group.
+        raise reasons[0]
 
 
 async def _run_one(program: "AnyProgram", settings: Settings, stop: asyncio.Event) -> None:

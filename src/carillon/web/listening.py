@@ -1,5 +1,6 @@
 """Where a listener listens, and how patient it is."""
 
+import errno
 import socket
 
 import msgspec
@@ -42,5 +43,6 @@ def listen(settings: ServerSettings) -> socket.socket:
         listener.setblocking(False)  # noqa: FBT003 - the socket module's own signature
     except OSError as error:
         listener.close()
-        raise ConfigurationError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
+        hint = "; CARILLON_HTTP__PORT names another port" if error.errno == errno.EADDRINUSE else ""
+        raise ConfigurationError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}{hint}") from None
     return listener
