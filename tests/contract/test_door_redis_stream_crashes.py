@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from tests.support.process import Program
 from tests.support.servers import Redis as RedisServer
 from tests.support.sources import ROOT
-from tests.support.stream_door import FAST, LEASE, OFFSET, STREAM, add, becomes, client, offset_becomes
+from tests.support.stream_door import LEASE, OFFSET, STREAM, add, becomes, client, offset_becomes
 from tests.support.stream_reader import Journal
 from tests.support.waiting import until
 
@@ -32,7 +32,7 @@ class Fleet:
         return self._stack.enter_context(Program(*self._arguments, env=environment, cwd=ROOT, command=command))
 
     async def until_written(self, ids: list[str]) -> None:
-        await becomes(lambda: len(self.journal.ids()) >= len(ids), f"{len(ids)} rows", seconds=30)
+        await becomes(lambda: len(self.journal.ids()) >= len(ids), f"{len(ids)} rows", seconds=60)
         assert self.journal.ids() == ids
 
 
@@ -55,7 +55,7 @@ async def test_death_at_every_point_loses_nothing_and_doubles_nothing(fleet: Fle
     ids = await add(redis, *range(350))
     for hit in (1, 2):
         program = fleet.start(f"{point}=exit9@{hit}")
-        assert await asyncio.to_thread(program.wait, 20) == -9
+        assert await asyncio.to_thread(program.wait, 60) == -9
         done = (await redis.get(OFFSET)) or "0-0"
         written = fleet.journal.ids()
         assert done == "0-0" or done in written, "the offset is never ahead of what is written"
@@ -89,7 +89,7 @@ async def _active(redis: Redis, readers: list[Program]) -> Program:
         found[:] = [reader for reader in readers if holder == f"pid-{reader.pid}"]
         return bool(found)
 
-    await until(held, timeout=20, what="a living reader with the lease")
+    await until(held, timeout=40, what="a living reader with the lease")
     return found[0]
 
 
@@ -105,7 +105,7 @@ async def test_a_reader_that_slept_through_its_lease_moves_nothing_back(fleet: F
     await offset_becomes(redis, ids[-1])
     before = sleeper.mark()
     sleeper.cont()
-    await sleeper.until("part_stopped", since=before, timeout=FAST.lease_seconds + 5)
+    await sleeper.until("part_stopped", since=before, timeout=40)
     assert await redis.get(OFFSET) == ids[-1]
     assert await _active(redis, readers) is heir
     ids += await add(redis, *range(50))
@@ -118,5 +118,5 @@ async def test_a_terminated_reader_leaves_no_lease(fleet: Fleet, redis: Redis) -
     ids = await add(redis, *range(50))
     await offset_becomes(redis, ids[-1])
     reader.terminate()
-    assert await asyncio.to_thread(reader.wait, 10) == 0
+    assert await asyncio.to_thread(reader.wait, 60) == 0
     assert await redis.exists(LEASE) == 0

@@ -11,7 +11,7 @@ from carillon.domain.events import PartStopped, StreamTrimmed, Trouble
 from carillon.doors import redis_stream_wire
 from tests.support import servers
 from tests.support.proxy import FaultProxy
-from tests.support.stream_door import FAST, LEASE, OFFSET, STREAM, Ledger, add, becomes, client, home, offset_becomes
+from tests.support.stream_door import LEASE, OFFSET, STREAM, Ledger, add, becomes, client, home, offset_becomes
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def test_restarts_at_any_moment_lose_nothing_and_never_end_the_door() -> N
                 await off_loop(server.kill)
                 await off_loop(server.start)
             ids += await produce(server, "last")
-            await here.until_accepted(len(ids), seconds=20.0)
+            await here.until_accepted(len(ids))
             assert here.ledger.accepted == ids
             assert not here.seen(StreamTrimmed)
 
@@ -125,7 +125,7 @@ async def _refuse_for_a_while(proxy: FaultProxy) -> None:
 async def _swallow_for_a_while(proxy: FaultProxy) -> None:
     proxy.blackhole()
     seen = proxy.connections
-    await becomes(lambda: proxy.connections > seen, "a new connection though nothing answers", seconds=10.0)
+    await becomes(lambda: proxy.connections > seen, "a new connection though nothing answers")
     proxy.heal()
 
 
@@ -163,7 +163,7 @@ async def test_a_reader_cut_off_from_redis_stops_and_another_goes_on(redis_serve
         async with home(outside) as other:
             proxy.blackhole()
             more = await add(outside, 2)
-            await other.until_accepted(1, seconds=FAST.lease_seconds + 1.0)
+            await other.until_accepted(1)
             await offset_becomes(outside, more[-1])
             await becomes(lambda: bool(cut_off.seen(PartStopped)), "the end of the other's reading")
         assert cut_off.ledger.accepted == first

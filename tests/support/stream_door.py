@@ -23,7 +23,10 @@ SEGMENT = "bm90aWZpY2F0aW9uOmludGVudHM"
 OFFSET = f"notification:stream_offsets:{SEGMENT}"
 COUNT = f"notification:stream_counts:{SEGMENT}"
 LEASE = f"notification:stream_leases:{SEGMENT}"
-FAST = StreamRules(stream=STREAM, block_seconds=0.2, batch=100, lease_seconds=0.6)
+FAST = StreamRules(stream=STREAM, block_seconds=0.2, batch=100, lease_seconds=3.0)
+"""A lease that a machine busy with other things does not outlive, and that a test can wait for."""
+SECONDS = 30.0
+"""How long anything may take that is to happen at all."""
 SomeEvent = TypeVar("SomeEvent", bound=msgspec.Struct)
 _numbers = count(1)
 
@@ -97,8 +100,8 @@ class Home:
     def seen(self, kind: type[SomeEvent]) -> list[SomeEvent]:
         return [event for event in self.events if isinstance(event, kind)]
 
-    async def until_accepted(self, many: int, seconds: float = 10.0) -> None:
-        await becomes(lambda: len(self.ledger.accepted) >= many, f"{many} accepted entries", seconds)
+    async def until_accepted(self, many: int) -> None:
+        await becomes(lambda: len(self.ledger.accepted) >= many, f"{many} accepted entries")
 
     async def kill(self) -> None:
         """As kill -9 would: nothing is given back."""
@@ -128,15 +131,15 @@ async def add(redis: Redis, *values: str | int, entry_id: str = "*") -> list[str
     return [str(await redis.xadd(STREAM, {"n": str(value)}, id=entry_id)) for value in values]
 
 
-async def becomes(condition: Callable[[], bool], what: str, seconds: float = 5.0) -> None:
+async def becomes(condition: Callable[[], bool], what: str, seconds: float | None = None) -> None:
     async def asked() -> bool:
         return condition()
 
-    await until(asked, timeout=seconds, what=what)
+    await until(asked, timeout=SECONDS if seconds is None else seconds, what=what)
 
 
 async def offset_becomes(redis: Redis, entry_id: str) -> None:
-    await until(_equals(redis, entry_id), timeout=5, what=f"the offset {entry_id}")
+    await until(_equals(redis, entry_id), timeout=SECONDS, what=f"the offset {entry_id}")
 
 
 def _equals(redis: Redis, entry_id: str) -> Callable[[], Awaitable[bool]]:
