@@ -1,6 +1,7 @@
 """Leases in Redis: their keys, foreign hands on them, and a Redis that may be away or forget."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -59,10 +60,10 @@ async def take_one(leases: RedisLeases) -> Claim:
 @pytest.mark.req("S1-118", "S1-119")
 async def test_a_claim_is_a_key_with_a_value_of_its_own_and_an_end(ledger: Ledger, redis: Redis) -> None:
     await enrol(ledger)
-    assert len(await take(process(ledger, redis))) == 2
+    assert len(await take(process(ledger, redis, lease_seconds=60.0))) == 2
     assert set(await redis.keys("*")) == {KEY, EMAIL_KEY}
     assert await redis.get(KEY) != await redis.get(EMAIL_KEY)
-    assert 4000 < await redis.pttl(KEY) <= 5000
+    assert 40_000 < await redis.pttl(KEY) <= 60_000
 
 
 @pytest.mark.req("S1-119", "S1-189")
@@ -83,7 +84,7 @@ async def test_a_foreign_lease_survives_our_release(ledger: Ledger, redis: Redis
     claims = await take(leases)
     await redis.set(KEY, "another's", px=60_000)
     await leases.extend(claims)
-    assert 59_000 < await redis.pttl(KEY) <= 60_000
+    assert 40_000 < await redis.pttl(KEY) <= 60_000
     await leases.settle([finish(claim) for claim in claims])
     await leases.aclose()
     assert await redis.keys("*") == [KEY]
@@ -127,17 +128,18 @@ async def test_a_route_leased_elsewhere_waits_for_the_end_of_that_lease(
 @pytest.mark.req("S1-120")
 async def test_a_short_lease_elsewhere_is_waited_out(ledger: Ledger, redis: Redis) -> None:
     await enrol(ledger)
-    await redis.set(KEY, "another's", px=300)
+    await redis.set(KEY, "another's", px=3000)
     leases = process(ledger, redis)
     assert len(await take(leases)) == 1
 
     async def taken() -> bool:
-        held = await redis.exists(KEY)
+        # It may run out between the question and the claim: then as much time has passed as was left.
+        asked, left = time.monotonic(), await redis.pttl(KEY)
         claims = await take(leases)
-        assert not (held and claims), "not while it is held"
+        assert not claims or time.monotonic() - asked >= left / 1000 - 0.01, "not while it is held"
         return len(claims) == 1
 
-    await until(taken, timeout=3, what="the route after its foreign lease")
+    await until(taken, timeout=30, what="the route after its foreign lease")
 
 
 async def test_a_lease_without_an_end_is_looked_at_again(engine: PostgresEngine, ledger: Ledger, redis: Redis) -> None:
@@ -168,31 +170,31 @@ async def test_a_release_that_never_arrived_does_not_keep_us_from_our_own(
 
 
 async def test_the_heir_of_a_dead_process_does_not_find_its_key(engine: PostgresEngine, redis: Redis) -> None:
-    async with engine.ledger(lease_seconds=0.3) as brief:
+    async with engine.ledger(lease_seconds=3.0) as brief:
         await enrol(brief)
-        dead = process(brief, redis, "dead", lease_seconds=0.3)
+        dead = process(brief, redis, "dead", lease_seconds=3.0)
         assert len(await take(dead)) == 2
-        heir = process(brief, redis, "heir", lease_seconds=0.3)
+        heir = process(brief, redis, "heir", lease_seconds=3.0)
         claims: list[Claim] = []
 
         async def inherited() -> bool:
             claims.extend(await take(heir))
             return len(claims) == 2
 
-        await until(inherited, timeout=5, what="the inheritance")
+        await until(inherited, timeout=30, what="the inheritance")
         # A claim that had to be given back first would no longer say that its message may have gone out.
         assert [(claim.attempt, claim.abandoned) for claim in claims] == [(2, True)] * 2
 
 
 async def test_renewal_keeps_the_key_and_tells_a_redis_that_forgot(ledger: Ledger, redis: Redis) -> None:
     await enrol(ledger)
-    leases = process(ledger, redis)
+    leases = process(ledger, redis, lease_seconds=60.0)
     claims = await take(leases)
-    await redis.pexpire(KEY, 1000)
+    await redis.pexpire(KEY, 30_000)
     await redis.delete(EMAIL_KEY)
     assert await leases.extend(claims) == []
     for key in (KEY, EMAIL_KEY):
-        assert 4000 < await redis.pttl(key) <= 5000
+        assert 40_000 < await redis.pttl(key) <= 60_000
 
 
 @pytest.mark.req("S1-119", "S1-124")
@@ -245,7 +247,7 @@ async def test_a_redis_that_hangs_is_given_up_before_the_lease_ends(
         FaultProxy("127.0.0.1", redis_server.port) as proxy,
         Redis(port=proxy.port, retry=Retry(NoBackoff(), 0)) as redis,
     ):
-        leases = process(ledger, redis, lease_seconds=1.0)
+        leases = process(ledger, redis, lease_seconds=6.0)
         await enrol(ledger)
         await redis.ping()
         proxy.blackhole()

@@ -95,7 +95,8 @@ async def test_a_locked_message_goes_back_and_costs_nothing(lists: Lists) -> Non
     ]
 
 
-async def test_a_queue_of_nothing_but_locked_messages_rests(lists: Lists) -> None:
+async def test_a_queue_of_nothing_but_locked_messages_rests(client: Client) -> None:
+    lists = Lists(client, busy_pause=60.0)
     await lists.redis.set(f"lock:{QUEUE}:m1", "somebody else", ex=60)
     await lists.put(envelope(id="m1"))
     assert await lists.claim() == []

@@ -40,7 +40,7 @@ async def beside(redis_server: Redis) -> AsyncIterator[Lists]:
 
 @pytest.fixture
 async def behind(proxy: FaultProxy) -> AsyncIterator[Lists]:
-    client = Client.from_url(f"redis://{proxy.address}/0", socket_timeout=1.0, retry=Retry(NoBackoff(), 0))
+    client = Client.from_url(f"redis://{proxy.address}/0", socket_timeout=20.0, retry=Retry(NoBackoff(), 0))
     yield Lists(client, policies={QUEUE: Policy(max_retries=2, jitter_seconds=0.0, lock_ttl_seconds=0.5)})
     await client.aclose()
 

@@ -81,7 +81,7 @@ async def heard(listener: Listener, number: int) -> None:
     async def there() -> bool:
         return len(listener.heard) >= number
 
-    await until(there, timeout=20, what=f"{number} alerts")
+    await until(there, timeout=40, what=f"{number} alerts")
 
 
 @pytest.mark.req("S2-122")
@@ -105,7 +105,7 @@ async def test_who_is_deaf_is_told_again_and_the_others_are_not(engine: Engine) 
         good, deaf = Listener("good"), Listener("deaf", "connection refused", "connection refused")
         async with running(relay_of(ledger, good, deaf, events=events)):
             await heard(deaf, 1)
-            await until(_empty(engine), timeout=10, what="the outbox to be empty")
+            await until(_empty(engine), timeout=40, what="the outbox to be empty")
         assert good.heard == deaf.heard
         assert len(good.heard) == 1
     delayed = [event for event in events if isinstance(event, AlertDelayed)]
@@ -151,7 +151,7 @@ async def test_two_processes_tell_each_alert_once(engine: Engine) -> None:
         ids = {await buried(ledger) for _ in range(60)}
         one, two = Listener("sink"), Listener("sink")
         async with running(relay_of(ledger, one, batch=7)), running(relay_of(other, two, batch=7)):
-            await until(_empty(engine), timeout=20, what="the outbox to be empty")
+            await until(_empty(engine), timeout=40, what="the outbox to be empty")
     told = [alert.notification_id for alert in (*one.heard, *two.heard)]
     assert len(told) == 60
     assert set(told) == ids

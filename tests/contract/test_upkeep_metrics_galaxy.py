@@ -181,7 +181,10 @@ async def ledger(tmp_path: Path) -> AsyncIterator[SqliteLedger]:
 
 
 @pytest.mark.req("S1-173", "S1-174", "S1-175")
-async def test_gauges_are_asked_when_an_export_leaves(exports: Exports, ledger: SqliteLedger) -> None:
+async def test_gauges_are_asked_when_an_export_leaves(
+    exports: Exports, ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("carillon.upkeep.metrics._ASK_SECONDS", 30.0)
     loop = asyncio.get_running_loop()
     waited: list[float | None] = [0]
 
@@ -200,7 +203,7 @@ async def test_gauges_are_asked_when_an_export_leaves(exports: Exports, ledger: 
 
     await ledger.enrol([enrolment("n1"), enrolment("n2")])
     waited.append(4321)
-    await until(is_seen, timeout=10, what="two routes that wait")
+    await until(is_seen, timeout=40, what="two routes that wait")
     assert 0 < found.points("notification.route_schedule.oldest_age_ms")[0][1] < 60_000
     assert found.points("notification.intent_stream.oldest_unprocessed_age_ms") == [({}, 4321)]
 

@@ -201,21 +201,21 @@ async def test_the_end_waits_for_telemetry_and_not_for_ever() -> None:
 
         def shutdown(self) -> None:
             # Gauges ask the loop at the end, so the loop must be free to answer.
-            asyncio.run_coroutine_threadsafe(self.answer(), self.loop).result(5)
+            asyncio.run_coroutine_threadsafe(self.answer(), self.loop).result(30)
 
         async def answer(self) -> None:
             self.asked.set()
 
     slow = Slow()
-    await asyncio.wait_for(shut_down([slow], 5.0), 4.0)
+    await asyncio.wait_for(shut_down([slow], 60.0), 40.0)
     assert slow.asked.is_set()
 
     class Hung:
         def shutdown(self) -> None:
-            leave.wait(20)
+            leave.wait(100)
 
     leave = threading.Event()
     began = time.monotonic()
     await shut_down([Hung(), slow], 0.2)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 40
     leave.set()
