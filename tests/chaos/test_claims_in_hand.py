@@ -102,7 +102,7 @@ async def test_claims_in_hand_are_carried_out_when_the_ledger_leaves() -> None:
         owner="here",
     )
     running = asyncio.create_task(worker.run())
-    await asyncio.wait_for(ledger.done.wait(), 5)
+    await asyncio.wait_for(ledger.done.wait(), 40)
     worker.stop()
     await running
     assert ledger.given

@@ -1,6 +1,7 @@
 """Each guard switched off turns its own test red: a promise that cannot be broken proves nothing."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.chaos.test_hang import hang
 from tests.chaos.test_outage import asked_to_wait, outage
 from tests.chaos.test_poison import poison_and_check, poison_beside_others
 from tests.chaos.test_worker_killed import kill_and_check
-from tests.chaos.test_zombies import late_success, renewal, stale_failure, stale_renewal
+from tests.chaos.test_zombies import PATIENT, late_success, renewal, stale_failure, stale_renewal
 from tests.support.mutant import MUTANTS
 from tests.support.stand import Rules, Stand
 
@@ -44,11 +45,11 @@ SQL: dict[str, Scenario] = {
     "no_adoption": late_success,
 }
 CODE: dict[str, tuple[Rules, Scenario]] = {
-    "no_renewal": (Rules(), renewal),
+    "no_renewal": (PATIENT, renewal),
     "id_per_attempt": (Rules(), lambda stand, mutant: kill_and_check(stand, 40, 1, mutant)),
     "no_attempts_cap": (Rules(attempts=2, concurrency=1), lambda stand, mutant: poison_and_check(stand, 2, mutant)),
     "no_drain": (Rules(lease=20, timeout=15), lambda stand, mutant: rolling_restarts(stand, 1, mutant)),
-    "no_watchdog": (Rules(lease=1.0, timeout=0.8), hang),
+    "no_watchdog": (Rules(), hang),
     "no_breaker": (Rules(attempts=3, failures=5, open_seconds=0.5, delay=0.1), outage),
     "no_retry_after": (Rules(), asked_to_wait),
     "no_slow_start": (Rules(attempts=2, concurrency=100), poison_beside_others),
@@ -66,7 +67,7 @@ async def broken_promise(stand: Stand, mutant: str, scenario: Scenario) -> str:
 async def test_a_guard_in_the_statements_is_missed(
     make_stand: MakeStand, mutant: str, figures: Callable[..., None]
 ) -> None:
-    broken = await broken_promise(make_stand(), mutant, SQL[mutant])
+    broken = await broken_promise(make_stand(**asdict(PATIENT)), mutant, SQL[mutant])
     assert broken == KILLED_BY[mutant]
     figures(mutant=mutant, killed_by=f"{SQL[mutant].__name__}: {broken}")
 

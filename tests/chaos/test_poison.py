@@ -7,6 +7,7 @@ from tests.chaos import properties
 from tests.chaos.conftest import MakeStand
 from tests.support import tables
 from tests.support.stand import Stand
+from tests.support.vendor import Reply
 
 BUDGET, NEIGHBOURS = 3, 12
 
@@ -19,8 +20,8 @@ async def feed_poison(stand: Stand, neighbours: int, mutant: str | None = None) 
     for killed in range(stand.rules.attempts + 1):
         worker = stand.launch("outbound", mutant=mutant)
         stand.vendor.strike_path(worker.pid, "/poison")
-        terminal = asyncio.create_task(stand.until_terminal(neighbours + 1, within=30))
-        died = asyncio.create_task(asyncio.to_thread(worker.wait, 40))
+        terminal = asyncio.create_task(stand.until_terminal(neighbours + 1, within=60))
+        died = asyncio.create_task(asyncio.to_thread(worker.wait, 90))
         await asyncio.wait({terminal, died}, return_when=asyncio.FIRST_COMPLETED)
         terminal.cancel()
         await stand.note_held(worker.pid)
@@ -66,7 +67,8 @@ async def test_a_poison_message_is_buried_and_its_neighbours_delivered(
 
 
 async def poison_beside_others(stand: Stand, mutant: str | None = None) -> None:
-    """Many could have been claimed beside the poison, each time."""
+    """Many could have been claimed beside the poison, each time; none of them is answered before it has killed."""
+    stand.vendor.default = Reply(delay=0.3)
     await feed_poison(stand, NEIGHBOURS, mutant)
     await poison_is_buried(stand, NEIGHBOURS)
 

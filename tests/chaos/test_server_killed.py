@@ -20,7 +20,9 @@ async def kill_after_commit(stand: Stand, number: int, kills: int) -> dict[str, 
     unanswered: dict[str, str] = {}
     for _ in range(kills):
         doors = await stand.start("doors", faults=f"after_accept_commit=exit9@{number // (2 * kills)}")
-        assert await asyncio.to_thread(doors.wait, 30) == -9
+        assert await asyncio.to_thread(doors.wait, 60) == -9
+        # An answer sent just before the death may still be on its way to whoever asked.
+        await stand.producer.until_answered()
         answered = {line["key"] for line in stand.producer.lines if line["status"] == 202}
         stored = {row["idempotency_key"]: row["notification_id"] for row in await tables.read(stand.url, RECORDS)}
         unanswered |= {key: name for key, name in stored.items() if key not in answered}

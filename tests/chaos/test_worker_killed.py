@@ -24,7 +24,7 @@ async def kill_in_mid_send(stand: Stand, number: int, kills: int, mutant: str | 
     for _ in range(kills):
         worker = await stand.start("outbound", mutant=mutant)
         stand.vendor.strike_after(worker.pid, number // (2 * kills))
-        assert await asyncio.to_thread(worker.wait, 30) == -9
+        assert await asyncio.to_thread(worker.wait, 60) == -9
         in_flight += await stand.note_held(worker.pid)
     await stand.start("outbound", mutant=mutant)
     await stand.until_terminal(number)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ from tests.chaos import properties
 from tests.chaos.conftest import MakeStand
 from tests.support import tables
 from tests.support.process import Program
-from tests.support.stand import Stand
+from tests.support.stand import Rules, Stand
 from tests.support.vendor import Reply
 from tests.support.waiting import until
 
 Route = dict[str, Any]
+PATIENT = Rules(lease=12.0, timeout=9.6)
+"""No call and no lease ends because a busy machine stood still: where a lease is to end, the test ends it."""
 
 
 def is_stopped(program: Program) -> bool:
@@ -43,6 +46,7 @@ async def stale_failure(stand: Stand, mutant: str | None = None) -> None:
     await stand.send(stand.webhooks(["m"]))
     await stand.vendor.until(1)
     zombie.stop()
+    await stand.end_leases()
     heir = await stand.start("outbound")
     await stand.vendor.until(2)
     before = await held_by(stand, heir)
@@ -61,7 +65,8 @@ async def late_success(stand: Stand, mutant: str | None = None) -> None:
     stand.vendor.answer(Reply(), Reply(status=503, gate=gate))
     zombie = await stand.start(mutant=mutant, faults="before_settle=stop")
     await stand.send(stand.webhooks(["m"]))
-    await until(lambda: _true(is_stopped(zombie)), timeout=20, what="the worker stopped before settling")
+    await until(lambda: _true(is_stopped(zombie)), timeout=40, what="the worker stopped before settling")
+    await stand.end_leases()
     heir = await stand.start("outbound")
     await stand.vendor.until(2)
     await held_by(stand, heir)
@@ -79,7 +84,8 @@ async def stale_renewal(stand: Stand, mutant: str | None = None) -> None:
     stand.vendor.answer(Reply(hang=True), Reply(hang=True))
     zombie = await stand.start(mutant=mutant, faults="before_extend=stop")
     await stand.send(stand.webhooks(["m"]))
-    await until(lambda: _true(is_stopped(zombie)), timeout=20, what="the worker stopped before renewing")
+    await until(lambda: _true(is_stopped(zombie)), timeout=40, what="the worker stopped before renewing")
+    await stand.end_leases()
     heir = await stand.start("outbound")
     await stand.vendor.until(2)
     heir.stop()
@@ -90,9 +96,10 @@ async def stale_renewal(stand: Stand, mutant: str | None = None) -> None:
         heard = bool(zombie.events("lease_lost") or zombie.events("route_attempted"))
         return heard or (await the_route(stand))["next_attempt_at"] != before["next_attempt_at"]
 
-    await until(spoke, timeout=20, what="the zombie's renewal")
+    await until(spoke, timeout=40, what="the zombie's renewal")
     properties.lease_untouched(before, await the_route(stand))
     heir.kill()
+    await stand.end_leases()
     await stand.until_terminal(1)
     await properties.everything_holds(stand)
 
@@ -111,7 +118,7 @@ async def renewal(stand: Stand, mutant: str | None = None) -> None:
         seen.append(await the_route(stand))
         return seen[-1]["next_attempt_at"] != first["next_attempt_at"] or bool(worker.events("route_attempted"))
 
-    await until(moved_or_given_up, timeout=10, what="a renewed lease")
+    await until(moved_or_given_up, timeout=40, what="a renewed lease")
     gate.set()
     properties.lease_renewed(first, seen[-1])
     await stand.until_terminal(1)
@@ -122,8 +129,8 @@ async def _true(value: bool) -> bool:  # noqa: FBT001 - lifts a plain condition 
 
 
 async def test_renewal_outlives_an_exception(make_stand: MakeStand) -> None:
-    async with make_stand() as stand:
-        stand.vendor.answer(Reply(delay=1.0))
+    async with make_stand(**asdict(PATIENT)) as stand:
+        stand.vendor.answer(Reply(delay=5.0))
         worker = await stand.start(faults="before_extend=raise")
         await stand.send(stand.webhooks(["first"]))
         await worker.until("route_attempted")
@@ -136,7 +143,7 @@ async def test_renewal_outlives_an_exception(make_stand: MakeStand) -> None:
         async def moved() -> bool:
             return bool((await lease_of(stand, "second"))["next_attempt_at"] != before["next_attempt_at"])
 
-        await until(moved, timeout=10, what="a renewal after the exception")
+        await until(moved, timeout=40, what="a renewal after the exception")
         properties.lease_renewed(before, await lease_of(stand, "second"))
         gate.set()
         await stand.until_terminal(2)
@@ -147,7 +154,7 @@ async def lease_of(stand: Stand, user: str) -> Route:
 
 
 async def test_a_zombies_failure_changes_nothing(make_stand: MakeStand, figures: Callable[..., None]) -> None:
-    async with make_stand() as stand:
+    async with make_stand(**asdict(PATIENT)) as stand:
         await stale_failure(stand)
         attempts = await tables.read(stand.url, tables.ATTEMPTS)
         assert [row["settled"] for row in attempts] == ["stale", "applied"]
@@ -155,17 +162,17 @@ async def test_a_zombies_failure_changes_nothing(make_stand: MakeStand, figures:
 
 
 async def test_a_zombies_late_success_is_adopted(make_stand: MakeStand) -> None:
-    async with make_stand() as stand:
+    async with make_stand(**asdict(PATIENT)) as stand:
         await late_success(stand)
         attempts = await tables.read(stand.url, tables.ATTEMPTS)
         assert sorted(row["settled"] for row in attempts) == ["adopted", "stale"]
 
 
 async def test_a_zombies_renewal_leaves_the_new_lease_alone(make_stand: MakeStand) -> None:
-    async with make_stand() as stand:
+    async with make_stand(**asdict(PATIENT)) as stand:
         await stale_renewal(stand)
 
 
 async def test_a_lease_is_renewed_while_its_call_lasts(make_stand: MakeStand) -> None:
-    async with make_stand() as stand:
+    async with make_stand(**asdict(PATIENT)) as stand:
         await renewal(stand)

@@ -10,6 +10,8 @@ from typing import Any
 
 import aiohttp
 
+from tests.support.waiting import until
+
 Line = dict[str, Any]
 
 
@@ -19,6 +21,7 @@ class Producer:
     def __init__(self, journal: Path, address: Callable[[], str]) -> None:
         self.journal = journal
         self.lines: list[Line] = []
+        self._asking: set[float] = set()
         self._address = address
         # Appending is one system call per line, so a journal torn by a kill still has whole lines before the tear.
         self._file = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -32,7 +35,7 @@ class Producer:
         """Every message until it is accepted or refused for good; returns the last answers."""
         deadline = time.monotonic() + within
         slots = asyncio.Semaphore(at_once)
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as session:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=40)) as session:
 
             async def one(key: str, body: Mapping[str, Any]) -> Line:
                 async with slots:
@@ -42,8 +45,17 @@ class Producer:
 
     async def once(self, messages: Mapping[str, Mapping[str, Any]]) -> list[Line]:
         """One try of each message, all at the same time."""
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as session:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=40)) as session:
             return await asyncio.gather(*(self._post(session, key, body) for key, body in messages.items()))
+
+    async def until_answered(self) -> None:
+        """What was asked before now has got its answer, or it is known that none will come."""
+        now = time.monotonic()
+
+        async def over() -> bool:
+            return all(began > now for began in self._asking)
+
+        await until(over, timeout=40, what="the end of every request under way")
 
     async def _until_answered(
         self, session: aiohttp.ClientSession, key: str, body: Mapping[str, Any], deadline: float
@@ -57,7 +69,9 @@ class Producer:
             await asyncio.sleep(0.1)
 
     async def _post(self, session: aiohttp.ClientSession, key: str, body: Mapping[str, Any]) -> Line:
-        line: Line = {"key": key, "status": 0, "notification_id": None}
+        began = time.monotonic()
+        line: Line = {"key": key, "status": 0, "notification_id": None, "began": began}
+        self._asking.add(began)
         try:
             url = f"{self._address()}/api/v1/notifications/send"
             async with session.post(url, json=body, headers={"Idempotency-Key": key}) as answer:
@@ -68,6 +82,8 @@ class Producer:
                 line["retry_after"] = answer.headers.get("Retry-After")
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             line["error"] = type(error).__name__
+        finally:
+            self._asking.discard(began)
         os.write(self._file, json.dumps(line).encode() + b"\n")
         self.lines.append(line)
         return line

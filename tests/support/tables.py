@@ -37,5 +37,13 @@ async def read(url: str, statement: str) -> list[Row]:
         return [dict(row) for row in file.execute(statement).fetchall()]
 
 
+async def write(url: str, statement: str) -> None:
+    if url.startswith("postgres"):
+        await read(url, statement)
+        return
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=40)) as file, file:
+        file.execute(statement)
+
+
 async def number(url: str, statement: str) -> int:
     return int((await read(url, statement))[0]["n"])
