@@ -15,6 +15,7 @@ import msgspec
 from carillon import config_environment, settings_queues
 from carillon.config_checks import CALL_SHARE, check
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.hints import hint
 from carillon.settings import Settings
 from carillon.settings_picker import folded
 
@@ -37,6 +38,7 @@ _USERINFO = re.compile(r"://\S+@")
 _PARAMETER = re.compile(rf"([?&][^=&\s]*(?:{_SECRET_NAME.pattern})[^=&\s]*=)([^&#\s]+)", re.IGNORECASE)
 _PATH = re.compile(r"`\$\.?([^`]*)`")
 _FIELD = re.compile(r"field `([^`]*)`")
+_MEANT = re.compile(r"`([^`]*)`")
 
 
 def load(
@@ -170,7 +172,7 @@ def _convert(tree: dict[str, Any]) -> Settings:
         # Not strict: what came through the environment is text.
         return msgspec.convert(_seconds(tree), Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(_readable(str(error))) from None
+        raise ConfigurationError(_readable(str(error)) + _meant(str(error))) from None
 
 
 def _renamed(table: dict[str, Any]) -> dict[str, Any]:
@@ -197,6 +199,16 @@ def _readable(text: str) -> str:
     parts = [part for part in ((where[1] if where else ""), (field[1] if field else "")) if part]
     said = text.partition(" - at `")[0]
     return f"{'.'.join(parts)}: {said}" if parts else said
+
+
+def _meant(text: str) -> str:
+    """What was meant; of a top setting also the variable, since one underscore for two is the usual slip."""
+    found = hint(text, Settings)
+    return found if _PATH.search(text) else _MEANT.sub(lambda name: f"{name[0]} ({_variable(name[1])})", found)
+
+
+def _variable(path: str) -> str:
+    return config_environment.PREFIX + path.replace(".", "__").upper()
 
 
 def _fitted(settings: Settings) -> Settings:

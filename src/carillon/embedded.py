@@ -14,6 +14,7 @@ from carillon.compose import Program, Role
 from carillon.compose.program import Opened
 from carillon.config import load
 from carillon.domain.errors import BadIntent, CarillonError
+from carillon.domain.hints import hint
 from carillon.doors.http_intent import Context, to_intent
 from carillon.doors.http_wire import SendBody
 from carillon.providers.sandbox import Sandbox
@@ -75,7 +76,7 @@ class Embedded:
             )
             acceptance = await self.opened.intake.accept(to_intent(body, context))
         except msgspec.ValidationError as error:
-            raise Rejected(400, "VALIDATION_ERROR", str(error), {}) from None
+            raise Rejected(400, "VALIDATION_ERROR", str(error) + hint(str(error), SendBody), {}) from None
         except BadIntent as error:
             raise Rejected(400, error.code, str(error), {"field": error.field}) from None
         return Accepted(

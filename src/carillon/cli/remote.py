@@ -72,6 +72,9 @@ def _reason(error: urllib.error.HTTPError) -> str:
         said = json.load(error)["error"]
     except (ValueError, KeyError, TypeError):
         return f"the server answered {error.code}"
-    news = [item for item in said.get("details") or [] if item.get("message") != said["message"]]
-    details = "; ".join(f"{item.get('field')}: {item.get('message')}" for item in news)
+    found = [item for item in said.get("details") or [] if item.get("message") != said["message"]]
+    if len(found) == 1 and str(found[0].get("field")) in said["message"]:
+        # One alone says the message again, in another order.
+        found = []
+    details = "; ".join(f"{item.get('field')}: {item.get('message')}" for item in found)
     return f"{said['code']}: {said['message']}" + (f" ({details})" if details else "")

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from carillon.domain.hints import hint
 from carillon.web.problems import Detail, Problem
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -91,15 +92,15 @@ def convert(value: object, kind: type[Kind], *, strict: bool = True, prefix: str
     try:
         return msgspec.convert(value, type=kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise invalid(str(error), prefix) from None
+        raise invalid(str(error), prefix, hint(str(error), kind)) from None
 
 
-def invalid(message: str, prefix: str = "") -> Problem:
-    """A validation problem out of msgspec's sentence, whose tail names the place."""
+def invalid(message: str, prefix: str = "", meant: str = "") -> Problem:
+    """A validation problem out of msgspec's sentence, whose tail names the place; `meant` is added to it."""
     found = _MESSAGE.fullmatch(message)
     text, path = (found["text"], found["path"] or "") if found else (message, "")
     named = _NAMED.search(text)
     parts = [part for part in (prefix, path, named[1] if named else "") if part]
     field = ".".join(parts).replace(".[", "[")[:_SHOWN] or None
     sentence = text[:_SHOWN] if field is None or named else f"{text[:_SHOWN]} at {field}"
-    return Problem("VALIDATION_ERROR", sentence, details=[Detail(text[:_SHOWN], field)])
+    return Problem("VALIDATION_ERROR", sentence + meant, details=[Detail(text[:_SHOWN] + meant, field)])
