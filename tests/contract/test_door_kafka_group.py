@@ -55,6 +55,7 @@ async def flood(topic: Topic, ledger: Ledger) -> AsyncIterator[list[int]]:
 
 
 @pytest.mark.req("S4-05")
+@pytest.mark.timeout(400)
 async def test_members_that_come_and_go_lose_nothing_and_keep_the_order(topic: Topic) -> None:
     ledger = Ledger()
     async with home(topic, ledger, batch=20, session_ms=QUICK_MS) as first, flood(topic, ledger) as written:
@@ -104,7 +105,8 @@ async def test_who_leaves_commits_what_is_written(topic: Topic) -> None:
 
 
 async def test_control_who_leaves_without_committing_leaves_it_all_to_be_read_again(topic: Topic) -> None:
-    assert await read_twice(topic, ForgetfulDoor) == 100
+    # Not 100 alone, for the same reason.
+    assert await read_twice(topic, ForgetfulDoor) >= 100
 
 
 async def test_a_broker_that_goes_and_comes_is_read_on(kafka: Kafka, topic: Topic) -> None:
@@ -140,6 +142,7 @@ async def test_records_that_are_gone_are_counted_and_told(kafka: Kafka, topic: T
     await fill(topic, range(10), partition=2)
     async with home(topic, ledger, session_ms=QUICK_MS) as living:
         await living.until_keys(10)
+        await all_committed(topic)
     await fill(topic, range(10, 30), partition=2)
     kafka.tell("delete_records", topic.name, 2, 25)
     async with home(topic, ledger, session_ms=QUICK_MS) as heir:

@@ -111,7 +111,7 @@ async def test_what_stops_the_ledger_is_passed_by_nobody(topic: Topic, held: lis
 
 
 async def test_an_error_nobody_expects_parks_the_one_and_stops_nobody(
-    topic: Topic, monkeypatch: pytest.MonkeyPatch
+    topic: Topic, held: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_partition, "STRANGE_TRIES", 3)
     ledger = Ledger()
@@ -125,7 +125,12 @@ async def test_an_error_nobody_expects_parks_the_one_and_stops_nobody(
         assert found.raw_fields["offset"] == 17
         assert sum(offered == [found.stream_entry_id] for offered in ledger.offered) >= 3
         assert "17" not in ledger.keys
+        # All of them are in hand before the ledger answers, so that it can be asked for many.
+        ledger.open.clear()
+        taken = len(held)
         await fill(topic, range(40, 140))
+        await becomes(lambda: len(held) == taken + 100, "everything in hand", SECONDS)
+        ledger.open.set()
         await living.until_keys(139)
         assert max(map(len, ledger.offered[-3:])) > 1, "many at a time again"
 

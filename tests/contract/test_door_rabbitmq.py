@@ -45,7 +45,7 @@ class Home:
         await reading(program)
         return program
 
-    async def until_written(self, many: int, within: float = 20.0) -> None:
+    async def until_written(self, many: int, within: float = 40.0) -> None:
         async def written() -> bool:
             return await tables.number(self.ledger, RECORDS) >= many
 
@@ -56,7 +56,7 @@ class Home:
         async def parked() -> bool:
             return len(await tables.read(self.ledger, PARKED)) >= many
 
-        await until(parked, timeout=20, what=f"{many} malformed intents")
+        await until(parked, timeout=40, what=f"{many} malformed intents")
         return await tables.read(self.ledger, PARKED)
 
 
@@ -70,18 +70,18 @@ async def until_empty(requests: Queue) -> None:
     async def empty() -> bool:
         return await requests.ready() == 0
 
-    await until(empty, timeout=20, what="an empty queue")
+    await until(empty, timeout=40, what="an empty queue")
 
 
 async def left_over(requests: Queue, program: Program) -> int:
     """What the process had not acknowledged, seen after its orderly end."""
     program.terminate()
-    assert await asyncio.to_thread(program.wait, 30) == 0
+    assert await asyncio.to_thread(program.wait, 60) == 0
 
     async def alone() -> bool:
         return await requests.consumers() == 0
 
-    await until(alone, timeout=20, what="no consumer")
+    await until(alone, timeout=40, what="no consumer")
     return await requests.ready()
 
 
@@ -113,7 +113,7 @@ async def test_requests_are_written_down_and_acknowledged(home: Home, requests: 
     }
     await until_empty(requests)
     program.terminate()
-    assert await asyncio.to_thread(program.wait, 30) == 0
+    assert await asyncio.to_thread(program.wait, 60) == 0
     assert await requests.ready() == 0
 
 
@@ -196,7 +196,7 @@ async def test_death_between_commit_and_acknowledgement_is_one_notification(home
         await requests.publish({**BODY, "recipient": f"device-{place}"}, f"key-{place}")
     for hit in (1, 2):
         program = home.launch(CARILLON_FAULTPOINTS=f"after_accept_commit=exit9@{hit}")
-        assert await asyncio.to_thread(program.wait, 40) == -9
+        assert await asyncio.to_thread(program.wait, 60) == -9
 
     async def given_back() -> bool:
         held = await requests.consumers()
@@ -206,7 +206,7 @@ async def test_death_between_commit_and_acknowledgement_is_one_notification(home
     waiting = await requests.ready()
     heir = await home.start()
     seen = ("intent_repeated", "intent_accepted")
-    await becomes(lambda: sum(len(heir.events(word)) for word in seen) == waiting, "all deliveries again", seconds=20)
+    await becomes(lambda: sum(len(heir.events(word)) for word in seen) == waiting, "all deliveries again", seconds=40)
     assert heir.events("intent_repeated")
     await home.until_written(20)
     assert await left_over(requests, home.programs[-1]) == 0
@@ -260,4 +260,4 @@ async def test_a_restarted_broker_is_read_on(tmp_path: Path) -> None:
         assert waits
         assert max(waits) <= 5
         program.terminate()
-        assert await asyncio.to_thread(program.wait, 30) == 0
+        assert await asyncio.to_thread(program.wait, 60) == 0

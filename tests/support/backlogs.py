@@ -70,7 +70,7 @@ class Kept:
             found.extend(await backlog.claim([Want(LANE, self.provider, left)], left, "worker"))
             return len(found) >= number
 
-        await until(enough, timeout=15, what=f"{number} claims")
+        await until(enough, timeout=40, what=f"{number} claims")
         return found
 
     async def nothing_comes(self, backlog: Backlog, looks: int = 12) -> None:
