@@ -27,7 +27,7 @@ HELD = 60
 @pytest.mark.parametrize("first", [KEEPER, PICKER], ids=["reset", "claimed again"])
 async def test_a_picker_killed_with_its_batch(tmp_path: Path, postgres_dsn: str, first: tuple[str, ...]) -> None:
     """Nobody touches its batch before the lease is over, then all of it is delivered for one retry each."""
-    settings = f'lease_duration = "4s"\n{QUICK}'
+    settings = f'lease_duration = "8s"\n{QUICK}'
     async with PickerStand(tmp_path, postgres_dsn, picker=settings, sink=HOLD, policy=PATIENT) as stand:
         await stand.seed(told(f"u{number}", provider=SINK) for number in range(HELD))
         victim = await stand.start(*PICKER)

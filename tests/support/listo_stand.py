@@ -145,7 +145,7 @@ class Listo:
         return self.client.get(f"/api/v1/notifications/{notification_id}?include=attempts,message", headers).body
 
     def until(
-        self, notification_id: str, status: str, timeout: float = 20, headers: dict[str, str] | None = None
+        self, notification_id: str, status: str, timeout: float = 40, headers: dict[str, str] | None = None
     ) -> Any:
         """The story once it has this status."""
 
@@ -183,7 +183,7 @@ class Listo:
         """What a SELECT finds, past the program; not to be called inside an event loop."""
         return asyncio.run(tables.read(self.url, statement))
 
-    def until_rows(self, statement: str, wanted: Callable[[list[tables.Row]], bool], timeout: float = 20) -> None:
+    def until_rows(self, statement: str, wanted: Callable[[list[tables.Row]], bool], timeout: float = 40) -> None:
         wait_until(lambda: wanted(self.rows(statement)), timeout=timeout, what=statement)
 
 
