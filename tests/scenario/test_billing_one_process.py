@@ -64,6 +64,7 @@ def test_the_doctor_finds_nothing_ill(both: Billing) -> None:
     assert findings["Templates"]["verdict"] == "ok"
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("one", ["postgres"], indirect=True)
 def test_it_keeps_to_its_own_document(both: Billing, tmp_path: Path) -> None:
     """Schemathesis: whatever the document allows or forbids, the program agrees; in particular nothing is a 500."""

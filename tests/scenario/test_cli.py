@@ -19,7 +19,7 @@ Run = subprocess.CompletedProcess[str]
 def carillon(*args: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Run:
     environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "200", **(env or {})}
     return subprocess.run(
-        [*carillon_command(), *args], env=environment, cwd=cwd, capture_output=True, check=False, text=True, timeout=60
+        [*carillon_command(), *args], env=environment, cwd=cwd, capture_output=True, check=False, text=True, timeout=100
     )
 
 

@@ -98,7 +98,7 @@ def test_a_block_is_right(block: docs_pages.Block, tmp_path: Path) -> None:
     if block.kind == "toml":
         asyncio.run(read_settings(block, tmp_path))
     elif block.file is None:
-        subprocess.run([sys.executable, "-c", block.text], check=True, cwd=tmp_path, timeout=20)
+        subprocess.run([sys.executable, "-c", block.text], check=True, cwd=tmp_path, timeout=100)
 
 
 async def read_settings(block: docs_pages.Block, folder: Path) -> None:

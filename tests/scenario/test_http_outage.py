@@ -31,7 +31,7 @@ def test_without_a_ledger_nothing_is_promised(tmp_path: Path) -> None:
             assert client.get("/health").json["checks"]["ledger"]["status"] == "unhealthy"
             assert client.get("/healthz").status == 200
             postgres.start()
-            wait_until(lambda: client.get("/health").status == 200, timeout=20, what="the ledger reachable again")
+            wait_until(lambda: client.get("/health").status == 200, timeout=60, what="the ledger reachable again")
             assert client.count() == 1
             assert client.send(MAIL).status == 202
             assert client.count() == 2

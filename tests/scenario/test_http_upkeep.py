@@ -276,5 +276,5 @@ def test_sigterm_ends_the_program_politely(tmp_path_factory: pytest.TempPathFact
         began = time.monotonic()
         program.terminate()
         assert program.wait() == 0
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
         assert not program.noise
