@@ -20,7 +20,7 @@ INSERT INTO routes (notification_id, route_id, channel, recipient_ref, status, m
                     last_error_classification)
 SELECT 'n-' || n, 'sse:user:' || n % 5000, 'sse', 'user:' || n % 5000,
        CASE WHEN n % 2 = 0 THEN 'published' ELSE 'pending' END, 3,
-       CASE WHEN n % 2 = 0 THEN NULL WHEN n % 1000 = 1 THEN now() + interval '20 s'
+       CASE WHEN n % 2 = 0 THEN NULL WHEN n % 1000 = 1 THEN now() + interval '1 hour'
             WHEN n % 10 = 3 THEN now() + interval '1 hour' ELSE now() - n * interval '1 ms' END,
        now(), now(), n % 3 + 1, 'sse', '*/sse', now(), CASE WHEN n % 1000 IN (1, 7) THEN n END,
        CASE WHEN n % 10 = 3 THEN 'throttled' END

@@ -160,7 +160,8 @@ def test_series_stay_bounded() -> None:
     assert points[-1] == ({"where": "other"}, 2000)
 
 
-async def test_gauges_ask_the_ledger_when_exported(tmp_path: Path) -> None:
+async def test_gauges_ask_the_ledger_when_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("carillon.upkeep.metrics._ASK_SECONDS", 30.0)
     ledger = await SqliteLedger.open(tmp_path / "ledger.db")
     await ledger.migrate()
     notification = Notification(
