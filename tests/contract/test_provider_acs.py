@@ -220,7 +220,7 @@ async def test_an_accepted_mail_has_an_id_whatever_else_is_said(stub: AcsStub, h
 @pytest.mark.parametrize("reply", [Reply(hang=True), Reply(reset=True)])
 async def test_silence_after_the_request_is_unknown(stub: AcsStub, http: HttpClient, reply: Reply) -> None:
     stub.answer(reply)
-    assert isinstance(await make(stub, http).send(mail(timeout_seconds=0.4)), Unknown)
+    assert isinstance(await make(stub, http).send(mail(timeout_seconds=2.0)), Unknown)
 
 
 async def test_errors_show_neither_key_nor_recipient(stub: AcsStub, http: HttpClient) -> None:

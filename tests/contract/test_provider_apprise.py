@@ -1,5 +1,6 @@
 """The Apprise provider with its json target on loopback."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -70,15 +71,17 @@ async def test_failures_and_silence(vendor: Vendor, make: Make) -> None:
     provider = make(url=f"json://127.0.0.1:{vendor.port}/")
     assert isinstance(await provider.send(dispatch()), Unavailable)
     assert isinstance(await provider.send(dispatch()), Unavailable)
-    assert isinstance(await provider.send(dispatch(timeout_seconds=0.3)), Unknown)
+    assert isinstance(await provider.send(dispatch(timeout_seconds=3.0)), Unknown)
     assert [entry["path"] for entry in vendor.entries] == ["/"] * 3
 
 
 async def test_a_call_that_never_began_was_not_sent(vendor: Vendor, make: Make) -> None:
     vendor.answer(Reply(hang=True))
     provider = make(url=f"json://127.0.0.1:{vendor.port}/", threads=1)
-    assert isinstance(await provider.send(dispatch(timeout_seconds=0.3)), Unknown)
+    first = asyncio.create_task(provider.send(dispatch(timeout_seconds=5.0)))
+    await vendor.until(1)
     assert isinstance(await provider.send(dispatch(timeout_seconds=0.1)), Unavailable)
+    assert isinstance(await first, Unknown)
     assert len(vendor.entries) == 1
 
 

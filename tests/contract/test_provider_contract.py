@@ -33,6 +33,8 @@ SECRET = f"whsec_{base64.b64encode(bytes(32)).decode()}"
 LOOPBACK = {"allow_http": True, "allow_networks": ["127.0.0.0/8"], "allow_ports": ["1024-65535"]}
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 DEADLINE = 0.6
+IN_TIME = DEADLINE + 15.0
+"""When a provider that keeps its deadline has answered on the slowest machine; no peer below ends its talk so soon."""
 DEVICE = {"address": "device-1", "channel": "push"}
 PHONE = {"address": "+14155550100", "channel": "sms"}
 
@@ -161,7 +163,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "garbage": saying_on_accept(b"\x00\xff\x00\xff\r\n\r\n"),
     "garbage after the request": saying(b"\xff" * 1000),
     "half an answer": saying(b"HTTP/1.1 2"),
-    "drip": saying(*[b"2"] * 200, pause=0.02),
+    "drip": saying(*[b"2"] * 2000, pause=0.02),
     "one endless line": saying_on_accept(b"2" * 20_000_000),
 }
 
@@ -236,7 +238,7 @@ async def test_it_answers_in_time_whatever_the_peer_does(subject: Subject, http:
         for _ in range(2):
             began = time.monotonic()
             outcome: Outcome = await provider.send(call(subject, peer.port))
-            assert time.monotonic() - began < DEADLINE + 1.0
+            assert time.monotonic() - began < IN_TIME
             assert isinstance(outcome, Unavailable | Unknown)
             assert len(outcome.error) <= 1100
         await provider.aclose()
@@ -247,7 +249,7 @@ async def test_the_deadline_is_used_and_kept(subject: Subject, http: HttpClient)
         provider = make(subject, http, peer.port)
         began = time.monotonic()
         await provider.send(call(subject, peer.port))
-        assert DEADLINE * 0.9 <= time.monotonic() - began < DEADLINE + 1.0
+        assert DEADLINE * 0.9 <= time.monotonic() - began < IN_TIME
         await provider.aclose()
 
 
@@ -256,7 +258,7 @@ async def test_a_cancelled_call_is_cancelled_and_leaves_nothing_behind(subject: 
         provider = make(subject, http, peer.port)
         # More than any bound on concurrent calls, fewer than Apprise has threads, which nothing can cancel.
         for _ in range(7):
-            task = asyncio.create_task(provider.send(call(subject, peer.port)))
+            task = asyncio.create_task(provider.send(call(subject, peer.port, 5.0)))
             peer.visited.clear()
             await peer.visited.wait()
             task.cancel()
@@ -264,7 +266,7 @@ async def test_a_cancelled_call_is_cancelled_and_leaves_nothing_behind(subject: 
                 await task
         began = time.monotonic()
         assert not isinstance(await provider.send(call(subject, peer.port)), Throttled)
-        assert time.monotonic() - began < DEADLINE + 1.0
+        assert time.monotonic() - began < IN_TIME
         await provider.aclose()
 
 

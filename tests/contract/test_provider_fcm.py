@@ -236,7 +236,7 @@ async def test_the_operator_knows_better(stub: FcmStub, http: HttpClient) -> Non
 
 async def test_silence_is_unknown_and_a_closed_door_unavailable(stub: FcmStub, v1: Fcm, http: HttpClient) -> None:
     stub.answer(Reply(hang=True), Reply(reset=True), path=SEND)
-    assert isinstance(await v1.send(push(timeout_seconds=0.4)), Unknown)
+    assert isinstance(await v1.send(push(timeout_seconds=2.0)), Unknown)
     assert isinstance(await v1.send(push()), Unknown)
     closed = fcm(http, base_url=f"http://127.0.0.1:{free_port()}", server_key=SERVER_KEY)
     assert isinstance(await closed.send(push()), Unavailable)

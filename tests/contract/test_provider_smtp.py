@@ -211,7 +211,7 @@ async def test_silence_after_the_mail_was_sent_is_unknown(
     make: Make, after_data: Callable[[asyncio.StreamWriter], Awaitable[None]]
 ) -> None:
     async with Peer(dialogue(after_data)) as peer:
-        outcome = await make(f"smtp://127.0.0.1:{peer.port}?starttls=0").send(mail(timeout_seconds=0.5))
+        outcome = await make(f"smtp://127.0.0.1:{peer.port}?starttls=0").send(mail(timeout_seconds=3.0))
         assert isinstance(outcome, Unknown)
         assert peer.connections == 1
 

@@ -155,7 +155,7 @@ async def test_the_older_scheme_retries_everything_but_success(endpoint: Vendor,
 
 async def test_silence_is_unknown_and_a_closed_door_unavailable(endpoint: Vendor, http: HttpClient) -> None:
     endpoint.answer(Reply(hang=True), Reply(reset=True))
-    assert isinstance(await webhook(http).send(call(endpoint, timeout_seconds=0.3)), Unknown)
+    assert isinstance(await webhook(http).send(call(endpoint, timeout_seconds=2.0)), Unknown)
     assert isinstance(await webhook(http).send(call(endpoint)), Unknown)
     assert isinstance(await webhook(http).send(dispatch(address="http://127.0.0.1:9/")), Refused)
     closed = await webhook(http).send(dispatch(address=f"http://127.0.0.1:{free_port()}/"))
@@ -189,7 +189,7 @@ async def test_one_slow_endpoint_holds_few_calls_and_no_other_endpoint(endpoint:
     endpoint.default = lambda entry: Reply(hang="slow" in entry["path"])
     provider = webhook(http, concurrency_per_endpoint=2, slot_wait_seconds=0.05)
     slow = [
-        asyncio.create_task(provider.send(dispatch(address=f"{endpoint.url}/slow", timeout_seconds=1.0)))
+        asyncio.create_task(provider.send(dispatch(address=f"{endpoint.url}/slow", timeout_seconds=3.0)))
         for _ in range(6)
     ]
     await endpoint.until(2)

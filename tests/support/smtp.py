@@ -49,7 +49,7 @@ class SmtpServer:
         self._controller = Controller(self, hostname="127.0.0.1", port=self.port, **self._options())
 
     def _options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {"enable_SMTPUTF8": True, "server_hostname": "smtp.test"}
+        options: dict[str, Any] = {"enable_SMTPUTF8": True, "server_hostname": "smtp.test", "ready_timeout": 60.0}
         if self.tls:
             authority = trustme.CA()
             authority.cert_pem.write_to_path(str(self.ca_file))
