@@ -1,10 +1,11 @@
 """Dead letters: by cause, counted before anything is done, tried again slowly, and who did it."""
 
+import json
 import re
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Page, Route, expect
 
 from tests.support.console import PHONE, Console
 from tests.support.waiting import until
@@ -96,6 +97,79 @@ async def test_only_what_was_chosen_is_tried_again(graves: Console) -> None:
     await expect(page.get_by_role("progressbar")).to_contain_text("2 are tried again")
     await expect(page.get_by_role("table", name="Audit")).to_contain_text("these two")
     assert (await graves.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"] == before - 2
+
+
+async def choose(console: Console, number: int, reason: str) -> Page:
+    """The dead letters with so many chosen and a reason given."""
+    page = await console.open("dead-letters")
+    boxes = page.get_by_role("table", name="Dead letters", exact=True).locator("tbody input")
+    for at in range(number):
+        await boxes.nth(at).check()
+    await page.get_by_label("Reason").fill(reason)
+    return page
+
+
+async def test_those_chosen_have_their_turns_though_the_tab_is_closed(graves: Console) -> None:
+    page = await choose(graves, 4, "one after the other")
+    await page.get_by_label("How fast").select_option("1")
+    await page.get_by_role("button", name="Count first").click()
+    await expect(page.get_by_text(re.compile("^4 would be tried again: "))).to_be_visible()
+    await page.get_by_role("button", name="Redrive 4 chosen").click()
+    await expect(page.get_by_role("progressbar")).to_contain_text("4 are tried again")
+    await page.close()
+
+    async def told() -> bool:
+        (newest,) = (await graves.ask("GET", "/api/v1/admin/redrives?pageSize=1"))["items"]
+        assert (newest["reason"], newest["chosen"], newest["ratePerSecond"]) == ("one after the other", 4, 1.0)
+        return bool(newest["delivered"] == 4)
+
+    await until(told, timeout=40, what="all four told without a page")
+    page = await graves.open("dead-letters")
+    audit = page.get_by_role("table", name="Audit").locator("tbody tr").first
+    await expect(audit).to_contain_text("one after the other")
+    await expect(audit).to_contain_text("4 chosen, 1 a second, 4 of them")
+
+
+async def slowed(route: Route) -> None:
+    """Much slower than the page offers: nothing ends while a tab is closed and opened."""
+    body = json.loads(route.request.post_data or "{}")
+    await route.continue_(post_data=json.dumps(body | {"ratePerSecond": 0.001}))
+
+
+async def test_what_is_under_way_is_seen_again_in_another_tab(graves: Console) -> None:
+    page = await choose(graves, 3, "slowly")
+    await page.route("**/api/v1/admin/redrive", slowed)
+    await page.get_by_role("button", name="Redrive 3 chosen").click()
+    under_way = "3 are tried again: 1 told, 0 failed again, 2 waiting, the last has its turn at"
+    await expect(page.get_by_role("progressbar")).to_contain_text(under_way)
+    page = await graves.open("dead-letters")
+    progress = page.get_by_role("progressbar", name="Tried again: slowly")
+    await expect(progress).to_contain_text(under_way)
+    await expect(progress).to_have_attribute("aria-valuenow", "1")
+    await graves.picture("redriving")
+    waiting = await graves.ask("GET", "/api/v1/notifications?status=queued")
+    for one in waiting["items"]:
+        await graves.ask("POST", f"/api/v1/notifications/{one['id']}/cancel")
+    await expect(progress).to_contain_text("1 told, 0 failed again, 0 waiting, 2 skipped")
+
+
+async def test_no_more_are_chosen_than_may_be_named(graves: Console) -> None:
+    async def many(route: Route) -> None:
+        answer = await route.fetch()
+        found = await answer.json()
+        found["items"] = [{**found["items"][0], "id": f"n-{at}"} for at in range(1001)]
+        await route.fulfill(response=answer, json=found)
+
+    page = await graves.open("overview")
+    await page.route("**/api/v1/admin/failed-notifications?*", many)
+    await page.get_by_role("link", name="Dead letters", exact=True).click()
+    await page.get_by_label("Choose all of this page").check()
+    act = page.get_by_role("button", name="Redrive 1,001 chosen")
+    await expect(act).to_be_disabled()
+    await expect(page.get_by_text("At most 1,000 can be chosen one by one.")).to_be_visible()
+    await page.get_by_role("table", name="Dead letters", exact=True).locator("tbody input").nth(0).uncheck()
+    await expect(page.get_by_role("button", name="Redrive 1,000 chosen")).to_be_enabled()
+    await expect(page.get_by_text("At most 1,000 can be chosen one by one.")).to_have_count(0)
 
 
 async def test_whoever_stands_on_a_letter_stands_there_still_when_more_come(graves: Console) -> None:

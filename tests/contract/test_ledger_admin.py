@@ -72,6 +72,62 @@ async def test_the_same_filters_count_and_revive(ledger: Ledger, filters: dict[s
     assert (await ledger.failed_counts({})).total == 3 - number
 
 
+async def two_routes(ledger: Ledger) -> str:
+    """One notification, given up on both its routes."""
+    given = enrolment(route("ann"), route("bob"))
+    await ledger.enrol([given])
+    for claim in await claims(ledger):
+        await ledger.settle([bury(claim)])
+    return given.notification.notification_id
+
+
+async def test_only_the_letters_that_were_named_are_revived(ledger: Ledger) -> None:
+    known = await two_routes(ledger)
+    others = await fail(ledger, 2)
+    named = {"letters": [(known, "email:user:bob"), (others[0], "email:user:bob"), ("nobody", "email:x")]}
+    assert (await ledger.failed_counts(named)).total == 1
+    assert [row["route_id"] for row in (await ledger.failed(named, 10, 0))[0]] == ["email:user:bob"]
+    assert (await ledger.revive(named, Revival(), 10, ACTION)).count == 1
+    assert {row["route_id"] for row in (await ledger.failed({"notification_id": known}, 10, 0))[0]} == {
+        "email:user:ann"
+    }
+    assert (await ledger.failed_counts({})).total == 3
+
+
+async def test_a_notification_that_is_named_has_all_its_letters_revived(ledger: Ledger) -> None:
+    known = await two_routes(ledger)
+    await fail(ledger, 2)
+    named = {"notification_ids": [known, "nobody"]}
+    assert (await ledger.failed_counts(named)).total == 2
+    assert (await ledger.revive({**named, "tenant_id": "t-other"}, Revival(), 10, ACTION)).count == 0
+    assert (await ledger.revive(named, Revival(), 10, ACTION)).count == 2
+
+
+async def test_how_far_a_revival_came_is_counted_from_the_routes(engine: Engine, ledger: Ledger) -> None:
+    known = await fail(ledger, 4)
+    began = (await ledger.failed_counts({})).now_ms
+    slowly = Revival(rate=0.5, began_ms=began)
+    first = (await ledger.revive({"notification_ids": known[:3]}, slowly, 10, ACTION)).action_id
+    assert first is not None
+    other = (await ledger.revive({"notification_ids": known[3:]}, Revival(), 10, ACTION)).action_id
+    assert other is not None
+    await engine.make_due()
+    told, again, *_ = sorted(
+        (claim for claim in await claims(ledger) if claim.notification_id in known[:3]),
+        key=lambda claim: claim.notification_id,
+    )
+    await ledger.settle([finish(told), bury(again)])
+    rows = {row["action_id"]: row for row in await ledger.redriven([first, other, -1])}
+    assert rows.keys() == {first, other}
+    counted = [rows[first][name] for name in ("waiting", "delivered", "failed_again", "skipped")]
+    assert counted == [1, 1, 1, 0]
+    assert round((rows[first]["last_turn_at"] - began) / 1000) == 4
+    # What fails again and is revived again belongs to who did that last.
+    await ledger.revive({"notification_id": again.notification_id}, Revival(), 10, ACTION)
+    (row,) = await ledger.redriven([first])
+    assert (row["waiting"], row["failed_again"]) == (1, 0)
+
+
 async def test_counts_are_told_by_cause(ledger: Ledger) -> None:
     await fail(ledger, 2)
     counts = await ledger.failed_counts({})

@@ -139,15 +139,15 @@ def redrive(  # noqa: PLR0917 - a command line has many options
     settings = _allowed(blueprint, config, provider)
     filters = _filters(channel=channel, classification=classification)
     revival = _revival(settings, provider, rate)
-    chosen = [{**filters, "notification_id": one} for one in notification_ids or []] or [filters]
-    action = AdminAction(actor=f"cli:{_who()}", action="redrive", reason=reason)
+    named = sorted(set(notification_ids or []))
+    chosen = {**filters, "notification_ids": named} if named else filters
+    action = _action(named, filters, reason, revival.rate)
 
     async def work(ledger: Ledger) -> tuple[int, int]:
-        counts = [await ledger.failed_counts(each) for each in chosen]
-        found = sum(each.total for each in counts)
-        if dry_run or not found or not _confirmed(found, yes=yes or as_json):
-            return found, 0
-        return found, await _redrive(ledger, chosen, counts, revival, action)
+        counts = await ledger.failed_counts(chosen)
+        if dry_run or not counts.total or not _confirmed(counts.total, yes=yes or as_json):
+            return counts.total, 0
+        return counts.total, await _redrive(ledger, chosen, counts, revival, action)
 
     found, redriven = _with_ledger(blueprint, config, work)
     _tell(found, redriven, dry_run=dry_run, as_json=as_json)
@@ -203,22 +203,29 @@ def _confirmed(number: int, *, yes: bool) -> bool:
     return yes or number == 1 or not sys.stdin.isatty() or typer.confirm(f"Redrive {number} dead letters?")
 
 
+def _action(named: list[str], filters: dict[str, Any], reason: str, rate: float | None) -> AdminAction:
+    detail: dict[str, Any] = {"filters": filters, "ratePerSecond": rate}
+    if named:
+        detail["chosen"] = len(named)
+    return AdminAction(
+        actor=f"cli:{_who()}",
+        action="redrive",
+        reason=reason,
+        subject=named[0] if len(named) == 1 else None,
+        detail=detail,
+    )
+
+
 async def _redrive(
-    ledger: Ledger, chosen: list[dict[str, Any]], counts: list[FailedCounts], revival: Revival, action: AdminAction
+    ledger: Ledger, chosen: dict[str, Any], counts: FailedCounts, revival: Revival, action: AdminAction
 ) -> int:
-    total = sum(each.total for each in counts)
-    redriven = 0
-    with Progress(console=Console(stderr=True, emoji=False), disable=total <= PAGE) as progress:
-        bar = progress.add_task("redriving", total=total)
-        for filters, counted in zip(chosen, counts, strict=True):
-            about = msgspec.structs.replace(
-                action, subject=filters.get("notification_id"), detail={"filters": filters, "rate": revival.rate}
-            )
-            done = await redrive_failed(
-                ledger, filters, revival, about, counted, progress=lambda number: progress.advance(bar, number)
-            )
-            redriven += done.count
-    return redriven
+    about = msgspec.structs.replace(action, detail={**action.detail, "matched": counts.total})
+    with Progress(console=Console(stderr=True, emoji=False), disable=counts.total <= PAGE) as progress:
+        bar = progress.add_task("redriving", total=counts.total)
+        done = await redrive_failed(
+            ledger, chosen, revival, about, counts, progress=lambda number: progress.advance(bar, number)
+        )
+    return done.count
 
 
 def _time(unix_ms: int | None) -> str:

@@ -1,6 +1,6 @@
 """What operators do by hand, and how it is written down."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -61,7 +61,7 @@ class AdminLedger(Protocol):
         ...
 
     async def failed_counts(self, filters: Mapping[str, Any]) -> FailedCounts:
-        """How many dead letters match, by cause."""
+        """How many dead letters match, by cause; `letters` and `notification_ids` name some of them one by one."""
         ...
 
     async def revive(
@@ -81,6 +81,10 @@ class AdminLedger(Protocol):
 
     async def actions(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
         """What operators did, newest first, and how many match in all."""
+        ...
+
+    async def redriven(self, action_ids: Sequence[int]) -> list[dict[str, Any]]:
+        """For each action the routes it revived last: waiting, delivered, failed_again, skipped, last_turn_at."""
         ...
 
     async def recent_outcomes(self, tenant_id: str | None, limit: int) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from carillon.domain.admin import AdminAction, FailedCounts
+from carillon.ledger.questions import bound
 from carillon.ledger.rows import storable, storable_json
 
 FAILED_FILTERS = (
@@ -16,8 +17,23 @@ FAILED_FILTERS = (
     "notification_id",
     "failed_after_ms",
     "failed_before_ms",
+    "notification_ids",
+    "letters",
 )
 ACTION_FILTERS = ("actor", "action", "subject", "tenant_id", "after_ms")
+_BETWEEN = "\x1f"
+"""Neither a notification's id nor a route's contains it."""
+
+
+def failed_values(filters: Mapping[str, Any]) -> list[Any]:
+    """The values of the filters in order; a chosen letter is one text out of its two names."""
+    letters = filters.get("letters")
+    if letters is None:
+        return bound(filters, FAILED_FILTERS)
+    ids = filters.get("notification_ids") or sorted({notification_id for notification_id, _ in letters})
+    names = [_BETWEEN.join(letter) for letter in letters]
+    # Ids alone are what an index knows.
+    return bound({**filters, "notification_ids": ids, "letters": names}, FAILED_FILTERS)
 
 
 def action_values(action: AdminAction) -> tuple[Any, ...]:

@@ -1,15 +1,15 @@
 """What administrators ask and do, in PostgreSQL."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from carillon.domain.admin import AdminAction, FailedCounts, Revival, Revived
 from carillon.domain.ports import Signal
 from carillon.ledger.admin_rows import (
     ACTION_FILTERS,
-    FAILED_FILTERS,
     action_values,
     counts_of,
+    failed_values,
     page_of,
     read_action,
     with_count,
@@ -26,11 +26,11 @@ class PostgresAdmin:
     signal: Signal
 
     async def failed(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
-        rows = await self._read("failed", *bound(filters, FAILED_FILTERS), limit, offset)
+        rows = await self._read("failed", *failed_values(filters), limit, offset)
         return page_of(rows, "notification_id")
 
     async def failed_counts(self, filters: Mapping[str, Any]) -> FailedCounts:
-        rows = await self._read("failed_counts", *bound(filters, FAILED_FILTERS))
+        rows = await self._read("failed_counts", *failed_values(filters))
         return counts_of(rows, round(rows[0]["now"]))
 
     async def revive(
@@ -41,7 +41,7 @@ class PostgresAdmin:
         action: AdminAction,
         action_id: int | None = None,
     ) -> Revived:
-        values = bound(filters, FAILED_FILTERS)
+        values = failed_values(filters)
         how = (
             revival.provider,
             list(revival.unqueued),
@@ -54,11 +54,12 @@ class PostgresAdmin:
 
         async def work(connection: Connection) -> Revived:
             async with connection.transaction():
-                count = int(await connection.fetchval(self._sql["revive"], *values, limit, *how))
-                if not count:
+                keys = await connection.fetch(self._sql["revive"], *values, limit, *how)
+                if not keys:
                     return Revived(0, action_id)
-                counted = with_count(action, revival.done + count)
-                return Revived(count, await self._note(connection, counted, action_id))
+                noted = await self._note(connection, with_count(action, revival.done + len(keys)), action_id)
+                await connection.execute(self._sql["mark_redriven"], *zip(*keys, strict=True), noted)
+                return Revived(len(keys), noted)
 
         # Not repeated when the connection breaks: what was done unheard would look as if there had been nothing to do.
         revived = await self._pools.reads.run(work, repeatable=False)
@@ -73,6 +74,9 @@ class PostgresAdmin:
         rows = await self._read("actions", *bound(filters, ACTION_FILTERS), limit, offset)
         found, total = page_of(rows, "action_id")
         return [read_action(row) for row in found], total
+
+    async def redriven(self, action_ids: Sequence[int]) -> list[dict[str, Any]]:
+        return await self._read("redriven", list(action_ids))
 
     async def recent_outcomes(self, tenant_id: str | None, limit: int) -> list[dict[str, Any]]:
         return await self._read("recent_outcomes", limit, tenant_id)

@@ -17,8 +17,10 @@ WITH matching AS MATERIALIZED (
       AND ($6::text IS NULL OR d.notification_id = $6)
       AND ($7::float8 IS NULL OR d.created_at >= to_timestamp($7 / 1000.0))
       AND ($8::float8 IS NULL OR d.created_at < to_timestamp($8 / 1000.0))
+      AND ($9::text[] IS NULL OR d.notification_id = ANY ($9))
+      AND ($10::text[] IS NULL OR d.notification_id || chr(31) || d.route_id = ANY ($10))
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT $9 OFFSET $10
+    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT $11 OFFSET $12
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)
@@ -42,6 +44,8 @@ LEFT JOIN (
       AND ($6::text IS NULL OR d.notification_id = $6)
       AND ($7::float8 IS NULL OR d.created_at >= to_timestamp($7 / 1000.0))
       AND ($8::float8 IS NULL OR d.created_at < to_timestamp($8 / 1000.0))
+      AND ($9::text[] IS NULL OR d.notification_id = ANY ($9))
+      AND ($10::text[] IS NULL OR d.notification_id || chr(31) || d.route_id = ANY ($10))
     GROUP BY d.channel, d.failure_classification
 ) AS counted ON TRUE
 ORDER BY counted.count DESC, counted.channel, counted.classification;
@@ -67,24 +71,26 @@ WITH clock AS MATERIALIZED (
       AND ($6::text IS NULL OR d.notification_id = $6)
       AND ($7::float8 IS NULL OR d.created_at >= to_timestamp($7 / 1000.0))
       AND ($8::float8 IS NULL OR d.created_at < to_timestamp($8 / 1000.0))
+      AND ($9::text[] IS NULL OR d.notification_id = ANY ($9))
+      AND ($10::text[] IS NULL OR d.notification_id || chr(31) || d.route_id = ANY ($10))
     ORDER BY d.created_at, d.notification_id, d.route_id
-    LIMIT $9
+    LIMIT $11
     FOR UPDATE OF d SKIP LOCKED
     FOR KEY SHARE OF n SKIP LOCKED
 ), turns AS MATERIALIZED (
     SELECT notification_id, route_id,
-           $15::int + row_number() OVER (ORDER BY created_at, notification_id, route_id) - 1 AS place
+           $17::int + row_number() OVER (ORDER BY created_at, notification_id, route_id) - 1 AS place
     FROM picked
 ), due AS MATERIALIZED (
     -- Without a rate the second of the two is NULL, and everybody's turn is now.
-    SELECT turns.*, greatest(clock.now, to_timestamp($14::float8 / 1000.0) + place / $13::float8 * interval '1 second')
+    SELECT turns.*, greatest(clock.now, to_timestamp($16::float8 / 1000.0) + place / $15::float8 * interval '1 second')
                AS due_at
     FROM turns CROSS JOIN clock
 ), revived AS (
     UPDATE routes r
-    SET status = 'failed', attempt_count = 0, provider_since = CASE WHEN $16::boolean THEN -1 ELSE 0 END,
-        provider = coalesce($10::text, r.provider),
-        lane = CASE WHEN r.lane = ANY ($11::smallint[]) THEN $12::smallint ELSE r.lane END,
+    SET status = 'failed', attempt_count = 0, provider_since = CASE WHEN $18::boolean THEN -1 ELSE 0 END,
+        provider = coalesce($12::text, r.provider),
+        lane = CASE WHEN r.lane = ANY ($13::smallint[]) THEN $14::smallint ELSE r.lane END,
         next_attempt_at = due.due_at, budget_since = due.due_at, dead_lettered_at = NULL, updated_at = clock.now
     FROM due CROSS JOIN clock
     WHERE r.notification_id = due.notification_id AND r.route_id = due.route_id AND r.status = 'dead_letter'
@@ -93,7 +99,13 @@ WITH clock AS MATERIALIZED (
     DELETE FROM dead_letters d USING revived
     WHERE d.notification_id = revived.notification_id AND d.route_id = revived.route_id
 )
-SELECT count(*) FROM revived;
+SELECT notification_id, route_id FROM revived;
+
+-- name: mark_redriven
+-- Runs in the transaction of the revival. A route redriven again belongs to the newer action.
+INSERT INTO redriven_routes (notification_id, route_id, action_id)
+SELECT key.notification_id, key.route_id, $3 FROM unnest($1::text[], $2::text[]) AS key (notification_id, route_id)
+ON CONFLICT (notification_id, route_id) DO UPDATE SET action_id = excluded.action_id;
 
 -- name: note_action
 -- Runs in the transaction of what it is about, where there is one: neither is there without the other.
@@ -120,6 +132,17 @@ SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)
 LEFT JOIN page ON TRUE
 ORDER BY page.action_id DESC;
+
+-- name: redriven
+-- `budget_since` is a route's turn: the last one is known whether it has come or not.
+SELECT m.action_id, count(*) FILTER (WHERE r.status IN ('pending', 'failed')) AS waiting,
+       count(*) FILTER (WHERE r.status = 'published') AS delivered,
+       count(*) FILTER (WHERE r.status = 'dead_letter') AS failed_again,
+       count(*) FILTER (WHERE r.status = 'skipped') AS skipped, max(r.budget_since) AS last_turn_at
+FROM redriven_routes m
+JOIN routes r ON r.notification_id = m.notification_id AND r.route_id = m.route_id
+WHERE m.action_id = ANY ($1::bigint[])
+GROUP BY m.action_id;
 
 -- name: recent_outcomes
 -- Ids grow with time, so that the newest attempts are found through the primary key whatever the table's size.

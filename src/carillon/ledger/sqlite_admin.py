@@ -2,16 +2,16 @@
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from carillon.domain.admin import AdminAction, FailedCounts, Revival, Revived
 from carillon.domain.ports import Signal
 from carillon.ledger.admin_rows import (
     ACTION_FILTERS,
-    FAILED_FILTERS,
     action_values,
     counts_of,
+    failed_values,
     page_of,
     read_action,
     with_count,
@@ -28,11 +28,11 @@ class SqliteAdmin:
     signal: Signal
 
     async def failed(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
-        rows = await self._read("failed", *bound(filters, FAILED_FILTERS), limit, offset)
+        rows = await self._read("failed", *_chosen(filters), limit, offset)
         return page_of(rows, "notification_id")
 
     async def failed_counts(self, filters: Mapping[str, Any]) -> FailedCounts:
-        values = bound(filters, FAILED_FILTERS)
+        values = _chosen(filters)
 
         def work(connection: sqlite3.Connection, now: int) -> FailedCounts:
             rows = connection.execute(self._sql["failed_counts"], values).fetchall()
@@ -48,15 +48,16 @@ class SqliteAdmin:
         action: AdminAction,
         action_id: int | None = None,
     ) -> Revived:
-        values = bound(filters, FAILED_FILTERS)
+        values = _chosen(filters)
 
         def work(connection: sqlite3.Connection, now: int) -> Revived:
             keys = connection.execute(self._sql["revive_candidates"], (*values, limit)).fetchall()
-            count = self._revive(connection, now, [dict(key) for key in keys], revival)
-            if not count:
+            if not keys:
                 return Revived(0, action_id)
-            counted = with_count(action, revival.done + count)
-            return Revived(count, self._note(connection, now, counted, action_id))
+            self._revive(connection, now, [dict(key) for key in keys], revival)
+            noted = self._note(connection, now, with_count(action, revival.done + len(keys)), action_id)
+            connection.executemany(self._sql["mark_redriven"], [(*key, noted) for key in keys])
+            return Revived(len(keys), noted)
 
         revived = await self._file.write(work)
         if revived.count:
@@ -71,10 +72,13 @@ class SqliteAdmin:
         found, total = page_of(rows, "action_id")
         return [read_action(row) for row in found], total
 
+    async def redriven(self, action_ids: Sequence[int]) -> list[dict[str, Any]]:
+        return await self._read("redriven", json.dumps(list(action_ids)))
+
     async def recent_outcomes(self, tenant_id: str | None, limit: int) -> list[dict[str, Any]]:
         return await self._read("recent_outcomes", limit, tenant_id)
 
-    def _revive(self, connection: sqlite3.Connection, now: int, keys: list[dict[str, Any]], revival: Revival) -> int:
+    def _revive(self, connection: sqlite3.Connection, now: int, keys: list[dict[str, Any]], revival: Revival) -> None:
         how = {
             "provider": revival.provider,
             "forced": revival.forced,
@@ -86,7 +90,6 @@ class SqliteAdmin:
             turn = now if revival.rate is None else round(revival.began_ms + place / revival.rate * 1000)
             connection.execute(self._sql["revive"], {**how, **key, "due_at": max(now, turn)})
             connection.execute(self._sql["redrive_forget"], key)
-        return len(keys)
 
     async def _read(self, name: str, *values: object) -> list[dict[str, Any]]:
         rows = await self._file.read(lambda connection, _: connection.execute(self._sql[name], values).fetchall())
@@ -99,3 +102,8 @@ class SqliteAdmin:
             return int(noted)
         connection.execute(self._sql["amend_action"], (action_id, values[-1]))
         return action_id
+
+
+def _chosen(filters: Mapping[str, Any]) -> list[Any]:
+    values = failed_values(filters)
+    return [json.dumps(value) if isinstance(value, list) else value for value in values]

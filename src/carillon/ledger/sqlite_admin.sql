@@ -17,8 +17,10 @@ WITH matching AS MATERIALIZED (
       AND (?6 IS NULL OR d.notification_id = ?6)
       AND (?7 IS NULL OR d.created_at >= ?7)
       AND (?8 IS NULL OR d.created_at < ?8)
+      AND (?9 IS NULL OR d.notification_id IN (SELECT value FROM json_each(?9)))
+      AND (?10 IS NULL OR d.notification_id || char(31) || d.route_id IN (SELECT value FROM json_each(?10)))
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT ?9 OFFSET ?10
+    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT ?11 OFFSET ?12
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always
@@ -41,6 +43,8 @@ LEFT JOIN (
       AND (?6 IS NULL OR d.notification_id = ?6)
       AND (?7 IS NULL OR d.created_at >= ?7)
       AND (?8 IS NULL OR d.created_at < ?8)
+      AND (?9 IS NULL OR d.notification_id IN (SELECT value FROM json_each(?9)))
+      AND (?10 IS NULL OR d.notification_id || char(31) || d.route_id IN (SELECT value FROM json_each(?10)))
     GROUP BY d.channel, d.failure_classification
 ) AS counted ON TRUE
 ORDER BY counted.count DESC, counted.channel, counted.classification;
@@ -59,8 +63,10 @@ WHERE (?1 IS NULL OR d.channel = ?1)
   AND (?6 IS NULL OR d.notification_id = ?6)
   AND (?7 IS NULL OR d.created_at >= ?7)
   AND (?8 IS NULL OR d.created_at < ?8)
+  AND (?9 IS NULL OR d.notification_id IN (SELECT value FROM json_each(?9)))
+  AND (?10 IS NULL OR d.notification_id || char(31) || d.route_id IN (SELECT value FROM json_each(?10)))
 ORDER BY d.created_at, d.notification_id, d.route_id
-LIMIT ?9;
+LIMIT ?11;
 
 -- name: revive
 -- Race: two operators press the button.
@@ -73,6 +79,12 @@ SET status = 'failed', attempt_count = 0, provider_since = CASE WHEN :forced THE
     lane = CASE WHEN lane IN (SELECT value FROM json_each(:unqueued)) THEN :instead ELSE lane END,
     next_attempt_at = :due_at, budget_since = :due_at, dead_lettered_at = NULL, updated_at = :now
 WHERE notification_id = :notification_id AND route_id = :route_id AND status = 'dead_letter';
+
+-- name: mark_redriven
+-- Runs in the transaction of the revival. A route redriven again belongs to the newer action.
+INSERT INTO redriven_routes (notification_id, route_id, action_id)
+VALUES (?1, ?2, ?3)
+ON CONFLICT (notification_id, route_id) DO UPDATE SET action_id = excluded.action_id;
 
 -- name: note_action
 -- Runs in the transaction of what it is about, where there is one: neither is there without the other.
@@ -99,6 +111,17 @@ SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always
 LEFT JOIN page ON TRUE
 ORDER BY page.action_id DESC;
+
+-- name: redriven
+-- `budget_since` is a route's turn: the last one is known whether it has come or not.
+SELECT m.action_id, count(*) FILTER (WHERE r.status IN ('pending', 'failed')) AS waiting,
+       count(*) FILTER (WHERE r.status = 'published') AS delivered,
+       count(*) FILTER (WHERE r.status = 'dead_letter') AS failed_again,
+       count(*) FILTER (WHERE r.status = 'skipped') AS skipped, max(r.budget_since) AS last_turn_at
+FROM redriven_routes m
+JOIN routes r ON r.notification_id = m.notification_id AND r.route_id = m.route_id
+WHERE m.action_id IN (SELECT value FROM json_each(?1))
+GROUP BY m.action_id;
 
 -- name: recent_outcomes
 -- The newest are found through the primary key, whatever the table's size.

@@ -11,13 +11,14 @@ from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Status, Story
 from carillon.domain.ports import Clock, Ids, UpkeepLedger
 from carillon.upkeep.admin_declared import declared
-from carillon.upkeep.admin_view import action_page, failed_page, provider_list
+from carillon.upkeep.admin_view import action_page, failed_page, provider_list, redrive_page
 from carillon.upkeep.admin_wire import (
     AuditQuery,
     CauseCount,
     FailedQuery,
     RedriveFailedBody,
     RedrivenFailed,
+    RedrivesQuery,
     Retried,
     RetryBody,
 )
@@ -96,7 +97,7 @@ class Office:
     async def redrive(self, request: Request) -> Reply:
         _insist_on_override(request)
         body = await request.json(RedriveFailedBody)
-        filters = _scoped(request, _given(body, body.tenant_id))
+        filters = _scoped(request, {**_given(body, body.tenant_id), **_named(body)})
         counts = await self._ledger.failed_counts(filters)
         redriven, action_id = 0, None
         if not body.dry_run:
@@ -104,7 +105,7 @@ class Office:
                 self._ledger,
                 filters,
                 self._revival(rate=body.rate_per_second),
-                _redrive_action(request, body, filters),
+                _redrive_action(request, body, filters, counts.total),
                 counts,
             )
             redriven, action_id = done.count, done.action_id
@@ -118,6 +119,13 @@ class Office:
             action_id=action_id,
         )
         return Reply(200, answer)
+
+    async def redrives(self, request: Request) -> Reply:
+        query = request.query(RedrivesQuery)
+        filters = _scoped(request, {"action": "redrive"})
+        rows, total = await self._ledger.actions(filters, query.page_size, _offset(query))
+        became = await self._ledger.redriven([row["action_id"] for row in rows])
+        return Reply(200, redrive_page(rows, became, total, query.page_number, query.page_size))
 
     async def providers(self, request: Request) -> Reply:
         names = {name for chain in self._chains.values() for name in chain}
@@ -198,13 +206,15 @@ def _actor(request: Request) -> str:
     return request.caller.sub or "anonymous"
 
 
-def _redrive_action(request: Request, body: RedriveFailedBody, filters: Mapping[str, Any]) -> AdminAction:
+def _redrive_action(request: Request, body: RedriveFailedBody, filters: Mapping[str, Any], matched: int) -> AdminAction:
+    said = {name: value for name, value in filters.items() if name != "letters"}
+    chosen = {"chosen": len(filters["letters"])} if "letters" in filters else {}
     return AdminAction(
         actor=_actor(request),
         action="redrive",
         reason=body.reason,
         tenant_id=filters.get("tenant_id"),
-        detail={"filters": dict(filters), "ratePerSecond": body.rate_per_second},
+        detail={"filters": said, "ratePerSecond": body.rate_per_second, "matched": matched, **chosen},
     )
 
 
@@ -221,6 +231,12 @@ def _given(asked: FailedQuery | RedriveFailedBody, tenant_id: str | None) -> dic
     return {name: value for name, value in found.items() if value is not UNSET and value is not None}
 
 
+def _named(body: RedriveFailedBody) -> dict[str, Any]:
+    if body.items is None:
+        return {}
+    return {"letters": sorted({(item.notification_id, item.route_id) for item in body.items})}
+
+
 def _ms(moment: Any, field: str) -> int | None:  # noqa: ANN401 - text, None or UNSET
     return unix_ms(moment, field) if isinstance(moment, str) else None
 
@@ -234,7 +250,7 @@ def _scoped(request: Request, filters: dict[str, Any]) -> dict[str, Any]:
     return {**filters, "tenant_id": tenant}
 
 
-def _offset(query: FailedQuery | AuditQuery) -> int:
+def _offset(query: FailedQuery | AuditQuery | RedrivesQuery) -> int:
     if query.page_number * query.page_size > _DEEPEST:
         raise Problem("VALIDATION_ERROR", f"only the first {_DEEPEST} can be paged through: narrow the search")
     return (query.page_number - 1) * query.page_size

@@ -10,6 +10,8 @@ from carillon.upkeep.admin_wire import (
     ProviderList,
     RedriveFailedBody,
     RedrivenFailed,
+    RedrivePage,
+    RedrivesQuery,
     Retried,
     RetryBody,
 )
@@ -20,6 +22,15 @@ _TAG = "Administration"
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
 _OVERRIDE = Header("X-Admin-Override", "Must be `true`: this changes deliveries by hand.", r"^[Tt][Rr][Uu][Ee]\Z")
 
+_REDRIVES = {
+    "count": {"reason": "SendGrid was down", "channel": "email", "dryRun": True},
+    "slowly": {"reason": "SendGrid was down", "channel": "email", "ratePerSecond": 20},
+    "chosen": {
+        "reason": "This one asked",
+        "items": [{"notificationId": _EXAMPLE_ID, "routeId": "email:email:ada@example.org"}],
+    },
+}
+
 
 class Answering(Protocol):
     """What answers each of them."""
@@ -27,13 +38,14 @@ class Answering(Protocol):
     async def retry(self, request: Request) -> Reply: ...
     async def failed(self, request: Request) -> Reply: ...
     async def redrive(self, request: Request) -> Reply: ...
+    async def redrives(self, request: Request) -> Reply: ...
     async def providers(self, request: Request) -> Reply: ...
     async def audit(self, request: Request) -> Reply: ...
 
 
 def declared(office: Answering) -> list[Endpoint]:
     """All of them."""
-    return [*_changing(office), *_reading(office)]
+    return [*_changing(office), _coming(office), *_reading(office)]
 
 
 def _changing(office: Answering) -> list[Endpoint]:
@@ -61,20 +73,31 @@ def _changing(office: Answering) -> list[Endpoint]:
             call=office.redrive,
             name="redriveFailed",
             summary="Try every failed notification again that matches",
-            description="`dryRun` only counts. `ratePerSecond` gives each its turn, so that a provider that is just "
-            "back is not flooded.",
+            description="`dryRun` only counts. `items` names up to 1000 of them one by one. `ratePerSecond` gives each "
+            "its turn, so that a provider that is just back is not flooded; the turns are kept in the ledger.",
             tag=_TAG,
             role="admin",
             headers=(_OVERRIDE,),
             body=RedriveFailedBody,
-            body_examples={
-                "count": {"reason": "SendGrid was down", "channel": "email", "dryRun": True},
-                "slowly": {"reason": "SendGrid was down", "channel": "email", "ratePerSecond": 20},
-            },
+            body_examples=_REDRIVES,
             answers=(Answer(status=200, description="What matched and what was redriven", kind=RedrivenFailed),),
             problems=("ADMIN_OVERRIDE_REQUIRED",),
         ),
     ]
+
+
+def _coming(office: Answering) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path=f"{_PATH}/redrives",
+        call=office.redrives,
+        name="listRedrives",
+        summary="Show how far each redrive came, newest first",
+        tag=_TAG,
+        role="admin",
+        query=RedrivesQuery,
+        answers=(Answer(status=200, description="One page", kind=RedrivePage),),
+    )
 
 
 def _reading(office: Answering) -> list[Endpoint]:

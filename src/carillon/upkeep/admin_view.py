@@ -4,7 +4,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from carillon.domain.breaker import State
-from carillon.upkeep.admin_wire import ActionPage, ActionView, FailedPage, FailedView, ProviderList, ProviderView
+from carillon.upkeep.admin_wire import (
+    ActionPage,
+    ActionView,
+    FailedPage,
+    FailedView,
+    ProviderList,
+    ProviderView,
+    RedrivePage,
+    RedriveView,
+)
 from carillon.web.problems import rfc3339_ms
 
 Row = Mapping[str, Any]
@@ -28,6 +37,18 @@ def action_page(rows: Iterable[Row], total: int, number: int, size: int) -> Acti
     """One page of what operators did."""
     return ActionPage(
         items=[_action(row) for row in rows],
+        total_count=total,
+        page_number=number,
+        page_size=size,
+        total_pages=-(-total // size),
+    )
+
+
+def redrive_page(rows: Iterable[Row], became: Iterable[Row], total: int, number: int, size: int) -> RedrivePage:
+    """One page of redrives with what became of their routes."""
+    counts = {row["action_id"]: row for row in became}
+    return RedrivePage(
+        items=[_redrive(row, counts.get(row["action_id"], {})) for row in rows],
         total_count=total,
         page_number=number,
         page_size=size,
@@ -106,4 +127,23 @@ def _action(row: Row) -> ActionView:
         subject=row["subject"],
         reason=row["reason"],
         detail=row["detail"],
+    )
+
+
+def _redrive(row: Row, became: Row) -> RedriveView:
+    detail, last = row["detail"], became.get("last_turn_at")
+    return RedriveView(
+        id=row["action_id"],
+        at=rfc3339_ms(row["at"]),
+        actor=row["actor"],
+        reason=row["reason"],
+        rate_per_second=detail.get("ratePerSecond"),
+        chosen=detail.get("chosen"),
+        matched=detail.get("matched"),
+        redriven=detail.get("redriven", 0),
+        waiting=became.get("waiting", 0),
+        delivered=became.get("delivered", 0),
+        failed_again=became.get("failed_again", 0),
+        skipped=became.get("skipped", 0),
+        last_turn_at=None if last is None else rfc3339_ms(last),
     )

@@ -5,13 +5,19 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from carillon.upkeep.api_wire import ChannelWord, Id, Moment, Page, PageSize
+from carillon.upkeep.api_wire import ChannelWord, Id, Moment, Page, PageSize, RouteKey
 
 Reason = Annotated[
     str, Meta(pattern=r"^(?=.*\S)[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]{1,1000}\Z", description="Kept in the audit trail.")
 ]
 ProviderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z")]
 Rate = Annotated[float, Meta(gt=0.0, le=100_000.0, description="At most so many routes a second; without it, all now.")]
+
+
+Chosen = Annotated[
+    list[RouteKey],
+    Meta(min_length=1, max_length=1000, description="Only these; more are chosen by filters."),
+]
 
 
 class RetryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -78,6 +84,7 @@ class RedriveFailedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     reason: Reason
     dry_run: bool = False
     rate_per_second: Rate | None = None
+    items: Chosen | None = None
     channel: ChannelWord | None = None
     classification: Id | None = None
     provider: ProviderName | None = None
@@ -104,6 +111,44 @@ class RedrivenFailed(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     by_cause: list[CauseCount]
     last_turn_at: str | None
     action_id: int | None
+
+
+class RedrivesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """Which redrives to list."""
+
+    page_number: Page = 1
+    page_size: PageSize = 20
+
+
+class RedriveView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One redrive and how far it came; a route that was redriven again counts for the newer one."""
+
+    id: int
+    at: str
+    actor: str
+    reason: str | None
+    rate_per_second: float | None
+    chosen: int | None
+    """How many were named one by one; None where filters chose."""
+    matched: int | None
+    """How many there were when it began."""
+    redriven: int
+    """How many have been given their turn."""
+    waiting: int
+    delivered: int
+    failed_again: int
+    skipped: int
+    last_turn_at: str | None
+
+
+class RedrivePage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One page of redrives, newest first."""
+
+    items: list[RedriveView]
+    total_count: int
+    page_number: int
+    page_size: int
+    total_pages: int
 
 
 class ProviderView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -23,6 +23,7 @@ export async function render(main, shell) {
       causes(places.causes, state, narrow, still),
       list(places.list, state, draw, panel, still),
       audit(places.audit, still),
+      panel.look(),
     ]);
     if (still()) panel.changed();
   };
@@ -185,16 +186,18 @@ async function list(place, state, draw, panel, still) {
 }
 
 function box(one, state, panel, all) {
+  // A notification may have been given up on several routes; each is a letter of its own.
+  const key = `${one.id}/${one.routeId}`;
   const made = h("input", {
     type: "checkbox",
     // Many were given up in the same second: only the id says on which of them somebody stands.
-    id: `choose-${one.id}`,
+    id: `choose-${key}`,
     "aria-label": `Choose ${one.templateKey} on ${one.channel}, given up ${moment(one.failedAt)}`,
   });
-  made.checked = state.chosen.has(one.id);
+  made.checked = state.chosen.has(key);
   made.onchange = () => {
-    if (made.checked) state.chosen.set(one.id, one);
-    else state.chosen.delete(one.id);
+    if (made.checked) state.chosen.set(key, one);
+    else state.chosen.delete(key);
     if (!made.checked) all.checked = false;
     panel.changed();
   };
@@ -226,5 +229,6 @@ function concerning(one) {
     .map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`);
   const rate = one.detail.ratePerSecond ? `, ${one.detail.ratePerSecond} a second` : "";
   const many = one.detail.redriven === undefined ? "" : `, ${number(one.detail.redriven)} of them`;
+  if (one.detail.chosen) words.unshift(`${number(one.detail.chosen)} chosen`);
   return `${one.subject ?? (words.join(", ") || "all")}${rate}${many}`;
 }

@@ -1,0 +1,74 @@
+/** How far redrives came, as Carillon says: they go on without this page, and are seen again when it is opened. */
+
+import { ask } from "./api.js";
+import { bar } from "./charts.js";
+import { fill, h } from "./dom.js";
+import { newest } from "./forms.js";
+import { moment, number } from "./format.js";
+
+const STEP_MS = 1000;
+const NEWEST = 5;
+
+/**
+ * What is under way, whoever began it; what ended is shown while the page stays open.
+ * @param {HTMLElement} place
+ */
+export function redrives(place) {
+  const seen = new Set();
+  const asking = newest();
+  let timer = null;
+  let left = false;
+  const look = async () => {
+    const still = asking();
+    clearTimeout(timer);
+    const { items } = await ask("/api/v1/admin/redrives", { query: { pageSize: NEWEST } });
+    if (left || !still()) return;
+    for (const one of items) if (one.waiting) seen.add(one.id);
+    fill(
+      place,
+      items.filter((one) => seen.has(one.id)).map((one) => shown(one)),
+    );
+    clearTimeout(timer);
+    // A look that fails is no reason to stop looking.
+    if (items.some((one) => one.waiting)) timer = setTimeout(() => look().catch(again), STEP_MS);
+  };
+  const again = () => {
+    if (!left) timer = setTimeout(() => look().catch(again), STEP_MS);
+  };
+  return {
+    look,
+    /** Show this one, even when it ends before anybody looks. */
+    follow: (id) => {
+      seen.add(id);
+      return look();
+    },
+    stop: () => {
+      left = true;
+      clearTimeout(timer);
+    },
+  };
+}
+
+function shown(one) {
+  const ended = one.redriven - one.waiting;
+  const skipped = one.skipped ? `, ${number(one.skipped)} skipped` : "";
+  const last = one.waiting && one.lastTurnAt ? `, the last has its turn at ${moment(one.lastTurnAt)}` : "";
+  const sentence =
+    `${number(one.redriven)} ${one.redriven === 1 ? "is" : "are"} tried again: ${number(one.delivered)} told, ` +
+    `${number(one.failedAgain)} failed again, ${number(one.waiting)} waiting${skipped}${last}`;
+  return h(
+    "div",
+    {
+      class: "progress",
+      role: "progressbar",
+      "aria-label": `Tried again: ${one.reason ?? "no reason"}`,
+      "aria-valuemin": 0,
+      "aria-valuemax": one.redriven,
+      "aria-valuenow": ended,
+      "aria-valuetext": sentence,
+    },
+    bar(one.redriven ? ended / one.redriven : 1, "good"),
+    h("span", { text: sentence }),
+    h("span", { class: "quiet", text: `${one.reason ?? ""} · ${one.actor}, ${moment(one.at)}` }),
+  );
+}
