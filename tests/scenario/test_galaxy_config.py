@@ -38,6 +38,7 @@ async def refused(stand: Galaxy, **environment: str) -> str:
     return said
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.req("S1-17", "S1-18", "S1-34", "S1-36", "S1-32")
 async def test_what_is_missing_forbidden_or_nonsense_ends_the_start(galaxy: Galaxy) -> None:
     await galaxy.publish(intent())
