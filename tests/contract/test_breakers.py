@@ -238,8 +238,9 @@ async def test_every_change_is_told_once_and_in_order(home: Home) -> None:
 
 Step = str | float
 steps: st.SearchStrategy[list[Step]] = st.lists(
-    st.sampled_from(["admit", "ok", "fail", "fail", "fail", 0.5, 10.0, 29.0, 31.0, 100.0]), max_size=40
+    st.sampled_from(["admit", "ok", "fail", "fail", "fail", 6.0, 12.0, 24.0, 31.0, 100.0]), max_size=40
 )
+"""Whatever is added up is six seconds short of thirty at least, or thirty: a slow machine does not make up for it."""
 
 
 async def differing_answer(home: Home, provider: str, story: Sequence[Step]) -> str | None:

@@ -19,6 +19,12 @@ OURS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 IDLE = OURS + " AND application_name NOT IN ('carillon-listen', 'carillon-notify')"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here connections are counted: on a busy machine many callers wait long for few of them."""
+    monkeypatch.setattr("carillon.ledger.postgres_pools._ACQUIRE_SECONDS", 40.0)
+
+
 @asynccontextmanager
 async def opened(dsn: str, **rules: Any) -> AsyncIterator[PostgresLedger]:
     ledger = await PostgresLedger.open(dsn, allow_unsafe=True, rules=PoolRules(**rules))
@@ -52,6 +58,7 @@ async def peak(dsn: str, ledger: PostgresLedger) -> int:
         while not working.done():
             counts.append(await _count(watcher))
         await working
+        counts.append(await _count(watcher))
     return max(counts)
 
 
@@ -80,8 +87,8 @@ async def test_too_few_are_refused(postgres_dsn: str) -> None:
 @pytest.mark.req("S1-23")
 async def test_what_lies_idle_beyond_the_limit_is_given_back(postgres_dsn: str) -> None:
     async with opened(postgres_dsn, max_idle_connections=5) as ledger, connected(postgres_dsn) as watcher:
-        await busy(ledger)
-        assert int(await watcher.fetchval(IDLE)) > 5
+        # Two of them never lie idle: who listens and who rings.
+        assert await peak(postgres_dsn, ledger) > 5 + 2
         await until(watcher, f"SELECT ({IDLE}) <= 5", answer=True)
         assert int(await watcher.fetchval(IDLE)) > 0, "and what may lie idle is kept"
 
@@ -99,7 +106,7 @@ async def test_no_connection_lives_longer_than_it_may(postgres_dsn: str) -> None
         async def is_another() -> bool:
             return await pool.run(_pid, repeatable=True) != first
 
-        await waiting.until(is_another, timeout=10, what="another connection")
+        await waiting.until(is_another, timeout=30, what="another connection")
     async with opened(postgres_dsn) as ledger:
         pool = ledger._pools.claims  # noqa: SLF001 - as above
         assert len({await pool.run(_pid, repeatable=True) for _ in range(20)}) == 1
@@ -107,10 +114,10 @@ async def test_no_connection_lives_longer_than_it_may(postgres_dsn: str) -> None
 
 @pytest.mark.req("S1-23")
 async def test_an_operation_is_given_up_after_its_time(postgres_dsn: str) -> None:
-    async with opened(postgres_dsn, operation_timeout_seconds=0.2) as ledger:
+    async with opened(postgres_dsn, operation_timeout_seconds=2.0) as ledger:
 
         async def sleep(connection: Connection) -> None:
-            await connection.execute("SELECT pg_sleep(30)")
+            await connection.execute("SELECT pg_sleep(100)")
 
         with pytest.raises(Exception, match="TimeoutError"):
-            await asyncio.wait_for(ledger._pools.reads.run(sleep, repeatable=False), 10)  # noqa: SLF001 - as above
+            await asyncio.wait_for(ledger._pools.reads.run(sleep, repeatable=False), 50)  # noqa: SLF001 - as above

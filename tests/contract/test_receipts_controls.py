@@ -232,7 +232,7 @@ async def test_callbacks_that_do_not_lock_their_route_are_noticed(engine: Engine
         {
             "receipts_routes": (
                 "ORDER BY r.notification_id, r.route_id\nFOR NO KEY UPDATE OF r",
-                "AND pg_sleep(0.01) IS NOT NULL",
+                "AND pg_sleep(0.2) IS NOT NULL",
             )
         }
     )

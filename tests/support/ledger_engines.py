@@ -127,7 +127,7 @@ class SqliteEngine(Engine):
 
     async def execute(self, statement: str) -> Rows:
         def work() -> Rows:
-            connection = sqlite3.connect(self.path, timeout=5.0)
+            connection = sqlite3.connect(self.path, timeout=40.0)
             connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA foreign_keys = ON")
             try:

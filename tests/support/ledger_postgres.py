@@ -21,7 +21,7 @@ async def connected(dsn: str, **settings: str) -> "AsyncIterator[asyncpg.Connect
 
 async def until(connection: "asyncpg.Connection[Any]", question: str, answer: object) -> None:
     """Wait until the database answers so."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while await connection.fetchval(question) != answer:  # noqa: ASYNC110 - another process sets no Event here
             await asyncio.sleep(0.01)
 
