@@ -166,7 +166,7 @@ async def test_a_flush_that_miscounts_its_answers_leaves_nobody_waiting(given_ba
 
     batches: Coalescer[int, str] = Coalescer(flush, max_batch=10, max_pending=10)
     answers = [batches.add(1), batches.add(2)]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await asyncio.wait(answers)
         await batches.drain()
 

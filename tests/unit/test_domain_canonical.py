@@ -150,9 +150,9 @@ def test_an_integer_no_store_can_hold_is_refused(number: int) -> None:
 
 
 def test_a_number_of_a_million_digits_is_refused_without_being_computed() -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     assert refused("9" * 1_000_000) == "integer is larger than 64 bits"
-    assert time.perf_counter() - began < FAST_SECONDS
+    assert time.thread_time() - began < FAST_SECONDS
 
 
 @pytest.mark.parametrize("number", [0, MAX_INTEGER, -MAX_INTEGER])
@@ -202,9 +202,9 @@ def test_32_levels_are_read_and_33_are_not(opening: str, closing: str) -> None:
 
 @pytest.mark.parametrize("closing", ["]" * 100_000, ""])
 def test_100_000_levels_are_refused_fast(closing: str) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     assert "deeper than 32" in refused("[" * 100_000 + closing)
-    assert time.perf_counter() - began < FAST_SECONDS
+    assert time.thread_time() - began < FAST_SECONDS
 
 
 def test_brackets_in_text_and_beside_each_other_are_no_depth() -> None:
@@ -214,9 +214,9 @@ def test_brackets_in_text_and_beside_each_other_are_no_depth() -> None:
 
 def test_a_name_twice_among_many_is_refused_fast() -> None:
     members = ",".join(f'"k{number}":1' for number in range(50_000))
-    began = time.perf_counter()
+    began = time.thread_time()
     assert refused("{" + members + ',"k49999":1}') == "JSON object names 'k49999' twice"
-    assert time.perf_counter() - began < FAST_SECONDS
+    assert time.thread_time() - began < FAST_SECONDS
 
 
 def test_nothing_secret_long_is_quoted_back() -> None:

@@ -30,7 +30,7 @@ async def until(condition: Callable[[], bool]) -> None:
     async def holds() -> bool:
         return condition()
 
-    await awaited(holds, timeout=5.0, what="the worker")
+    await awaited(holds, timeout=30.0, what="the worker")
 
 
 class Ledger:

@@ -181,10 +181,15 @@ async def test_whoever_cancels_from_outside_is_obeyed() -> None:
 
 
 async def test_a_thread_that_hangs_is_replaced() -> None:
-    gate = threading.Event()
+    gate, begun = threading.Event(), threading.Event()
     pool = Threads(1)
-    stuck = asyncio.create_task(pool.run(lambda: gate.wait(60)))
-    await asyncio.sleep(0.05)
+
+    def hang() -> None:
+        begun.set()
+        gate.wait(60)
+
+    stuck = asyncio.create_task(pool.run(hang))
+    assert await asyncio.to_thread(begun.wait, 30)
     stuck.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stuck

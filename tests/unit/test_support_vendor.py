@@ -59,7 +59,7 @@ async def test_kills_after_recording_and_before_answering(
     await client.post("/send")
     assert victim.poll() is None
     await client.post("/send")
-    assert await asyncio.to_thread(victim.wait, 10) == -signal.SIGKILL
+    assert await asyncio.to_thread(victim.wait, 60) == -signal.SIGKILL
     assert len(read_lines(vendor.ledger)) == 2
 
 
@@ -68,7 +68,7 @@ async def test_resets_and_hangs_leave_the_caller_in_doubt(vendor: Vendor, client
     with pytest.raises(aiohttp.ClientOSError):
         await client.post("/send")
     with pytest.raises(TimeoutError):
-        await client.post("/send", timeout=aiohttp.ClientTimeout(total=0.1))
+        await client.post("/send", timeout=aiohttp.ClientTimeout(total=3))
     assert [entry["status"] for entry in vendor.entries] == [0, 0]
 
 

@@ -130,10 +130,10 @@ def test_depth_width_and_length_are_bounded() -> None:
 )
 def test_hostile_text_costs_little(hostile: str) -> None:
     text = (hostile * 12_000)[:12_000] + "@"
-    began = time.perf_counter()
+    began = time.thread_time()
     Redaction().text(text)
     # Quadratic patterns take tens of seconds here, linear ones milliseconds.
-    assert time.perf_counter() - began < 2.0
+    assert time.thread_time() - began < 2.0
 
 
 def test_direction_and_control_characters_are_spelled_out() -> None:
