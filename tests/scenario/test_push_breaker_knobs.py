@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.push_stand import Push, message, stand_fixture
+from tests.support.push_stand import DOWN, Push, message, stand_fixture
 from tests.support.vendor import Reply
 
 
@@ -63,3 +63,45 @@ def test_a_wait_has_an_end(bounded: Push) -> None:
     assert body["failure_reason"] == "circuit breaker open: fcm"
     assert time.monotonic() - began >= 1.0
     gate.set()
+
+
+SLOWER = 0.2
+BRIEF_SECONDS = 30 * SLOWER
+"""The document's thirty on this stand's clock: short enough to wait for, long enough for what happens meanwhile."""
+brief: Any = stand_fixture(scale=SLOWER, name="brief")
+
+
+@pytest.mark.req("S0-62", "S0-71", "S0-45", "S0-55", "S0-66")
+def test_a_state_set_by_hand_is_honoured_and_its_time_runs_from_first_sight(brief: Push) -> None:
+    brief.set_breaker("open")
+    sent = message(metadata={"campaign_id": "summer"})
+    began = time.time()
+    brief.publish(sent)
+    assert brief.dead(sent)["failure_reason"] == "circuit breaker open: fcm"
+    assert (brief.pushed(sent), brief.mark(sent)) == (0, "failed")
+    row = brief.until_audited(sent, "failed")
+    assert row["metadata"] == {"campaign_id": "summer", "failure_reason": "circuit breaker open: fcm"}
+    assert began - 1 <= float(brief.breaker("opened_at") or 0) <= time.time()
+    brief.until_empty()
+    brief.until(
+        lambda: time.time() >= float(brief.breaker("opened_at") or 0) + BRIEF_SECONDS, what="the breaker's time over"
+    )
+    assert brief.breaker() == "open"
+    delivered(brief)
+    assert brief.breaker() == "half_open"
+
+
+@pytest.mark.req("S0-70", "S0-66")
+def test_a_failed_probe_opens_it_again(brief: Push) -> None:
+    brief.set_breaker("half_open")
+    began = time.time()
+    brief.fcm.answer(DOWN)
+    sent = message()
+    brief.publish(sent)
+    assert brief.dead(sent)["failure_reason"] == "circuit breaker open: fcm"
+    assert (brief.pushed(sent), brief.breaker()) == (1, "open")
+    opened = float(brief.breaker("opened_at") or 0)
+    assert opened >= began - 0.1
+    brief.until(lambda: time.time() > opened + BRIEF_SECONDS, what="the breaker's time over")
+    delivered(brief)
+    assert brief.breaker() == "half_open"

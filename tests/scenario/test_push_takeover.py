@@ -23,7 +23,7 @@ def test_the_mark_of_a_worker_that_died_is_taken_over_by_its_age(push: Push) -> 
     push.start()
     push.until_mark(sent, "sent")
     one, two = push.posts(sent["trace_id"])
-    assert 2.9 <= (two["time_us"] - one["time_us"]) / 1e6 < 15
+    assert 2.9 <= (two["time_us"] - one["time_us"]) / 1e6 < 60
     push.until_audited(sent, "sent")
     assert len(push.audit(sent)) == 1
 

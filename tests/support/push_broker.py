@@ -71,20 +71,23 @@ class Broker:
             return False
         return True
 
-    def take(self, queue: str = "failed.queue") -> list[AbstractIncomingMessage]:
-        """Everything that is ready, taken out."""
+    def take(self, queue: str = "failed.queue", most: int | None = None) -> list[AbstractIncomingMessage]:
+        """Everything that is ready, or so many, taken out."""
         found: list[AbstractIncomingMessage] = []
 
         async def work(channel: AbstractChannel) -> None:
             taken = await channel.declare_queue(queue, passive=True)
-            while (message := await taken.get(fail=False, no_ack=True)) is not None:
+            while most is None or len(found) < most:
+                message = await taken.get(fail=False, no_ack=True)
+                if message is None:
+                    return
                 found.append(message)
 
         self._with_channel(work)
         return found
 
-    def bodies(self, queue: str = "failed.queue") -> list[Any]:
-        return [json.loads(message.body) for message in self.take(queue)]
+    def bodies(self, queue: str = "failed.queue", most: int | None = None) -> list[Any]:
+        return [json.loads(message.body) for message in self.take(queue, most)]
 
     def _look(self, queue: str) -> tuple[int, int]:
         found: list[tuple[int, int]] = []
@@ -117,7 +120,7 @@ class Broker:
         return await self._connection.channel()
 
     def _run(self, work: Coroutine[Any, Any, Found]) -> Found:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
 
     async def _close(self) -> None:
         if self._connection is not None:

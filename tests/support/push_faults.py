@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tests.support.process import Program
-from tests.support.push_stand import Push
+from tests.support.push_stand import Push, consuming
 from tests.support.sources import ROOT
 
 
@@ -50,7 +50,7 @@ def start_mutant(push: Push, name: str) -> Program:
     )
     push.programs.append(program)
     program.wait_ready()
-    push.until(lambda: push.broker.exists("push.queue") and push.broker.consumers() > 0, what="a consumer")
+    consuming(program)
     return program
 
 
