@@ -17,7 +17,7 @@ from tests.support.vendor import Reply
 
 NUMBER = 300
 # The door's last statement, then the time to drain, then the cut; and a busy machine's own share.
-STATEMENT, SHUTDOWN, CUT_OFF, BUSY = 2.0, 5.0, 2.0, 8.0
+STATEMENT, SHUTDOWN, CUT_OFF, BUSY = 2.0, 5.0, 2.0, 15.0
 PATIENCE = {"NOTIFICATION_POSTGRES_OPERATION_TIMEOUT": f"{STATEMENT}s"}
 
 

@@ -39,7 +39,7 @@ async def test_without_postgres_the_offset_stays(
         await program.until("trouble", lambda line: line["where"] == "redis_stream", since=since, timeout=40)
         hold("offset_behind_commit", await stand.offset() == before, await stand.offset())
         await asyncio.to_thread(own_postgres.start if fault == "killed" else own_postgres.resume)
-        await stand.offset_reaches(last, within=40)
+        await stand.offset_reaches(last, within=60)
         await stand.flowed(FIRST + MORE)
         hold("heals_alone", program.returncode is None, program.returncode)
         await promises.nothing_lost(stand)
@@ -60,7 +60,7 @@ async def directory_away(stand: FaultyGalaxy, mutant: str | None = None) -> None
     async def stopped_or_passed() -> bool:
         return len(program.events("door_stopped")) >= 3 or await stand.offset() != before
 
-    await until(stopped_or_passed, timeout=20, what="a door that stopped again and again")
+    await until(stopped_or_passed, timeout=60, what="a door that stopped again and again")
     hold("stops_at_the_entry", await stand.offset() == before, (await stand.offset(), before))
     levels = {line["level"] for line in program.events("door_stopped")}
     hold("stops_at_the_entry", levels <= {"error", "critical"}, levels)
@@ -80,6 +80,6 @@ async def directory_away(stand: FaultyGalaxy, mutant: str | None = None) -> None
 @pytest.mark.req("S1-67", "S1-68", "S1-69")
 async def test_without_the_user_service_the_stream_waits_and_publishers_go_on(galaxy: FaultyGalaxy) -> None:
     await directory_away(galaxy)
-    rows = await galaxy.rows("SELECT idempotency_key FROM records ORDER BY accepted_at")
+    rows = await galaxy.rows("SELECT idempotency_key FROM records ORDER BY accepted_at, ctid")
     assert [row["idempotency_key"] for row in rows] == galaxy.keys
     assert await galaxy.number("SELECT count(*) FROM malformed_intents") == 0

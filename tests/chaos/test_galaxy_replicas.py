@@ -33,11 +33,12 @@ async def stopped_in_mid_publication(stand: FaultyGalaxy, program: Program) -> i
             program.cont()
         return held[-1] > 0
 
-    await until(met, timeout=20, what="a reader that publishes")
+    await until(met, timeout=60, what="a reader that publishes")
     return held[-1]
 
 
 @pytest.mark.req("S1-56", "S1-70", "S1-122", "S1-123")
+@pytest.mark.timeout(360)
 async def test_three_replicas_and_a_killed_reader(galaxy: FaultyGalaxy, figures: Callable[..., None]) -> None:
     replicas = await asyncio.gather(*(galaxy.run() for _ in range(REPLICAS)))
     reader = await galaxy.active()
@@ -46,7 +47,7 @@ async def test_three_replicas_and_a_killed_reader(galaxy: FaultyGalaxy, figures:
     hold("one_reader", await galaxy.active() is reader, "the lease changed hands under load")
     held = await stopped_in_mid_publication(galaxy, reader)
     await asyncio.to_thread(reader.kill)
-    await galaxy.flowed(INTENTS, within=80)
+    await galaxy.flowed(INTENTS, within=200)
     heirs = [replica for replica in replicas if replica is not reader]
     assert await galaxy.active() in heirs
     assert await promises.nothing_lost(galaxy) == 4 * INTENTS

@@ -23,6 +23,8 @@ async def trim(stand: FaultyGalaxy, *, unread: int, mutant: str | None = None) -
     heir = await stand.run(mutant=mutant)
     newest = await stand.intents([80])
     await stand.offset_reaches(newest[-1])
+    if unread and mutant is None:
+        await heir.until("stream_trimmed", timeout=40)
     alarms = heir.events("stream_trimmed")
     if unread:
         hold("alarm_raised", len(alarms) == 1, alarms)

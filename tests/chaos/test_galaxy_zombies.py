@@ -23,14 +23,14 @@ async def stops(program: Program) -> None:
     async def stopped() -> bool:
         return is_stopped(program)
 
-    await until(stopped, timeout=30, what="a process stopped at its point")
+    await until(stopped, timeout=60, what="a process stopped at its point")
 
 
 async def end(program: Program) -> None:
     """Its last words to Redis and PostgreSQL are spoken when this returns."""
     program.cont()
     program.terminate()
-    assert await asyncio.to_thread(program.wait, 30) == 0
+    assert await asyncio.to_thread(program.wait, 60) == 0
 
 
 async def zombie_with_one_route(stand: FaultyGalaxy, mutant: str | None) -> Program:
@@ -65,6 +65,9 @@ async def stale_failure(stand: FaultyGalaxy, mutant: str | None = None) -> None:
     await stand.redis.delete(MAIL)
     heir = await stand.run(roles="outbound", faults="before_settle=stop")
     await stops(heir)
+    # However long A takes for its say, the route stays B's.
+    for held in await stand.leases():
+        await stand.redis.persist(held)
     (fresh,) = await stand.rows(THE_ROUTE)
     await has_its_say(zombie)
     hold("zombie_changed_nothing", await stand.rows(THE_ROUTE) == [fresh], (fresh, await stand.rows(THE_ROUTE)))
@@ -115,12 +118,15 @@ async def reader_of_another(stand: FaultyGalaxy, mutant: str | None = None) -> N
     """The active reader is stopped, another takes over; the first is woken to its end and must not end the other."""
     first = await stand.run(mutant=mutant)
     await stand.offset_reaches((await stand.intents(range(20)))[-1])
+    # Nothing is in its hands but the reading: what it had begun to publish, another would rightly repeat.
+    await stand.flowed(20)
     first.stop()
     # Its time is over, sooner than the clock would have it.
     await stand.redis.delete(READER_LEASE)
     second = await stand.run()
     last = (await stand.intents(range(20, 60)))[-1]
     await stand.offset_reaches(last)
+    await stand.flowed(60)
     holder = await stand.reader()
     hold("reader_untouched", holder is not None and f"/{second.pid}" in holder, holder)
     second.stop()

@@ -9,7 +9,7 @@ from tests.support.sse_reader import StreamReader
 from tests.support.sse_stand import SseStand
 from tests.support.waiting import until
 
-HELD = "UPDATE routes SET claim_token = -7, lease_owner = 'dead', next_attempt_at = clock_timestamp() + interval '4 s'"
+HELD = "UPDATE routes SET claim_token = -7, lease_owner = 'dead', next_attempt_at = clock_timestamp() + interval '10 s'"
 SETTINGS = 'offline_policy = "hold"\nlease_cleanup_interval = "500ms"\n'
 
 
@@ -22,7 +22,7 @@ async def heard(folder: Path, dsn: str, mutant: str | None = None) -> list[int]:
         async def is_held() -> bool:
             return (await stand.row(first))["last_error"] is not None
 
-        await until(is_held, timeout=30, what="a notification that waits for its reader")
+        await until(is_held, timeout=40, what="a notification that waits for its reader")
         connection = await asyncpg.connect(dsn)
         try:
             await connection.execute(HELD)

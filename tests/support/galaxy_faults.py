@@ -22,7 +22,7 @@ ROUTE_LEASES = "notification:route_leases:"
 LOOKING = "SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 # Short enough for a test to outwait them; and no stream is trimmed, so that every entry can be counted.
 RULES = {
-    "NOTIFICATION_ROUTE_LEASE_TTL": "2s",
+    "NOTIFICATION_ROUTE_LEASE_TTL": "5s",
     "NOTIFICATION_ROUTE_BACKOFF_MIN": "50ms",
     "NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN": "1000000",
     "NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT": "300ms",
@@ -117,7 +117,7 @@ class FaultyGalaxy(Galaxy):
         (row,) = await self.rows(query, *values)
         return int(next(iter(row.values())))
 
-    async def has(self, query: str, at_least: int, *, within: float = 40) -> None:
+    async def has(self, query: str, at_least: int, *, within: float = 60) -> None:
         """Once a counting SELECT says that many."""
 
         async def there() -> bool:
@@ -148,7 +148,7 @@ class FaultyGalaxy(Galaxy):
             found[:] = [program for program in self.programs if f"/{program.pid}" in holder]
             return bool(found)
 
-        await until(there, timeout=20, what="an active reader")
+        await until(there, timeout=60, what="an active reader")
         return found[0]
 
     async def redis_returns(self) -> None:
