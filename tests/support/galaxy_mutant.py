@@ -10,7 +10,7 @@ from carillon.doors import redis_stream_lease, redis_stream_position, redis_stre
 from carillon.doors.redis_stream_position import Position
 from carillon.doors.redis_stream_reading import Reading
 from carillon.intake.in_order import OrderedIntake
-from carillon.ledger import redis_leases
+from carillon.ledger import postgres_pools, redis_leases
 from tests.support import mutant
 from tests.support.mutant import vars_of
 
@@ -71,6 +71,11 @@ def leases_kept() -> None:
     vars_of(redis_leases.RedisLeases, _release=keep)
 
 
+def silence_waited_out() -> None:
+    """At its end a process waits for whatever a silent PostgreSQL owes it."""
+    vars_of(postgres_pools.Pools, cut_off=lambda _self: None)
+
+
 def _reworded(module: Any, old: str, new: str) -> None:
     """Change a Lua script before its users are built."""
     script: str = module._SCRIPT  # noqa: SLF001 - the guard itself
@@ -89,6 +94,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
         no_trim_alarm,
         budget_spent_without_redis,
         leases_kept,
+        silence_waited_out,
     )
 }
 """Guards of the galaxy alone."""

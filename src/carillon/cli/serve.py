@@ -24,7 +24,7 @@ from carillon.compose.trust import is_open
 from carillon.config import ignored, load, secrets
 from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.settings import Settings
-from carillon.system import collect_rarely
+from carillon.system import collect_no_more, collect_rarely
 from carillon.upkeep import logs
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def serve(
         # Logging has begun: from here on a reason to end is a line like any other.
         logs.failed_to_start(str(error))
         sys.exit(2 if isinstance(error, ConfigurationError) else 1)
+    collect_no_more()
 
 
 def _settings(blueprint: str | None, config: list[Path] | None, environ: Mapping[str, str]) -> list[Settings]:
@@ -186,7 +187,8 @@ def _ready(settings: Settings | None, address: str) -> None:
     collect_rarely()
     first = settings.first_steps
     send = CURL.format(address=address, path=first.path, body=first.body)
-    logs.ready([address], send=send, see=f"curl -sN '{address}{first.see}'", docs=f"{address}/docs")
+    pages = {"console": f"{address}/console"} if settings.http.console else {}
+    logs.ready([address], send=send, see=f"curl -sN '{address}{first.see}'", docs=f"{address}/docs", **pages)
 
 
 def _supervise(processes: int) -> int:

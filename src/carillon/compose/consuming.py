@@ -23,18 +23,17 @@ class Door(Protocol):
 class Consuming:
     """The doors that are open."""
 
-    def __init__(self, doors: dict[str, Door], supervise: Supervise, drain_seconds: float) -> None:
+    def __init__(self, doors: dict[str, Door], supervise: Supervise) -> None:
         self._doors = list(doors.values())
         self._reading = [asyncio.create_task(supervise(name, door.run)) for name, door in doors.items()]
-        self._drain_seconds = drain_seconds
 
-    async def stop(self) -> None:
-        """Take nothing more; what is being accepted is acknowledged."""
+    async def stop(self, seconds: float) -> None:
+        """Take nothing more; what is being accepted is acknowledged if it takes no longer than this."""
         if not self._reading:
             return
         for door in self._doors:
             door.stop()
-        await asyncio.wait(self._reading, timeout=self._drain_seconds)
+        await asyncio.wait(self._reading, timeout=seconds)
         await ended(*self._reading)
 
 
@@ -47,4 +46,4 @@ def start(process: Process, opened: Opened, supervise: Supervise, telemetry: Tel
     if topic is not None:
         doors["kafka_door"] = topic
         telemetry.metrics.watch_stream(topic.oldest_unprocessed_age_ms, asyncio.get_running_loop())
-    return Consuming(doors, supervise, process.settings.work.drain_seconds)
+    return Consuming(doors, supervise)

@@ -20,6 +20,7 @@ from carillon.compose import (
     sse,
     surface,
 )
+from carillon.compose.deadline import Deadline
 from carillon.compose.parts import open_ledger
 from carillon.compose.process import Process
 from carillon.compose.supervising import supervise
@@ -119,16 +120,17 @@ class Program:
             ready(f"http://{self._settings.http.host}:{server.port}")
             await stop.wait()
             self._readiness.ready = False
-            # One time for the whole end: who is slow to stop takes it from those who come after.
-            ends_at = self._clock.monotonic() + self._settings.work.drain_seconds
+            deadline = Deadline(self._clock, self._settings.work.drain_seconds, opened.ledger)
+            if opened.worker is not None:
+                opened.worker.rest(self._settings.work.drain_seconds)
             sse.close(opened.live)
-            await server.stop(self._settings.work.drain_seconds)
-            await self._stop_door(opened.streams, reading)
-            await brokers.stop()
+            await server.stop(deadline.left())
+            await self._stop_door(opened.streams, reading, deadline.left())
+            await brokers.stop(deadline.left())
             await opened.intake.drain()
             if opened.synchronous is not None:
-                await opened.synchronous.drain()
-            await self._stop_work(opened.worker, working, ends_at - self._clock.monotonic())
+                await opened.synchronous.drain(deadline.left())
+            await self._stop_work(opened.worker, working)
 
     async def _open(self, stack: AsyncExitStack) -> Opened:
         streams = await self._streams(stack)
@@ -162,10 +164,10 @@ class Program:
             self._tell_started(f"{channel}_publisher", " → ".join(chain))
         return asyncio.create_task(self._supervise("worker", opened.worker.run))
 
-    async def _stop_work(self, worker: Worker | None, working: "asyncio.Task[None] | None", seconds: float) -> None:
+    async def _stop_work(self, worker: Worker | None, working: "asyncio.Task[None] | None") -> None:
         if worker is None or working is None:
             return
-        worker.stop(seconds)
+        worker.stop()
         await working
         for channel in self._chains:
             self._tell_stopped(f"{channel}_publisher")
@@ -199,11 +201,11 @@ class Program:
         self._observe.metrics.watch_stream(door.oldest_unprocessed_age_ms, asyncio.get_running_loop())
         return asyncio.create_task(self._supervise("door", door.run))
 
-    async def _stop_door(self, streams: "Streams | None", reading: "asyncio.Task[None] | None") -> None:
+    async def _stop_door(self, streams: "Streams | None", reading: "asyncio.Task[None] | None", seconds: float) -> None:
         if streams is None or streams.door is None or reading is None:
             return
         streams.door.stop()
-        await asyncio.wait({reading}, timeout=self._settings.work.drain_seconds)
+        await asyncio.wait({reading}, timeout=seconds)
         await ended(reading)
         await streams.door.aclose()
         self._tell_stopped("intent_consumer")

@@ -123,6 +123,10 @@ class PostgresLedger(
         await self._know_keys()
         return steps
 
+    def cut_off(self) -> None:
+        """At the end of a process: a server that is silent is waited for no longer, and nothing new is asked."""
+        self._pools.cut_off()
+
     async def aclose(self) -> None:
         """Give everything back; safe to call twice."""
         if self._signal is not None:

@@ -144,6 +144,9 @@ class Pool:
     ) -> None:
         self._lifetime = rules.connection_lifetime_seconds or math.inf
         self._expire_at = time.monotonic() + self._lifetime
+        self._patience: set[asyncio.Timeout] = set()
+        """One for each work under way; without an end until the pool is cut off."""
+        self._cut_off = False
         self._pool = asyncpg.create_pool(
             address.dsn,
             min_size=0,
@@ -165,16 +168,25 @@ class Pool:
         except UNAVAILABLE:
             self._pool.terminate()
 
+    def cut_off(self) -> None:
+        """Wait for nothing more: what is under way fails now, on a connection or in the queue for one."""
+        self._cut_off = True
+        self._pool.terminate()
+        for patience in self._patience:
+            patience.reschedule(asyncio.get_running_loop().time())
+        self._patience.clear()
+
     async def run(self, work: Work[T], *, repeatable: bool) -> T:
         """Do the work on one connection; only repeatable work is done again when its connection broke."""
+        if self._cut_off:
+            raise LedgerUnavailable("PostgreSQL was silent, and this process ends without it")
         broken = clashed = 0
         if time.monotonic() >= self._expire_at:
             self._expire_at = time.monotonic() + self._lifetime
             await self._pool.expire_connections()
         while True:
             try:
-                async with self._pool.acquire(timeout=_ACQUIRE_SECONDS) as connection:
-                    return await work(connection)
+                return await self._work(work)
             except CLASH as error:
                 clashed += 1
                 if clashed > _CLASH_REPEATS:
@@ -185,6 +197,15 @@ class Pool:
                 if not _is_broken(error) or not repeatable or broken > _BROKEN_REPEATS:
                     await self._renew(error)
                     raise LedgerUnavailable(_sentence(error)) from error
+
+    async def _work(self, work: Work[T]) -> T:
+        async with asyncio.timeout(None) as patience:
+            self._patience.add(patience)
+            try:
+                async with self._pool.acquire(timeout=_ACQUIRE_SECONDS) as connection:
+                    return await work(connection)
+            finally:
+                self._patience.discard(patience)
 
     async def _renew(self, error: BaseException) -> None:
         # A primary that became a standby keeps its connections: they must be made anew to find the other one.
@@ -234,6 +255,10 @@ class Pools(msgspec.Struct):
 
     def each(self) -> list[Pool]:
         return list(dict.fromkeys((self.intake, self.claims, self.settlements, self.reads)))
+
+    def cut_off(self) -> None:
+        for pool in self.each():
+            pool.cut_off()
 
     async def aclose(self) -> None:
         await asyncio.gather(*(pool.aclose() for pool in self.each()))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TypeAlias, assert_never
 
 from carillon.coalesce import Coalescer
@@ -24,7 +25,7 @@ class Settling:
         self._coalescer: Coalescer[Settlement, Settled] = Coalescer(
             self._flush, max_batch=max_batch, max_pending=1_000_000
         )
-        self._giving_up = False
+        self._giving_up = asyncio.Event()
 
     async def settle(self, settlement: Settlement) -> Settled:
         """Settle one claim; returns after the commit."""
@@ -47,8 +48,8 @@ class Settling:
                 self._observe(Trouble(where="settle", error=f"{settlement.claim.idempotency_key}: {settled}"))
 
     def give_up(self) -> None:
-        """At the end of draining an absent ledger is no longer waited for; leases will run out instead."""
-        self._giving_up = True
+        """At the end of draining an absent ledger is asked once more and waited for no longer: leases will run out."""
+        self._giving_up.set()
 
     async def _flush(self, settlements: Sequence[Settlement]) -> list[Settled]:
         faultpoint("before_settle")
@@ -57,10 +58,12 @@ class Settling:
             try:
                 settled = await self._backlog.settle(settlements)
             except LedgerUnavailable as error:
-                if self._giving_up:
+                if self._giving_up.is_set():
                     raise
                 self._observe(Trouble(where="settle", error=str(error), retry_in_seconds=wait))
-                await asyncio.sleep(wait)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._giving_up.wait()
                 wait = min(wait * 2, LONGEST_WAIT)
             else:
                 faultpoint("after_settle")

@@ -93,10 +93,14 @@ class Synchronous:
         finally:
             self._busy -= 1
 
-    async def drain(self) -> None:
-        """Wait for what is being delivered and written now."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+    async def drain(self, seconds: float) -> None:
+        """Wait for what is being delivered and written now, and so long at most for a ledger that is away."""
+        giving_up = asyncio.get_running_loop().call_later(seconds, self._settling.give_up)
+        try:
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            giving_up.cancel()
 
     async def _deliver(self, intent: Intent, deadline: float) -> Immediate:
         notification_id = intent.notification_id or self._ids()

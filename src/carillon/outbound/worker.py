@@ -18,12 +18,12 @@ from carillon.ending import ended
 from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import Attempts
 from carillon.outbound.leases import Leases
+from carillon.outbound.leaving import CUT_SECONDS, Leaving
 from carillon.outbound.selection import blocked_providers, questions, wants
 from carillon.outbound.settling import Settling
 from carillon.outbound.tempo import Tempo
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
-SHORTEST_DRAIN, CUT_SECONDS = 1.0, 2.0
 MOST_DOUBLINGS = 30
 FEW = 40
 """Up to so many calls at a time, a single free slot is worth a claim."""
@@ -87,8 +87,7 @@ class Worker:
         self._idle = False
         """The last claim found nothing, and the worker waits to be rung for."""
         self._freed = asyncio.Event()
-        self._stopping = asyncio.Event()
-        self._drain_seconds = rules.drain_seconds
+        self._leaving = Leaving(clock, rules.drain_seconds)
 
     @property
     def in_flight(self) -> int:
@@ -96,22 +95,27 @@ class Worker:
         return self._in_flight
 
     async def run(self) -> None:
-        """Work until stop(); then drain."""
+        """Work until rest(), wait for stop(), then drain."""
         renewal = asyncio.create_task(self._leases.run())
         try:
-            while not self._stopping.is_set():
+            while not self._leaving.resting:
                 await self._turn()
+            await self._leaving.told()
         finally:
             await self._drain()
             await ended(renewal)
 
-    def stop(self, within_seconds: float | None = None) -> None:
-        """Claim no more; what is in flight gets its time to finish, the cut included."""
-        if within_seconds is not None:
-            self._drain_seconds = max(within_seconds - CUT_SECONDS, SHORTEST_DRAIN)
-        self._stopping.set()
+    def rest(self, within_seconds: float | None = None) -> None:
+        """Claim no more; what is in flight gets its time to finish from now on, the cut included."""
+        self._leaving.rest(within_seconds)
         self._freed.set()
         self._signal.ring()
+
+    def stop(self) -> None:
+        """Nothing more comes from the doors either: drain, and end."""
+        if not self._leaving.resting:
+            self.rest()
+        self._leaving.leave()
 
     async def reserve(self, routes: Mapping[str, int]) -> float | None:
         """Keep room for so many new routes by provider; gives the time from which their leases count.
@@ -144,7 +148,7 @@ class Worker:
             self._start(claims)
 
     def _could_start(self, routes: int) -> bool:
-        return self._idle and not self._stopping.is_set() and routes <= self._free()
+        return self._idle and not self._leaving.resting and routes <= self._free()
 
     def _free(self) -> int:
         # A message that kills its worker takes everything claimed beside it along: a young process dares little, and
@@ -182,13 +186,13 @@ class Worker:
     async def _claim(self, free: int) -> int | None:
         """Claim and start; None when the ledger was away and time has been spent waiting."""
         wait = FIRST_WAIT
-        while not self._stopping.is_set():
+        while not self._leaving.resting:
             asked_at = self._clock.monotonic()
             try:
                 claims = await self._ask(min(free, self._rules.batch))
             except LedgerUnavailable as error:
                 self._observe(Trouble(where="claim", error=str(error), retry_in_seconds=wait))
-                await self._pause(wait)
+                await self._leaving.pause(wait)
                 wait = min(wait * 2, LONGEST_WAIT)
             else:
                 if claims:
@@ -282,15 +286,10 @@ class Worker:
             self._calls[claims[0].provider] -= len(claims)
             self._freed.set()
 
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-
     async def _drain(self) -> None:
         """Let calls finish; cut off what does not, settle it as unknown, and leave nothing leased."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._drain_seconds)
+            await asyncio.wait(self._tasks, timeout=self._leaving.left())
         if self._tasks:
             self._attempts.cutting_off = True
             self._settling.give_up()

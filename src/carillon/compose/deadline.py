@@ -1,0 +1,31 @@
+"""One time for the whole end of a process: who is slow to stop takes it from those who come after."""
+
+import asyncio
+from typing import Protocol
+
+from carillon.domain.ports import Clock
+from carillon.outbound.leaving import CUT_SECONDS, SHORTEST_DRAIN
+
+LAST_SECONDS = 1.5
+"""Kept for closing, also on a busy machine: by then a silent ledger has been left, and leases bring back its share."""
+
+
+class Silent(Protocol):
+    """What may be waited for in vain."""
+
+    def cut_off(self) -> None: ...
+
+
+class Deadline:
+    """Begins with the word to stop."""
+
+    def __init__(self, clock: Clock, seconds: float, ledger: Silent) -> None:
+        self._clock = clock
+        # Calls are cut off before the ledger is: what became of them is worth writing down.
+        cut_off = max(seconds, SHORTEST_DRAIN + CUT_SECONDS) - LAST_SECONDS
+        self._doors_until = clock.monotonic() + min(seconds, cut_off)
+        asyncio.get_running_loop().call_later(cut_off, ledger.cut_off)
+
+    def left(self) -> float:
+        """How long what is being accepted may still take."""
+        return max(0.0, self._doors_until - self._clock.monotonic())
