@@ -35,6 +35,17 @@ async def test_new_ones_appear_by_themselves(console: Console) -> None:
     await console.picture("notifications")
 
 
+async def test_whoever_stands_on_a_link_stays_there(console: Console) -> None:
+    known = await console.send("email")
+    page = await console.open("notifications")
+    link = page.locator(f'main a[href="#/notifications/{known}"]')
+    await link.focus()
+    for _ in range(2):
+        new = await console.send("email")
+        await expect(page.locator(f'main a[href="#/notifications/{new}"]')).to_be_visible()
+        await expect(link).to_be_focused()
+
+
 async def held(page: Page) -> asyncio.Event:
     """The list's first answer has been given and comes when this is set; all later ones come at once."""
     come, first = asyncio.Event(), iter([True])

@@ -5,7 +5,7 @@ import time
 
 import jwt
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from tests.support.console import PHONE, Console
 from tests.support.process import Program
@@ -44,6 +44,58 @@ async def test_what_needs_a_human_comes_first(console: Console) -> None:
         await expect(page.locator("main h1")).to_have_text("Dead letters")
     finally:
         await console.ask("DELETE", "/api/v1/sandbox/drills/sms")
+
+
+async def standing(page: Page) -> str:
+    """The id of what has the focus."""
+    return str(await page.evaluate("document.activeElement.id"))
+
+
+async def test_whoever_stands_on_a_link_stays_there(console: Console) -> None:
+    await console.ask("PUT", "/api/v1/sandbox/drills/sms", {"outcome": "refused"})
+    try:
+        page = await console.open()
+        before = (await console.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"]
+        await console.send("sms")
+        link = page.locator(".human a")
+        await expect(link).to_contain_text(f"{before + 1} dead letters")
+        await link.focus()
+        await console.send("sms")
+        await expect(link).to_contain_text(f"{before + 2} dead letters")
+        await expect(link).to_be_focused()
+        rows = page.get_by_role("table", name="What happened lately").locator("tbody tr")
+        first = rows.locator("a").first
+        await first.focus()
+        stood = await standing(page)
+        await console.send("sms")
+        await expect(link).to_contain_text(f"{before + 3} dead letters")
+        # What is newest comes first, so that whoever stood on the first row stands on a later one now.
+        await expect(first).not_to_have_id(stood)
+        assert await standing(page) == stood
+        ids = await rows.locator("a").evaluate_all("links => links.map((link) => link.id)")
+        assert len(ids) == len(set(ids))
+    finally:
+        await console.ask("DELETE", "/api/v1/sandbox/drills/sms")
+
+
+async def test_control_a_page_that_is_only_filled_loses_whoever_stands_there(console: Console) -> None:
+    async def careless(route: Route) -> None:
+        answer = await route.fetch()
+        text = await answer.text()
+        assert "refill(page, " in text
+        await route.fulfill(response=answer, body=text.replace("refill(page, ", "fill(page, "))
+
+    page = await console.open("templates")
+    await page.route("**/pages/overview.js", careless)
+    await page.locator("nav a", has_text="Overview").click()
+    link = page.locator(".human a")
+    await link.focus()
+    await expect(link).to_be_focused()
+    delivered = page.locator(".figures div", has_text="Delivered").locator("dd")
+    before = await delivered.inner_text()
+    await console.send("email")
+    await expect(delivered).not_to_have_text(before)
+    await expect(link).not_to_be_focused()
 
 
 async def test_by_keyboard_alone(console: Console) -> None:

@@ -136,9 +136,10 @@ export function refill(place, ...children) {
 }
 
 function known(one) {
+  // What it says may change, its id does not.
+  if (one.id) return `${one.tagName} ${one.id}`;
   return [
     one.tagName,
-    one.id,
     one.getAttribute("href"),
     one.getAttribute("aria-label"),
     one.tagName === "INPUT" ? "" : one.textContent,

@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, table } from "../lib/dom.js";
-import { newest } from "../lib/forms.js";
+import { newest, refill } from "../lib/forms.js";
 import { millis, moment, number } from "../lib/format.js";
 import { preview } from "../lib/preview.js";
 
@@ -22,7 +22,7 @@ async function list(main, shell) {
   const draw = async () => {
     const still = asking();
     const found = await ask("/api/v1/notifications", { query: { ...asked, pageSize: PAGE_SIZE } });
-    if (still()) fill(results, found.items.length ? rows(found) : nothing(asked), pager(found, asked, draw));
+    if (still()) refill(results, found.items.length ? rows(found) : nothing(asked), pager(found, asked, draw));
   };
   fill(main, h("div", { class: "page" }, head("Notifications"), card(null, form(shell, asked, draw)), card(null, results)));
   let waiting = null;
@@ -82,7 +82,7 @@ async function story(main, shell, id) {
     const now = JSON.stringify(one);
     if (!still() || now === shown) return;
     shown = now;
-    fill(page, head(one.templateKey, badge(one.status), one.status === "queued" ? cancel(one, draw) : null),
+    refill(page, head(one.templateKey, badge(one.status), one.status === "queued" ? cancel(one, draw) : null),
       facts(one), one.routes.map((route) => told(route)), why(one));
   };
   await draw();

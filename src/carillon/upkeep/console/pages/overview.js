@@ -3,6 +3,7 @@
 import { ask } from "../lib/api.js";
 import { bar, lines } from "../lib/charts.js";
 import { badge, card, empty, fill, h, head, table } from "../lib/dom.js";
+import { newest, refill } from "../lib/forms.js";
 import { millis, moment, number, percent, span } from "../lib/format.js";
 
 const STEPS = 60;
@@ -10,10 +11,13 @@ const LATE_SECONDS = 60;
 
 export async function render(main, shell) {
   const page = h("div", { class: "page" });
+  const asking = newest();
   const draw = async () => {
+    const still = asking();
     const [overview, providers] = await Promise.all([
       ask("/api/v1/console/overview"), ask("/api/v1/admin/providers").catch(() => ({ items: [] }))]);
-    fill(page, head("Overview", badge(shell.surface.blueprint)), human(overview, providers.items), figures(overview),
+    if (!still()) return;
+    refill(page, head("Overview", badge(shell.surface.blueprint)), human(overview, providers.items), figures(overview),
       h("div", { class: "two" }, throughput(overview.steps), latency(overview.steps)),
       h("div", { class: "two" }, lanes(overview.lanes), carriers(providers.items)), lately(overview.recent));
   };
@@ -29,7 +33,7 @@ export async function render(main, shell) {
 function human(overview, providers) {
   const notes = [];
   if (overview.deadLetters) {
-    notes.push(h("a", { href: "#/dead-letters" }, `${number(overview.deadLetters)} dead letters wait for a decision`));
+    notes.push(h("a", { id: "to-dead-letters", href: "#/dead-letters" }, `${number(overview.deadLetters)} dead letters wait for a decision`));
   }
   for (const one of providers.filter((each) => each.state !== "closed")) {
     notes.push(h("span", {}, `The breaker of ${one.provider} (${one.channel}) is ${one.state.replace("_", " ")}`));
@@ -98,6 +102,8 @@ function lately(recent) {
   if (!recent.length) return card("Lately", empty("No failure, no breaker, no trouble in this process."));
   return card("Lately", table("What happened lately", ["when", "what", "where", "why"], recent.slice(0, 12).map((one) => [
     moment(one.at), badge(one.verdict ?? one.after ?? one.type), one.notification_id
-      ? h("a", { href: `#/notifications/${one.notification_id}` }, `${one.channel} by ${one.provider}`) : one.provider ?? one.where,
+      // Several tries of one notification lead to the same place: when they were tells them apart.
+      ? h("a", { id: `lately-${one.at}-${one.notification_id}`, href: `#/notifications/${one.notification_id}` }, `${one.channel} by ${one.provider}`)
+      : one.provider ?? one.where,
     one.error ?? (one.before ? `was ${one.before}` : "")])));
 }
