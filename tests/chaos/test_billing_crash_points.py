@@ -75,13 +75,14 @@ def test_what_keeps_effects_single(billing: Billing) -> None:
     billing.until(lambda: len(billing.found("refunds", transaction_id="t1")) == 2, what="the second refund")
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.req("G-04", "G-05", "S3-54", "S3-53", "S3-59", "S3-90")
 def test_lives_that_end_at_every_point_leave_each_subscription_paid_once(billing: Billing) -> None:
     """Both services in one process, dying again and again; whoever asked repeats its request under its key."""
     points = ("after_business_commit=exit9@3", "after_charge=exit9@2", "after_refund=exit9@2")
     wanted = [f"customer-{number}" for number in range(12)]
     asked: list[str] = []
-    for point in (*points, "after_outgoing_enqueued=exit9@5"):
+    for point in (*points, "after_outgoing_enqueued=exit9@4"):
         program = billing.start(CARILLON_FAULTPOINTS=point)
         asked += _subscribe(billing, wanted[len(asked) :])
         assert program.wait(60) == -9, f"{point} was not hit"

@@ -17,6 +17,8 @@ Line = dict[str, Any]
 # Nothing else of the caller's environment may leak into the program under test.
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FILE")
 
+_HUNG_SECONDS = 30.0
+
 
 def carillon_command() -> list[str]:
     # The installed script, beside the interpreter that runs the tests, is what users start.
@@ -41,7 +43,7 @@ class Program:
         self._open_pipes = 2
         self._child = subprocess.Popen(
             [*(command or carillon_command()), *args],
-            env={**inherited, "PYTHONUNBUFFERED": "1", **(env or {})},
+            env={**inherited, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **(env or {})},
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -131,10 +133,23 @@ class Program:
 
     def wait(self, timeout: float = 60) -> int:
         """The exit code, once everything it printed has been read."""
-        code = self._child.wait(timeout)
+        try:
+            code = self._child.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            if timeout >= _HUNG_SECONDS:
+                error.add_note(self._last_words())
+            raise
         for reader in self._readers:
             reader.join(timeout)
         return code
+
+    def _last_words(self) -> str:
+        """Of a process that should have ended long ago: its fault handler writes down what every thread is doing."""
+        self._child.send_signal(signal.SIGABRT)
+        self._child.wait()
+        for reader in self._readers:
+            reader.join(_HUNG_SECONDS)
+        return self.tail(100)
 
     def close(self) -> None:
         if self._child.poll() is None:

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import asyncpg
 
+from carillon.ending import ended
 from carillon.ledger.postgres_pools import UNAVAILABLE, Address
 
 _LONGEST_PAUSE = 5.0
@@ -47,9 +48,7 @@ class PostgresSignal:
     async def aclose(self) -> None:
         self._closed = True
         tasks = [task for task in (self._teller, self._listener) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(*tasks)
 
     async def _tell(self) -> None:
         pause = _SHORTEST_PAUSE
