@@ -16,7 +16,7 @@ from carillon.config import load
 from carillon.domain.errors import ConfigurationError
 from carillon.settings import Settings
 
-app = typer.Typer(help="Ask about document 001's notifications; nothing is changed.", no_args_is_help=True)
+app = typer.Typer(help="Ask about the notifications of the blueprint galaxy; nothing is changed.", no_args_is_help=True)
 BLUEPRINT = "galaxy"
 STREAM = "notification:intents"
 MOST = 200
@@ -34,7 +34,7 @@ Blueprint = Annotated[
 
 @app.callback()
 def galaxy() -> None:
-    """Ask about document 001's notifications; nothing is changed."""
+    """Ask about the notifications of the blueprint galaxy; nothing is changed."""
 
 
 @app.command("dead-letters")

@@ -20,7 +20,7 @@ from carillon.settings import Settings
 from carillon.settings_policies import RetryTable
 from carillon.system import SystemClock
 
-app = typer.Typer(help="Check document 002's templates and waits.", no_args_is_help=True)
+app = typer.Typer(help="Check the templates and waits of the blueprint listo.", no_args_is_help=True)
 BLUEPRINT = "listo"
 
 Blueprint = Annotated[
@@ -36,7 +36,7 @@ Blueprint = Annotated[
 
 @app.callback()
 def listo() -> None:
-    """Check document 002's templates and waits."""
+    """Check the templates and waits of the blueprint listo."""
 
 
 @app.command("validate-templates")

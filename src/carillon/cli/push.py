@@ -20,7 +20,7 @@ from carillon.system import SystemClock
 if TYPE_CHECKING:
     from carillon.upkeep.push_replay import Replay, Replayed
 
-app = typer.Typer(help="Look after document 000's queues.", no_args_is_help=True)
+app = typer.Typer(help="Look after the queues of the blueprint push-worker.", no_args_is_help=True)
 BLUEPRINT = "push-worker"
 _MANY = 200
 
@@ -37,7 +37,7 @@ Blueprint = Annotated[
 
 @app.callback()
 def push() -> None:
-    """Look after document 000's queues."""
+    """Look after the queues of the blueprint push-worker."""
 
 
 @app.command("replay-dlq")
