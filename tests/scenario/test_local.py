@@ -5,12 +5,14 @@ import http.client
 import re
 import shlex
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.client import WELCOME, Client
+from tests.support.ports import free_port
 from tests.support.process import Program, carillon_command
 from tests.support.waiting import wait_until
 
@@ -54,6 +56,9 @@ def test_the_printed_commands_work(program: Program) -> None:
     Client.of(program).settled(notification_id[1])
     seen = subprocess.run(shlex.split(ready["see"]), capture_output=True, check=True, text=True)
     assert notification_id[1] in seen.stdout
+    for page in ("docs", "console"):
+        with urllib.request.urlopen(ready[page], timeout=30) as answer:  # noqa: S310 - what our own program printed
+            assert "text/html" in answer.headers["Content-Type"]
 
 
 @pytest.mark.parametrize(
@@ -121,10 +126,10 @@ def test_sigterm_ends_with_zero_and_nothing_leased(client: Client, program: Prog
     assert program.noise == []
 
 
-def test_several_processes_share_one_port(environment: dict[str, str], tmp_path: Path, unused_tcp_port: int) -> None:
-    environment["CARILLON_HTTP__PORT"] = str(unused_tcp_port)
+def test_several_processes_share_one_port(environment: dict[str, str], tmp_path: Path) -> None:
+    environment["CARILLON_HTTP__PORT"] = str(free_port())
     with Program("serve", "--processes", "3", env=environment, cwd=tmp_path) as program:
-        wait_until(lambda: len(program.events("ready")) == 3, timeout=30, what="three processes to be ready")
+        wait_until(lambda: len(program.events("ready")) == 3, timeout=60, what="three processes to be ready")
         client = Client.of(program)
         ids = [client.send(key=f"k-{number}").body["notificationId"] for number in range(30)]
         assert {client.settled(one)["status"] for one in ids} == {"delivered"}
@@ -143,8 +148,8 @@ def test_roles_split_the_work(environment: dict[str, str], tmp_path: Path) -> No
         assert doors.events("route_attempted") == []
 
 
-def test_a_dead_child_is_replaced(environment: dict[str, str], tmp_path: Path, unused_tcp_port: int) -> None:
-    environment |= {"CARILLON_HTTP__PORT": str(unused_tcp_port), "CARILLON_FAULTPOINTS": "after_claim=exit9"}
+def test_a_dead_child_is_replaced(environment: dict[str, str], tmp_path: Path) -> None:
+    environment |= {"CARILLON_HTTP__PORT": str(free_port()), "CARILLON_FAULTPOINTS": "after_claim=exit9"}
     with Program("serve", "--processes", "2", env=environment, cwd=tmp_path) as program:
         wait_until(lambda: len(program.events("ready")) == 2, timeout=60, what="two processes to be ready")
         # The process may die before it has answered.

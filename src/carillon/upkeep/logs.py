@@ -67,7 +67,7 @@ def ready(addresses: Sequence[str], **hints: str) -> None:
     where = ", ".join(addresses) or "no address"
     sink = active()
     if sink.readable:
-        lines = [f"Carillon is ready on {where}", *(f"  {name:5} {hint}" for name, hint in hints.items())]
+        lines = [f"Carillon is ready on {where}", *(f"  {name:7} {hint}" for name, hint in hints.items())]
         sink.write("\n" + "\n".join(lines) + "\n\n")
         return
     sink.emit(INFO, "ready", f"Ready on {where}", {"addresses": list(addresses), **hints}, always=True)
