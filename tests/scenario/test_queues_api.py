@@ -85,7 +85,7 @@ async def test_an_enqueued_message_is_logged_as_received(queues: Queues) -> None
         return [(row["message_id"], row["status"], row["service"]) for row in rows] == [(sent, "received", "shop")]
 
     # A producer that never runs anything still tells.
-    await until(logged, timeout=20, what="its row")
+    await until(logged, timeout=40, what="its row")
 
 
 async def test_a_delayed_message_waits_for_its_time(queues: Queues, redis: Any) -> None:

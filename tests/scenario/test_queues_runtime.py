@@ -73,11 +73,12 @@ def test_equal_messages_run_one_after_the_other(stand: QueueStand) -> None:
 @pytest.mark.req("S3-34", "S3-46", "S3-44")
 def test_a_lock_is_renewed_for_as_long_as_its_handler_runs(make: Any) -> None:
     """Under a sweeper that looks all the time; a raw dict in the loop, an envelope in a thread."""
-    policy = {**QUICK, "lock_ttl_seconds": 5.0}
+    # A process that was not let run for seconds on end still comes in time to renew.
+    policy = {**QUICK, "lock_ttl_seconds": 10.0}
     stand = make(queues={QUEUE: policy, PLAIN: policy}, beat={"sweep_seconds": 0.05, "grace_seconds": 0.1})
     stand.start()
-    stand.put({"sleep": 11.0})
-    stand.put(job(sleep=11.0), queue=PLAIN)
+    stand.put({"sleep": 14.0})
+    stand.put(job(sleep=14.0), queue=PLAIN)
     stand.until_ran(2, timeout=90)
     stand.until_empty()
     stand.until_empty(PLAIN)
@@ -109,6 +110,7 @@ def test_a_message_put_into_processing_by_hand_is_swept(stand: QueueStand) -> No
     stand.until_logged(sent["id"], "success")
     (note,) = stand.notes("end")
     assert note["attempts"] == 1
+    stand.programs[0].wait_for("message_swept")
     assert [line["verdict"] for line in stand.programs[0].events("message_swept")] == ["retry"]
 
 

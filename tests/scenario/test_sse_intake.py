@@ -45,7 +45,7 @@ class Stand:
         async def there() -> bool:
             return len(await tables.read(self.ledger, question)) >= many
 
-        await until(there, timeout=30, what=f"{many} rows")
+        await until(there, timeout=60, what=f"{many} rows")
         found = await tables.read(self.ledger, question)
         assert len(found) == many
         return found

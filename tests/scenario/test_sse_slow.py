@@ -81,7 +81,7 @@ async def test_control_without_the_bound_a_stalled_reader_keeps_its_place(tmp_pa
 
 
 async def test_a_reader_who_takes_nothing_for_too_long_is_given_up(tmp_path: Path) -> None:
-    async with stand(tmp_path, patience=3) as sse:
+    async with stand(tmp_path, patience=8) as sse:
         await sse.start(CARILLON_SSE__BUFFER="1000")
         stalled, beside = await sse.read("slow", receive_buffer=4096), await sse.read("slow")
         await stalled.stall()
@@ -110,7 +110,7 @@ async def test_too_many_readers_are_sent_away(sse: SseStand) -> None:
     async def room() -> bool:
         return (await sse.read("late")).status == 200
 
-    await until(room, timeout=30, what="room again")
+    await until(room, timeout=60, what="room again")
 
 
 async def test_control_without_the_bound_everybody_sits_down(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def test_control_without_the_bound_everybody_sits_down(tmp_path: Path) -> 
 
 
 async def test_a_stream_has_an_end_and_a_sequel(tmp_path: Path) -> None:
-    async with stand(tmp_path, lifetime=1.5) as sse:
+    async with stand(tmp_path, lifetime=6) as sse:
         await sse.start()
         reader = await sse.read("ada")
         assert (await reader.event("closing")).json == {"reason": "lifetime"}
@@ -151,7 +151,7 @@ async def test_stopping_sends_readers_away_and_costs_nothing(tmp_path: Path) -> 
 
 @pytest.mark.req("S4-14", "S4-48")
 async def test_what_retention_took_is_announced(tmp_path: Path) -> None:
-    settings = "[retention]\nrecord_seconds = 0.5\ninterval_seconds = 0.2\n"
+    settings = "[retention]\nrecord_seconds = 5\ninterval_seconds = 0.2\n"
     async with SseStand(tmp_path, f"sqlite:///{tmp_path / 'sse.db'}", settings) as sse:
         await sse.start()
         reader = await sse.read("ada")

@@ -218,9 +218,9 @@ async def test_health_counts_who_reads(sse: SseStand, ada: str) -> None:
 
     before = (await sse.ask("GET", "/health")).json["active_connections"]
     reader = await sse.read(ada)
-    await until(lambda: reading(before + 1), timeout=30, what="one more")
+    await until(lambda: reading(before + 1), timeout=40, what="one more")
     await reader.leave()
-    await until(lambda: reading(before), timeout=30, what="one less")
+    await until(lambda: reading(before), timeout=40, what="one less")
 
 
 async def test_control_without_names_everybody_hears_everything(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
-_PATIENCE = 20.0
+_PATIENCE = 40.0
 _AGAIN_SECONDS = 0.1
 
 
