@@ -55,6 +55,7 @@ async def test_only_queues_are_shown_here(console: Console) -> None:
     await expect(page.locator("#nav a")).to_have_text(["Queues"])
     await expect(page.get_by_role("table", name="Queues")).to_contain_text("q:pay:refund_initiation")
     await expect(page.get_by_text("No message was worked off yet.")).to_be_visible()
+    await expect(page.get_by_text("Nobody has given a message another life by hand.")).to_be_visible()
     await expect(page.locator("#live")).to_have_text("live")
 
 
@@ -105,6 +106,30 @@ async def test_failed_messages_get_another_life(console: Console, billing: Billi
 
     # The page looks by itself, and may find the queue empty before the last word about it is written.
     await until(written_down, timeout=40, what="both actions in the audit")
+    audit = page.get_by_role("table", name="Audit").locator("tbody tr")
+    await expect(audit).to_have_count(2)
+    await expect(audit.nth(0)).to_contain_text("all 2")
+    await expect(audit.nth(1)).to_contain_text("1 chosen")
+    await expect(audit.nth(1)).to_contain_text("the other side is back")
+
+
+async def test_what_was_done_by_hand_is_shown_as_it_is_done(console: Console, billing: Billing) -> None:
+    page = await console.open("queues")
+    await failed(billing, 1)
+    path = f"/ops/queues/{UPDATE}/failed/requeue"
+    await console.ask("POST", path, {"reason": "by somebody else"})
+    row = page.get_by_role("table", name="Audit").locator("tbody tr").first
+    await expect(row).to_contain_text("by somebody else")
+    await expect(row).to_contain_text("anonymous")
+    link = row.get_by_role("link", name=UPDATE)
+    await link.focus()
+    stood = await page.evaluate("document.activeElement.id")
+    await failed(billing, 1)
+    await console.ask("POST", path, {"reason": "once more"})
+    await expect(row).to_contain_text("once more")
+    assert await page.evaluate("document.activeElement.id") == stood
+    await page.get_by_role("table", name="Audit").get_by_role("link", name=UPDATE).first.click()
+    await expect(page.locator("main h1")).to_have_text(UPDATE)
 
 
 async def test_lives_are_found_by_status_and_correlation(console: Console, billing: Billing) -> None:

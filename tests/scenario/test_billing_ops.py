@@ -153,6 +153,28 @@ def test_failed_messages_get_another_life(billing: Billing) -> None:
     assert told[1]["reason"] == "the other side is back"
 
 
+@pytest.mark.req("S3-93")
+def test_who_gave_them_another_life_is_told(billing: Billing) -> None:
+    def told(query: str = "") -> Any:
+        return billing.client().get(f"/ops/audit?queue={UPDATE}{query}").body
+
+    before = told()["total"]
+    first, _, _ = fail(billing, 3)
+    assert requeue(billing, {"dry_run": True}).body["found"] == 3
+    assert told()["total"] == before, "counting does nothing"
+    assert requeue(billing, {"ids": [first["id"]], "reason": "asked for"}).body["requeued"] == 1
+    assert requeue(billing, {"limit": 1}).body["requeued"] == 1
+    newest = told("&limit=2")
+    assert (newest["total"], len(newest["actions"])) == (before + 2, 2)
+    oldest, chosen = newest["actions"]
+    assert (chosen["actor"], chosen["action"], chosen["queue"]) == ("anonymous", "requeue", UPDATE)
+    assert (chosen["reason"], chosen["chosen"], chosen["limit"], chosen["found"]) == ("asked for", 1, None, 1)
+    assert (oldest["reason"], oldest["chosen"], oldest["limit"]) == ("requeued over HTTP", None, 1)
+    assert oldest["at"] >= chosen["at"]
+    assert billing.client().get("/ops/audit?queue=q:pay:refund_initiation").body == {"actions": [], "total": 0}
+    assert billing.client().get("/ops/audit?limit=501").status == 400
+
+
 @pytest.mark.req("S3-93", "S3-14")
 def test_what_is_no_message_is_shown_and_fails_again(billing: Billing) -> None:
     billing.push(UPDATE, "no message at all")

@@ -140,7 +140,7 @@ def requeue(  # noqa: PLR0917 - a command line has many options
         number = found if limit is None else min(found, limit)
         requeued = 0
         if number and not dry_run and _confirmed(number, yes=yes or as_json):
-            await place.note(queue, reason, {"ids": ids, "limit": limit})
+            await place.note(queue, reason, {"ids": ids, "limit": limit, "found": found})
             requeued = await _requeue(queues, queue, ids, number)
         return {"queue": queue, "found": found, "requeued": requeued, "dry_run": dry_run}
 

@@ -15,6 +15,9 @@ from carillon.upkeep.queues_wire import (
     JobLogList,
     JobLogQuery,
     JobLogView,
+    QueueActionView,
+    QueueAudit,
+    QueueAuditQuery,
     QueueList,
     QueueView,
     RequeueBody,
@@ -23,10 +26,12 @@ from carillon.upkeep.queues_wire import (
 )
 from carillon.web import Answer, Endpoint, Problem, Reply, Request
 from carillon.web.body import convert
-from carillon.web.problems import rfc3339
+from carillon.web.problems import rfc3339, rfc3339_ms
 
 _PATH = "/ops"
 _TAG = "Queues"
+_REQUEUE = "requeue"
+"""The only thing that is done to a queue by hand."""
 _EXAMPLE = "q:pay:refund_initiation"
 _LONGEST_TEXT = 2000
 _BODY_LIMIT = 256 * 1024
@@ -49,6 +54,9 @@ class Records(Protocol):
 
     async def job_logs(self, filters: Mapping[str, str | None], limit: int) -> list[dict[str, Any]]: ...
     async def note_action(self, action: AdminAction) -> int: ...
+    async def actions(
+        self, filters: Mapping[str, Any], limit: int, offset: int
+    ) -> tuple[list[dict[str, Any]], int]: ...
 
 
 class QueueOffice:
@@ -88,10 +96,10 @@ class QueueOffice:
             await self._records.note_action(
                 AdminAction(
                     actor=request.caller.sub or "anonymous",
-                    action="requeue",
+                    action=_REQUEUE,
                     reason=body.reason,
                     subject=queue,
-                    detail={"ids": body.ids, "limit": body.limit},
+                    detail={"ids": body.ids, "limit": body.limit, "found": found},
                 )
             )
             requeued = await queues.requeue(queue, ids, body.limit)
@@ -107,6 +115,12 @@ class QueueOffice:
         }
         rows = await self._records.job_logs(filters, query.limit)
         return Reply(200, JobLogList(job_logs=[job_log_view(row) for row in rows]))
+
+    async def list_actions(self, request: Request) -> Reply:
+        query = request.query(QueueAuditQuery)
+        filters = {"action": _REQUEUE} | ({} if query.queue is None else {"subject": query.queue})
+        rows, total = await self._records.actions(filters, query.limit, 0)
+        return Reply(200, QueueAudit(actions=[_action_view(row) for row in rows], total=total))
 
     async def _known(self, request: Request) -> tuple[Queued, str, Depth]:
         queue = request.params["queue"]
@@ -145,6 +159,23 @@ def job_log_view(row: Mapping[str, Any]) -> JobLogView:
     return JobLogView(**{name: times.get(name, row[name]) for name in JobLogView.__struct_fields__})
 
 
+def _action_view(row: Mapping[str, Any]) -> QueueActionView:
+    detail = row["detail"]
+    ids = detail.get("ids")
+    return QueueActionView(
+        id=row["action_id"],
+        at=rfc3339_ms(row["at"]),
+        actor=row["actor"],
+        action=row["action"],
+        queue=row["subject"],
+        reason=row["reason"],
+        # The command line writes an empty list where nobody was named.
+        chosen=len(ids) if ids else None,
+        limit=detail.get("limit"),
+        found=detail.get("found"),
+    )
+
+
 def _view(queue: str, depth: Depth, handler: str | None, runs: Runs, policy: Policy) -> QueueView:
     number = runs.success + runs.retry + runs.failed
     return QueueView(
@@ -169,7 +200,7 @@ def _view(queue: str, depth: Depth, handler: str | None, runs: Runs, policy: Pol
 def endpoints(queues: Collection[Queued], records: Records, tally: QueueTally) -> list[Endpoint]:
     """For administrators of every tenant: queues are the whole system's."""
     office = QueueOffice(queues, records, tally)
-    return [*_reading(office), _changing(office)]
+    return [*_reading(office), _audited(office), _changing(office)]
 
 
 def _reading(office: QueueOffice) -> list[Endpoint]:
@@ -211,6 +242,21 @@ def _reading(office: QueueOffice) -> list[Endpoint]:
             answers=(Answer(status=200, description="The newest", kind=FailedList),),
         ),
     ]
+
+
+def _audited(office: QueueOffice) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path=f"{_PATH}/audit",
+        call=office.list_actions,
+        name="listQueueActions",
+        summary="Show who gave failed messages another life, and why, newest first",
+        tag=_TAG,
+        role="admin",
+        every_tenant=True,
+        query=QueueAuditQuery,
+        answers=(Answer(status=200, description="The newest", kind=QueueAudit),),
+    )
 
 
 def _changing(office: QueueOffice) -> Endpoint:

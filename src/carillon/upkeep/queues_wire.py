@@ -91,6 +91,37 @@ class Requeued(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
 
 
+class QueueAuditQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of which queue; of all when nothing is said."""
+
+    queue: Name | None = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+class QueueActionView(msgspec.Struct, frozen=True, kw_only=True):
+    """Who did what to a queue by hand, and why."""
+
+    id: int
+    at: str
+    actor: str
+    action: str
+    queue: str
+    reason: str | None
+    chosen: int | None
+    """How many messages were named one by one."""
+    limit: int | None
+    """At most so many, the oldest first."""
+    found: int | None
+    """How many there were."""
+
+
+class QueueAudit(msgspec.Struct, frozen=True, kw_only=True):
+    """Newest first."""
+
+    actions: list[QueueActionView]
+    total: int
+
+
 class JobLogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which messages; all filters must match."""
 

@@ -4,6 +4,7 @@ import { ask } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
 import { choice, field, given, refill, soon } from "../lib/forms.js";
 import { millis, moment, number, span } from "../lib/format.js";
+import { auditOf } from "../lib/queue-audit.js";
 
 const FAILED = 50;
 const LOGS = 25;
@@ -31,13 +32,14 @@ function live(shell, draw) {
 async function list(main, shell) {
   const page = h("div", { class: "page" });
   const logs = logsOf(null);
+  const audit = auditOf(null);
   const top = h("div", { class: "page" });
   const draw = async () => {
     const { queues } = await ask("/ops/queues");
     refill(top, figures(queues), card("Queues", h("div", { class: "broad" }, overview(queues))));
-    await logs.draw();
+    await Promise.all([logs.draw(), audit.draw()]);
   };
-  fill(page, head("Queues", badge(shell.surface.blueprint)), top, logs.element);
+  fill(page, head("Queues", badge(shell.surface.blueprint)), top, logs.element, audit.element);
   await draw();
   fill(main, page);
   return live(shell, draw);
@@ -97,12 +99,13 @@ async function one(main, shell, name) {
   const rules = h("div", {});
   const failed = failedOf(name);
   const logs = logsOf(name);
+  const audit = auditOf(name);
   const draw = async () => {
     const queue = (await ask("/ops/queues")).queues.find((each) => each.queue === name);
     if (!queue) throw new Error(`There is no queue ${name}.`);
     refill(top, figures([queue]));
     fill(rules, policy(queue));
-    await Promise.all([failed.draw(), logs.draw()]);
+    await Promise.all([failed.draw(), logs.draw(), audit.draw()]);
   };
   await draw();
   fill(
@@ -114,6 +117,7 @@ async function one(main, shell, name) {
       top,
       failed.element,
       logs.element,
+      audit.element,
       card("Policy", rules),
     ),
   );

@@ -1,0 +1,50 @@
+/** Who gave failed messages another life by hand, and why. */
+
+import { ask } from "./api.js";
+import { badge, card, empty, h, table } from "./dom.js";
+import { newest, refill } from "./forms.js";
+import { moment, number } from "./format.js";
+
+const SHOWN = 8;
+
+/**
+ * The card with the newest of it.
+ * @param {string|null} name of one queue, or of all
+ */
+export function auditOf(name) {
+  const place = h("div", {});
+  const asking = newest();
+  const draw = async () => {
+    const still = asking();
+    const { actions } = await ask("/ops/audit", { query: { queue: name, limit: SHOWN } });
+    if (!still()) return;
+    refill(place, actions.length ? rows(actions, name) : empty("Nobody has given a message another life by hand."));
+  };
+  return { element: card("Done by hand", place), draw };
+}
+
+function rows(actions, name) {
+  return table(
+    "Audit",
+    ["when", "who", "did", ...(name ? [] : ["queue"]), "why", "of which"],
+    actions.map((one) => [
+      moment(one.at),
+      one.actor,
+      badge(one.action),
+      ...(name ? [] : [link(one)]),
+      one.reason,
+      concerning(one),
+    ]),
+  );
+}
+
+function link(one) {
+  // Several rows lead to one queue: their numbers tell them apart.
+  return h("a", { id: `audit-${one.id}`, href: `#/queues/${encodeURIComponent(one.queue)}`, text: one.queue });
+}
+
+function concerning(one) {
+  if (one.chosen !== null) return `${number(one.chosen)} chosen`;
+  if (one.limit !== null) return `the oldest ${number(one.limit)}`;
+  return one.found === null ? "all" : `all ${number(one.found)}`;
+}
