@@ -85,6 +85,8 @@ def test_dead_letters_from_the_terminal(program: Program, environment: dict[str,
     client.settled(accepted)
     listed = carillon("dead-letters", "list", env=environment)
     assert accepted in listed.stdout
+    narrow = carillon("dead-letters", "list", env={**environment, "COLUMNS": "80"})
+    assert accepted in narrow.stdout, "an id in pieces cannot be copied"
     shown = carillon("dead-letters", "show", accepted, env=environment)
     assert "refused" in shown.stdout
     counted = carillon("dead-letters", "redrive", "--all", "--dry-run", env=environment)
@@ -184,3 +186,23 @@ def test_production_refuses_drills(tmp_path: Path, variable: str) -> None:
     started = carillon("serve", env={"ENV": "production", variable: values[variable]}, cwd=tmp_path)
     assert started.returncode == 2
     assert "ENV=production" in started.stderr
+
+
+def test_a_worker_without_its_client_says_what_to_install(tmp_path: Path) -> None:
+    stub = tmp_path / "aio_pika"
+    stub.mkdir()
+    (stub / "__init__.py").write_text('raise ModuleNotFoundError("none", name="aio_pika")\n')
+    servers = {
+        "RABBITMQ_URL": "amqp://127.0.0.1:1/",
+        "REDIS_URL": "redis://127.0.0.1:1/0",
+        "DATABASE_URL": "postgresql://127.0.0.1:1/push",
+        "TEMPLATE_SERVICE_URL": "http://127.0.0.1:1",
+        "FCM_API": "legacy",
+        "FCM_SERVER_KEY": "key",
+    }
+    started = carillon(
+        "serve", "--blueprint", "push-worker", env={**servers, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path
+    )
+    assert started.returncode == 2
+    assert "pip install 'carillon[rabbitmq]'" in started.stdout + started.stderr
+    assert "Traceback" not in started.stdout + started.stderr

@@ -76,7 +76,8 @@ def list_(
         return
     table = Table(title=f"{len(rows)} of {total} dead letters", title_justify="left")
     for heading in ("notification", "route", "cause", "attempts", "since"):
-        table.add_column(heading, overflow="fold")
+        # An id in pieces cannot be copied into the next command.
+        table.add_column(heading, overflow="fold", no_wrap=heading == "notification")
     for row in rows:
         attempts = f"{row['final_attempt_count']} of {row['max_attempts']}"
         table.add_row(

@@ -143,8 +143,12 @@ def _program(settings: Settings, roles: frozenset[Role], words: str | None, *, s
         return BillingProgram(settings, billing_roles(words), share_port=share_port)
     if settings.push is None:
         return Program(settings, roles, share_port=share_port)
-    from carillon.compose.push import PushProgram  # noqa: PLC0415 - its clients are slow to load
-
+    try:
+        from carillon.compose.push import PushProgram  # noqa: PLC0415 - its clients are slow to load
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"push.rabbitmq_url: needs the package {error.name!r}; pip install 'carillon[rabbitmq]'"
+        ) from None
     return PushProgram(settings, share_port=share_port)
 
 
