@@ -121,7 +121,10 @@ def no_drain() -> None:
     async def leave(_self: worker.Worker) -> None:
         os._exit(0)
 
-    vars_of(worker.Worker, _drain=leave)
+    def go_on(_self: worker.Worker, _within_seconds: float | None = None) -> None:
+        """Take work until the very end: who rests while doors close has often finished by then."""
+
+    vars_of(worker.Worker, rest=go_on, _drain=leave)
 
 
 def no_watchdog() -> None:
