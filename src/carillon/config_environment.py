@@ -75,12 +75,16 @@ def steps(path: str) -> list[str]:
 
 
 def _require(tree: Tree, tables: Mapping[str, Tree], names: Mapping[str, Any]) -> None:
+    missing = []
     for variable, purpose in tables.get("env_required", {}).items():
         held: Any = tree
         for step in steps(names[variable]):
             held = held.get(step) if isinstance(held, dict) else None
         if not held:
-            raise ConfigurationError(f"{variable}: is needed and not set: {purpose}")
+            missing.append(f"{variable}: is needed and not set: {purpose}")
+    if missing:
+        # All of them at once: nobody likes to be sent back for each.
+        raise ConfigurationError("; ".join(missing))
 
 
 def _fill(tree: Tree, path: str, variable: str, text: str) -> None:

@@ -150,3 +150,12 @@ words = st.text(alphabet="ABCXYZ_019", max_size=12)
 def test_any_environment_loads_or_is_refused_by_name(environ: dict[str, str]) -> None:
     with suppress(ConfigurationError):
         load(environ=environ)
+
+
+def test_everything_that_is_missing_is_said_at_once() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load("billing", None, {})
+    assert [part.partition(":")[0] for part in str(refused.value).split("; ")] == [
+        "REDIS_URL",
+        "WEBHOOK_SIGNING_SECRET",
+    ]
