@@ -146,7 +146,6 @@ async def test_what_is_under_way_is_seen_again_in_another_tab(graves: Console) -
     progress = page.get_by_role("progressbar", name="Tried again: slowly")
     await expect(progress).to_contain_text(under_way)
     await expect(progress).to_have_attribute("aria-valuenow", "1")
-    await graves.picture("redriving")
     waiting = await graves.ask("GET", "/api/v1/notifications?status=queued")
     for one in waiting["items"]:
         await graves.ask("POST", f"/api/v1/notifications/{one['id']}/cancel")

@@ -24,7 +24,7 @@ export function auditOf(name) {
 }
 
 function rows(actions, name) {
-  return table(
+  const drawn = table(
     "Audit",
     ["when", "who", "did", ...(name ? [] : ["queue"]), "why", "of which"],
     actions.map((one) => [
@@ -36,6 +36,7 @@ function rows(actions, name) {
       concerning(one),
     ]),
   );
+  return h("div", { class: "broad" }, drawn);
 }
 
 function link(one) {

@@ -213,10 +213,14 @@ async function audit(place, still) {
   }
   refill(
     place,
-    table(
-      "Audit",
-      ["when", "who", "did", "why", "of which"],
-      found.items.map((one) => [moment(one.at), one.actor, badge(one.action), one.reason, concerning(one)]),
+    h(
+      "div",
+      { class: "broad" },
+      table(
+        "Audit",
+        ["when", "who", "did", "why", "of which"],
+        found.items.map((one) => [moment(one.at), one.actor, badge(one.action), one.reason, concerning(one)]),
+      ),
     ),
   );
 }
