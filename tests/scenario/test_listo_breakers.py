@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.listo_stand import DOWN, SCALE, Listo, stand_fixture
+from tests.support.listo_stand import DOWN, Listo, stand_fixture
 from tests.support.servers import Redis
 from tests.support.waiting import wait_until
 
 # Without questions in between, so that only messages decide; the tests about questions switch them on.
 QUIET = "[probing]\nproviders = []\n"
-listo = stand_fixture(QUIET)
+SCALE = 0.05
+"""Slower than other stands: while a breaker is open there must be time to look at it on a busy machine."""
+listo = stand_fixture(QUIET, scale=SCALE)
 
 SMS_OPEN, PUSH_OPEN = 60 * SCALE, 120 * SCALE
 
@@ -76,10 +78,11 @@ def test_a_success_in_between_starts_the_count_again(listo: Listo) -> None:
 @pytest.mark.req("S2-59", "S2-60")
 def test_after_its_time_one_message_probes_and_closes(listo: Listo) -> None:
     listo.twilio.answer(*[DOWN] * 5)
-    fail_synchronously(listo, "sms", 5)
-    opened = time.monotonic()
-    wait_until(lambda: state(listo, "Twilio") == "half_open", timeout=10, what="half open")
-    assert time.monotonic() - opened > SMS_OPEN * 0.7
+    fail_synchronously(listo, "sms", 4)
+    before = time.monotonic()
+    fail_synchronously(listo, "sms", 1)
+    wait_until(lambda: state(listo, "Twilio") == "half_open", timeout=40, what="half open")
+    assert time.monotonic() - before > SMS_OPEN
     story = listo.until(listo.sent("order_confirmed", "sms"), "delivered")
     assert providers(story) == ["Twilio"]
     assert state(listo, "Twilio") == "closed"
@@ -89,23 +92,24 @@ def test_after_its_time_one_message_probes_and_closes(listo: Listo) -> None:
 def test_a_probe_that_fails_opens_for_the_same_time_again(listo: Listo) -> None:
     listo.twilio.answer(*[DOWN] * 6)
     fail_synchronously(listo, "sms", 5)
-    wait_until(lambda: state(listo, "Twilio") == "half_open", timeout=10, what="half open")
-    assert listo.send("order_confirmed", "sms", synchronous=True).status == 502
+    wait_until(lambda: state(listo, "Twilio") == "half_open", timeout=40, what="half open")
     again = time.monotonic()
+    assert listo.send("order_confirmed", "sms", synchronous=True).status == 502
     assert state(listo, "Twilio") == "open"
     assert listo.send("order_confirmed", "sms", synchronous=True).status == 200
-    wait_until(lambda: state(listo, "Twilio") == "half_open", timeout=10, what="half open again")
-    assert time.monotonic() - again > SMS_OPEN * 0.7
+    wait_until(lambda: state(listo, "Twilio") == "half_open", timeout=40, what="half open again")
+    assert time.monotonic() - again > SMS_OPEN
     assert (len(listo.calls("Twilio")), len(listo.calls("AWS_SNS"))) == (6, 1)
 
 
 @pytest.mark.req("S2-60", "S2-58")
 def test_push_stays_open_for_two_minutes(listo: Listo) -> None:
     listo.fcm.answer(*[DOWN] * 10, path="/v1/")
-    fail_synchronously(listo, "push", 10)
-    opened = time.monotonic()
-    wait_until(lambda: state(listo, "FCM") == "half_open", timeout=10, what="half open")
-    assert time.monotonic() - opened > PUSH_OPEN * 0.7
+    fail_synchronously(listo, "push", 9)
+    before = time.monotonic()
+    fail_synchronously(listo, "push", 1)
+    wait_until(lambda: state(listo, "FCM") == "half_open", timeout=40, what="half open")
+    assert time.monotonic() - before > PUSH_OPEN
     listo.until(listo.sent("order_confirmed", "push"), "delivered")
     assert state(listo, "FCM") == "closed"
 
@@ -117,18 +121,19 @@ def test_an_open_provider_is_asked_for_its_health_and_never_with_a_message(listo
     changes = {"CARILLON_PROBING__PROVIDERS": "Twilio", "CARILLON_POLICY__BREAKER__TWILIO__OPEN_SECONDS": "180000"}
     program = listo.start(**changes)
     listo.twilio.answer(*[DOWN] * 5, path="/2010-04-01/Accounts/AC0123456789abcdef0123456789abcdef/Messages")
-    fail_synchronously(listo, "sms", 5)
+    fail_synchronously(listo, "sms", 4)
+    before = time.monotonic()
+    fail_synchronously(listo, "sms", 1)
     listo.twilio.answer(*[DOWN] * 2)
-    opened = time.monotonic()
-    asked = listo.twilio.wait_for(3, lambda entry: "/Messages" not in entry["path"], timeout=20)
+    asked = listo.twilio.wait_for(3, lambda entry: "/Messages" not in entry["path"], timeout=40)
     program.wait_for("provider_probed", lambda line: line.get("error") is None)
     times = [entry["time_us"] / 1e6 for entry in asked]
-    assert time.monotonic() - opened > 3 * 30 * SCALE * 0.9
+    assert time.monotonic() - before > 3 * 30 * SCALE * 0.9
     for one, other in pairwise(times):
-        assert 30 * SCALE * 0.8 < other - one < 30 * SCALE * 4
+        assert 30 * SCALE * 0.8 < other - one < 30 * SCALE * 10
     assert {entry["method"] for entry in asked} == {"GET"}
     assert len(listo.calls("Twilio")) == 5
-    wait_until(lambda: state(listo, "Twilio") == "half_open", timeout=5, what="half open early")
+    wait_until(lambda: state(listo, "Twilio") == "half_open", timeout=40, what="half open early")
     assert providers(listo.until(listo.sent("order_confirmed", "sms"), "delivered")) == ["Twilio"]
 
 
@@ -148,7 +153,7 @@ def test_two_instances_share_one_state(listo: Listo, home: str, request: pytest.
     listo.start(**changes)
     fail_synchronously(listo, "sms", 2)
     for _ in range(2):
-        wait_until(lambda: state(listo, "Twilio") == "open", timeout=5, what="both instances to know")
+        wait_until(lambda: state(listo, "Twilio") == "open", timeout=40, what="both instances to know")
         assert listo.send("order_confirmed", "sms", synchronous=True).status == 200
         listo.programs.reverse()
     assert (len(listo.calls("Twilio")), len(listo.calls("AWS_SNS"))) == (5, 2)
@@ -163,5 +168,5 @@ def test_defer_lets_messages_wait_for_the_breaker(listo: Listo) -> None:
     listo.start()
     listo.fcm.answer(*[DOWN] * 10, path="/v1/")
     fail_synchronously(listo, "push", 10)
-    story = listo.until(listo.sent("order_confirmed", "push"), "delivered", timeout=30)
+    story = listo.until(listo.sent("order_confirmed", "push"), "delivered", timeout=60)
     assert (story["attemptCount"], providers(story)) == (1, ["FCM"])

@@ -116,7 +116,7 @@ def _until_said(listo: Listo, wanted: str) -> None:
             return False
         return bool(listo.story(reply.body["notificationId"], ADMIN)["routes"][0]["message"]["text"] == wanted)
 
-    wait_until(said, timeout=5, what=wanted)
+    wait_until(said, timeout=40, what=wanted)
 
 
 @pytest.mark.req("S2-110")

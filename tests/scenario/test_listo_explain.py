@@ -138,11 +138,11 @@ def test_a_dead_address_and_an_open_breaker_are_seen(listo: Listo) -> None:
 def test_the_command_line_says_the_same(listo: Listo) -> None:
     command = [*carillon_command(), "send", "order_confirmed", "--channel", "email", "--to", EMAIL, "--dry-run"]
     said = subprocess.run(
-        [*command, "--json", "--url", listo.address], capture_output=True, text=True, check=True, timeout=30
+        [*command, "--json", "--url", listo.address], capture_output=True, text=True, check=True, timeout=60
     )
     assert [each["step"] for each in json.loads(said.stdout)["steps"]] == GATES
     shown = subprocess.run(
-        [*command, "--locale", "fr-FR", "--url", listo.address], capture_output=True, text=True, check=False, timeout=30
+        [*command, "--locale", "fr-FR", "--url", listo.address], capture_output=True, text=True, check=False, timeout=60
     )
     assert shown.returncode == 1
     assert "would be rejected: Template order_confirmed not found for locale fr-FR" in shown.stdout

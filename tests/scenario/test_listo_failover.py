@@ -41,16 +41,19 @@ def test_at_the_documents_own_pace_the_secondary_has_it_after_fifteen_seconds(li
     listo.programs.pop().close()
     listo.start(CARILLON_DRILL__TIME_SCALE="1")
     listo.sendgrid.answer(DOWN, DOWN)
-    story = listo.until(listo.sent(), "delivered", timeout=25)
+    story = listo.until(listo.sent(), "delivered", timeout=60)
     began, *_, ended = (datetime.fromisoformat(each["startedAt"]) for each in attempts(story))
-    assert 15.0 <= (ended - began).total_seconds() <= 18.0
+    waits = sum(each["nextTryInMs"] or 0 for each in attempts(story)) / 1000
+    assert 15.0 <= waits <= 17.01
+    # A busy machine may be late.
+    assert waits - 0.01 <= (ended - began).total_seconds() <= waits + 10
 
 
 @pytest.mark.req("S2-50", "S2-57", "S2-66", "S2-67", "S2-68")
 def test_sms_fails_over_to_sns_under_the_same_id(listo: Listo) -> None:
     listo.twilio.answer(HANGS, DOWN)
     listo.programs.pop().close()
-    listo.start(CARILLON_LANES__STANDARD__TIMEOUT_SECONDS="0.5")
+    listo.start(CARILLON_LANES__STANDARD__TIMEOUT_SECONDS="3")
     story = listo.until(listo.sent("order_confirmed", "sms"), "delivered")
     assert providers(story) == ["Twilio", "Twilio", "AWS_SNS"]
     assert story["providerNames"] == ["Twilio", "AWS_SNS"]
@@ -64,7 +67,7 @@ def test_max_gives_the_diagram(listo: Listo) -> None:
     settings.write_text(f'{settings.read_text()}\n[policy.retry."*/email"]\nfailover_after_attempts = "max"\n')
     listo.start()
     listo.sendgrid.answer(*[DOWN] * 5)
-    story = listo.until(listo.sent(), "delivered", timeout=30)
+    story = listo.until(listo.sent(), "delivered", timeout=60)
     assert providers(story) == ["SendGrid"] * 5 + ["AZURE_ACS"]
 
 
@@ -72,7 +75,7 @@ def test_max_gives_the_diagram(listo: Listo) -> None:
 def test_both_failing_share_one_budget_and_end_in_a_failure(listo: Listo) -> None:
     listo.sendgrid.answer(*[DOWN] * 2)
     listo.acs.answer(*[DOWN] * 4)
-    story = listo.until(listo.sent(), "failed", timeout=30)
+    story = listo.until(listo.sent(), "failed", timeout=60)
     assert providers(story) == ["SendGrid"] * 2 + ["AZURE_ACS"] * 4
     assert all(each["error"] and each["startedAt"] and each["outcome"] for each in attempts(story))
     assert story["providerMessageIds"] == [None, None]
@@ -82,7 +85,7 @@ def test_both_failing_share_one_budget_and_end_in_a_failure(listo: Listo) -> Non
 @pytest.mark.req("S2-52", "S2-63")
 def test_push_has_nobody_to_fail_over_to(listo: Listo) -> None:
     listo.fcm.answer(*[DOWN] * 6, path="/v1/")
-    story = listo.until(listo.sent("order_confirmed", "push"), "failed", timeout=30)
+    story = listo.until(listo.sent("order_confirmed", "push"), "failed", timeout=60)
     assert set(providers(story)) == {"FCM"}
     assert story["providerNames"] == ["FCM"]
 

@@ -57,7 +57,7 @@ class Alerts:
 
     def until(self, notification_id: str, number: int = 1) -> list[dict[str, Any]]:
         what = f"{number} alerts about {notification_id}"
-        wait_until(lambda: len(self.about(notification_id)) >= number, timeout=15, what=what)
+        wait_until(lambda: len(self.about(notification_id)) >= number, timeout=40, what=what)
         return self.about(notification_id)
 
 

@@ -21,7 +21,7 @@ listo = stand_fixture("[receipts]\nlook_again_seconds = 0.1\n", start=False)
 
 def called_back(listo: Listo) -> str:
     """The query of the callback that the newest message asks for."""
-    wait_until(lambda: bool(listo.twilio.messages), timeout=20, what="a message at Twilio")
+    wait_until(lambda: bool(listo.twilio.messages), timeout=40, what="a message at Twilio")
     url = list(listo.twilio.messages.values())[-1]["StatusCallback"]
     assert url.startswith(f"{PUBLIC}{vendors.TWILIO}?")
     return f"?{url.partition('?')[2]}"
@@ -164,7 +164,7 @@ def test_nothing_is_thanked_for_that_could_not_be_written(own_postgres: Postgres
         own_postgres.start()
         wait_until(
             lambda: vendors.twilio(listo, sid, "failed", ErrorCode="30005").status == 200,
-            timeout=30,
+            timeout=60,
             what="Twilio's repetition to be taken",
         )
         vendors.until_route(listo, one, provider="AWS_SNS", status="published")

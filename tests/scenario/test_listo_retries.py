@@ -62,7 +62,7 @@ def test_the_budget_is_the_policys_unless_a_wildcard_meets_a_mode(
     listo.down(expected)
     key = "password_changed" if channel == "sms" else "order_confirmed"
     sent = listo.sent(key, channel, serviceOrigin=origin, priority=priority)
-    story = listo.until(sent, "failed", timeout=30)
+    story = listo.until(sent, "failed", timeout=60)
     listo.up()
     assert story["attemptCount"] == len(attempts(story)) == expected
     assert story["lastError"].startswith(f"Retry exhausted after {expected} attempts. Last error: ")
@@ -72,7 +72,7 @@ def test_the_budget_is_the_policys_unless_a_wildcard_meets_a_mode(
 def test_waits_grow_and_are_never_alike(listo: Listo) -> None:
     listo.fcm.answer(*[DOWN] * 12, path="/v1/")
     ids = [listo.sent("order_confirmed", "push", serviceOrigin="auth", data={"n": n}) for n in range(2)]
-    stories = [listo.until(each, "failed", timeout=30) for each in ids]
+    stories = [listo.until(each, "failed", timeout=60) for each in ids]
     waits = [[each["nextTryInMs"] for each in attempts(story)] for story in stories]
     for found in waits:
         assert found[-1] is None
@@ -112,12 +112,12 @@ def test_what_a_vendor_will_never_take_goes_to_the_other_at_once(
 
 @pytest.mark.req("S2-47", "S2-21")
 def test_a_call_is_given_up_after_the_policys_time(listo: Listo) -> None:
-    listo.start(CARILLON_LANES__PRIORITY__TIMEOUT_SECONDS="0.4")
+    listo.start(CARILLON_LANES__PRIORITY__TIMEOUT_SECONDS="2")
     listo.sendgrid.answer(HANGS)
-    story = listo.until(listo.sent(priority="high"), "delivered", timeout=30)
+    story = listo.until(listo.sent(priority="high"), "delivered", timeout=60)
     first = attempts(story)[0]
     assert (first["outcome"], first["classification"]) == ("unknown", "timeout")
-    assert 350 <= first["durationMs"] <= 1500
+    assert 1950 <= first["durationMs"] <= 8000
     listo.programs.pop().close()
 
 
@@ -128,14 +128,14 @@ def test_a_shutdown_in_the_middle_of_a_wait_loses_nothing(listo: Listo) -> None:
     listo.programs[0].close()
     listo.fcm.answer(DOWN, path="/v1/")
     sent = listo.sent("waiting", "push", serviceOrigin="orders")
-    wait_until(lambda: listo.story(sent)["attemptCount"] == 1, timeout=10, what="the first attempt")
+    wait_until(lambda: listo.story(sent)["attemptCount"] == 1, timeout=40, what="the first attempt")
     program.terminate()
     assert program.wait() == 0
     (route,) = listo.rows(f"SELECT * FROM routes WHERE notification_id = '{sent}'")  # noqa: S608 - an id of ours
     assert (route["status"], route["claim_token"]) == ("failed", None)
     listo.add_template("waiting", "push", "As it is written now.")
     listo.start()
-    story = listo.until(sent, "delivered", timeout=20)
+    story = listo.until(sent, "delivered", timeout=60)
     assert [each["outcome"] for each in attempts(story)] == ["unavailable", "sent"]
     assert json.loads(listo.calls("FCM")[-1]["body"])["message"]["notification"]["body"] == "As it was written."
 

@@ -89,7 +89,7 @@ class Planted:
         """Too short for a device, and refused by the sandbox where there is one."""
         sent = self._sent(address, metadata={"sandbox": {"outcome": "refused", "times": 9}})
         path = f"/api/v1/notifications/{sent}"
-        wait_until(lambda: self.client.get(path, ACME_USER).body["status"] == "failed", timeout=30, what=path)
+        wait_until(lambda: self.client.get(path, ACME_USER).body["status"] == "failed", timeout=60, what=path)
         return sent, str(self.client.get(path, ACME_USER).body["routes"][0]["routeId"])
 
     def _people(self) -> None:
@@ -100,7 +100,7 @@ class Planted:
         retried, _ = self._failed(self.device[:7] + self.device[-2:])
         self._call("POST", f"/api/v1/admin/notifications/{retried}/retry", {"reason": self.canary})
         path = f"/api/v1/notifications/{retried}"
-        wait_until(lambda: self.client.get(path, ACME_USER).body["status"] != "queued", timeout=30, what=path)
+        wait_until(lambda: self.client.get(path, ACME_USER).body["status"] != "queued", timeout=60, what=path)
 
 
 @pytest.fixture

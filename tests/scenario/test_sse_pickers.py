@@ -21,6 +21,7 @@ PATIENT = "timeout_seconds = 1000"
 
 
 @pytest.mark.req("S4-15", "S4-61", "S4-63")
+@pytest.mark.timeout(300)
 async def test_of_three_pickers_each_notification_is_one_s(tmp_path: Path, postgres_dsn: str) -> None:
     async with PickerStand(tmp_path, postgres_dsn, picker="batch_size = 100", sink="delay_seconds = 0.02") as stand:
         pickers = [stand.launch(*PICKER) for _ in range(3)]
@@ -34,9 +35,10 @@ async def test_of_three_pickers_each_notification_is_one_s(tmp_path: Path, postg
 
 
 @pytest.mark.req("S4-17", "S4-18", "S4-21", "S4-22", "S4-29", "S4-30", "S4-61", "S4-65", "S4-67")
+@pytest.mark.timeout(300)
 async def test_the_example_of_the_document(tmp_path: Path, postgres_dsn: str) -> None:
     """A takes 100 HIGH, B the next 100 HIGH, C the MEDIUM that are left; nobody takes them away while they work."""
-    settings = 'lease_duration = "6s"\n[work]\ndrain_seconds = 0.2'
+    settings = 'lease_duration = "12s"\n[work]\ndrain_seconds = 0.2'
     async with PickerStand(tmp_path, postgres_dsn, picker=settings, sink=HOLD, policy=PATIENT) as stand:
         mixed = [told("ann", priority=priority, provider=SINK) for _ in range(100) for priority in (3, 2, 1, 1)]
         await stand.seed(mixed)
@@ -65,10 +67,10 @@ async def self_renewed(stand: PickerStand, rows: list[dict[str, object]]) -> Non
     tokens = {row["notification_id"]: row["claim_token"] for row in rows}
 
     async def renewed() -> bool:
-        late = "processing_lease_expires_at > processing_started_at + interval '12 s'"
+        late = "processing_lease_expires_at > processing_started_at + interval '24 s'"
         return len(await stand.rows(where=f"status = 'processing' AND {late}")) == 300
 
-    await until(renewed, timeout=60, what="leases renewed beyond their first end")
+    await until(renewed, timeout=90, what="leases renewed beyond their first end")
     now = await stand.rows("notification_id, claim_token, retry_count", "status = 'processing'")
     assert {row["notification_id"]: row["claim_token"] for row in now} == tokens, "nobody claimed a second time"
     assert {row["retry_count"] for row in now} == {0}
@@ -127,7 +129,7 @@ async def said(program: Program, notification_id: str, number: int) -> list[Line
     async def enough() -> bool:
         return len(lines()) >= number
 
-    await until(enough, timeout=30, what=f"{number} lines about {notification_id}")
+    await until(enough, timeout=60, what=f"{number} lines about {notification_id}")
     return lines()
 
 
@@ -138,9 +140,10 @@ async def test_a_failure_may_be_the_end(tmp_path: Path) -> None:
         tmp_path, url, picker='delivery_failure = "terminal"', sink='outcome = "unavailable"'
     ) as stand:
         await stand.start()
-        row = await stand.until_row(await stand.tell("ann"), status="failed")
+        told_one = await stand.tell("ann")
+        row = await stand.until_row(told_one, status="failed")
         assert row["retry_count"] == 1
-        assert len(stand.programs[0].events("route_attempted")) == 1
+        assert len(await said(stand.programs[0], told_one, 1)) == 1
 
 
 @pytest.mark.req("S4-14")
@@ -161,5 +164,5 @@ async def test_what_is_older_than_thirty_days_is_removed(tmp_path: Path, postgre
         async def removed() -> bool:
             return len(await stand.rows()) == 1
 
-        await until(removed, timeout=30, what="the old one removed")
+        await until(removed, timeout=60, what="the old one removed")
         assert [str(row["notification_id"]) for row in await stand.rows()] == [young]

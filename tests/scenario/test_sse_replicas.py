@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SETTINGS = """
 [sse]
-presence_seconds = 3
+presence_seconds = 10
 heartbeat_seconds = 0.5
 """
 
