@@ -100,7 +100,7 @@ def told_of(program: Program, number: int) -> None:
     """So many copied, and remembered as copied."""
 
     def told() -> bool:
-        return sum(event["endings"] for event in program.events("history_kept")) == number
+        return sum(int(event["endings"]) for event in program.events("history_kept")) == number
 
     wait_until(told, timeout=60, what=f"{number} told of")
 
