@@ -20,6 +20,13 @@ async def test_an_empty_house_says_so(console: Console) -> None:
     await expect(page.locator("#live")).to_have_text("live")
 
 
+async def test_the_bare_address_leads_here(console: Console) -> None:
+    page = await console.open()
+    await page.goto(console.address)
+    await expect(page).to_have_url(re.compile("/console"))
+    await expect(page.locator("main h1")).to_be_visible()
+
+
 async def test_what_happens_appears_by_itself(console: Console) -> None:
     page = await console.open()
     delivered = page.locator(".figures div", has_text="Delivered").locator("dd")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from carillon.web import Endpoint
+from carillon.web import Answer, Endpoint, Reply, Request
 from carillon.web.fixed import KINDS, fixed
 
 _FOLDER = "console"
@@ -12,7 +12,7 @@ _FOLDER = "console"
 
 def endpoints() -> list[Endpoint]:
     """Every file of the folder under /console; they tell nothing, so everybody may have them."""
-    found = []
+    found = [_front_door()]
     for path, file in _walk(files("carillon.upkeep").joinpath(_FOLDER), "/console"):
         kind = file.name.rpartition(".")[2]
         if kind in KINDS:
@@ -20,6 +20,25 @@ def endpoints() -> list[Endpoint]:
             if file.name == "index.html":
                 found.append(fixed("/console", file.read_bytes(), kind))
     return found
+
+
+def _front_door() -> Endpoint:
+    """Whoever clicks on the bare address has a look in mind, not a call."""
+
+    async def call(_: Request) -> Reply:
+        return Reply(307, b"", {"Location": "/console"})
+
+    return Endpoint(
+        method="GET",
+        path="/",
+        call=call,
+        name="frontDoor",
+        summary="To the console",
+        answers=(Answer(status=307, description="To the console"),),
+        guarded=False,
+        by_address=True,
+        hidden=True,
+    )
 
 
 def _walk(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
