@@ -7,7 +7,7 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.keys import KeyFinder
 from carillon.settings import Settings
 from carillon.web import JwtSettings, WebSettings
-from carillon.web.auth import Guard
+from carillon.web.gate import token_guard
 from carillon.web.limits import is_loopback
 from carillon.web.revocation import Revoked
 from carillon.web.tickets import Tickets
@@ -29,7 +29,7 @@ def refuse_open_door(settings: Settings) -> None:
     jwt = token_settings(settings)
     if jwt is not None:
         # Built here once before anything is opened: a key that cannot be used must not cost a start.
-        Guard(jwt)
+        token_guard(jwt)
 
 
 def _refuse_ranges(settings: Settings) -> None:

@@ -5,9 +5,11 @@ import io
 import logging
 import sys
 import threading
+from collections.abc import MutableMapping
 from types import TracebackType
+from typing import Any, NoReturn
 
-from carillon.upkeep.log_sink import CRITICAL, DEBUG, ERROR, WARNING, Sink
+from carillon.upkeep.log_sink import CRITICAL, DEBUG, ERROR, LEVELS, WARNING, Sink, active
 from carillon.upkeep.redaction import traceback_text
 
 _LONGEST_STRAY = 12_000
@@ -87,3 +89,25 @@ def route_crashes(sink: Sink, stack: contextlib.ExitStack) -> None:
     ):
         stack.callback(setattr, owner, name, getattr(owner, name))
         setattr(owner, name, hook)
+
+
+def route_structlog(sink: Sink, stack: contextlib.ExitStack) -> None:
+    """What others say through structlog, where anybody uses it; loading it for nobody would be a fifth of the start."""
+    if "structlog" not in sys.modules:
+        return
+    import structlog  # noqa: PLC0415 - it is there already
+
+    def tell(_logger: object, method: str, line: MutableMapping[str, Any]) -> NoReturn:
+        event, level = str(line.pop("event", method)), LEVELS.get(method, ERROR)
+        failed = line.pop("exc_info", None) or (method == "exception")
+        error = failed if isinstance(failed, BaseException) else sys.exc_info()[1] if failed else None
+        fields = {**line, "exception": traceback_text(error)}
+        key = f"{event}/{level}" if level >= WARNING else ""
+        active().emit(level, event, str(fields.pop("message", event)), fields, key=key)
+        raise structlog.DropEvent
+
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, tell],
+        wrapper_class=structlog.make_filtering_bound_logger(sink.threshold),
+    )
+    stack.callback(structlog.reset_defaults)

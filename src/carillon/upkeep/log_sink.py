@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Iterable
 from contextvars import ContextVar
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
-import structlog
 from opentelemetry import trace
 
 from carillon.upkeep.redaction import Redaction, Throttle, encode, escaped
+
+if TYPE_CHECKING:
+    from structlog.dev import ConsoleRenderer
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "warn": 30, "error": 40, "critical": 50}
 DEBUG, INFO, WARNING, ERROR, CRITICAL = 10, 20, 30, 40, 50
@@ -37,7 +39,7 @@ class Sink:
         self._origin = {"service": service, "blueprint": blueprint}
         self._redaction = redaction or Redaction()
         self._throttle = Throttle()
-        self._pretty = structlog.dev.ConsoleRenderer(event_key="message", colors=stream.isatty()) if pretty else None
+        self._pretty = _renderer(stream) if pretty else None
         self._lock = threading.RLock()
         self._second, self._stamp = 0, ""
 
@@ -85,8 +87,14 @@ class Sink:
             self.stream.write(line + "\n")
             self.stream.flush()
 
-    def _readable(self, render: structlog.dev.ConsoleRenderer, line: dict[str, Any]) -> str:
+    def _readable(self, render: "ConsoleRenderer", line: dict[str, Any]) -> str:
         return str(render(None, "", {name: text for name, text in escaped(line).items() if name not in self._origin}))
+
+
+def _renderer(stream: TextIO) -> "ConsoleRenderer":
+    from structlog.dev import ConsoleRenderer  # noqa: PLC0415 - a fifth of the start, and only people need it
+
+    return ConsoleRenderer(event_key="message", colors=stream.isatty())
 
 
 class LoggerSink(Sink):

@@ -2,19 +2,18 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Literal, NoReturn, TextIO
+from typing import Any, Final, Literal, TextIO
 
 import msgspec
-import structlog
 
 from carillon.domain.claims import Settled
 from carillon.domain.events import Event, IntentRepeated, ReceiptTaken, RouteAttempted, event_word
 from carillon.domain.ports import Observer
-from carillon.upkeep.log_routing import Stray, route_crashes, route_logging
+from carillon.upkeep.log_routing import Stray, route_crashes, route_logging, route_structlog
 from carillon.upkeep.log_sink import DEBUG, ERROR, INFO, LEVELS, WARNING, Sink, activate, active, configured, speak_for
-from carillon.upkeep.redaction import Redaction, traceback_text
+from carillon.upkeep.redaction import Redaction
 
 __all__ = [
     "LEVELS",
@@ -46,17 +45,13 @@ def configure(
     out = stream or (before.stream if before else sys.stdout)
     pretty = format == "pretty" or (format == "auto" and out.isatty())
     sink = Sink(out, level=level, service=service, blueprint=blueprint, pretty=pretty, redaction=Redaction(secrets))
-    structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, _from_structlog],
-        wrapper_class=structlog.make_filtering_bound_logger(sink.threshold),
-    )
     with contextlib.ExitStack() as stack:
         route_crashes(sink, stack)
         route_logging(sink, stack)
         if not pretty:
             stack.enter_context(contextlib.redirect_stdout(Stray(sink, "stdout")))
             stack.enter_context(contextlib.redirect_stderr(Stray(sink, "stderr")))
-        stack.callback(structlog.reset_defaults)
+        route_structlog(sink, stack)
         stack.callback(activate, before)
         activate(sink)
         return stack.pop_all().close
@@ -76,16 +71,6 @@ def ready(addresses: Sequence[str], **hints: str) -> None:
 def failed_to_start(reason: str) -> None:
     """Say why the process ends before it was ready, at every log level."""
     active().emit(ERROR, "start_failed", reason, {}, always=True)
-
-
-def _from_structlog(_logger: object, method: str, line: MutableMapping[str, Any]) -> NoReturn:
-    event, level = str(line.pop("event", method)), LEVELS.get(method, ERROR)
-    failed = line.pop("exc_info", None) or (method == "exception")
-    error = failed if isinstance(failed, BaseException) else sys.exc_info()[1] if failed else None
-    fields = {**line, "exception": traceback_text(error)}
-    key = f"{event}/{level}" if level >= WARNING else ""
-    active().emit(level, event, str(fields.pop("message", event)), fields, key=key)
-    raise structlog.DropEvent
 
 
 def granian_logging() -> dict[str, Any]:

@@ -3,9 +3,10 @@
 import math
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 from carillon.domain.live import Ticket
-from carillon.web.auth import Guard, unauthorized
+from carillon.web.auth import JwtSettings, unauthorized
 from carillon.web.declare import Endpoint
 from carillon.web.keys import Keys, is_key
 from carillon.web.limits import Buckets, host_name, is_loopback
@@ -14,8 +15,18 @@ from carillon.web.request import Caller, Proof, Request
 from carillon.web.settings import WebSettings
 from carillon.web.tickets import shown
 
+if TYPE_CHECKING:
+    from carillon.web.token_guard import Guard
+
 _UNAUTHORIZED = 401
 _SCHEME = b"bearer"
+
+
+def token_guard(settings: JwtSettings) -> "Guard":
+    """Who believes tokens; ConfigurationError for a key that cannot be used."""
+    from carillon.web.token_guard import Guard  # noqa: PLC0415 - slow to load, and only some ask for tokens
+
+    return Guard(settings)
 
 
 class Gate:
@@ -24,7 +35,7 @@ class Gate:
     def __init__(self, settings: WebSettings) -> None:
         self._asks = settings.asks
         self._hosts = frozenset(name.lower() for name in settings.allowed_hosts)
-        self._guard = Guard(settings.jwt) if settings.jwt else None
+        self._guard = token_guard(settings.jwt) if settings.jwt else None
         self._keys = Keys(settings.keys) if settings.keys else None
         self._tickets = settings.tickets
         burst = settings.requests_burst
