@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from carillon.domain.errors import LedgerUnavailable, Overloaded
@@ -196,3 +197,13 @@ def test_what_the_promises_rest_on_cannot_be_said_otherwise() -> None:
     )
     assert rules.properties()["enable.auto.commit"] is False
     assert "enable.auto.commit" in (kafka_group.refusal(rules) or "")
+
+
+@pytest.mark.parametrize(("session", "told"), [(45_000, 3000), (6000, 2000), (3000, 1000)])
+def test_a_member_shows_three_times_a_session_that_it_lives(session: int, told: int) -> None:
+    rules = kafka_group.TopicRules(bootstrap_servers="127.0.0.1:1", topic="t", group_id="g", session_timeout_ms=session)
+    assert rules.properties()["heartbeat.interval.ms"] == told
+    assert kafka_group.refusal(rules) is None
+    newer = msgspec.structs.replace(rules, options={"group.protocol": "consumer"})
+    assert "heartbeat.interval.ms" not in newer.properties(), "the brokers' to say there"
+    assert kafka_group.refusal(newer) is None

@@ -44,7 +44,7 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-BROKERS_OWN = frozenset({"partition.assignment.strategy", "session.timeout.ms"})
+BROKERS_OWN = frozenset({"partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"})
 MOVING = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID})
 """What a commit meets while the group shares its partitions anew: whoever has them then commits again."""
 
@@ -62,9 +62,15 @@ class TopicRules(msgspec.Struct, frozen=True, kw_only=True):
     def properties(self) -> dict[str, Any]:
         """The client's; what our promises rest on cannot be said otherwise."""
         named = {"bootstrap.servers": self.bootstrap_servers, "group.id": self.group_id}
-        found = {**DEFAULTS, "session.timeout.ms": self.session_timeout_ms, **self.options, **named, **FIXED}
+        alive = {
+            "session.timeout.ms": self.session_timeout_ms,
+            # The client's own three seconds would be too seldom for a short session: its member would be put out again
+            # and again, and the group would share its partitions for ever instead of reading them.
+            "heartbeat.interval.ms": max(1, min(3000, self.session_timeout_ms // 3)),
+        }
+        found = {**DEFAULTS, **alive, **self.options, **named, **FIXED}
         if self.options.get("group.protocol") == "consumer":
-            # In the newer protocol the brokers decide these two, and the client refuses to be told.
+            # In the newer protocol the brokers decide these, and the client refuses to be told.
             found = {name: value for name, value in found.items() if name not in BROKERS_OWN}
         return found
 
