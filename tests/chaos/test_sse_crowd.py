@@ -79,11 +79,15 @@ class Replicas:
         return program
 
 
-async def heard(crowd: Crowd, number: int, seconds: float = 180.0) -> None:
+async def heard(crowd: Crowd, number: int, seconds: float = 90.0) -> None:
     async def enough() -> bool:
         return crowd.heard >= number
 
-    await until(enough, timeout=seconds, what=f"{number} notifications heard, not {crowd.heard}")
+    try:
+        await until(enough, timeout=seconds, what=f"{number} notifications heard")
+    except TimeoutError as error:
+        error.add_note(f"{crowd.heard} were, {crowd.listening} listen; {wrong(crowd, theirs(range(number)))[:20]}")
+        raise
 
 
 async def everybody_listens(crowd: Crowd) -> None:

@@ -136,8 +136,9 @@ def test_whoever_leaves_before_the_answer_loses_nothing(client: Client, program:
     connection = http.client.HTTPConnection(place.hostname or "", place.port)
     body = json.dumps({"reason": "gone at once"})
     connection.request("POST", "/api/v1/admin/redrive", body, {"Content-Type": "application/json", **OVERRIDE})
-    connection.close()
+    # Whoever hangs up before the request was read has asked for nothing: leave when the first of two commits is there.
     wait_until(lambda: newest(client)["reason"] == "gone at once", timeout=PATIENCE, what="it began")
+    connection.close()
     wait_until(lambda: newest(client)["redriven"] == PAGES, timeout=PATIENCE, what="all had their turn")
     seen = settled(client)
     assert (seen["matched"], seen["delivered"], dead(client)) == (PAGES, PAGES, 0)
