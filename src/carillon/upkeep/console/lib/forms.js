@@ -86,6 +86,21 @@ export function soon(call, milliseconds) {
 }
 
 /**
+ * Draw again soon after a tick, and every few seconds without one; what it gives stops that.
+ * @param {{onTick: (call: () => void) => void}} shell
+ * @param {() => Promise<any>} draw
+ */
+export function live(shell, draw) {
+  const later = soon(() => draw().catch(() => {}), 500);
+  shell.onTick(later);
+  const poll = setInterval(later, 2000);
+  return () => {
+    clearInterval(poll);
+    later.stop();
+  };
+}
+
+/**
  * Answers may overtake one another: call it when asking, and what it gives when answered, which says whether
  * nothing asked for later has been shown yet.
  * @returns {() => () => boolean}

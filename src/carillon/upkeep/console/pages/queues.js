@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
-import { choice, field, given, refill, soon } from "../lib/forms.js";
+import { choice, field, given, live, refill } from "../lib/forms.js";
 import { millis, moment, number, span } from "../lib/format.js";
 import { auditOf } from "../lib/queue-audit.js";
 
@@ -17,16 +17,6 @@ const STATUSES = ["received", "processing", "success", "retry", "failed", "dead"
  */
 export async function render(main, shell, [name]) {
   return name ? one(main, shell, name) : list(main, shell);
-}
-
-function live(shell, draw) {
-  const later = soon(() => draw().catch(() => {}), 500);
-  shell.onTick(later);
-  const poll = setInterval(later, 2000);
-  return () => {
-    clearInterval(poll);
-    later.stop();
-  };
 }
 
 async function list(main, shell) {

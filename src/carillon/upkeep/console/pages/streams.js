@@ -3,7 +3,7 @@
 import { ask, follow } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
 import { bar } from "../lib/charts.js";
-import { area, choice, field, given, refill, soon } from "../lib/forms.js";
+import { area, choice, field, given, live, refill } from "../lib/forms.js";
 import { moment, number, percent, span } from "../lib/format.js";
 
 const KEPT = 50;
@@ -16,16 +16,6 @@ const PRIORITIES = { priority: "HIGH", standard: "MEDIUM", bulk: "LOW" };
  */
 export async function render(main, shell, [user]) {
   return user ? person(main, shell, user) : everybody(main, shell);
-}
-
-function live(shell, draw) {
-  const later = soon(() => draw().catch(() => {}), 500);
-  shell.onTick(later);
-  const poll = setInterval(later, 2000);
-  return () => {
-    clearInterval(poll);
-    later.stop();
-  };
 }
 
 async function everybody(main, shell) {
