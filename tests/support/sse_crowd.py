@@ -1,7 +1,6 @@
 """A crowd of readers who come again wherever somebody answers, each from where it stopped."""
 
 import asyncio
-import contextlib
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -30,7 +29,8 @@ class Listener:
         self.gaps = 0
         self._addresses = addresses
         self._dice = dice
-        self._last = 0
+        self._last: int | None = None
+        """As a browser keeps it: also a 0 is a place, where whoever has heard nothing yet resumes."""
         self.at: str | None = None
         """Where this person listens now."""
         self._writer: asyncio.StreamWriter | None = None
@@ -56,7 +56,7 @@ class Listener:
     async def _once(self) -> None:
         address = self._dice.choice(self._addresses())
         reader, self._writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
-        since = f"Last-Event-ID: {self._last}\r\n" if self._last else ""
+        since = "" if self._last is None else f"Last-Event-ID: {self._last}\r\n"
         self._writer.write(
             f"GET /notifications/stream?user_id={self.user} HTTP/1.1\r\nHost: localhost\r\n{since}\r\n".encode()
         )
@@ -64,12 +64,13 @@ class Listener:
         if b" 200 " not in head.partition(b"\r\n")[0]:
             return
         chunked = b"chunked" in head.lower()
-        self.at = address
         buffered = b""
         while data := await (_chunk(reader) if chunked else reader.read(65536)):
             *frames, buffered = (buffered + data).split(b"\n\n")
             for frame in frames:
                 self._hear(frame.decode())
+                # Only who knows a place to resume from listens: before it, nothing can be missed.
+                self.at = address
 
     def _hear(self, frame: str) -> None:
         fields = dict(line.split(": ", 1) for line in frame.split("\n") if ": " in line)
@@ -101,16 +102,18 @@ class Crowd:
             for number in range(people)
         }
         self._tasks: list[asyncio.Task[None]] = []
+        self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(each.listen()) for each in self.listeners.values()]
+        # A group: a listener that fails by itself ends the test at once and says why.
+        await self._group.__aenter__()
+        self._tasks = [self._group.create_task(each.listen()) for each in self.listeners.values()]
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *why: object) -> None:
         for task in self._tasks:
             task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._group.__aexit__(*why)  # type: ignore[arg-type]
 
     @property
     def heard(self) -> int:
