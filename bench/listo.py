@@ -27,7 +27,7 @@ DOWN = '{"code":20503,"message":"Service unavailable","status":503}'
 HEALTHY, STORM, REFUSED = "primary up", "primary answers 503", "primary refuses connections"
 SECOND = "secondary by itself"
 """What of a storm is the secondary's own cost: its requests are signed, the primary's are not."""
-LEFT = "SELECT count(*) FROM routes WHERE next_attempt_at IS NOT NULL"
+LEFT = "SELECT EXISTS (SELECT 1 FROM routes WHERE next_attempt_at IS NOT NULL)"
 TOOK = """
 SELECT extract(epoch FROM max(published_at) - (SELECT min(started_at) FROM attempts))::float8 AS seconds,
     count(*) FILTER (WHERE status = 'published') AS published

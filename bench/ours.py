@@ -13,7 +13,8 @@ from bench.stage import carillon, run
 from tests.support.ports import free_port
 
 LIMIT_SECONDS = 240.0
-LEFT = "SELECT count(*) FROM routes WHERE next_attempt_at IS NOT NULL"
+LEFT = "SELECT EXISTS (SELECT 1 FROM routes WHERE next_attempt_at IS NOT NULL)"
+# Not a count: looked at ten times a second, that would take a twentieth of what is being measured.
 TOOK = "SELECT extract(epoch FROM max(published_at) - min(published_at))::float8 FROM routes WHERE status = 'published'"
 QUIET = {"CARILLON_PROVIDERS__SANDBOX__KEEP": "0"}
 SECRET = "whsec_" + base64.b64encode(b"bench" * 6).decode()
