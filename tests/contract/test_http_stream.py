@@ -159,6 +159,20 @@ async def test_a_reader_who_leaves_is_missed_at_once(how: str) -> None:
         client.close()
 
 
+async def test_what_the_kernel_refuses_was_not_written() -> None:
+    async with pouring() as (poured, server):
+        client = connect(server)
+        await asyncio.wait_for(poured.opened.wait(), PATIENCE)
+        assert poured.outlet.put(b"first")
+        await asyncio.to_thread(client.recv, 65_536)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.close()
+        # Nobody has told us yet that the reader is gone: writing is what finds out.
+        with pytest.raises(PeerGone):
+            poured.outlet.put(b"late")
+        assert poured.outlet.gone.is_set()
+
+
 async def test_a_reply_that_is_cut_looks_unfinished() -> None:
     async with pouring(write_seconds=PATIENCE) as (poured, server):
         with connect(server) as client:

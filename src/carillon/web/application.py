@@ -17,7 +17,7 @@ from carillon.web.problems import MEDIA_TYPE, Problem, document, from_bad_intent
 from carillon.web.request import Reply, Request
 from carillon.web.routing import Routes
 from carillon.web.settings import WebSettings
-from carillon.web.streaming import pour
+from carillon.web.streaming import SINK, pour
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -59,7 +59,7 @@ class _Application:
         if callable(reply.body) and scope["method"] != "HEAD":
             head = _headers(request, reply, None)
             await send({"type": "http.response.start", "status": reply.status, "headers": head})
-            await pour(reply.body, receive, send)
+            await pour(reply.body, receive, send, scope.get("extensions", {}).get(SINK))
             return
         body = _text(reply.body)
         head = _headers(request, reply, len(body))

@@ -2,28 +2,25 @@
 
 import asyncio
 import contextlib
-import email.utils
 import logging
 import re
-from collections import deque
-from collections.abc import MutableMapping
-from http import HTTPStatus
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 from urllib.parse import unquote
 
 import h11
 
 from carillon.web.application import ASGI
+from carillon.web.http_exchange import Exchange, Message, head
 from carillon.web.listening import ServerSettings
+from carillon.web.streaming import SINK
 
-Message = MutableMapping[str, Any]
 _log = logging.getLogger(__name__)
 _MOST_HEADERS = 100
-_MOST_BUFFERED = 65_536
 _LAST_WORDS_SECONDS = 1.0
 _ABSOLUTE = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 _HEAD_TOO_LARGE = 431
 _BAD_REQUEST = 400
+_OVER = frozenset({h11.CLOSED, h11.ERROR})
 
 
 class Serving(Protocol):
@@ -42,10 +39,10 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: Serving) -> None:
         self._server = server
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=server.settings.head_bytes)
+        self._http = self._parser()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._exchange: _Exchange | None = None
+        self._exchange: Exchange | None = None
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._closing = False
@@ -118,16 +115,16 @@ class Connection(asyncio.Protocol):
             self._silent = False
             self._stop_waiting()
             _check(event, self._server.settings.head_bytes)
-            self._exchange = _Exchange(self, self._http)
+            self._exchange = Exchange(self, self._http, event)
             self._task = self._loop.create_task(self._serve(self._exchange, event))
         elif isinstance(event, h11.Data) and self._exchange is not None:
             self._exchange.feed(bytes(event.data))
         elif isinstance(event, h11.EndOfMessage) and self._exchange is not None:
             self._exchange.feed(None)
 
-    async def _serve(self, exchange: "_Exchange", request: h11.Request) -> None:
+    async def _serve(self, exchange: Exchange, request: h11.Request) -> None:
         try:
-            await self._server.application(self._scope(request), exchange.receive, exchange.send)
+            await self._server.application(self._scope(exchange, request), exchange.receive, exchange.send)
         except OSError:
             self.transport.abort()
         except Exception:  # noqa: BLE001 - a bug in one reply ends that reply, and the log has it
@@ -136,23 +133,35 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
         finally:
             self._exchange, self._task = None, None
-            self._next()
+            self._next(exchange)
 
-    def _next(self) -> None:
+    def _next(self, served: Exchange) -> None:
         """Ready for another request, or the end."""
-        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE and not self._server.stopping:
-            self._http.start_next_cycle()
+        if not served.ended:
+            # A reply that did not end must not look as if it had.
+            self.transport.abort()
+        elif served.lasts and self._http.their_state not in _OVER and not self._server.stopping:
+            self._begin_anew()
             self._silent = True
             self._wait(self._server.settings.idle_seconds)
             self.transport.resume_reading()
             self.advance()
-        elif self._http.our_state in {h11.DONE, h11.MUST_CLOSE, h11.CLOSED}:
-            self._hang_up()
         else:
-            # A reply that did not end must not look as if it had.
-            self.transport.abort()
+            self._hang_up()
 
-    def _scope(self, request: h11.Request) -> Message:
+    def _parser(self) -> h11.Connection:
+        return h11.Connection(h11.SERVER, max_incomplete_event_size=self._server.settings.head_bytes)
+
+    def _begin_anew(self) -> None:
+        """A parser for the next request: replies are not written through it, so it does not know that one was."""
+        arrived, closed = self._http.trailing_data
+        self._http = self._parser()
+        if arrived:
+            self._http.receive_data(arrived)
+        if closed:
+            self._http.receive_data(b"")
+
+    def _scope(self, exchange: Exchange, request: h11.Request) -> Message:
         target, _, query = _ABSOLUTE.sub(b"", request.target, count=1).partition(b"?")
         peer = self.transport.get_extra_info("peername") or ("", 0)
         return {
@@ -163,15 +172,27 @@ class Connection(asyncio.Protocol):
             "query_string": query,
             "headers": list(request.headers),
             "client": [str(peer[0]), str(peer[1])],
+            "extensions": {SINK: exchange},
         }
 
-    async def write(self, data: bytes) -> None:
-        """Return once the kernel has all of it; a reader who does not make room for it in time is cut off."""
+    def put(self, data: bytes) -> bool:
+        """Whether the kernel has all of it; if not, it waits here until it is drained."""
         if self.transport.is_closing():
             raise ConnectionResetError
         self.transport.write(data)
-        if not self.paused:
-            return
+        if self.transport.is_closing():
+            # The kernel refused it: the reader is gone.
+            raise ConnectionResetError
+        return not self.paused
+
+    async def drained(self) -> None:
+        """Return once the kernel has all of it; a reader who does not make room for it in time is cut off."""
+        if self.paused:
+            await self._room()
+        if self.transport.is_closing():
+            raise ConnectionResetError
+
+    async def _room(self) -> None:
         self._drained = self._loop.create_future()
         try:
             async with asyncio.timeout(self._server.settings.write_seconds):
@@ -180,8 +201,6 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
         finally:
             self._drained = None
-        if self.transport.is_closing():
-            raise ConnectionResetError
 
     def wind_up(self) -> None:
         """Serve what has begun and nothing after it."""
@@ -203,10 +222,7 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
             self._exchange.leave()
             return
-        if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            headers = [("Content-Length", "0"), ("Connection", "close")]
-            answer = h11.Response(status_code=status or _BAD_REQUEST, headers=headers)
-            self.transport.write((self._http.send(answer) or b"") + (self._http.send(h11.EndOfMessage()) or b""))
+        self.transport.write(head(status or _BAD_REQUEST, [(b"content-length", b"0"), (b"connection", b"close")]))
         self._hang_up()
 
     def _hang_up(self) -> None:
@@ -236,61 +252,3 @@ def _check(request: h11.Request, head_bytes: int) -> None:
     if {b"transfer-encoding", b"content-length"} <= names:
         # Two readers of such a request could see two different ones.
         raise h11.RemoteProtocolError("two lengths")
-
-
-class _Exchange:
-    """One request on its way in and its reply on its way out, as ASGI sees them."""
-
-    def __init__(self, connection: Connection, http: h11.Connection) -> None:
-        self._connection = connection
-        self._http = http
-        self._chunks: deque[bytes | None] = deque()
-        self._size = 0
-        self._arrived = asyncio.Event()
-        self._left = False
-        self._head: h11.Response | None = None
-
-    def feed(self, chunk: bytes | None) -> None:
-        """A piece of the body, or its end."""
-        self._chunks.append(chunk)
-        self._size += len(chunk or b"")
-        self._arrived.set()
-        if self._size > _MOST_BUFFERED:
-            self._connection.transport.pause_reading()
-
-    def leave(self) -> None:
-        """The client is gone, or speaks no HTTP."""
-        self._left = True
-        self._arrived.set()
-
-    async def receive(self) -> Message:
-        if self._http.they_are_waiting_for_100_continue:
-            go_on = h11.InformationalResponse(status_code=100, headers=[])
-            self._connection.transport.write(self._http.send(go_on) or b"")
-        while not self._chunks and not self._left:
-            self._arrived.clear()
-            await self._arrived.wait()
-        if not self._chunks:
-            return {"type": "http.disconnect"}
-        chunk = self._chunks.popleft()
-        if chunk is None:
-            return {"type": "http.request", "body": b"", "more_body": False}
-        self._size -= len(chunk)
-        if self._size <= _MOST_BUFFERED:
-            self._connection.transport.resume_reading()
-        return {"type": "http.request", "body": chunk, "more_body": True}
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            date = (b"date", email.utils.formatdate(usegmt=True).encode())
-            status = HTTPStatus(message["status"])
-            self._head = h11.Response(status_code=status, headers=[*message["headers"], date], reason=status.phrase)
-            return
-        out = b""
-        if self._head is not None:
-            out, self._head = self._http.send(self._head) or b"", None
-        if message.get("body"):
-            out += self._http.send(h11.Data(data=message["body"])) or b""
-        if not message.get("more_body"):
-            out += self._http.send(h11.EndOfMessage()) or b""
-        await self._connection.write(out)
