@@ -95,9 +95,14 @@ class Hub:
 
     def offer(self, entries: Iterable[Entry]) -> None:
         """What was appended just now."""
+        told: dict[str, None] = {}
         for entry in entries:
             for seat in self._seats.get(entry.user_id, ()):
                 seat.tail.offer(entry)
+            told[entry.user_id] = None
+        # Woken once, however much there is: what came together is written together.
+        for user_id in told:
+            for seat in self._seats.get(user_id, ()):
                 seat.wake()
 
     def grown(self, user_id: str, newest: int) -> None:
@@ -108,7 +113,7 @@ class Hub:
 
     def wrote(self, seat: Seat) -> None:
         waiting = self._awaited.get(seat.user_id)
-        if waiting is None:
+        if not waiting:
             return
         for awaited in waiting:
             if awaited.seq <= seat.tail.cursor:

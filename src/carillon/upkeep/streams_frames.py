@@ -1,6 +1,7 @@
 """Server-sent events: what stands on the wire of a stream."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -46,6 +47,12 @@ def connected(after: int, retry_ms: int) -> bytes:
 
 def notifications(entries: Sequence[Entry]) -> bytes:
     """One frame each; the number is what a reader resumes from."""
+    return _written_once(tuple(entries))
+
+
+# A crowd is told the same at the same time: the frames are made for the first of them and kept for the others.
+@lru_cache(maxsize=8)
+def _written_once(entries: tuple[Entry, ...]) -> bytes:
     return b"".join(
         b"id: %d\nevent: notification\ndata: %b\n\n" % (entry.seq, msgspec.json.encode(told(entry)))
         for entry in entries

@@ -19,6 +19,8 @@ class Lookups:
         self._ledger = ledger
         self._bounds: Coalescer[str, Bounds] = Coalescer(self._ask, max_batch=AT_ONCE, max_pending=MOST_WAITING)
         self._reading = asyncio.Semaphore(READS)
+        self._to_read: dict[tuple[str, int, int], asyncio.Task[list[Entry]]] = {}
+        """Questions that are not out yet."""
 
     async def bounds(self, user_id: str) -> Bounds:
         """Raises LedgerUnavailable, or Overloaded when too many ask."""
@@ -26,8 +28,18 @@ class Lookups:
 
     async def read(self, user_id: str, after: int, limit: int) -> list[Entry]:
         """The next entries; raises LedgerUnavailable."""
+        asked = (user_id, after, limit)
+        reading = self._to_read.get(asked)
+        if reading is None:
+            reading = self._to_read[asked] = asyncio.create_task(self._read(asked))
+        # One of a crowd who leaves takes nobody else's answer along.
+        return await asyncio.shield(reading)
+
+    async def _read(self, asked: tuple[str, int, int]) -> list[Entry]:
         async with self._reading:
-            return await self._ledger.read(user_id, after, limit)
+            # From here on it may miss what is appended: whoever comes now has a question of their own.
+            del self._to_read[asked]
+            return await self._ledger.read(*asked)
 
     async def _ask(self, user_ids: Sequence[str]) -> list[Bounds]:
         found = await self._ledger.bounds(set(user_ids))

@@ -12,7 +12,7 @@ from carillon.domain.ports import Clock
 from carillon.domain.tail import Tail
 from carillon.upkeep import streams_frames as frames
 from carillon.upkeep.streams_lookups import Lookups
-from carillon.web import Outlet
+from carillon.web import Outlet, PeerGone
 
 READ_AT_ONCE = 100
 LEDGER_PAUSE_SECONDS = 1.0
@@ -52,6 +52,10 @@ class Reading:
         self._stirred = asyncio.Event()
         self._outlet: Outlet | None = None
         self._missed: bytes = b""
+        self.idle = False
+        """Everything is written, and whoever wakes may write."""
+        self._owed = 0
+        """The number up to which all was put; the kernel has yet to take it."""
         self.tail = Tail(rules.buffer)
         self.seat = Seat(user_id, key, self.tail, self._wake)
 
@@ -76,16 +80,42 @@ class Reading:
             self._seats.part(self.seat)
 
     def _wake(self) -> None:
-        self._stirred.set()
         if self.tail.overflowed and self._outlet is not None:
             # It may be in the middle of a write that waits for a reader who does not read.
             self._outlet.cut()
+        elif self.idle and not self.tail.behind and not self.seat.closing and self._outlet is not None:
+            self._write_at_once(self._outlet)
+            return
+        self._stirred.set()
+
+    def _write_at_once(self, outlet: Outlet) -> None:
+        """A crowd is told without waking each one's task."""
+        entries = self.tail.take()
+        if not entries:
+            return
+        try:
+            taken = outlet.put(frames.notifications(entries))
+        except PeerGone:
+            return
+        if taken:
+            self._say_written(entries[-1].seq)
+        else:
+            self._owed, self.idle = entries[-1].seq, False
+            self._stirred.set()
+
+    def _say_written(self, seq: int) -> None:
+        self.tail.wrote(seq)
+        self._seats.wrote(self.seat)
 
     async def _read_aloud(self, outlet: Outlet) -> None:
         now = self._clock.monotonic()
         ends_at, beats_at = now + self._rules.lifetime_seconds, now + self._rules.heartbeat_seconds
         checks_at = now + self._rules.recheck_seconds
         while not outlet.gone.is_set():
+            if self._owed:
+                await outlet.drained()
+                self._say_written(self._owed)
+                self._owed = 0
             if self.seat.closing:
                 await outlet.write(frames.closing("shutdown"))
                 return
@@ -112,8 +142,7 @@ class Reading:
             if not entries:
                 return
             await outlet.write(frames.notifications(entries))
-            self.tail.wrote(entries[-1].seq)
-            self._seats.wrote(self.seat)
+            self._say_written(entries[-1].seq)
 
     async def _look_up(self) -> bool:
         told = self.tail.told
@@ -137,7 +166,10 @@ class Reading:
         return True
 
     async def _wait(self, seconds: float) -> None:
+        # Not while somebody has woken it: what they have told of may have to be looked up first.
+        self.idle = not self._stirred.is_set()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._stirred.wait()
+        self.idle = False
         self._stirred.clear()
