@@ -19,7 +19,7 @@ from carillon.settings import Settings
 from carillon.upkeep import api, health, sandbox
 from carillon.upkeep.health import Check, Readiness
 from carillon.web import Endpoint, ServerSettings, app
-from carillon.web.application import ASGI
+from carillon.web.application import Application
 from carillon.web.tickets import Tickets
 
 
@@ -91,7 +91,7 @@ def application(
     keys: KeyFinder,
     *,
     tickets: Tickets | None = None,
-) -> ASGI:
+) -> Application:
     """One application of all endpoints and the health checks; one that a blueprint brings along goes before ours."""
     taken = {(endpoint.method, endpoint.path) for endpoint in endpoints}
     usual = [each for each in health.endpoints(readiness, checks) if (each.method, each.path) not in taken]

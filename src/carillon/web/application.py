@@ -26,47 +26,52 @@ ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 _log = logging.getLogger(__name__)
 _NO_CONTENT = 204
 _SAFE = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
 ]
-_OWN_CACHING = [*_SAFE, (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")]
-_API = [*_OWN_CACHING, (b"cache-control", b"no-store")]
+_OWN_CACHING = [*_SAFE, ("content-security-policy", "default-src 'none'; frame-ancestors 'none'")]
+_API = [*_OWN_CACHING, ("cache-control", "no-store")]
 
 
-def app(endpoints: Iterable[Endpoint], settings: WebSettings | None = None) -> ASGI:
-    """One ASGI callable that serves the endpoints."""
+def app(endpoints: Iterable[Endpoint], settings: WebSettings | None = None) -> "Application":
+    """One application that serves the endpoints, over ASGI or to whoever writes its replies."""
     settings = settings or WebSettings()
     declared = list(endpoints)
     if settings.docs:
         text = openapi(declared, title=settings.title, version=settings.version, secured=settings.asks)
         declared += pages(text)
-    return _Application(declared, settings).serve
+    return Application(declared, settings)
 
 
-class _Application:
+class Application:
+    """Satisfies ASGI; a server with an interface of its own makes the request and writes the reply itself."""
+
     def __init__(self, endpoints: list[Endpoint], settings: WebSettings) -> None:
         self._settings = settings
         self._routes = Routes(endpoints)
         self._gate = Gate(settings)
         self._in_flight = 0
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await _refuse_other(scope, receive, send)
             return
-        request = Request(scope, receive, self._settings.body_limit, self._settings.body_seconds)
-        reply = await self._reply(request)
+        request = self.request(scope, receive)
+        reply = await self.reply(request)
         if callable(reply.body) and scope["method"] != "HEAD":
-            head = _headers(request, reply, None)
-            await send({"type": "http.response.start", "status": reply.status, "headers": head})
+            await send(_start(reply, head(request, reply, None)))
             await pour(reply.body, receive, send, scope.get("extensions", {}).get(SINK))
             return
-        body = _text(reply.body)
-        head = _headers(request, reply, len(body))
-        await send({"type": "http.response.start", "status": reply.status, "headers": head})
+        body = encoded(reply.body)
+        await send(_start(reply, head(request, reply, len(body))))
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
-    async def _reply(self, request: Request) -> Reply:
+    def request(self, scope: Scope, receive: Receive) -> Request:
+        """A request under this application's limits."""
+        return Request(scope, receive, self._settings.body_limit, self._settings.body_seconds)
+
+    async def reply(self, request: Request) -> Reply:
+        """What is answered, whatever happens."""
         try:
             return await self._admitted(request)
         except Problem as raised:
@@ -108,23 +113,30 @@ class _Application:
             self._in_flight -= 1
 
 
-def _text(body: object) -> bytes:
+def encoded(body: object) -> bytes:
+    """A reply's body as it is written; nothing of one that writes itself."""
     if callable(body):
         return b""
     return body if isinstance(body, bytes) else msgspec.json.encode(body)
 
 
-def _headers(request: Request, reply: Reply, length: int | None) -> list[tuple[bytes, bytes]]:
+def head(request: Request, reply: Reply, length: int | None) -> list[tuple[str, str]]:
     """All of a reply's headers; one that writes itself has no length, and its connection serves nothing after it."""
-    headers = [(b"x-correlation-id", request.correlation_id.encode())]
+    headers = [("x-correlation-id", request.correlation_id)]
     if reply.status != _NO_CONTENT:
-        headers.append((b"content-type", reply.media_type.encode()))
-        headers.append((b"connection", b"close") if length is None else (b"content-length", str(length).encode()))
-    if reply.headers:
-        headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in reply.headers.items()]
+        headers.append(("content-type", reply.media_type))
+        headers.append(("connection", "close") if length is None else ("content-length", str(length)))
+    if not reply.headers:
+        return headers + _API
+    headers += [(name.lower(), value) for name, value in reply.headers.items()]
     if "Content-Security-Policy" in reply.headers:
         return headers + _SAFE
     return headers + (_API if "Cache-Control" not in reply.headers else _OWN_CACHING)
+
+
+def _start(reply: Reply, headers: list[tuple[str, str]]) -> MutableMapping[str, Any]:
+    pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    return {"type": "http.response.start", "status": reply.status, "headers": pairs}
 
 
 async def _refuse_other(scope: Scope, receive: Receive, send: Send) -> None:

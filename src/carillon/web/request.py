@@ -55,6 +55,9 @@ class Proof(msgspec.Struct, frozen=True):
     token_id: str | None = None
 
 
+_ANYBODY = Caller()
+
+
 async def _nothing_to_prove() -> Proof:
     return Proof()
 
@@ -92,7 +95,7 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.params: dict[str, str] = {}
         self._value: tuple[object] | None = None
-        self.caller = Caller()
+        self.caller = _ANYBODY
         self.prove: Callable[[], Awaitable[Proof]] = _nothing_to_prove
         """Ask again what was asked at the door: raises 401 once it does not hold any more."""
         given = self.headers.get(b"x-correlation-id")

@@ -1,41 +1,54 @@
-"""Granian's own interface under our ASGI application: one call for a whole answer instead of two."""
+"""Granian's own interface under our application: a request is read and its whole answer given in one call each."""
 
 from collections.abc import AsyncIterator, MutableMapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
 from granian._granian import RSGIHTTPProtocol, RSGIProtocolClosed
 from granian.rsgi import Scope
 
-from carillon.web.application import ASGI
+from carillon.web.application import Application, encoded, head
+from carillon.web.streaming import pour
 
 Message = MutableMapping[str, Any]
 _NO_TEXT = b"\xff"
-_WHOLE = 1_048_576
-"""A body that names its length, and a smaller one than this, is taken in one piece."""
+_WHOLE_DIGITS = 6
+"""A body that names its length in so many digits, below a megabyte, is taken in one piece."""
 
 
-async def serve(application: ASGI, scope: Scope, protocol: RSGIHTTPProtocol) -> None:
+async def serve(application: Application, scope: Scope, protocol: RSGIHTTPProtocol) -> None:
     """Serve one request; the application sees it as ASGI."""
-    exchange = _Exchange(protocol)
     headers = _headers(scope)
-    exchange.whole = next((value for name, value in headers if name == b"content-length"), b"x")
+    exchange = _Exchange(protocol, next((value for name, value in headers if name == b"content-length"), b""))
     if scope.authority:
         headers.append((b"host", scope.authority.encode("latin-1")))
-    path = scope.path
-    await application(
+    method, path = scope.method, scope.path
+    request = application.request(
         {
-            "type": "http" if scope.proto == "http" else scope.proto,
-            "method": scope.method,
+            "type": "http",
+            "method": method,
             "path": path,
-            "raw_path": quote(path).encode(),
+            "raw_path": _quoted(path),
             "query_string": scope.query_string.encode("latin-1", "replace"),
             "headers": headers,
             "client": scope.client.rsplit(":", 1),
         },
         exchange.receive,
-        exchange.send,
     )
+    reply = await application.reply(request)
+    if callable(reply.body) and method != "HEAD":
+        exchange.begin(reply.status, head(request, reply, None))
+        await pour(reply.body, exchange.receive, exchange.send)
+        return
+    body = encoded(reply.body)
+    protocol.response_bytes(reply.status, head(request, reply, len(body)), b"" if method == "HEAD" else body)
+
+
+@lru_cache(maxsize=256)
+def _quoted(path: str) -> bytes:
+    """Granian tells a path decoded; most requests go to a few of them."""
+    return quote(path).encode()
 
 
 def _headers(scope: Scope) -> list[tuple[bytes, bytes]]:
@@ -49,21 +62,23 @@ def _headers(scope: Scope) -> list[tuple[bytes, bytes]]:
 
 
 class _Exchange:
-    """The body on its way in, the answer on its way out."""
+    """The body on its way in, and an answer that writes itself on its way out."""
 
-    __slots__ = ("_chunks", "_headers", "_protocol", "_read", "_status", "_stream", "whole")
+    __slots__ = ("_chunks", "_head", "_protocol", "_read", "_stream", "_whole")
 
-    def __init__(self, protocol: RSGIHTTPProtocol) -> None:
+    def __init__(self, protocol: RSGIHTTPProtocol, length: bytes) -> None:
         self._protocol = protocol
         self._chunks: AsyncIterator[bytes] | None = None
-        self._status = 500
         self._read = False
-        self._headers: list[tuple[str, str]] = []
+        self._head: tuple[int, list[tuple[str, str]]]
         self._stream: Any = None
-        self.whole = b""
+        self._whole = length.isdigit() and len(length) <= _WHOLE_DIGITS
 
     async def receive(self) -> Message:
         try:
+            if self._whole and not self._read:
+                self._read = True
+                return {"type": "http.request", "body": await self._protocol(), "more_body": False}
             return await self._next()
         except RSGIProtocolClosed:
             return {"type": "http.disconnect"}
@@ -73,9 +88,6 @@ class _Exchange:
             # The body is over: whoever asks again waits for the caller to leave.
             await self._protocol.client_disconnect()
             return {"type": "http.disconnect"}
-        if self._chunks is None and self.whole.isdigit() and int(self.whole) <= _WHOLE:
-            self._read = True
-            return {"type": "http.request", "body": await self._protocol(), "more_body": False}
         if self._chunks is None:
             self._chunks = aiter(self._protocol)
         try:
@@ -84,13 +96,16 @@ class _Exchange:
             self._read = True
             return {"type": "http.request", "body": b"", "more_body": False}
 
+    def begin(self, status: int, headers: list[tuple[str, str]]) -> None:
+        """What goes before the first piece of the answer, and with it."""
+        self._head = (status, headers)
+
     async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-            self._headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
-        elif self._stream is None and not message.get("more_body"):
-            self._protocol.response_bytes(self._status, self._headers, message.get("body", b""))
-        else:
-            if self._stream is None:
-                self._stream = self._protocol.response_stream(self._status, self._headers)
-            await self._stream.send_bytes(message.get("body", b""))
+        """Write a piece of the answer."""
+        body = message.get("body", b"")
+        if self._stream is None and not message.get("more_body"):
+            self._protocol.response_bytes(*self._head, body)
+            return
+        if self._stream is None:
+            self._stream = self._protocol.response_stream(*self._head)
+        await self._stream.send_bytes(body)

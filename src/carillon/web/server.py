@@ -13,7 +13,7 @@ from granian.log import LogLevels
 from granian.rsgi import Scope
 from granian.server import embed
 
-from carillon.web.application import ASGI
+from carillon.web.application import Application
 from carillon.web.listening import ServerSettings, listen
 from carillon.web.rsgi import serve
 
@@ -35,9 +35,9 @@ class NoServer:
 
 
 class Server:
-    """Serves one ASGI application until stopped; signals stay the caller's business."""
+    """Serves one application until stopped; signals stay the caller's business."""
 
-    def __init__(self, application: ASGI, settings: ServerSettings) -> None:
+    def __init__(self, application: Application, settings: ServerSettings) -> None:
         self._application = application
         self._settings = settings
         self._running: set[asyncio.Task[Any]] = set()
