@@ -1,12 +1,10 @@
 """What each recipient gets on each channel: rendered here, or left to whoever renders downstream."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from carillon.domain.errors import BadIntent
 from carillon.domain.explaining import Tell
 from carillon.domain.intents import Intent, Recipient
 from carillon.domain.locale import resolve_locale, wished_locale
+from carillon.domain.notifications import Template
 from carillon.domain.ports import Templates
 from carillon.intake.plan import Content, PlanRules
 from carillon.intake.render import render_message
@@ -21,9 +19,9 @@ class Contents:
 
     async def of(self, intent: Intent, tell: Tell | None = None) -> list[Content]:
         """One content for every channel and recipient, the skipped ones among them; raises BadIntent."""
-        tell = tell or _nobody_listens
         channels = await self._channels(intent)
-        tell("channel", {"channels": channels, "named": bool(intent.channels)})
+        if tell is not None:
+            tell("channel", {"channels": channels, "named": bool(intent.channels)})
         found = [
             await self._content(intent, recipient, channel, tell)
             for channel in channels
@@ -52,35 +50,34 @@ class Contents:
             )
         return (existing[0],)
 
-    async def _content(self, intent: Intent, recipient: Recipient, channel: str, tell: Tell) -> Content:
+    async def _content(self, intent: Intent, recipient: Recipient, channel: str, tell: Tell | None) -> Content:
         reason = recipient.unreachable.get(channel)
         if reason is not None:
             return self._skipped(intent, recipient, channel, reason)
-        if channel in recipient.refused:
-            raise BadIntent("CHANNEL_DISABLED", f"{recipient.ref} has switched {channel} off", field="channel")
-        tell("preferences", {"channel": channel, "preferredLocale": recipient.locale})
-        address = recipient.addresses.get(channel) or recipient.addresses.get("*")
-        if not address:
-            raise BadIntent(
-                "RECIPIENT_UNRESOLVED", f"no {channel} address is known for {recipient.ref}", field="recipient"
-            )
-        tell("recipient", {"recipient": recipient.ref, "channel": channel, "address": address})
+        address = _address(recipient, channel, tell)
         if self._rules.supported_locales:
             return Content(recipient.ref, channel, address, self._downstream_locale(intent, recipient))
+        template = await self._template(intent, recipient, channel, tell)
+        message = render_message(template, intent.payload, self._rules.missing_variable)
+        if tell is not None:
+            tell("render", {"subject": message.subject, "text": message.text, "html": message.html})
+        return Content(recipient.ref, channel, address, template.locale, message)
+
+    async def _template(self, intent: Intent, recipient: Recipient, channel: str, tell: Tell | None) -> Template:
         code = intent.notification_type
         wished = self._wished(intent, recipient)
         existing = [
             locale for there, locale in await self._templates.variants(code, intent.tenant_id) if there == channel
         ]
         locale = resolve_locale(wished, existing, self._rules.locale)
-        tell("locale", {"wished": wished, "resolved": locale, "available": existing})
+        if tell is not None:
+            tell("locale", {"wished": wished, "resolved": locale, "available": existing})
         template = None if locale is None else await self._templates.find(code, channel, locale, intent.tenant_id)
-        if locale is None or template is None:
+        if template is None:
             raise BadIntent("TEMPLATE_NOT_FOUND", f"Template {code} not found for locale {wished}", field="templateKey")
-        tell("template", {"templateKey": code, "locale": locale, "version": template.version})
-        message = render_message(template, intent.payload, self._rules.missing_variable)
-        tell("render", {"subject": message.subject, "text": message.text, "html": message.html})
-        return Content(recipient.ref, channel, address, locale, message)
+        if tell is not None:
+            tell("template", {"templateKey": code, "locale": locale, "version": template.version})
+        return template
 
     def _skipped(self, intent: Intent, recipient: Recipient, channel: str, reason: str) -> Content:
         locale = self._downstream_locale(intent, recipient) if self._rules.supported_locales else None
@@ -96,5 +93,14 @@ class Contents:
         )
 
 
-def _nobody_listens(gate: str, found: Mapping[str, Any]) -> None:
-    del gate, found
+def _address(recipient: Recipient, channel: str, tell: Tell | None) -> str:
+    if channel in recipient.refused:
+        raise BadIntent("CHANNEL_DISABLED", f"{recipient.ref} has switched {channel} off", field="channel")
+    if tell is not None:
+        tell("preferences", {"channel": channel, "preferredLocale": recipient.locale})
+    address = recipient.addresses.get(channel) or recipient.addresses.get("*")
+    if not address:
+        raise BadIntent("RECIPIENT_UNRESOLVED", f"no {channel} address is known for {recipient.ref}", field="recipient")
+    if tell is not None:
+        tell("recipient", {"recipient": recipient.ref, "channel": channel, "address": address})
+    return address

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from carillon.coalesce import Coalescer
 from carillon.domain.notifications import Template
@@ -11,8 +12,15 @@ from carillon.intake.templates import FileTemplates
 
 Key = tuple[str | None, str]
 """A tenant and a template's key."""
-Shelf = dict[tuple[str, str], Template]
-"""Everything under one key, by channel and locale."""
+
+
+class Shelf(NamedTuple):
+    """Everything under one key."""
+
+    templates: dict[tuple[str, str], Template]
+    """By channel and locale."""
+    variants: list[tuple[str, str]]
+    """The same channels and locales, in order: asked for with every notification, sorted once."""
 
 
 class StoredTemplates:
@@ -39,10 +47,10 @@ class StoredTemplates:
         self._loads: Coalescer[Key, Shelf] = Coalescer(self._load, max_batch=500, max_pending=10_000)
 
     async def find(self, code: str, channel: str, locale: str, tenant_id: str | None = None) -> Template | None:
-        return (await self._shelf((tenant_id, code))).get((channel, locale))
+        return (await self._shelf((tenant_id, code))).templates.get((channel, locale))
 
     async def variants(self, code: str, tenant_id: str | None = None) -> list[tuple[str, str]]:
-        return sorted(await self._shelf((tenant_id, code)))
+        return (await self._shelf((tenant_id, code))).variants
 
     def forget(self) -> None:
         """Something was written by this process: the next question is asked anew, and no answer under way is kept."""
@@ -86,10 +94,11 @@ class StoredTemplates:
 
     async def _read(self, keys: Sequence[Key]) -> dict[Key, Shelf]:
         asked = [asked for tenant, code in keys for asked in ((None, code), (tenant, code))]
-        stored: dict[Key, Shelf] = {}
+        stored: dict[Key, dict[tuple[str, str], Template]] = {}
         for one in await self._ledger.current_templates(asked):
             stored.setdefault((one.tenant_id, one.template_key), {})[one.channel, one.locale] = one.template()
-        return {
+        found = {
             (tenant, code): self._files.under(code) | stored.get((None, code), {}) | stored.get((tenant, code), {})
             for tenant, code in keys
         }
+        return {key: Shelf(templates, sorted(templates)) for key, templates in found.items()}

@@ -94,8 +94,11 @@ class Metrics:
     def __call__(self, event: Event) -> None:
         """Be an Observer."""
         match event:
+            # The two that come by the thousand are asked for first.
             case RouteAttempted():
                 self._attempted(event)
+            case IntentAccepted():
+                self._add("intents", ("accepted", event.notification_type, event.producer, event.audience_kind))
             case QueuePumped() | QueueLooked() | QueueDeep() | MessageSwept() | MessageOverdue() | FailedTrimmed():
                 pass
             case (
@@ -143,12 +146,8 @@ class Metrics:
             case CallbackRefused():
                 self._add("callbacks_refused", (event.vendor,))
 
-    def _arrived(
-        self, event: IntentAccepted | IntentRepeated | IntentMalformed | PersonSought | DoorStopped | StreamTrimmed
-    ) -> None:
+    def _arrived(self, event: IntentRepeated | IntentMalformed | PersonSought | DoorStopped | StreamTrimmed) -> None:
         match event:
-            case IntentAccepted():
-                self._add("intents", ("accepted", event.notification_type, event.producer, event.audience_kind))
             case IntentRepeated():
                 self._add("intents", (event.outcome, event.notification_type, event.producer, event.audience_kind))
             case IntentMalformed():
