@@ -1,10 +1,12 @@
 """libcurl's transfers inside our event loop, by a selector of their own."""
 
 import asyncio
+import math
 import select
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -23,6 +25,8 @@ Veto = Callable[[IPAddress, int], bool]
 _KEEP_ALIVE_SECONDS = 4
 _EVENTS_AT_ONCE = 256
 _IDLE_HANDLES = 1000
+_TIMER_GRAIN = 0.001
+"""The loop tells whole milliseconds."""
 _AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
@@ -48,6 +52,23 @@ class _Lent:
         self._opened.close()
 
 
+class Order(msgspec.Struct, frozen=True):
+    """One request as libcurl is told it."""
+
+    method: str
+    url: str
+    lines: list[str]
+    """The head, a line for each header, judged before."""
+    body: bytes
+    seconds: float
+    pins: str | None = None
+    """`host:port:address,…`: the only addresses the name stands for."""
+
+
+Ended = Callable[[Transfer], None]
+"""Called once when a transfer has ended, with what came of it, which is gone afterwards; must not raise."""
+
+
 class Transfers:
     """A multi handle: its connections, its timer, and an epoll that the loop watches as one descriptor.
 
@@ -67,48 +88,52 @@ class Transfers:
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
         self._epoll = select.epoll()
         self._watched: set[int] = set()
-        self._timer: asyncio.Handle | None = None
-        self._idle: list[pycurl.Curl] = []
-        self._set: dict[pycurl.Curl, tuple[str, str, str | None]] = {}
-        """What each handle was told last and does not have to be told again: method, URL and pinned addresses."""
-        self._running: dict[pycurl.Curl, tuple[Transfer, asyncio.Future[None]]] = {}
+        self._parked: set[int] = set()
+        """Watched by epoll and by nobody else: a kept connection's next request is a change, not a departure and an
+        arrival. A parked descriptor may have been closed, and its number given to another socket."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = math.inf
+        """When libcurl wants to be called; the timer may be earlier, and then waits on, but never later."""
+        self._soon: asyncio.Handle | None = None
+        self._idle: list[Transfer] = []
+        self._running: dict[pycurl.Curl, tuple[Transfer, Ended]] = {}
         self._loop.add_reader(self._epoll.fileno(), self._ready)
 
-    async def run(self, transfer: Transfer) -> None:
-        """Carry out one transfer; what came of it stands in the transfer."""
-        handle = self._idle.pop() if self._idle else self._handle()
-        done: asyncio.Future[None] = self._loop.create_future()
+    def start(self, order: Order, ended: Ended) -> Transfer | str:
+        """Begin a transfer; why it cannot be one, where the request is malformed."""
+        transfer = self._idle.pop() if self._idle else self._transfer()
         try:
-            self._prepare(handle, transfer)
+            self._prepare(transfer, order)
         except (pycurl.error, UnicodeError, ValueError) as error:
-            transfer.failure = ("bad_request", f"the request is malformed: {error}")
-            self._discard(handle)
-            return
-        self._running[handle] = (transfer, done)
-        self._multi.add_handle(handle)
-        try:
-            await done
-        except asyncio.CancelledError:
-            # Only while it is still ours: a finished handle may already carry somebody else's transfer.
-            if self._running.get(handle, (None, None))[1] is done:
-                del self._running[handle]
-                self._multi.remove_handle(handle)
-                self._discard(handle)
-            raise
+            transfer.handle.close()
+            return f"the request is malformed: {error}"
+        self._running[transfer.handle] = (transfer, ended)
+        self._multi.add_handle(transfer.handle)
+        return transfer
+
+    def cancel(self, transfer: Transfer, ended: Ended) -> None:
+        """Give a transfer up; nobody hears how it ended."""
+        # Only while it is still ours: a finished handle may already carry somebody else's request.
+        if self._running.get(transfer.handle) == (transfer, ended):
+            del self._running[transfer.handle]
+            self._multi.remove_handle(transfer.handle)
+            transfer.handle.close()
 
     def close(self) -> None:
         for handle in list(self._running):
             self._finish(handle, ("closed", "the client was closed"))
-        for handle in self._idle:
-            handle.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        for transfer in self._idle:
+            transfer.handle.close()
+        for timer in (self._timer, self._soon):
+            if timer is not None:
+                timer.cancel()
         self._loop.remove_reader(self._epoll.fileno())
         self._multi.close()
         self._epoll.close()
 
-    def _handle(self) -> pycurl.Curl:
+    def _transfer(self) -> Transfer:
         handle = pycurl.Curl()
+        transfer = Transfer(handle)
         handle.setopt(pycurl.NOSIGNAL, 1)
         handle.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
         handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
@@ -125,75 +150,86 @@ class Transfers:
             handle.setopt(pycurl.CAINFO, authorities)
         if self._veto is not None:
             handle.setopt(pycurl.DNS_CACHE_TIMEOUT, 0)
-            handle.setopt(pycurl.OPENSOCKETFUNCTION, self._opener(handle, self._veto))
-        return handle
+            handle.setopt(pycurl.OPENSOCKETFUNCTION, _opener(transfer, self._veto))
+        return transfer
 
-    def _discard(self, handle: pycurl.Curl) -> None:
-        self._set.pop(handle, None)
-        handle.close()
-
-    def _prepare(self, handle: pycurl.Curl, transfer: Transfer) -> None:
-        transfer.limit(self._limits.max_body)
-        asked = (transfer.method, transfer.url, transfer.pins)
-        if self._set.get(handle) != asked or transfer.pins is not None:
-            self._set[handle] = asked
-            handle.setopt(pycurl.URL, transfer.url)
-            handle.setopt(pycurl.CUSTOMREQUEST, transfer.method)
+    def _prepare(self, transfer: Transfer, order: Order) -> None:
+        transfer.renew(order.body, self._limits.max_body)
+        setopt = transfer.handle.setopt
+        asked = (order.method, order.url, order.pins)
+        if transfer.asked != asked or order.pins is not None:
+            transfer.asked = asked
+            setopt(pycurl.URL, order.url)
+            setopt(pycurl.CUSTOMREQUEST, order.method)
             if self._veto is not None:
-                handle.setopt(pycurl.RESOLVE, [] if transfer.pins is None else [transfer.pins])
-        handle.setopt(pycurl.INFILESIZE, len(transfer.body))
-        handle.setopt(pycurl.READFUNCTION, transfer.read)
-        handle.setopt(pycurl.PREREQFUNCTION, transfer.begin)
-        headers = [f"{name}: {value}" if value else f"{name};" for name, value in transfer.headers.items()]
+                setopt(pycurl.RESOLVE, [] if order.pins is None else [order.pins])
+        bounds = (len(order.body), max(1, round(order.seconds * 1000)))
+        if transfer.bounds != bounds:
+            transfer.bounds = bounds
+            setopt(pycurl.INFILESIZE, bounds[0])
+            setopt(pycurl.TIMEOUT_MS, bounds[1])
         # Waiting for a 100 before a small body would cost a round trip.
-        handle.setopt(pycurl.HTTPHEADER, [*headers, "Expect:", "Accept-Encoding: identity"])
-        handle.setopt(pycurl.HEADERFUNCTION, transfer.hear)
-        handle.setopt(pycurl.WRITEFUNCTION, transfer.take)
-        handle.setopt(pycurl.TIMEOUT_MS, max(1, round(transfer.seconds * 1000)))
-
-    def _opener(self, handle: pycurl.Curl, veto: Veto) -> Callable[[int, Any], _Lent | int]:
-        def open_socket(_purpose: int, place: Any) -> _Lent | int:  # noqa: ANN401 - pycurl's own tuple
-            family, kind, protocol, address = place
-            # The last look, at the very address that connect will be given.
-            if not veto(ip_address(_text(address[0])), address[1]):
-                self._running[handle][0].vetoed = True
-                return pycurl.SOCKET_BAD
-            return _Lent(socket.socket(family, kind, protocol))
-
-        return open_socket
+        setopt(pycurl.HTTPHEADER, [*order.lines, "Expect:", "Accept-Encoding: identity"])
 
     def _watch(self, what: int, descriptor: int, _multi: pycurl.CurlMulti, _data: object) -> None:
         if what == pycurl.POLL_REMOVE:
-            if descriptor in self._watched:
-                self._watched.discard(descriptor)
-                self._epoll.unregister(descriptor)
+            self._parked.add(descriptor)
             return
         mask = select.EPOLLIN if what & pycurl.POLL_IN else 0
         if what & pycurl.POLL_OUT:
             mask |= select.EPOLLOUT
+        self._parked.discard(descriptor)
         if descriptor in self._watched:
-            self._epoll.modify(descriptor, mask)
+            try:
+                self._epoll.modify(descriptor, mask)
+            except FileNotFoundError:
+                # Closed while it was parked, and a new socket got its number.
+                self._epoll.register(descriptor, mask)
         else:
             self._watched.add(descriptor)
             self._epoll.register(descriptor, mask)
 
+    def _unwatch(self, descriptor: int) -> None:
+        """A peer closed a kept connection, or spoke out of turn: libcurl will see it before it uses it again."""
+        self._parked.discard(descriptor)
+        self._watched.discard(descriptor)
+        with suppress(OSError):
+            self._epoll.unregister(descriptor)
+
     def _set_timer(self, milliseconds: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if milliseconds == 0:
             # libcurl forbids calling it back from inside its own callback.
-            self._timer = self._loop.call_soon(self._time_out)
-        elif milliseconds > 0:
-            self._timer = self._loop.call_later(milliseconds / 1000, self._time_out)
+            if self._soon is None:
+                self._soon = self._loop.call_soon(self._act)
+        elif milliseconds < 0:
+            self._due = math.inf
+        else:
+            self._due = self._loop.time() + milliseconds / 1000
+            if self._timer is None or self._due < self._timer.when():
+                self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._due, self._time_out)
 
     def _time_out(self) -> None:
         self._timer = None
+        if self._due - self._loop.time() <= _TIMER_GRAIN:
+            self._act()
+        elif self._due < math.inf:
+            self._arm()
+
+    def _act(self) -> None:
+        self._soon = None
         self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
         self._collect()
 
     def _ready(self) -> None:
         for descriptor, event in self._epoll.poll(0, _EVENTS_AT_ONCE):
+            if descriptor in self._parked:
+                self._unwatch(descriptor)
+                continue
             flags = pycurl.CSELECT_IN if event & select.EPOLLIN else 0
             if event & select.EPOLLOUT:
                 flags |= pycurl.CSELECT_OUT
@@ -213,15 +249,26 @@ class Transfers:
                 self._finish(handle, (classification(code, sending=sending), text))
 
     def _finish(self, handle: pycurl.Curl, failure: tuple[str, str] | None) -> None:
-        transfer, done = self._running.pop(handle)
+        transfer, ended = self._running.pop(handle)
         self._multi.remove_handle(handle)
         transfer.end(handle.getinfo(pycurl.RESPONSE_CODE), failure)
+        ended(transfer)
         if len(self._idle) < _IDLE_HANDLES:
-            self._idle.append(handle)
+            self._idle.append(transfer)
         else:
-            self._discard(handle)
-        if not done.done():
-            done.set_result(None)
+            handle.close()
+
+
+def _opener(transfer: Transfer, veto: Veto) -> Callable[[int, Any], _Lent | int]:
+    def open_socket(_purpose: int, place: Any) -> _Lent | int:  # noqa: ANN401 - pycurl's own tuple
+        family, kind, protocol, address = place
+        # The last look, at the very address that connect will be given.
+        if not veto(ip_address(_text(address[0])), address[1]):
+            transfer.vetoed = True
+            return pycurl.SOCKET_BAD
+        return _Lent(socket.socket(family, kind, protocol))
+
+    return open_socket
 
 
 @lru_cache(maxsize=1)

@@ -4,15 +4,16 @@ import asyncio
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import TypeAlias
 
 import msgspec
 
 from carillon.domain.outcomes import Outcome, Refused, Unavailable, Unknown
-from carillon.providers.curl import Limits, Transfers
+from carillon.providers.curl import Limits, Order, Transfers
 from carillon.providers.egress import BLOCKED_TEXT, Blocked, IPAddress, Target
 from carillon.providers.guard import BlockedAddress, Guard
 from carillon.providers.transfer import Transfer
@@ -37,6 +38,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "POST"
     guard: Guard | None = None
     """The egress rules, for every URL that somebody other than the operator wrote."""
+    fixed: Sequence[str] = ()
+    """What stands in every head of this caller, as `header_lines` made it once; `headers` come after it."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -51,7 +54,9 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def headers(self) -> dict[str, str]:
         """The headers, names in lower-case; of those that come twice the last one counts."""
-        fields = (line.partition(b":") for line in self.head)
+        # An interim answer's head stands before that of the answer it announced.
+        first = max((at for at, line in enumerate(self.head) if line.startswith(b"HTTP/")), default=-1) + 1
+        fields = (line.partition(b":") for line in self.head[first:])
         return {
             name.strip().lower().decode("latin-1"): value.strip().decode("latin-1")
             for name, found, value in fields
@@ -82,6 +87,37 @@ class MaybeSent(msgspec.Struct, frozen=True):
     classification: str
 
 
+Reply: TypeAlias = Answer | NotSent | MaybeSent
+
+
+class Call:
+    """A request under way; its end is told once, unless it is given up before."""
+
+    __slots__ = ("_seconds", "_tell", "_transfer", "_transfers")
+
+    def __init__(self, transfers: Transfers, seconds: float, tell: Callable[[Reply], None]) -> None:
+        self._transfers = transfers
+        self._seconds = seconds
+        self._tell = tell
+        self._transfer: Transfer | None = None
+
+    def begin(self, order: Order) -> NotSent | None:
+        """Set out; why not, where the request is none."""
+        started = self._transfers.start(order, self._ended)
+        if isinstance(started, str):
+            return NotSent(f"cannot connect: {started}"[:MAX_EXCERPT], "bad_request")
+        self._transfer = started
+        return None
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more."""
+        if self._transfer is not None:
+            self._transfers.cancel(self._transfer, self._ended)
+
+    def _ended(self, transfer: Transfer) -> None:
+        self._tell(_told(transfer, self._seconds))
+
+
 class HttpClient:
     """Opens nothing until the first request; whoever made it closes it."""
 
@@ -89,35 +125,46 @@ class HttpClient:
         self._limits = Limits(connections, connections_per_host, MAX_BODY, ca_file)
         self._transfers: dict[Guard | None, Transfers] = {}
 
-    async def post(self, request: Request) -> Answer | NotSent | MaybeSent:
+    async def post(self, request: Request) -> Reply:
         """Make the call once; never raises for what the peer or the network did."""
-        headers = request.headers
-        # What holds for every character of each holds for all of them together: two looks instead of two for each.
-        if headers and not (
-            all(headers) and _TOKEN.fullmatch("".join(headers)) and _VALUE.fullmatch("".join(headers.values()))
-        ):
-            return NotSent("a header has a forbidden character", "bad_request")
-        url, pins, seconds = request.url, None, request.timeout_seconds
-        if request.guard is not None:
-            loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Reply] = loop.create_future()
+        tell = partial(_fulfil, done)
+        call = self.start(request, tell)
+        if call is None:
             began = loop.time()
+            found = await _looked_up(request)
+            if isinstance(found, NotSent):
+                return found
+            call = self._begin(request, *found, request.timeout_seconds - (loop.time() - began), tell)
+        if not isinstance(call, Call):
+            return call
+        try:
+            return await done
+        except asyncio.CancelledError:
+            call.give_up()
+            raise
+
+    def start(self, request: Request, tell: Callable[[Reply], None]) -> Call | NotSent | None:
+        """Set out at once and have the end told; None, and nothing done, where a name has to be looked up first."""
+        if not _sound(request.headers):
+            return NotSent("a header has a forbidden character", "bad_request")
+        url = request.url
+        if request.guard is not None:
             known = request.guard.literal(url)
-            try:
-                if known is not None:
-                    url = _permitted(known).url
-                else:
-                    async with asyncio.timeout(seconds):
-                        url, pins = await _judged(request.guard, url)
-            except BlockedAddress:
+            if known is None:
+                return None
+            if isinstance(known, Blocked):
                 return NotSent(BLOCKED_TEXT, "blocked_address")
-            except TimeoutError:
-                return NotSent(f"no address within {seconds:g} s", "timeout")
-            except OSError as error:
-                return NotSent(f"cannot connect: {error}"[:MAX_EXCERPT], "dns")
-            seconds -= loop.time() - began
-        transfer = Transfer(request.method, url, request.headers, request.body, seconds, pins)
-        await self._of(request.guard).run(transfer)
-        return _told(transfer, request.timeout_seconds)
+            url = known.url
+        return self._begin(request, url, None, request.timeout_seconds, tell)
+
+    def _begin(
+        self, request: Request, url: str, pins: str | None, seconds: float, tell: Callable[[Reply], None]
+    ) -> Call | NotSent:
+        lines = [*request.fixed, *_lines(request.headers)]
+        call = Call(self._of(request.guard), request.timeout_seconds, tell)
+        return call.begin(Order(request.method, url, lines, request.body, seconds, pins)) or call
 
     async def aclose(self) -> None:
         transfers, self._transfers = self._transfers, {}
@@ -131,6 +178,46 @@ class HttpClient:
             veto = None if guard is None else guard.admits
             transfers = self._transfers[guard] = Transfers(self._limits, veto)
         return transfers
+
+
+def _fulfil(done: "asyncio.Future[Reply]", reply: Reply) -> None:
+    # An answer may come between a caller's being cancelled and its hearing of it.
+    if not done.done():
+        done.set_result(reply)
+
+
+def header_lines(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """Headers that are the same in many requests, judged and written once; raises ValueError."""
+    if not _sound(headers):
+        raise ValueError("a header has a forbidden character")
+    return tuple(_lines(headers))
+
+
+def _sound(headers: Mapping[str, str]) -> bool:
+    # What holds for every character of each holds for all of them together: two looks instead of two for each.
+    return not headers or bool(
+        all(headers) and _TOKEN.fullmatch("".join(headers)) and _VALUE.fullmatch("".join(headers.values()))
+    )
+
+
+def _lines(headers: Mapping[str, str]) -> list[str]:
+    return [f"{name}: {value}" if value else f"{name};" for name, value in headers.items()]
+
+
+async def _looked_up(request: Request) -> tuple[str, str] | NotSent:
+    """The URL and addresses of a request under the egress rules, or why there are none."""
+    seconds = request.timeout_seconds
+    if request.guard is None:
+        raise RuntimeError("without rules nothing is looked up")
+    try:
+        async with asyncio.timeout(seconds):
+            return await _judged(request.guard, request.url)
+    except BlockedAddress:
+        return NotSent(BLOCKED_TEXT, "blocked_address")
+    except TimeoutError:
+        return NotSent(f"no address within {seconds:g} s", "timeout")
+    except OSError as error:
+        return NotSent(f"cannot connect: {error}"[:MAX_EXCERPT], "dns")
 
 
 async def _judged(guard: Guard, url: str) -> tuple[str, str]:

@@ -1,0 +1,191 @@
+"""The outbound HTTP client's handles and connections, which serve one request after the other."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from carillon.providers.curl import Transfers
+from carillon.providers.http import Answer, Call, HttpClient, MaybeSent, NotSent, Reply, Request, header_lines
+from tests.support.peers import Peer, read_request, saying, silent
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[HttpClient]:
+    client = HttpClient()
+    yield client
+    await client.aclose()
+
+
+def request(url: str, body: bytes = b"{}", timeout_seconds: float = 30.0) -> Request:
+    return Request(url=url, timeout_seconds=timeout_seconds, body=body)
+
+
+async def test_an_answer_to_somebody_who_was_just_cancelled_harms_no_other(client: HttpClient) -> None:
+    troubles: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: troubles.append(context))
+    there: dict[bytes, asyncio.StreamWriter] = {}
+
+    async def together(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there[(await read_request(reader))[-1:]] = writer
+        if len(there) == 3:
+            # All in one breath, and in this order: they are read in one breath as well.
+            for number in sorted(there):
+                there[number].write(OK)
+
+    def first(_reply: Reply) -> None:
+        cancelled.cancel()
+
+    async with Peer(together) as peer, asyncio.timeout(60):
+        cancelled = asyncio.create_task(client.post(request(peer.url, b"2")))
+        other = asyncio.create_task(client.post(request(peer.url, b"3")))
+        client.start(request(peer.url, b"1"), first)
+        answers = await asyncio.gather(cancelled, other, return_exceptions=True)
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert isinstance(answers[1], Answer)
+    assert not troubles
+
+
+async def test_a_call_given_up_is_not_told_and_its_handle_serves_nobody_else(client: HttpClient) -> None:
+    told: list[Reply] = []
+    async with Peer(silent) as peer, asyncio.timeout(60):
+        call = client.start(request(peer.url), told.append)
+        assert isinstance(call, Call)
+        await peer.visited.wait()
+        call.give_up()
+        call.give_up()
+    async with Peer(saying(OK)) as peer:
+        assert isinstance(await client.post(request(peer.url)), Answer)
+    assert not told
+
+
+async def test_a_call_that_has_ended_cannot_end_the_next_one_on_its_handle(client: HttpClient) -> None:
+    answered, go = asyncio.Event(), asyncio.Event()
+
+    async def patient(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(OK)
+        await read_request(reader)
+        await go.wait()
+        writer.write(OK)
+
+    async with Peer(patient) as peer, asyncio.timeout(60):
+        first = client.start(request(peer.url), lambda _reply: answered.set())
+        await answered.wait()
+        second = asyncio.create_task(client.post(request(peer.url)))
+        await asyncio.sleep(0)
+        assert isinstance(first, Call)
+        first.give_up()
+        go.set()
+        assert isinstance(await second, Answer)
+
+
+async def test_what_a_peer_closed_while_it_was_kept_wakes_nobody_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    woken, ready = 0, Transfers._ready  # noqa: SLF001 - a loop that spins shows nowhere else
+    closed = asyncio.Event()
+
+    def counted(self: Transfers) -> None:
+        nonlocal woken
+        woken += 1
+        ready(self)
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(OK)
+        await closed.wait()
+        writer.close()
+
+    monkeypatch.setattr(Transfers, "_ready", counted)
+    client = HttpClient()
+    async with Peer(once) as peer:
+        assert isinstance(await client.post(request(peer.url)), Answer)
+        before = woken
+        closed.set()
+        for _ in range(200):
+            await asyncio.sleep(0)
+    await client.aclose()
+    assert woken - before == 1
+
+
+async def test_a_descriptors_number_that_comes_back_is_watched_anew(client: HttpClient) -> None:
+    ends = saying(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
+    async with Peer(ends) as peer:
+        for number in range(1, 6):
+            answers = await asyncio.gather(*(client.post(request(peer.url)) for _ in range(3)))
+            assert all(isinstance(answer, Answer) for answer in answers), answers
+            assert peer.connections == 3 * number
+
+
+async def test_a_handle_forgets_the_answer_and_the_bounds_before(client: HttpClient) -> None:
+    seen: list[bytes] = []
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while body := (await read_request(reader)).partition(b"\r\n\r\n")[2]:
+            seen.append(body)
+            if len(seen) < 3:
+                writer.write(b"HTTP/1.1 200 OK\r\nX-Body: %b\r\nContent-Length: %d\r\n\r\n%b" % (body, len(body), body))
+
+    async with Peer(echo) as peer:
+        first = await client.post(request(peer.url, b"a long one"))
+        second = await client.post(request(peer.url, b"short"))
+        third = await client.post(request(peer.url, b"unanswered", timeout_seconds=0.3))
+    assert isinstance(first, Answer)
+    assert isinstance(second, Answer)
+    assert [(one.body, one.headers["x-body"]) for one in (first, second)] == [
+        (b"a long one", "a long one"),
+        (b"short", "short"),
+    ]
+    assert isinstance(third, MaybeSent)
+    assert third.classification == "timeout"
+    assert seen == [b"a long one", b"short", b"unanswered"]
+
+
+async def test_an_interim_answers_head_is_not_the_answers(client: HttpClient) -> None:
+    interim = b"HTTP/1.1 103 Early: Hints\r\nRetry-After: 1\r\n\r\n"
+    async with Peer(saying(interim + b"HTTP/1.1 200 a:b\r\nServer: x\r\nContent-Length: 0\r\n\r\n")) as peer:
+        answer = await client.post(request(peer.url))
+    assert isinstance(answer, Answer)
+    assert answer.headers == {"server": "x", "content-length": "0"}
+    async with Peer(saying(interim + b"HTTP/1.1 200 OK\r\nContent-")) as peer:
+        assert isinstance(await client.post(request(peer.url)), MaybeSent)
+
+
+async def test_lines_made_once_are_judged_as_all_are(client: HttpClient) -> None:
+    seen: list[bytes] = []
+
+    async def record(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await read_request(reader))
+        writer.write(OK)
+
+    fixed = header_lines({"X-Fixed": "1", "X-Empty": ""})
+    async with Peer(record) as peer:
+        asked = Request(url=peer.url, timeout_seconds=30.0, headers={"X-Own": "2"}, fixed=fixed)
+        assert isinstance(await client.post(asked), Answer)
+    assert b"\r\nX-Fixed: 1\r\nX-Empty:\r\nX-Own: 2\r\n" in seen[0]
+    for headers in ({"a": "b\r\nX-Evil: 1"}, {"a b": "1"}, {"": "1"}):
+        with pytest.raises(ValueError, match="forbidden"):
+            header_lines(headers)
+
+
+async def test_two_deadlines_end_in_their_order(client: HttpClient) -> None:
+    """The timer of the later one stands already when the earlier one asks for its own."""
+    ended: list[str] = []
+
+    async def call(url: str, name: str, seconds: float) -> None:
+        assert not isinstance(await client.post(request(url, timeout_seconds=seconds)), Answer | NotSent)
+        ended.append(name)
+
+    async with Peer(silent) as peer, asyncio.timeout(60):
+        later = asyncio.create_task(call(peer.url, "later", 1.2))
+        await peer.visited.wait()
+        await call(peer.url, "earlier", 0.2)
+        await later
+    assert ended == ["earlier", "later"]
+
+
+async def test_a_deadline_holds_although_an_earlier_ones_timer_still_stands(client: HttpClient) -> None:
+    async with Peer(saying(OK)) as quick, Peer(silent) as slow, asyncio.timeout(60):
+        assert isinstance(await client.post(request(quick.url, timeout_seconds=0.3)), Answer)
+        assert isinstance(await client.post(request(slow.url, timeout_seconds=0.9)), MaybeSent)
