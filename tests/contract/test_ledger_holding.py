@@ -1,11 +1,8 @@
 """Routes that are leased at their birth: nobody else's from the first moment on, and never sent late."""
 
 import asyncio
-import sqlite3
-from collections.abc import Callable
 from typing import Any
 
-import asyncpg
 import pytest
 
 from carillon.domain.claims import Claim, Settled
@@ -18,6 +15,7 @@ from carillon.outbound.settling import Settling
 from tests.support.clocks import ManualClock
 from tests.support.ledger_builders import PROVIDER, enrolment, finish, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
+from tests.support.ledger_mutants import Mutants, clauses_needed
 
 engine = engine_fixture()
 ledger = ledger_fixture()
@@ -153,7 +151,7 @@ async def test_what_is_given_back_to_be_sent_again_goes_to_a_lane_with_workers(e
     assert found.key == claim.key
 
 
-MUTANTS: dict[str, tuple[Callable[[Engine, Ledger], Any], dict[str, tuple[str, str]], dict[str, tuple[str, str]]]] = {
+MUTANTS: Mutants = {
     "hold without a lease": (
         test_what_is_held_is_written_down_leased_and_one_attempt_old,
         {"enrol": ("$37::float8 * interval '1 second'", "$37::float8 * interval '0 second'")},
@@ -182,11 +180,4 @@ MUTANTS: dict[str, tuple[Callable[[Engine, Ledger], Any], dict[str, tuple[str, s
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-async def test_each_clause_is_needed(engine: Engine, name: str) -> None:
-    test, postgres, sqlite = MUTANTS[name]
-    statements = engine.statements(postgres if engine.dialect == "postgres" else sqlite)
-    async with engine.ledger(statements=statements) as ledger:
-        # The tables refuse as well what must not be.
-        with pytest.raises((AssertionError, asyncpg.CheckViolationError, sqlite3.IntegrityError)):
-            await test(engine, ledger)
+test_each_clause_is_needed = clauses_needed(MUTANTS)

@@ -1,11 +1,7 @@
 """Leases that ran out: taken back once, counted once, and given up when nothing is left to try."""
 
 import asyncio
-import sqlite3
-from collections.abc import Callable
-from typing import Any
 
-import asyncpg
 import pytest
 
 from carillon.domain.claims import Settled
@@ -23,6 +19,7 @@ from tests.support.ledger_engines import (
     shared_dsn_fixture,
     shared_engine_fixture,
 )
+from tests.support.ledger_mutants import Mutants, clauses_needed
 from tests.support.ledger_postgres import connected
 from tests.support.stream_builders import claimed, told
 from tests.support.waiting import until
@@ -171,8 +168,7 @@ async def test_a_row_in_somebodys_hands_is_not_waited_for(postgres_dsn: str) -> 
             assert await ledger.reset_expired(10) == Reset(1, 0)
 
 
-Change = dict[str, tuple[str, str]]
-MUTANTS: dict[str, tuple[Callable[[Engine, Ledger], Any], Change, Change]] = {
+MUTANTS: Mutants = {
     "resetting what still runs": (
         test_an_expired_lease_is_taken_back,
         {"reset_expired": ("AND r.next_attempt_at <= (SELECT now FROM clock)", "")},
@@ -201,10 +197,4 @@ MUTANTS: dict[str, tuple[Callable[[Engine, Ledger], Any], Change, Change]] = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-async def test_each_clause_is_needed(engine: Engine, name: str) -> None:
-    test, postgres, sqlite = MUTANTS[name]
-    statements = engine.statements(postgres if engine.dialect == "postgres" else sqlite)
-    async with engine.ledger(statements=statements) as ledger:
-        with pytest.raises((AssertionError, asyncpg.CheckViolationError, sqlite3.IntegrityError)):
-            await test(engine, ledger)
+test_each_clause_is_needed = clauses_needed(MUTANTS)

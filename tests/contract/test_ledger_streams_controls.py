@@ -1,18 +1,15 @@
 """Negative controls of everybody's log: without each guard, the test that needs it goes red."""
 
 import asyncio
-import sqlite3
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-import asyncpg
 import pytest
 
-from carillon.ledger.opening import Ledger
 from carillon.ledger.statements import load
 from tests.contract import test_ledger_presence as presence
 from tests.contract import test_ledger_streams as streams
-from tests.support.ledger_engines import Engine, PostgresEngine, shared_dsn_fixture, shared_engine_fixture
+from tests.support.ledger_engines import PostgresEngine, shared_dsn_fixture, shared_engine_fixture
+from tests.support.ledger_mutants import Mutants, clauses_needed
 from tests.support.ledger_postgres import WAITING, connected
 from tests.support.stream_builders import claimed, told
 from tests.support.waiting import until
@@ -82,9 +79,7 @@ async def test_the_same_push_at_once_has_one_number(postgres_dsn: str) -> None:
         assert [each.seq for each in await ledger.read("ann", 0, 10)] == [1]
 
 
-Test = Callable[..., Any]
-Change = dict[str, tuple[str, str]]
-MUTANTS: dict[str, tuple[Test, Change, Change]] = {
+MUTANTS: Mutants = {
     "acknowledged by anybody": (
         streams.test_an_acknowledgement_counts_once_and_only_from_its_person,
         {"acknowledge": ("AND e.user_id = $1", "AND $1::text IS NOT NULL")},
@@ -107,7 +102,7 @@ MUTANTS: dict[str, tuple[Test, Change, Change]] = {
     ),
     "waking the newest first": (
         streams.test_who_connects_wakes_what_was_held_for_them,
-        {"wake": ("next_attempt_at = r.budget_since", "next_attempt_at = '2000-01-01' + (now() - r.budget_since)")},
+        {"wake": ("next_attempt_at = r.budget_since", "next_attempt_at = timestamptz '2000-01-01' + (now() - r.budget_since)")},
         {"wake": ("next_attempt_at = budget_since", "next_attempt_at = :now - rowid")},
     ),
     "waking another tenant's": (
@@ -128,12 +123,4 @@ MUTANTS: dict[str, tuple[Test, Change, Change]] = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-async def test_each_clause_is_needed(engine: Engine, name: str) -> None:
-    test, postgres, sqlite = MUTANTS[name]
-    statements = engine.statements(postgres if engine.dialect == "postgres" else sqlite)
-    async with engine.ledger(statements=statements) as ledger:
-        needs: dict[str, Engine | Ledger] = {"engine": engine, "ledger": ledger}
-        given = {word: needs[word] for word in test.__annotations__ if word in needs}
-        with pytest.raises((AssertionError, asyncpg.PostgresError, sqlite3.IntegrityError)):
-            await test(**given)
+test_each_clause_is_needed = clauses_needed(MUTANTS)

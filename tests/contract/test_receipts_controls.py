@@ -1,17 +1,14 @@
 """Negative controls: a ledger with one clause of its receipts cut out fails the property the clause is there for."""
 
 import asyncio
-import sqlite3
-from collections.abc import Mapping
-from typing import Protocol
 
-import asyncpg
 import pytest
 
 from carillon.domain.receipts import AmendRules, ReceiptKind
 from tests.support.ledger_builders import enrolment
 from tests.support.ledger_engines import Engine, engine_fixture
-from tests.support.ledger_properties import claim_one
+from tests.support.ledger_mutants import NOTICED, Mutants, mutilated
+from tests.support.ledger_properties import Property, Statements, claim_one
 from tests.support.receipt_builders import (
     ALONE,
     RULES,
@@ -26,18 +23,6 @@ from tests.support.receipt_builders import (
 )
 
 engine = engine_fixture()
-
-# Narrow on purpose: a mutilation that is no SQL any more must not count as noticed.
-FAILURE = (AssertionError, asyncpg.CheckViolationError, asyncpg.UniqueViolationError, sqlite3.IntegrityError)
-Statements = Mapping[str, str] | None
-
-
-class Property(Protocol):
-    """Holds on return; raises when it does not."""
-
-    __name__: str
-
-    async def __call__(self, engine: Engine, statements: Statements = None) -> None: ...
 
 
 async def a_report_counts_once(engine: Engine, statements: Statements = None) -> None:
@@ -145,8 +130,7 @@ async def callbacks_at_once_fail_over_once(engine: Engine, statements: Statement
             assert [answer[0].effect for answer in found].count("failed_over") == 1
 
 
-# The property, and per dialect the statement with the text that is cut out of it and what stands there instead.
-MUTANTS: dict[str, tuple[Property, dict[str, tuple[str, str]], dict[str, tuple[str, str]]]] = {
+MUTANTS: Mutants = {
     "every report is a new one": (
         a_report_counts_once,
         {"receipts_write": ("SELECT receipt_key,", "SELECT receipt_key || gen_random_uuid(),")},
@@ -220,9 +204,8 @@ async def test_it_holds(engine: Engine, holds: Property) -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 async def test_a_mutilated_ledger_is_noticed(engine: Engine, name: str) -> None:
     holds, postgres, sqlite = MUTANTS[name]
-    statements = engine.statements(postgres if engine.dialect == "postgres" else sqlite)
-    with pytest.raises(FAILURE):
-        await holds(engine, statements)
+    with pytest.raises(NOTICED):
+        await holds(engine, mutilated(engine, postgres, sqlite))
 
 
 async def test_callbacks_that_do_not_lock_their_route_are_noticed(engine: Engine) -> None:
