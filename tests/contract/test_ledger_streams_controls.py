@@ -102,7 +102,7 @@ MUTANTS: Mutants = {
     ),
     "waking the newest first": (
         streams.test_who_connects_wakes_what_was_held_for_them,
-        {"wake": ("next_attempt_at = r.budget_since", "next_attempt_at = timestamptz '2000-01-01' + (now() - r.budget_since)")},
+        {"wake": ("= r.budget_since", "= timestamptz '2000-01-01' + (now() - r.budget_since)")},
         {"wake": ("next_attempt_at = budget_since", "next_attempt_at = :now - rowid")},
     ),
     "waking another tenant's": (
