@@ -15,6 +15,7 @@ from carillon.outbound.leases import Leases
 from carillon.outbound.settling import Settling
 from carillon.outbound.worker import Worker, WorkerRules
 from carillon.system import SystemClock
+from tests.support.dispatches import claim
 
 LANES = Lanes(
     {"urgent": Lane(rank=1, queue_name="urgent", weight=1), "bulk": Lane(rank=2, queue_name="bulk", weight=1)}
@@ -33,7 +34,10 @@ class LeavingLedger:
     async def claim(self, wants: Sequence[Want], _total: int, _owner: str) -> list[Claim]:
         self.questions += 1
         if self.questions == 1:
-            self.given = [_claim(token) for token in range(wants[0].limit)]
+            self.given = [
+                claim(notification_id=f"n{token}", token=token, channel="push", lane=1, provider="p")
+                for token in range(wants[0].limit)
+            ]
             return list(self.given)
         if self.questions == 2:
             raise LedgerUnavailable("gone between two claims")
@@ -58,27 +62,6 @@ class Telling:
 
     async def attempt(self, claim: Claim) -> Settlement:
         return Settlement(claim=claim, verdict=Finish())
-
-
-def _claim(token: int) -> Claim:
-    return Claim(
-        notification_id=f"n{token}",
-        route_id="push:x",
-        token=token,
-        channel="push",
-        recipient_ref="x",
-        lane=1,
-        provider="p",
-        policy="*/*",
-        attempt=1,
-        attempts_before=0,
-        max_attempts=6,
-        age_seconds=0.0,
-        notification_type="t",
-        producer="p",
-        payload_json="{}",
-        accepted_at_ms=0,
-    )
 
 
 def _ignore(_event: Event) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import pytest
 from azure.communication.email import EmailClient
 from azure.core.credentials import AzureKeyCredential
 
-from carillon.domain.claims import Dispatch
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
@@ -22,7 +21,7 @@ from carillon.providers.acs import operation_id, signed_headers
 from carillon.providers.http import HttpClient
 from carillon.providers.secret import Secret
 from tests.support.acs_stub import ACCESS_KEY, AcsStub, failure
-from tests.support.dispatches import dispatch, tools
+from tests.support.dispatches import mail, tools
 from tests.support.ports import free_port
 from tests.support.vendor import Reply
 
@@ -36,20 +35,9 @@ def stub(tmp_path: Path) -> Iterator[AcsStub]:
         yield stub
 
 
-@pytest.fixture
-async def http() -> AsyncIterator[HttpClient]:
-    client = HttpClient()
-    yield client
-    await client.aclose()
-
-
 def make(stub: AcsStub, http: HttpClient, *, wall: float = NOW, **options: Any) -> Provider:
     given = {"endpoint": stub.url, "access_key": ACCESS_KEY, "sender": "Carillon <bells@carillon.example>", **options}
     return load("AZURE_ACS", "acs", given, tools(http, wall=wall))
-
-
-def mail(address: str | None = "ada@example.com", **fields: Any) -> Dispatch:
-    return dispatch(**{"channel": "email", "route_id": f"email:{address}", "address": address, **fields})
 
 
 def test_it_serves_email() -> None:

@@ -35,13 +35,6 @@ def stub(tmp_path: Path) -> Iterator[FcmStub]:
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[HttpClient]:
-    client = HttpClient()
-    yield client
-    await client.aclose()
-
-
-@pytest.fixture
 async def v1(stub: FcmStub, http: HttpClient, tmp_path: Path) -> AsyncIterator[Fcm]:
     provider = fcm(http, base_url=stub.url, credentials_file=stub.key_file(tmp_path))
     yield provider

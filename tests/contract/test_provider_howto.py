@@ -1,7 +1,7 @@
 """The example of the how-to page works as printed."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,13 +31,6 @@ def printed() -> ModuleType:
 def vendor(tmp_path: Path) -> Iterator[Vendor]:
     with Vendor(tmp_path / "ntfy.jsonl", id_header="idempotency-key") as vendor:
         yield vendor
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[HttpClient]:
-    client = HttpClient()
-    yield client
-    await client.aclose()
 
 
 @pytest.mark.parametrize(

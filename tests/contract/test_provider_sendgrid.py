@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import pytest
 import sendgrid
 from sendgrid.helpers.mail import CustomArg, From, Header, Mail, To
 
-from carillon.domain.claims import Dispatch
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
@@ -19,7 +18,7 @@ from carillon.providers import channels, load
 from carillon.providers.http import HttpClient
 from carillon.providers.secret import Secret
 from carillon.providers.sendgrid import RouteSeal
-from tests.support.dispatches import dispatch, tools
+from tests.support.dispatches import mail, tools
 from tests.support.ports import free_port
 from tests.support.sendgrid_stub import API_KEY, SendGridStub, complaint
 from tests.support.vendor import Reply
@@ -34,20 +33,9 @@ def stub(tmp_path: Path) -> Iterator[SendGridStub]:
         yield stub
 
 
-@pytest.fixture
-async def http() -> AsyncIterator[HttpClient]:
-    client = HttpClient()
-    yield client
-    await client.aclose()
-
-
 def make(stub: SendGridStub, http: HttpClient, **options: Any) -> Provider:
     given = {"base_url": stub.url, "api_key": API_KEY, "sender": "Carillon <bells@carillon.example>", **options}
     return load("SendGrid", "sendgrid", given, tools(http, wall=NOW))
-
-
-def mail(address: str | None = "ada@example.com", **fields: Any) -> Dispatch:
-    return dispatch(**{"channel": "email", "route_id": f"email:{address}", "address": address, **fields})
 
 
 def test_it_serves_email() -> None:

@@ -12,7 +12,7 @@ from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable, Unknow
 from carillon.domain.ports import Provider
 from carillon.providers import load
 from carillon.providers.http import HttpClient
-from tests.support.dispatches import dispatch, tools
+from tests.support.dispatches import mail, tools
 from tests.support.peers import Behaviour, Peer, reset, saying_on_accept, silent
 from tests.support.ports import free_port
 from tests.support.smtp import SmtpServer
@@ -38,10 +38,6 @@ async def make() -> AsyncIterator[Make]:
     yield smtp
     for provider in made:
         await provider.aclose()
-
-
-def mail(address: str | None = "ada@example.com", **fields: Any) -> Any:
-    return dispatch(channel="email", route_id=f"email:{address}", address=address, **fields)
 
 
 async def test_a_mail_arrives_encrypted_and_authenticated(server: SmtpServer, make: Make) -> None:

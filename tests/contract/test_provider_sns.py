@@ -1,7 +1,7 @@
 """The SNS provider over the wire: against moto, against a stub that checks signatures, and beside boto3."""
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,6 @@ def stub(tmp_path: Path) -> Iterator[SnsStub]:
 def moto() -> Iterator[Moto]:
     with Moto() as moto:
         yield moto
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[HttpClient]:
-    client = HttpClient()
-    yield client
-    await client.aclose()
 
 
 def sns(http: HttpClient, url: str | None, *, wall: float = NOW, **options: Any) -> Sns:

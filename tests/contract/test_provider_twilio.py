@@ -1,7 +1,7 @@
 """The Twilio provider over the wire, beside Twilio's own client."""
 
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -34,13 +34,6 @@ NOW = 1_700_000_100.0
 def stub(tmp_path: Path) -> Iterator[TwilioStub]:
     with TwilioStub(tmp_path / "twilio.jsonl") as stub:
         yield stub
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[HttpClient]:
-    client = HttpClient()
-    yield client
-    await client.aclose()
 
 
 def twilio(http: HttpClient, url: str, **options: Any) -> Twilio:

@@ -1,4 +1,4 @@
-"""Dispatches and tools as a worker would hand them to a provider."""
+"""Claims, dispatches and tools as a worker would hand them to a provider."""
 
 import asyncio
 import time
@@ -34,14 +34,7 @@ def tools(http: HttpClient, *, wall: float | None = None, own_addresses: tuple[s
     return Tools(clock=LoopClock(wall), dice=lambda: 0.5, http=http, own_addresses=own_addresses)
 
 
-def dispatch(
-    *,
-    message: Message | None = MESSAGE,
-    timeout_seconds: float = 5.0,
-    payload: object = None,
-    metadata: object = None,
-    **fields: Any,
-) -> Dispatch:
+def claim(*, payload: object = None, metadata: object = None, **fields: Any) -> Claim:
     given: dict[str, Any] = {
         "notification_id": "0191f0a0-0000-7000-8000-000000000001",
         "route_id": "webhook:user-7",
@@ -61,4 +54,12 @@ def dispatch(
         "metadata_json": None if metadata is None else msgspec.json.encode(metadata).decode(),
         "accepted_at_ms": 1_700_000_000_123,
     }
-    return Dispatch(Claim(**given | fields), message, timeout_seconds)
+    return Claim(**given | fields)
+
+
+def dispatch(*, message: Message | None = MESSAGE, timeout_seconds: float = 5.0, **fields: Any) -> Dispatch:
+    return Dispatch(claim(**fields), message, timeout_seconds)
+
+
+def mail(address: str | None = "ada@example.com", **fields: Any) -> Dispatch:
+    return dispatch(**{"channel": "email", "route_id": f"email:{address}", "address": address, **fields})

@@ -23,6 +23,7 @@ from carillon.ledger.rows import (
     storable_json,
 )
 from carillon.ledger.statements import load, parse
+from tests.support import dispatches
 from tests.support.ledger_builders import bury, enrolment, fail_over, finish, notification, retry, route
 
 ANYTHING = st.recursive(
@@ -33,24 +34,7 @@ ANYTHING = st.recursive(
 
 
 def claim(key: str, token: int = 1) -> Claim:
-    return Claim(
-        notification_id=key,
-        route_id="r",
-        token=token,
-        channel="email",
-        recipient_ref="user:x",
-        lane=2,
-        provider="mailer",
-        policy="*/*",
-        attempt=2,
-        attempts_before=0,
-        max_attempts=3,
-        age_seconds=0.0,
-        notification_type="t",
-        producer="p",
-        payload_json="{}",
-        accepted_at_ms=0,
-    )
+    return dispatches.claim(notification_id=key, token=token, provider="mailer", attempt=2)
 
 
 def test_statements_are_found_by_name() -> None:

@@ -18,26 +18,17 @@ from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.leases import Leases
 from tests.support.clocks import ManualClock
+from tests.support.dispatches import claim
 from tests.unit.test_outbound_leases import Unused
 
 POLICY = RetryPolicy(backoff=Backoff(base=10.0, jitter="none"), timeout_seconds=20.0)
-CLAIM = Claim(
+CLAIM = claim(
     notification_id="n-1",
     route_id="email:user:ada",
-    token=7,
     channel="email",
     recipient_ref="user:ada",
     lane=1,
     provider="first",
-    policy="*/*",
-    attempt=1,
-    attempts_before=0,
-    max_attempts=6,
-    age_seconds=0.0,
-    notification_type="welcome",
-    producer="shop",
-    payload_json="{}",
-    accepted_at_ms=0,
     message_json='{"text":"hi"}',
 )
 

@@ -9,6 +9,7 @@ from carillon.domain.claims import Claim, Settled, Settlement, Want
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Event, LeaseLost, Trouble
 from carillon.outbound.leases import Leases
+from tests.support import dispatches
 from tests.support.clocks import ManualClock
 
 PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
@@ -43,24 +44,7 @@ class Renewing(Unused):
 
 
 def claim(token: int) -> Claim:
-    return Claim(
-        notification_id=f"n-{token}",
-        route_id="email:x",
-        token=token,
-        channel="email",
-        recipient_ref="x",
-        lane=1,
-        provider="smtp",
-        policy="*/*",
-        attempt=1,
-        attempts_before=0,
-        max_attempts=6,
-        age_seconds=0.0,
-        notification_type="t",
-        producer="p",
-        payload_json="{}",
-        accepted_at_ms=0,
-    )
+    return dispatches.claim(notification_id=f"n-{token}", route_id="email:x", provider="smtp", token=token)
 
 
 @PROPERTY
