@@ -188,7 +188,8 @@ def test_production_refuses_drills(tmp_path: Path, variable: str) -> None:
     assert "ENV=production" in started.stderr
 
 
-def test_a_worker_without_its_client_says_what_to_install(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("command", "code"), [("serve", 2), ("doctor", 1)])
+def test_a_worker_without_its_client_says_what_to_install(tmp_path: Path, command: str, code: int) -> None:
     stub = tmp_path / "aio_pika"
     stub.mkdir()
     (stub / "__init__.py").write_text('raise ModuleNotFoundError("none", name="aio_pika")\n')
@@ -201,8 +202,8 @@ def test_a_worker_without_its_client_says_what_to_install(tmp_path: Path) -> Non
         "FCM_SERVER_KEY": "key",
     }
     started = carillon(
-        "serve", "--blueprint", "push-worker", env={**servers, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path
+        command, "--blueprint", "push-worker", env={**servers, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path
     )
-    assert started.returncode == 2
+    assert started.returncode == code
     assert "pip install 'carillon[rabbitmq]'" in started.stdout + started.stderr
     assert "Traceback" not in started.stdout + started.stderr

@@ -56,6 +56,27 @@ async def test_what_is_missing_forbidden_or_nonsense_ends_the_start(galaxy: Gala
     assert await galaxy.offset() is None
 
 
+def doctor(stand: Galaxy, **environment: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    command = [*carillon_command(), "doctor", "--json", "--blueprint", "galaxy"]
+    given = stand.environment(**environment)
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=60)
+    return done.returncode, {each["part"]: (each["verdict"], each["words"]) for each in json.loads(done.stdout)}
+
+
+async def test_the_doctor_asks_the_streams_and_the_user_service(galaxy: Galaxy) -> None:
+    galaxy.users.people["carillon-doctor"] = None
+    code, told = await asyncio.to_thread(doctor, galaxy)
+    assert {part: verdict for part, (verdict, _) in told.items() if verdict == "ill"} == {}
+    assert code == 0
+    assert {"Provider gateway", "Provider mail"} <= set(told)
+    assert told["Directory"] == ("ok", f"{galaxy.users.url} answers")
+    wrong = f"{galaxy.users.url}/elsewhere"
+    galaxy.users.answer(Reply(404), path="/elsewhere/api/v1/internal/users/carillon-doctor")
+    code, told = await asyncio.to_thread(doctor, galaxy, NOTIFICATION_USER_SERVICE_BASE_URL=wrong)
+    assert (code, told["Directory"][0]) == (1, "ill")
+    assert "is its URL right?" in told["Directory"][1]
+
+
 def shown(stand: Galaxy, *arguments: str, **environment: str) -> Any:
     command = [*carillon_command(), "config", "show", "--blueprint", "galaxy", "--json", *arguments]
     env = {"PATH": "/usr/bin:/bin", **stand.environment(**environment)}

@@ -2,18 +2,26 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from carillon.compose import parts
 from carillon.domain.errors import CarillonError
+from carillon.domain.people import NotAnswered
 from carillon.domain.ports import Probed, Provider
+from carillon.providers import Tools
 from carillon.settings import Settings
 from carillon.system import SystemClock, system_dice
 
+if TYPE_CHECKING:
+    from carillon.compose.streams import Streams
+
 PATIENCE_SECONDS = 5.0
 MAX_SKEW_SECONDS = 2.0
+NOBODY = "carillon-doctor"
+"""Whom a directory is asked about: to be sure that there is no such person is an answer."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -36,6 +44,7 @@ async def examine(settings: Settings) -> list[Finding]:
         ("Kafka", _topic),
         ("History", _history),
         ("Templates", _templates),
+        ("Directory", _directory),
         ("Providers", _providers),
     ]
     findings = [Finding("Settings", "ok", f"blueprint {settings.blueprint}")]
@@ -83,8 +92,10 @@ async def _redis(settings: Settings) -> list[Finding]:
 async def _broker(settings: Settings) -> list[Finding]:
     if settings.push is None:
         return []
-    from carillon.ledger.rabbitmq_line import LineRules, depths  # noqa: PLC0415 - its client is slow to load
-
+    try:
+        from carillon.ledger.rabbitmq_line import LineRules, depths  # noqa: PLC0415 - its client is an extra
+    except ModuleNotFoundError as error:
+        return [Finding("RabbitMQ", "ill", f"needs the package {error.name!r}; pip install 'carillon[rabbitmq]'")]
     push = settings.push
     found = await depths(LineRules(url=push.rabbitmq_url, queue=push.queue, failed_queue=push.failed_queue))
     words = [f"{queue}: {'not there yet' if depth is None else f'{depth} waiting'}" for queue, depth in found.items()]
@@ -124,18 +135,48 @@ async def _templates(settings: Settings) -> list[Finding]:
     return [Finding("Templates", "ok" if count else "warn", f"{count} read and checked")]
 
 
+async def _directory(settings: Settings) -> list[Finding]:
+    if settings.stream is None or settings.directory is None:
+        return []
+    from carillon.compose.streams import directory_of  # noqa: PLC0415 - see its first line
+
+    async with AsyncExitStack() as stack:
+        http = _tools(settings, None, stack).http
+        directory = directory_of(settings, http, SystemClock(), lambda _: None)
+        said = None if directory is None else (await directory.find([NOBODY]))[NOBODY]
+    if isinstance(said, NotAnswered):
+        return [Finding("Directory", "ill", f"{settings.directory.url}: {said.error}")]
+    return [Finding("Directory", "ok", f"{settings.directory.url} answers")]
+
+
 async def _providers(settings: Settings) -> list[Finding]:
     chains = parts.chains(settings)
     findings = [Finding(f"Channel {channel}", "ok", " → ".join(chain)) for channel, chain in chains.items()]
-    tools = parts.tools(settings, SystemClock(), system_dice)
-    try:
+    async with AsyncExitStack() as stack:
+        tools = _tools(settings, await _streams(settings, stack), stack)
         built = parts.providers(settings, {name for chain in chains.values() for name in chain}, tools)
         for name, provider in built.items():
             findings.append(await _provider(name, str(settings.providers[name]["kind"]), provider))
             await provider.aclose()
-    finally:
-        await tools.http.aclose()
     return findings
+
+
+async def _streams(settings: Settings, stack: AsyncExitStack) -> "Streams | None":
+    if settings.stream is None:
+        return None
+    from carillon.compose.streams import Streams  # noqa: PLC0415 - see its first line
+
+    streams = Streams(settings, SystemClock(), lambda _: None, NOBODY)
+    await streams.open(stack)
+    return streams
+
+
+def _tools(settings: Settings, streams: "Streams | None", stack: AsyncExitStack) -> Tools:
+    """What a process would give its providers; one that publishes into Redis cannot be built without it."""
+    more = {} if streams is None else {"redis": streams.redis, "encoders": streams.wire.encoders}
+    tools = parts.tools(settings, SystemClock(), system_dice, **more)
+    stack.push_async_callback(tools.http.aclose)
+    return tools
 
 
 async def _provider(name: str, kind: str, provider: Provider) -> Finding:

@@ -85,7 +85,7 @@ class Streams:
         acceptor: OrderedAcceptor = OrderedIntake(
             ledger=ledger,
             templates=parts.templates(self._settings),
-            directory=self._directory(http),
+            directory=directory_of(self._settings, http, self._clock, self._observe),
             signal=signal,
             rules=rules,
             observer=self._observe,
@@ -108,30 +108,32 @@ class Streams:
         )
         return self.door
 
-    def _directory(self, http: HttpClient) -> HttpDirectory | None:
-        directory = self._settings.directory
-        if directory is None:
-            return None
-        seconds = directory.timeout_seconds
-
-        async def fetch(url: str) -> tuple[int, bytes] | str:
-            answer = await http.post(Request(url=url, method="GET", timeout_seconds=seconds))
-            if isinstance(answer, Answer):
-                return (answer.status, answer.body) if answer.complete else "the answer was cut short"
-            return answer.error
-
-        return HttpDirectory(
-            fetch,
-            directory.url.rstrip("/") + directory.path,
-            concurrency=directory.concurrency,
-            clock=self._clock,
-            observer=self._observe,
-        )
-
     async def check(self) -> dict[str, Any]:
         """A health check."""
         await self.redis.ping()
         return {}
+
+
+def directory_of(settings: Settings, http: HttpClient, clock: Clock, observer: Observer) -> HttpDirectory | None:
+    """Who knows people's addresses and languages, where the settings name somebody."""
+    directory = settings.directory
+    if directory is None:
+        return None
+    seconds = directory.timeout_seconds
+
+    async def fetch(url: str) -> tuple[int, bytes] | str:
+        answer = await http.post(Request(url=url, method="GET", timeout_seconds=seconds))
+        if isinstance(answer, Answer):
+            return (answer.status, answer.body) if answer.complete else "the answer was cut short"
+        return answer.error
+
+    return HttpDirectory(
+        fetch,
+        directory.url.rstrip("/") + directory.path,
+        concurrency=directory.concurrency,
+        clock=clock,
+        observer=observer,
+    )
 
 
 def _client(settings: Settings, seconds: float) -> Redis:
