@@ -72,6 +72,8 @@ class Outbox:
 
     def advance(self, seconds: float) -> None:
         """Let time pass for everything that waits: retries, schedules, deferrals."""
+        # A try that is still under way would wait for its retry in real time: the next wait begins when it has ended.
+        self._settle()
         self._do(self._opened.hasten(seconds))
 
     @property
