@@ -57,3 +57,14 @@ async def test_the_printed_provider(
     assert entry["headers"]["authorization"] == "Bearer tk_1"
     assert "tk_1" not in repr(settings)
     await provider.aclose()
+
+
+@pytest.mark.parametrize("address", [None, "", "\x00", "a\r\nb", "a b", "é", "x" * 65])
+async def test_the_printed_provider_calls_nobody_for_what_is_no_topic(
+    printed: Any, vendor: Vendor, http: HttpClient, address: str | None
+) -> None:
+    settings = printed.Settings(token=Secret("tk_1"), url=f"{vendor.url}/")
+    provider = printed.create("ntfy", settings, tools(http))
+    assert isinstance(await provider.send(dispatch(channel="push", address=address)), Refused)
+    assert vendor.entries == []
+    await provider.aclose()
