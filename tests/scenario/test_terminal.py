@@ -2,9 +2,11 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import jwt
 import pytest
 
 from tests.support.billing_stand import Billing
@@ -16,6 +18,7 @@ from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
 
 MOST = 400
+SECRET = "the-secret-of-these-tests-0123456789abcdef"
 REFUSED = {"sandbox": {"outcome": "refused", "times": 1}}
 
 
@@ -131,6 +134,44 @@ def test_without_a_console_it_says_why(command: str, tmp_path: Path) -> None:
         failed = carillon(command, "--url", running.wait_ready(60)["addresses"][0])
     assert failed.returncode == 1
     assert "http.console" in failed.stderr
+
+
+@pytest.mark.parametrize("command", [("tail",), ("send", "welcome", "--channel", "push", "--to", "x")])
+def test_without_an_api_it_says_so(command: tuple[str, ...], tmp_path: Path) -> None:
+    environment = {
+        "DATABASE_URL": f"sqlite:///{tmp_path}/c.db",
+        "CARILLON_HTTP__PORT": "0",
+        "CARILLON_HTTP__SURFACE": "probes",
+    }
+    with Program("serve", env=environment, cwd=tmp_path) as running:
+        failed = carillon(*command, "--url", running.wait_ready(60)["addresses"][0])
+    assert failed.returncode == 1
+    assert "serves no API" in failed.stderr
+
+
+def test_who_is_refused_learns_what_to_give(tmp_path: Path) -> None:
+    environment = {
+        "DATABASE_URL": f"sqlite:///{tmp_path}/c.db",
+        "CARILLON_HTTP__PORT": "0",
+        "JWT_SECRET_KEY": SECRET,
+    }
+    with Program("serve", env=environment, cwd=tmp_path) as running:
+        url = running.wait_ready(60)["addresses"][0]
+        said = {
+            "nobody": carillon("top", "--once", "--url", url),
+            "somebody unknown": carillon("top", "--once", "--url", url, "--token", "abc"),
+            "a user": carillon("top", "--once", "--url", url, "--token", token("user")),
+            "an administrator": carillon("top", "--once", "--url", url, CARILLON_TOKEN=token("admin")),
+        }
+    assert [one.returncode for one in said.values()] == [1, 1, 1, 0]
+    assert "CARILLON_TOKEN" in said["nobody"].stderr
+    assert "wrong, expired or revoked" in said["somebody unknown"].stderr
+    assert "administrator" in said["a user"].stderr
+
+
+def token(role: str) -> str:
+    now = int(time.time())
+    return jwt.encode({"sub": "ada", "role": role, "iat": now, "exp": now + 600}, SECRET, algorithm="HS256")
 
 
 def test_top_shows_queues_where_those_are_worked_off(tmp_path: Path, redis_server: Redis) -> None:

@@ -12,7 +12,7 @@ import typer
 from carillon.domain.errors import CarillonError
 
 PATIENCE_SECONDS = 30
-NOT_FOUND = 404
+UNAUTHORIZED, NOT_FOUND = 401, 404
 
 Url = Annotated[str, typer.Option(envvar="CARILLON_URL", help="Where Carillon listens.")]
 Token = Annotated[str | None, typer.Option(envvar="CARILLON_TOKEN", help="Bearer token, where one is needed.")]
@@ -60,7 +60,7 @@ def _opened(url: str, headers: dict[str, str], content: bytes | None) -> Any:  #
     try:
         return urllib.request.urlopen(request, timeout=PATIENCE_SECONDS)  # noqa: S310 - checked above
     except urllib.error.HTTPError as error:
-        failed = RemoteFailed(_reason(error))
+        failed = RemoteFailed(_reason(error) + _advice(error.code, headers))
         failed.status = error.code
         raise failed from None
     except OSError as error:
@@ -71,10 +71,20 @@ def _reason(error: urllib.error.HTTPError) -> str:
     try:
         said = json.load(error)["error"]
     except (ValueError, KeyError, TypeError):
-        return f"the server answered {error.code}"
+        # Ours say more, unless the listener is one of probes alone.
+        none = "; it serves no API: galaxy and push-worker have none" if error.code == NOT_FOUND else ""
+        return f"the server answered {error.code}{none}"
     found = [item for item in said.get("details") or [] if item.get("message") != said["message"]]
     if len(found) == 1 and str(found[0].get("field")) in said["message"]:
         # One alone says the message again, in another order.
         found = []
     details = "; ".join(f"{item.get('field')}: {item.get('message')}" for item in found)
     return f"{said['code']}: {said['message']}" + (f" ({details})" if details else "")
+
+
+def _advice(status: int, headers: dict[str, str]) -> str:
+    if status != UNAUTHORIZED:
+        return ""
+    if "Authorization" in headers:
+        return "; the one given is wrong, expired or revoked"
+    return "; give one with --token or CARILLON_TOKEN, a JWT or an API key of `carillon keys create`"

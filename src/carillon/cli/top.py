@@ -67,6 +67,8 @@ def look(remote: Remote) -> dict[str, Any]:
         seen["providers"] = remote.get("/api/v1/admin/providers")["items"]
     if "queues" in pages:
         seen["queues"] = remote.get("/ops/queues")["queues"]
+    if len(seen) == 1:
+        raise RemoteFailed("this takes the token of an administrator who acts for no tenant")
     return seen
 
 
