@@ -52,6 +52,20 @@ async def test_a_record_and_its_routes_are_stored_together(engine: Engine, ledge
         assert row["resolved_email"] == (row["address"] if row["channel"] == "email" else None)
 
 
+@pytest.mark.parametrize("spoken", [0, 1, 2])
+async def test_what_one_says_and_its_neighbours_do_not_is_its_own(engine: Engine, ledger: Ledger, spoken: int) -> None:
+    later = 4_000_000_000_000
+    said = {"tenant_id": "t1", "trace_id": "t", "metadata_json": '{"x":1}', "scheduled_for_ms": later}
+    batch = [enrolment(**(said if at == spoken else {})) for at in range(3)]
+    await ledger.enrol(batch)
+    names = ("tenant_id", "trace_id", "metadata_json", "scheduled_for")
+    stored = {row["notification_id"]: tuple(row[name] for name in names) for row in await engine.rows("records")}
+    expected = [("t1", "t", '{"x":1}', later) if at == spoken else (None,) * 4 for at in range(3)]
+    assert [stored[one.notification.notification_id] for one in batch] == expected
+    due = {row["notification_id"]: row["next_attempt_at"] == later for row in await engine.rows("routes")}
+    assert [due[one.notification.notification_id] for one in batch] == [at == spoken for at in range(3)]
+
+
 @pytest.mark.req("S1-106")
 async def test_a_skipped_route_is_never_due(engine: Engine, ledger: Ledger) -> None:
     skipped = route("ann", status=Status.SKIPPED, skipped_because="no address")

@@ -118,4 +118,9 @@ def _lock_order(notification: Notification) -> tuple[str, str]:
 
 
 def _columns(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
+    """One array a column; where nobody says anything it is empty, and `unnest` fills it up with NULLs by itself."""
+    return [[] if _is_unsaid(column) else list(column) for column in zip(*rows, strict=True)] or [[]] * width
+
+
+def _is_unsaid(column: tuple[Any, ...]) -> bool:
+    return column[0] is None and column.count(None) == len(column)
