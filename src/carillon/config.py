@@ -32,6 +32,8 @@ ALIASES = {
 _SECRET_NAME = re.compile(r"secret|password|token|key|credential|authorization", re.IGNORECASE)
 _PUBLIC = frozenset({"callback_key", "lease_keys", "public_key_file", "webhook_public_key"})
 """Names that look like secrets and hold none."""
+_PATH_OF_SECRETS = re.compile(r"[^\n{]{1,255}")
+"""A `credentials_file` as it should be; somebody will put the content there instead, and that is never shown."""
 # A password may hold @ and / where nobody encoded it: everything up to the last @ counts.
 _PASSWORD = re.compile(r"://[^/@\s:]*:(\S+)@")
 _USERINFO = re.compile(r"://\S+@")
@@ -110,13 +112,15 @@ def _collect(name: str, value: object, found: set[str]) -> None:
         for held in value:
             _collect(name, held, found)
     elif isinstance(value, str) and value:
-        if _is_secret(name):
+        if _is_secret(name, value):
             found.add(value)
         found.update(unquote(part) for part in _PASSWORD.findall(value))
         found.update(unquote(part) for _, part in _PARAMETER.findall(value))
 
 
-def _is_secret(name: str) -> bool:
+def _is_secret(name: str, value: str = "") -> bool:
+    if name == "credentials_file" and _PATH_OF_SECRETS.fullmatch(value):
+        return False
     return name not in _PUBLIC and _SECRET_NAME.search(name) is not None
 
 
@@ -126,7 +130,7 @@ def _mask(name: str, value: Any) -> Any:  # noqa: ANN401 - settings are whatever
     if isinstance(value, list):
         return [_mask(name, held) for held in value]
     if isinstance(value, str) and value:
-        if _is_secret(name):
+        if _is_secret(name, value):
             return "********"
         return _PARAMETER.sub(r"\1********", _USERINFO.sub("://********@", value))
     return value

@@ -98,6 +98,13 @@ def test_a_bad_key_file_is_named_and_not_shown(
     assert PEM.splitlines()[1] not in str(wrong.value)
 
 
+def test_a_key_in_place_of_its_file_is_not_shown(tmp_path: Path) -> None:
+    content = Path(key_file(tmp_path)).read_text()
+    with pytest.raises(ConfigurationError, match="takes the path of the key file") as wrong:
+        start(credentials_file=content)
+    assert PEM.splitlines()[1] not in str(wrong.value)
+
+
 def test_secrets_never_show(tmp_path: Path) -> None:
     old = start(server_key=SERVER_KEY, webhook_secret="relay-secret")
     new = start(credentials_file=key_file(tmp_path))

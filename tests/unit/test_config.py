@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from carillon.config import blueprint_folder, blueprint_names, load, masked
+from carillon.config import blueprint_folder, blueprint_names, load, masked, secrets
 from carillon.domain.errors import ConfigurationError
 from carillon.settings import Settings
 
@@ -186,6 +186,7 @@ SECRETS = {
     "api key": '[providers.sendgrid]\nkind = "sendgrid"\napi_key = "PLANTED"',
     "header": '[providers.vendor.headers]\nAuthorization = "Bearer PLANTED"',
     "password": '[providers.vendor]\nSmtpPassword = "PLANTED"',
+    "content of a file": '[providers.fcm]\nkind = "fcm"\ncredentials_file = \'{"private_key": "PLANTED"}\'',
 }
 
 
@@ -202,3 +203,12 @@ def test_what_is_not_secret_is_shown(tmp_path: Path) -> None:
     assert shown["http"]["port"] == 8080
     assert shown["auth"]["secret"] is None
     assert shown["providers"]["smtp"]["kind"] == "smtp"
+
+
+def test_the_path_of_a_key_file_is_not_secret(tmp_path: Path) -> None:
+    """Whoever mistyped it has to see what was looked for."""
+    found = from_file(tmp_path, '[providers.fcm]\nkind = "fcm"\ncredentials_file = "/etc/carillon/account.json"')
+    assert masked(found)["providers"]["fcm"]["credentials_file"] == "/etc/carillon/account.json"
+    assert "/etc/carillon/account.json" not in secrets(found)
+    pasted = from_file(tmp_path, SECRETS["content of a file"])
+    assert '{"private_key": "PLANTED"}' in secrets(pasted)

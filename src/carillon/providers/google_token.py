@@ -74,6 +74,8 @@ class _KeyFile(msgspec.Struct):
 
 def read_account(path: str) -> Account:
     """Read a key file; ValueError says what is wrong with it and never shows the key."""
+    if "{" in path:
+        raise ValueError("credentials_file: takes the path of the key file, not what is in it")
     try:
         content = Path(path).expanduser().read_bytes()
     except OSError as error:
