@@ -1,12 +1,15 @@
 """The billing services with exactly one guard switched off: `python -m tests.support.billing_mutant NAME serve …`."""
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from carillon import cli
+from carillon.compose.deadline import Deadline
+from carillon.compose.queues import QueueParts
 from carillon.domain.billing import Outgoing, Refund, Taken
-from carillon.ledger import billing_rows, postgres_payments, postgres_subscriptions
+from carillon.ledger import billing_rows, postgres_payments, postgres_pools, postgres_subscriptions
 from tests.support.mutant import vars_of
 
 
@@ -51,8 +54,15 @@ def refund_per_attempt() -> None:
     vars_of(postgres_payments.PostgresPayments, refunds=none, add_refund=add)
 
 
+def silence_waited_out() -> None:
+    """At its end a process waits for whatever a silent PostgreSQL owes it, its callers and its job logs."""
+    vars_of(postgres_pools.Pools, cut_off=lambda _self: None)
+    vars_of(Deadline, left=lambda _self: math.inf)
+    vars_of(QueueParts, tell_last=lambda self: self.logs.flush())
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
-    each.__name__: each for each in (no_outbox, no_event_memory, refund_per_attempt)
+    each.__name__: each for each in (no_outbox, no_event_memory, refund_per_attempt, silence_waited_out)
 }
 
 if __name__ == "__main__":

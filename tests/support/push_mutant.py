@@ -1,10 +1,14 @@
 """The push worker with exactly one guard switched off: `python -m tests.support.push_mutant NAME serve …`."""
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from carillon import cli
+from carillon.compose import push
+from carillon.compose.deadline import Deadline
+from carillon.ledger.postgres_pools import Pools
 from carillon.ledger.rabbitmq_acks import GONE, Delivery
 from carillon.ledger.rabbitmq_deliveries import dead_letter
 from carillon.ledger.rabbitmq_marks import Marks, Said, Step
@@ -28,7 +32,16 @@ def ack_before_confirm() -> None:
     vars_of(Partings, _parked=hasty)
 
 
-MUTANTS: dict[str, Callable[[], None]] = {each.__name__: each for each in (no_marks, ack_before_confirm)}
+def silence_waited_out() -> None:
+    """At its end a process waits for whatever the silent owe it."""
+    vars_of(Pools, cut_off=lambda _self: None)
+    vars_of(Deadline, step=lambda _self: math.inf)
+    vars(push)["LEAVE_SECONDS"] = math.inf
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    each.__name__: each for each in (no_marks, ack_before_confirm, silence_waited_out)
+}
 
 if __name__ == "__main__":
     MUTANTS[sys.argv.pop(1)]()

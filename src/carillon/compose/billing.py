@@ -14,6 +14,7 @@ from carillon.blueprints.billing.subscription import Subscriptions
 from carillon.blueprints.billing.webhooks import Webhooks
 from carillon.compose import console, surface, trust
 from carillon.compose.billing_parts import BillingRole, Building, Neighbours, service_token, verifier
+from carillon.compose.deadline import Deadline, calls_within
 from carillon.compose.fleet import Fleet
 from carillon.compose.parts import open_ledger
 from carillon.compose.telemetry import Telemetry
@@ -64,6 +65,8 @@ class BillingProgram:
         self._clock = SystemClock()
         self._observe = Telemetry(settings)
         self._readiness = health.Readiness()
+        self._deadline: Deadline | None = None
+        """Once the word to stop has come."""
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
         """Open everything, say so, work until told to stop, drain, close."""
@@ -78,10 +81,11 @@ class BillingProgram:
             ready(self._neighbours.own)
             await _first(asyncio.create_task(stop.wait()), *working)
             self._readiness.ready = False
+            deadline = self._deadline = Deadline(self._clock, self._settings.work.drain_seconds, opened.ledger)
             stop.set()
             # The handlers under way may be calling this very listener: it closes behind them.
             await asyncio.gather(*working)
-            await opened.webhooks.drain()
+            await opened.webhooks.drain(deadline.left())
 
     async def _open(self, stack: AsyncExitStack) -> "_Opened":
         ledger = await open_ledger(self._settings)
@@ -128,7 +132,7 @@ class BillingProgram:
             observer=self._observe,
             concurrency=self._settings.work.concurrency,
             batch=self._settings.work.batch,
-            drain_seconds=self._settings.work.drain_seconds,
+            drain_seconds=calls_within(self._settings.work.drain_seconds),
             allow_unsafe=self._settings.ledger.allow_unsafe,
         )
 
@@ -153,10 +157,14 @@ class BillingProgram:
         application = surface.application(self._settings, opened.endpoints, self._readiness, checks, opened.ledger)
         server = Server(application, surface.server_settings(self._settings, share_port=self._share_port))
         await server.start()
-        stack.push_async_callback(server.stop, self._settings.work.drain_seconds)
+        stack.push_async_callback(self._stop_serving, server)
         host = self._settings.http.host
         reached = host if is_loopback(host) else "127.0.0.1"
         self._neighbours.own = f"http://{f'[{reached}]' if ':' in reached else reached}:{server.port}"
+
+    async def _stop_serving(self, server: Server) -> None:
+        drain_seconds = self._settings.work.drain_seconds
+        await server.stop(drain_seconds if self._deadline is None else self._deadline.left())
 
 
 class _Opened(NamedTuple):

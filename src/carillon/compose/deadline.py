@@ -8,6 +8,8 @@ from carillon.outbound.leaving import CUT_SECONDS, SHORTEST_DRAIN
 
 LAST_SECONDS = 1.5
 """Kept for closing, also on a busy machine: by then a silent ledger has been left, and leases bring back its share."""
+STEP_SECONDS = 1.0
+"""What one step of closing gets when the time is over: whoever answers needs less, whoever is silent gets no more."""
 
 
 class Silent(Protocol):
@@ -29,3 +31,12 @@ class Deadline:
     def left(self) -> float:
         """How long what is being accepted may still take."""
         return max(0.0, self._doors_until - self._clock.monotonic())
+
+    def step(self) -> float:
+        """How long one step of closing may take."""
+        return max(STEP_SECONDS, self.left())
+
+
+def calls_within(seconds: float) -> float:
+    """How long calls may take where they are cut off, and that written down, within so many seconds."""
+    return max(seconds - CUT_SECONDS, SHORTEST_DRAIN)

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
 from carillon.compose import parts, surface
+from carillon.compose.deadline import Deadline
 from carillon.compose.fleet import Fleet
 from carillon.compose.parts import open_ledger
 from carillon.compose.push_templates import preparing
@@ -24,6 +25,7 @@ from carillon.ledger.rabbitmq import QueueRules, RabbitBacklog
 from carillon.ledger.rabbitmq_deliveries import ClaimRules
 from carillon.ledger.rabbitmq_line import LineRules
 from carillon.ledger.rabbitmq_marks import MarkRules, Marks
+from carillon.ledger.rabbitmq_partings import LEAVE_SECONDS
 from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.breakers_redis import RedisBreakers
 from carillon.outbound.watchdog import Watchdog
@@ -64,6 +66,8 @@ class PushProgram:
         self._provider = self._chains[self._channel][0]
         self._fleet = Fleet(settings.redis.url)
         self._readiness = health.Readiness()
+        self._deadline: Deadline | None = None
+        """Once the word to stop has come."""
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
         """Open everything, say so, work until told to stop, drain, close."""
@@ -80,16 +84,24 @@ class PushProgram:
             await server.start()
             self._keep(stack, Watchdog(2 * self._settings.ledger.lease_seconds).run())
             self._keep(stack, backlog.line.run())
-            stack.push_async_callback(backlog.aclose)
+            stack.push_async_callback(self._leave, backlog)
             working = asyncio.create_task(self._work(worker))
             self._readiness.ready = True
             ready(f"http://{self._settings.http.host}:{server.port}")
             await stop.wait()
             self._readiness.ready = False
+            deadline = self._deadline = Deadline(self._clock, self._settings.work.drain_seconds, ledger)
+            worker.rest(self._settings.work.drain_seconds)
             await backlog.stop()
             worker.stop()
             await working
-            await server.stop(self._settings.work.drain_seconds)
+            await server.stop(deadline.left())
+
+    async def _leave(self, backlog: RabbitBacklog) -> None:
+        if self._deadline is None:
+            await backlog.aclose()
+        else:
+            await backlog.aclose(min(LEAVE_SECONDS, self._deadline.step()))
 
     def _keep(self, stack: AsyncExitStack, loop: Any) -> None:  # noqa: ANN401 - any coroutine
         stack.push_async_callback(ended, asyncio.create_task(loop))

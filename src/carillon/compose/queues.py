@@ -12,6 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from carillon.compose.deadline import STEP_SECONDS
 from carillon.compose.queue_beat import loops
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.events import PartStarted, Trouble
@@ -31,6 +32,7 @@ from carillon.ledger.redis_lists_signal import BLOCK_SECONDS, ListSignal
 from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers_none import NoBreakers
 from carillon.outbound.leases import Leases
+from carillon.outbound.leaving import CUT_SECONDS
 from carillon.outbound.settling import Settling
 from carillon.outbound.worker import Worker, WorkerRules
 from carillon.providers.handlers import Handler, Handlers
@@ -92,6 +94,7 @@ class QueueParts:
             ledger=ledger,
         )
         self._telling: asyncio.Task[None] | None = None
+        self._end_at: float | None = None
 
     async def check(self) -> None:
         """Refuse a Redis that forgets on purpose."""
@@ -109,10 +112,21 @@ class QueueParts:
         """Begin to write job logs; producers tell of messages as well as workers."""
         self._telling = asyncio.create_task(self.logs.run())
 
+    def begin_end(self) -> None:
+        """From now on the time to drain counts, the cut included."""
+        self._end_at = self.tools.clock.monotonic() + self.settings.drain_seconds + CUT_SECONDS
+
+    async def tell_last(self) -> None:
+        """Write down what is left to be told; whoever is silent when the time to drain is over gets no more of it."""
+        left = self.settings.drain_seconds
+        if self._end_at is not None:
+            left = self._end_at - self.tools.clock.monotonic()
+        await self.logs.leave(max(STEP_SECONDS, left))
+
     async def aclose(self) -> None:
         if self._telling is not None:
             await ended(self._telling)
-        await self.logs.flush()
+        await self.tell_last()
         await self.redis.aclose()
 
 
@@ -139,13 +153,14 @@ class QueueRuntime:
             backlog = self._backlog(signal)
             worker = self._worker(backlog)
             # Behind the worker's end: what its last settlements say is still to be written.
-            stack.push_async_callback(self._parts.logs.flush)
+            stack.push_async_callback(self._parts.tell_last)
             for name, loop in loops(self._parts, self._beat(), list(self._handlers)):
                 _keep(stack, name, loop(), self._parts.tools.observe)
             self._announce()
             working = asyncio.create_task(self._work(worker))
             ready()
             await stop.wait()
+            self._parts.begin_end()
             worker.stop()
             await working
 

@@ -126,13 +126,26 @@ class JobLogs:
 
     async def flush(self) -> bool:
         """Write everything collected so far; False when something could not be written and is kept."""
+        await self._write_entries()
+        return await self._write_rows()
+
+    async def leave(self, seconds: float) -> None:
+        """Write the last of it; a Redis that is silent keeps nothing from the ledger, and neither keeps us longer."""
+        writing = [asyncio.create_task(self._write_entries()), asyncio.create_task(self._write_rows())]
+        _, silent = await asyncio.wait(writing, timeout=seconds)
+        for task in silent:
+            # Not waited for either: a statement under way may be given up only when its connection is.
+            task.cancel()
+        if silent:
+            self._observe(Trouble(where="job_logs", error=f"not all was written within {seconds:.1f} s"))
+
+    async def _write_entries(self) -> None:
         try:
             async with self._flushing:
                 await self._sink.logged(self._taken())
         except LedgerUnavailable as error:
             # Nobody waits for entries in a Redis that is away.
             self._observe(Trouble(where="job_logs", error=str(error)))
-        return await self._write_rows()
 
     async def _write_rows(self) -> bool:
         if self._forgotten:

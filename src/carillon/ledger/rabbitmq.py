@@ -22,7 +22,7 @@ from carillon.ledger.rabbitmq_acks import Delivery
 from carillon.ledger.rabbitmq_deliveries import ClaimRules, Held, claim_of, failed_row, sent_row
 from carillon.ledger.rabbitmq_line import Line, LineRules
 from carillon.ledger.rabbitmq_marks import Marks, Said, Step, Verb
-from carillon.ledger.rabbitmq_partings import Partings, finished
+from carillon.ledger.rabbitmq_partings import LEAVE_SECONDS, Partings, finished
 
 
 class QueueRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,14 +122,16 @@ class RabbitBacklog:
         while self._arrived:
             self._partings.give_back(self._arrived.popleft(), 0.0)
 
-    async def aclose(self) -> None:
-        """Give back what waits, finish what is being parked, leave."""
+    async def aclose(self, seconds: float = LEAVE_SECONDS) -> None:
+        """Give back what waits, finish what is being parked, leave; each gets so many seconds."""
         waiting, self._waiting = [held for _, _, held in self._waiting], []
-        with suppress(LedgerUnavailable):
-            await self._marks.run([Step("release", held.key, held.mark) for held in waiting])
+        # A mark that a silent Redis keeps is taken over by age.
+        with suppress(LedgerUnavailable, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._marks.run([Step("release", held.key, held.mark) for held in waiting])
         for held in waiting:
             self._partings.give_back(held.message, 0.0)
-        await self._partings.aclose()
+        await self._partings.aclose(seconds)
         await self.line.aclose()
 
     def _arrive(self, message: Delivery) -> None:

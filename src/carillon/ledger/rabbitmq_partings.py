@@ -65,10 +65,10 @@ class Partings:
         """Its mark must keep nobody waiting: the broker gives the message to somebody again."""
         self._spawn(self._released(held))
 
-    async def aclose(self) -> None:
+    async def aclose(self, seconds: float) -> None:
         """Let what is under way come to its end, for a while."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=LEAVE_SECONDS)
+            await asyncio.wait(self._tasks, timeout=seconds)
         for task in self._tasks:
             task.cancel()
 

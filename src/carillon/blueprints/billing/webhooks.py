@@ -11,6 +11,7 @@ from carillon.domain.canonical import canonical
 from carillon.domain.events import Trouble
 from carillon.domain.ports import Clock, Observer
 from carillon.domain.queue_events import WebhookCalled
+from carillon.ending import ended
 
 PATH = "/v1/webhooks/payment"
 _MOST_AT_ONCE = 64
@@ -92,9 +93,11 @@ class Webhooks:
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    async def drain(self) -> None:
-        """Let those under way finish; each has its own deadline."""
-        await asyncio.gather(*self._under_way)
+    async def drain(self, seconds: float) -> None:
+        """Let those under way finish, for so long; who was not reached hears it by the queued message."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=seconds)
+        await ended(*self._under_way)
 
     async def _try(self, payload: Mapping[str, Any], seconds: float) -> None:
         try:
