@@ -34,7 +34,10 @@ def send(  # noqa: PLR0917 - a command line has many options
     key: Annotated[str | None, typer.Option(help="Idempotency key; a fresh one by default.")] = None,
     url: Url = HERE,
     token: Token = None,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for the outcome; 0 returns at once.")] = 10.0,
+    wait: Annotated[
+        float,
+        typer.Option(help="Seconds to wait for the outcome; 0 returns at once. What is queued still ends with 0."),
+    ] = 10.0,
     *,
     synchronous: Annotated[bool, typer.Option("--synchronous", help="Deliver while this command waits.")] = False,
     dry_run: Annotated[
@@ -42,7 +45,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send one notification and show what becomes of it."""
+    """Send one notification and show what becomes of it; exit 1 where it failed on every route."""
     fields = {"recipient": to, "channel": channel, "userId": user, "priority": priority, "locale": locale}
     fields |= {"serviceOrigin": origin, "scheduledFor": at}
     body: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
@@ -62,10 +65,14 @@ def _send(url: str, headers: dict[str, str], body: dict[str, Any], wait: float, 
     if wait > 0 and accepted["status"] == "queued":
         with Console(stderr=True, emoji=False).status("Accepted; waiting for the outcome…"):
             story = _follow(f"{url}/api/v1/notifications/{accepted['notificationId']}?include=attempts", headers, wait)
+        if story["status"] == "queued":
+            typer.echo(f"still queued after {wait:g} s; it is accepted and goes on without this command", err=True)
     if as_json:
         typer.echo(json.dumps(story, ensure_ascii=False))
-        return
-    _show(accepted, story)
+    else:
+        _show(accepted, story)
+    if _dead(story):
+        raise typer.Exit(1)
 
 
 def _variables(pairs: list[str]) -> dict[str, str]:
@@ -94,6 +101,12 @@ def _follow(url: str, headers: dict[str, str], seconds: float) -> dict[str, Any]
         if story["status"] != "queued" or time.monotonic() >= until:
             return story
         time.sleep(POLL_SECONDS)
+
+
+def _dead(story: dict[str, Any]) -> bool:
+    """Nobody was reached; where one of several routes failed, the others count."""
+    ends = {route["status"] for route in story.get("routes", [])}
+    return "failed" in ends and ends <= {"failed", "skipped"}
 
 
 def _show(accepted: dict[str, Any], story: dict[str, Any]) -> None:
