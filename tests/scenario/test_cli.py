@@ -73,6 +73,34 @@ def test_send_says_what_is_wrong(program: Program, args: tuple[str, ...], words:
     assert "Traceback" not in sent.stderr
 
 
+WELCOME = ("send", "welcome", "--channel", "push", "--to", "d", "-d", "name=A", "-d", "link=l")
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_send_ends_with_one_when_its_delivery_failed(program: Program, flags: tuple[str, ...]) -> None:
+    url = program.wait_ready()["addresses"][0]
+    refused = json.dumps({"sandbox": {"outcome": "refused", "times": 1}})
+    sent = carillon(*WELCOME, "--metadata", refused, "--wait", "40", "--url", url, *flags)
+    assert sent.returncode == 1
+    assert "drill: refused" in sent.stdout, "the reason is told"
+    assert sent.stderr == ""
+    if flags:
+        assert json.loads(sent.stdout)["status"] == "failed"
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_send_says_what_is_queued_still(program: Program, flags: tuple[str, ...]) -> None:
+    url = program.wait_ready()["addresses"][0]
+    sent = carillon(*WELCOME, "--at", "2096-01-01T00:00:00Z", "--wait", "0.1", "--url", url, *flags)
+    assert (sent.returncode, sent.stderr) == (
+        0,
+        "still queued after 0.1 s; it is accepted and goes on without this command\n",
+    )
+    assert "queued" in sent.stdout
+    at_once = carillon(*WELCOME, "--wait", "0", "--url", url, *flags)
+    assert (at_once.returncode, at_once.stderr) == (0, ""), "nobody waited for an outcome"
+
+
 def test_send_without_a_server_says_what_to_start() -> None:
     sent = carillon("send", "welcome", "--url", f"http://127.0.0.1:{free_port()}")
     assert sent.returncode == 1
@@ -89,6 +117,7 @@ def test_dead_letters_from_the_terminal(program: Program, environment: dict[str,
     assert accepted in narrow.stdout, "an id in pieces cannot be copied"
     shown = carillon("dead-letters", "show", accepted, env=environment)
     assert "refused" in shown.stdout
+    assert "drill: drill" not in shown.stdout, "the cause is said once"
     counted = carillon("dead-letters", "redrive", "--all", "--dry-run", env=environment)
     assert "1 dead letters found, 0 redriven" in counted.stdout
     mark = program.mark()

@@ -111,7 +111,7 @@ def show(
     kind = found["notification"]["notification_type"]
     console.print(f"{notification_id}  {kind}  from {found['notification']['producer']}", markup=False)
     for row in found["dead_letters"]:
-        console.print(f"  {row['route_id']}: {row['failure_classification']}: {row['failure_message']}", markup=False)
+        console.print(f"  {row['route_id']}: {_why(row)}", markup=False)
         console.print(f"    {row['recovery_hint']}", markup=False)
     for attempt in found["attempts"]:
         said = f"#{attempt['attempt']} {attempt['provider']} {attempt['outcome']} {attempt['error'] or ''}"
@@ -227,6 +227,12 @@ async def _redrive(
             ledger, chosen, revival, about, counts, progress=lambda number: progress.advance(bar, number)
         )
     return done.count
+
+
+def _why(row: dict[str, Any]) -> str:
+    """The cause and what was said of it; words that begin with their cause say it once."""
+    cause, said = str(row["failure_classification"]), str(row["failure_message"])
+    return said if said.startswith(f"{cause}: ") else f"{cause}: {said}"
 
 
 def _time(unix_ms: int | None) -> str:

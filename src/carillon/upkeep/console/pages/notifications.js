@@ -119,7 +119,12 @@ function attempt(one) {
   return h("li", { class: `dot ${one.outcome === "sent" ? "good" : "bad"}` },
     h("b", { text: `Try ${one.number} by ${one.provider}` }), " ", badge(one.outcome), " ", h("time", { text: moment(one.startedAt) }),
     h("div", { class: "quiet", text: `${millis(one.durationMs)}, ${one.verdict.replace("_", " ")}${next}${one.settled === "applied" ? "" : `, ${one.settled}`}` }),
-    one.error ? h("div", { class: "bad", text: `${one.classification ? `${one.classification}: ` : ""}${one.error}` }) : null);
+    one.error ? h("div", { class: "bad", text: reason(one) }) : null);
+}
+
+/** The cause and what was said of it; words that begin with their cause say it once. */
+function reason(one) {
+  return !one.classification || one.error.startsWith(`${one.classification}: `) ? one.error : `${one.classification}: ${one.error}`;
 }
 
 function ending(route) {
