@@ -1,14 +1,9 @@
 """`carillon dead-letters`: what could not be delivered, why, and another chance for it."""
 
-import asyncio
-import getpass
 import json
-import os
 import re
-import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -17,8 +12,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
-from carillon.compose import Ledger, open_ledger, parts
+from carillon.compose import Ledger, parts
 from carillon.config import load
 from carillon.domain.admin import AdminAction, FailedCounts, Revival
 from carillon.domain.errors import CarillonError
@@ -39,19 +35,10 @@ class NoSuchDeadLetter(CarillonError):
 
 def _with_ledger(blueprint: Blueprint, config: Config, work: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
     settings = load(blueprint, config)
-    path = settings.ledger.url.removeprefix("sqlite:///")
-    if path != settings.ledger.url and not Path(path).exists():
+    if not is_there(settings.ledger.url):
+        path = settings.ledger.url.removeprefix("sqlite:///")
         raise NoSuchDeadLetter(f"there is no ledger at {path} yet; `carillon serve` makes one")
-
-    async def run() -> Answer:
-        ledger = await open_ledger(settings)
-        try:
-            await ledger.migrate()
-            return await work(ledger)
-        finally:
-            await ledger.aclose()
-
-    return asyncio.run(run())
+    return with_ledger(settings, work)
 
 
 def _filters(**given: str | None) -> dict[str, Any]:
@@ -146,7 +133,8 @@ def redrive(  # noqa: PLR0917 - a command line has many options
 
     async def work(ledger: Ledger) -> tuple[int, int]:
         counts = await ledger.failed_counts(chosen)
-        if dry_run or not counts.total or not _confirmed(counts.total, yes=yes or as_json):
+        question = f"Redrive {counts.total} dead letters?"
+        if dry_run or not counts.total or not confirmed(counts.total, question, yes=yes or as_json):
             return counts.total, 0
         return counts.total, await _redrive(ledger, chosen, counts, revival, action)
 
@@ -191,25 +179,12 @@ def per_second(rate: str | None) -> float | None:
     return float(found[1])
 
 
-def _who() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        # In a container the user may have a number only.
-        return str(os.getuid())
-
-
-def _confirmed(number: int, *, yes: bool) -> bool:
-    # A script is not asked: whoever wrote it can count with --dry-run first.
-    return yes or number == 1 or not sys.stdin.isatty() or typer.confirm(f"Redrive {number} dead letters?")
-
-
 def _action(named: list[str], filters: dict[str, Any], reason: str, rate: float | None) -> AdminAction:
     detail: dict[str, Any] = {"filters": filters, "ratePerSecond": rate}
     if named:
         detail["chosen"] = len(named)
     return AdminAction(
-        actor=f"cli:{_who()}",
+        actor=f"cli:{who()}",
         action="redrive",
         reason=reason,
         subject=named[0] if len(named) == 1 else None,

@@ -4,15 +4,14 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from carillon.blueprints.galaxy.replay import replay_fields, xadd_line
-from carillon.cli.options import AsJson, Config
+from carillon.cli.by_hand import is_there
+from carillon.cli.options import AsJson, Config, blueprint_option, load_for
 from carillon.compose import Ledger, open_ledger
-from carillon.config import load
 from carillon.domain.errors import ConfigurationError
 from carillon.settings import Settings
 
@@ -21,15 +20,7 @@ BLUEPRINT = "galaxy"
 STREAM = "notification:intents"
 MOST = 200
 
-Blueprint = Annotated[
-    str | None,
-    typer.Option(
-        "--blueprint",
-        "-b",
-        envvar="CARILLON_BLUEPRINT",
-        help="Which shipped configuration to run: `galaxy` by default.",
-    ),
-]
+Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
 
 
 @app.callback()
@@ -49,8 +40,10 @@ def dead_letters(
     as_json: AsJson = False,
 ) -> None:
     """Dead letters, newest first, each with its record and an XADD line that replays it under a new key."""
-    settings = load(blueprint or (BLUEPRINT if config is None else None), config)
-    _refuse_missing(settings.ledger.url)
+    settings = load_for(BLUEPRINT, blueprint, config)
+    if not is_there(settings.ledger.url):
+        path = settings.ledger.url.removeprefix("sqlite:///")
+        raise ConfigurationError(f"there is no ledger at {path} yet; `carillon serve` makes one")
     rows, total, records = asyncio.run(_find(settings, limit))
     stream = STREAM if settings.stream is None else settings.stream.name
     items = [
@@ -63,13 +56,6 @@ def dead_letters(
     typer.echo(f"{len(rows)} of {total} dead letters")
     for item in items:
         typer.echo("\n".join(_told(item)))
-
-
-def _refuse_missing(url: str) -> None:
-    # Opening SQLite would make the file, and this command makes nothing.
-    path = url.removeprefix("sqlite:///")
-    if path != url and not Path(path).exists():
-        raise ConfigurationError(f"there is no ledger at {path} yet; `carillon serve` makes one")
 
 
 async def _find(settings: Settings, limit: int) -> tuple[list[dict[str, Any]], int, dict[str, Any]]:

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from carillon.cli.by_hand import with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
-from carillon.compose import open_ledger
 from carillon.compose.history import kept_at
 from carillon.config import load
 from carillon.config_environment import duration
@@ -143,16 +143,7 @@ def rewind(
     settings = load(blueprint, config)
     kept_at(settings)
     to = datetime.now(UTC).timestamp() - _seconds(since)
-
-    async def work() -> None:
-        ledger = await open_ledger(settings)
-        try:
-            await ledger.migrate()
-            await ledger.rewind_history(round(to * 1e6))
-        finally:
-            await ledger.aclose()
-
-    asyncio.run(work())
+    with_ledger(settings, lambda ledger: ledger.rewind_history(round(to * 1e6)))
     if as_json:
         typer.echo(json.dumps({"since": datetime.fromtimestamp(to, UTC).isoformat(timespec="seconds")}))
         return

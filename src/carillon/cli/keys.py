@@ -1,29 +1,25 @@
 """`carillon keys`: API keys for programs; each is shown once, when it is made."""
 
-import asyncio
 import json
 import secrets
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from carillon.cli.by_hand import with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
-from carillon.compose import Ledger, open_ledger
 from carillon.config import load
 from carillon.config_environment import duration
 from carillon.domain.errors import CarillonError
 from carillon.domain.keys import ApiKey, NewKey
-from carillon.settings import Settings
 from carillon.web.auth import fits_tenant
 from carillon.web.keys import KEY_BYTES, make_key
 
 app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
-Answer = TypeVar("Answer")
 MOST_ACTIVE = 2
 """Of one name: the old key and the new one while its users change over."""
 _LONGEST_NAME = 100
@@ -65,7 +61,7 @@ def create(  # noqa: PLR0917 - a command line has many options
         lives_seconds=_life(expires),
     )
     settings = load(blueprint, config)
-    key = _with_ledger(settings, lambda ledger: ledger.add_api_key(fresh, MOST_ACTIVE))
+    key = with_ledger(settings, lambda ledger: ledger.add_api_key(fresh, MOST_ACTIVE))
     if key is None:
         raise KeyRefused(f"{name} has {MOST_ACTIVE} active keys; `carillon keys revoke` one that nobody uses any more")
     if as_json:
@@ -80,7 +76,7 @@ def create(  # noqa: PLR0917 - a command line has many options
 @app.command("list")
 def list_(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
     """Every key without its secret, newest first."""
-    keys = _with_ledger(load(blueprint, config), lambda ledger: ledger.api_keys())
+    keys = with_ledger(load(blueprint, config), lambda ledger: ledger.api_keys())
     if as_json:
         typer.echo(json.dumps([_shown(key) for key in keys], ensure_ascii=False))
         return
@@ -107,22 +103,10 @@ def revoke(
     """Take a key back; every process refuses it within five seconds."""
     # Whoever has the whole key at hand may paste it.
     public = key_id.removeprefix("ck_").partition("_")[0]
-    key = _with_ledger(load(blueprint, config), lambda ledger: ledger.revoke_api_key(public))
+    key = with_ledger(load(blueprint, config), lambda ledger: ledger.revoke_api_key(public))
     if key is None:
         raise KeyRefused(f"there is no key {public}; `carillon keys list` shows all")
     typer.echo(json.dumps(_shown(key), ensure_ascii=False) if as_json else f"{key.key_id} ({key.name}) is revoked")
-
-
-def _with_ledger(settings: Settings, work: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
-    async def run() -> Answer:
-        ledger = await open_ledger(settings)
-        try:
-            await ledger.migrate()
-            return await work(ledger)
-        finally:
-            await ledger.aclose()
-
-    return asyncio.run(run())
 
 
 def _name(name: str) -> str:

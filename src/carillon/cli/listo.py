@@ -1,18 +1,16 @@
 """`carillon listo`: what an operator of document 002 asks before a deployment."""
 
-import asyncio
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from carillon.cli.options import AsJson, Config
-from carillon.compose import open_ledger, parts
+from carillon.cli.by_hand import is_there, with_ledger
+from carillon.cli.options import AsJson, Config, blueprint_option, load_for
+from carillon.compose import parts
 from carillon.compose.wording import Wording
-from carillon.config import load
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.templates import Gap, gaps
@@ -23,15 +21,7 @@ from carillon.system import SystemClock
 app = typer.Typer(help="Check the templates and waits of the blueprint listo.", no_args_is_help=True)
 BLUEPRINT = "listo"
 
-Blueprint = Annotated[
-    str | None,
-    typer.Option(
-        "--blueprint",
-        "-b",
-        envvar="CARILLON_BLUEPRINT",
-        help="Which shipped configuration to run: `listo` by default.",
-    ),
-]
+Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
 
 
 @app.callback()
@@ -42,10 +32,10 @@ def listo() -> None:
 @app.command("validate-templates")
 def validate_templates(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
     """Exit 1 and list the gaps unless every template exists in every supported locale, in folders and ledger."""
-    settings = _settings(blueprint, config)
+    settings = load_for(BLUEPRINT, blueprint, config)
     if not settings.locale.supported:
         raise ConfigurationError("locale.supported: say which locales every template must exist in")
-    found = asyncio.run(_gaps(settings)) if _exists(settings.ledger.url) else _gaps_of_folders(settings)
+    found = _gaps(settings)
     if as_json:
         typer.echo(json.dumps({"supported": settings.locale.supported, "missing": [str(gap) for gap in found]}))
     else:
@@ -65,7 +55,7 @@ def backoff(
     as_json: AsJson = False,
 ) -> None:
     """The wait after each failed attempt, from the least to the most that jitter makes of it."""
-    settings = _settings(blueprint, config)
+    settings = load_for(BLUEPRINT, blueprint, config)
     table = {name: written.policy(name) for name, written in settings.policy.retry.items()}
     if policy and policy not in table:
         raise ConfigurationError(f"there is no policy {policy}; known: {', '.join(sorted(table))}")
@@ -85,7 +75,7 @@ def backoff(
 @app.command()
 def policies(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
     """Every retry policy as JSON, in document 002's own field names; indented unless a machine reads it."""
-    settings = _settings(blueprint, config)
+    settings = load_for(BLUEPRINT, blueprint, config)
     found = [_document_policy(name, table) for name, table in settings.policy.retry.items()]
     typer.echo(json.dumps(found, indent=None if as_json else 2))
 
@@ -118,24 +108,8 @@ def _waits(policy: RetryPolicy) -> list[dict[str, Any]]:
     ]
 
 
-def _exists(url: str) -> bool:
-    # Opening SQLite would make the file, and what is not there holds no templates.
-    path = url.removeprefix("sqlite:///")
-    return path == url or Path(path).exists()
-
-
-def _gaps_of_folders(settings: Settings) -> list[Gap]:
-    return gaps([(None, *name) for name in parts.templates(settings).all()], settings.locale.supported)
-
-
-async def _gaps(settings: Settings) -> list[Gap]:
-    ledger = await open_ledger(settings)
-    try:
-        await ledger.migrate()
-        return await Wording(settings, ledger, SystemClock()).gaps()
-    finally:
-        await ledger.aclose()
-
-
-def _settings(blueprint: str | None, config: Config) -> Settings:
-    return load(blueprint or (BLUEPRINT if config is None else None), config)
+def _gaps(settings: Settings) -> list[Gap]:
+    # What is not there holds no templates.
+    if not is_there(settings.ledger.url):
+        return gaps([(None, *name) for name in parts.templates(settings).all()], settings.locale.supported)
+    return with_ledger(settings, lambda ledger: Wording(settings, ledger, SystemClock()).gaps())

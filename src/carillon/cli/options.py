@@ -1,22 +1,27 @@
 """The options that many commands share."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from carillon.config import blueprint_names
+from carillon.config import blueprint_names, load
+from carillon.settings import Settings
 
-Blueprint = Annotated[
-    str | None,
-    typer.Option(
+
+def blueprint_option(default: str, more: str = "", names: Callable[[], list[str]] | None = None) -> object:
+    """`--blueprint` of commands that run `default` where nothing is said; `names` are offered to complete it."""
+    return typer.Option(
         "--blueprint",
         "-b",
         envvar="CARILLON_BLUEPRINT",
-        help="Which shipped configuration to run: `local` by default.",
-        autocompletion=blueprint_names,
-    ),
-]
+        help=f"Which shipped configuration to run: `{default}` by default{more}.",
+        autocompletion=names,
+    )
+
+
+Blueprint = Annotated[str | None, blueprint_option("local", names=blueprint_names)]
 Config = Annotated[
     Path | None,
     typer.Option(
@@ -24,14 +29,7 @@ Config = Annotated[
     ),
 ]
 Blueprints = Annotated[
-    str | None,
-    typer.Option(
-        "--blueprint",
-        "-b",
-        envvar="CARILLON_BLUEPRINT",
-        help="Which shipped configuration to run: `local` by default; several, with commas between, run together.",
-        autocompletion=blueprint_names,
-    ),
+    str | None, blueprint_option("local", "; several, with commas between, run together", blueprint_names)
 ]
 Configs = Annotated[
     list[Path] | None,
@@ -40,3 +38,8 @@ Configs = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for machines.")]
+
+
+def load_for(default: str, blueprint: str | None, config: Path | None) -> Settings:
+    """The settings of a command that is about one blueprint; a file says itself what it extends."""
+    return load(blueprint or (default if config is None else None), config)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -10,9 +9,9 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from carillon.cli.by_hand import confirmed
 from carillon.cli.dead_letters import per_second
-from carillon.cli.options import AsJson, Config
-from carillon.config import load
+from carillon.cli.options import AsJson, Config, blueprint_option, load_for
 from carillon.domain.errors import ConfigurationError
 from carillon.settings import Settings
 from carillon.system import SystemClock
@@ -24,15 +23,7 @@ app = typer.Typer(help="Look after the queues of the blueprint push-worker.", no
 BLUEPRINT = "push-worker"
 _MANY = 200
 
-Blueprint = Annotated[
-    str | None,
-    typer.Option(
-        "--blueprint",
-        "-b",
-        envvar="CARILLON_BLUEPRINT",
-        help="Which shipped configuration to run: `push-worker` by default.",
-    ),
-]
+Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
 
 
 @app.callback()
@@ -52,7 +43,7 @@ def replay_dlq(
     as_json: AsJson = False,
 ) -> None:
     """Put the original messages of the failed queue back, oldest first; a copy leaves once its message is confirmed."""
-    settings = load(blueprint or (BLUEPRINT if config is None else None), config)
+    settings = load_for(BLUEPRINT, blueprint, config)
     pace = per_second(rate)
 
     async def work() -> "Replayed":
@@ -75,7 +66,7 @@ async def _put_back(replay: "Replay", limit: int | None, pace: float | None, *, 
 
     found = await replay.count()
     number = found if limit is None else min(found, limit)
-    if dry_run or not number or not _confirmed(number, yes=yes):
+    if dry_run or not number or not confirmed(number, f"Put {number} messages back?", yes=yes):
         return Replayed(found)
     with Progress(console=Console(stderr=True, emoji=False), disable=number <= _MANY) as progress:
         bar = progress.add_task("putting back", total=number)
@@ -96,8 +87,3 @@ def _replay(settings: Settings) -> "Replay":
     # What the client would print is said by our own errors.
     logging.getLogger("aiormq").addHandler(logging.NullHandler())
     return Replay(where.rabbitmq_url, where.queue, where.failed_queue, SystemClock())
-
-
-def _confirmed(number: int, *, yes: bool) -> bool:
-    # A script is not asked: whoever wrote it can count with --dry-run first.
-    return yes or number == 1 or not sys.stdin.isatty() or typer.confirm(f"Put {number} messages back?")

@@ -1,20 +1,17 @@
 """Where the queues are that a command is about: a blueprint's settings, or the address of any Redis."""
 
 import asyncio
-import getpass
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import typer
 
 from carillon import settings_queues
-from carillon.cli.options import Config
-from carillon.compose import Ledger, open_ledger
-from carillon.config import load
+from carillon.cli.by_hand import is_there, opened, who
+from carillon.cli.options import Config, blueprint_option, load_for
+from carillon.compose import Ledger
 from carillon.domain.admin import AdminAction
 from carillon.domain.errors import CarillonError, ConfigurationError, LedgerUnavailable
 from carillon.domain.jobs import LOG_KEY
@@ -34,15 +31,7 @@ _PATTERN, _AT_ONCE = "q:*", 1000
 _ENTRY = {"timestamp", "queue", "action", "status", "message_id", "attempts"}
 Answer = TypeVar("Answer")
 
-Blueprint = Annotated[
-    str | None,
-    typer.Option(
-        "--blueprint",
-        "-b",
-        envvar="CARILLON_BLUEPRINT",
-        help="Which shipped configuration to run: `billing` by default.",
-    ),
-]
+Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
 RedisUrl = Annotated[
     str | None, typer.Option("--redis", metavar="URL", help="The Redis of queues of your own; no settings are read.")
 ]
@@ -60,8 +49,8 @@ class Place:
         self._has_ledger = False
         self.policies: dict[str, Policy] = {}
         if redis is None:
-            self.settings = load(blueprint or (BLUEPRINT if config is None else None), config)
-            self._has_ledger = _is_there(self.settings.ledger.url)
+            self.settings = load_for(BLUEPRINT, blueprint, config)
+            self._has_ledger = is_there(self.settings.ledger.url)
             redis = self.settings.redis.location()
             self.policies = settings_queues.policies(self.settings.queue, self.settings.drill.time_scale)
         if redis is None:
@@ -102,16 +91,12 @@ class Place:
         """None where there is no ledger; none is made for the asking."""
         if self.settings is None or not self._has_ledger:
             return None
-        ledger = await open_ledger(self.settings)
-        try:
-            await ledger.migrate()
+        async with opened(self.settings) as ledger:
             return await work(ledger)
-        finally:
-            await ledger.aclose()
 
     async def note(self, queue: str, reason: str, detail: dict[str, Any]) -> None:
         """Write down who gives messages another life."""
-        action = AdminAction(actor=f"cli:{_who()}", action="requeue", reason=reason, subject=queue, detail=detail)
+        action = AdminAction(actor=f"cli:{who()}", action="requeue", reason=reason, subject=queue, detail=detail)
         await self.with_ledger(lambda ledger: ledger.note_action(action))
 
     async def _present(self) -> list[str]:
@@ -144,21 +129,8 @@ def _entry(text: bytes | str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and found.keys() >= _ENTRY else None
 
 
-def _is_there(url: str) -> bool:
-    path = url.removeprefix("sqlite:///")
-    return path == url or Path(path).exists()
-
-
 def _checked(name: str) -> str:
     for variant in _VARIANTS:
         if name.endswith(variant):
             raise NoSuchQueue(f"{name} is a part of a queue: say {name.removesuffix(variant)}")
     return name
-
-
-def _who() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        # In a container the user may have a number only.
-        return str(os.getuid())

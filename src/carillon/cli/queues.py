@@ -1,6 +1,5 @@
 """`carillon queues`: what an operator of list queues looks at and does."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -9,6 +8,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from carillon.cli.by_hand import confirmed
 from carillon.cli.options import AsJson, Config
 from carillon.cli.queue_place import Blueprint, NoSuchQueue, Place, RedisUrl
 from carillon.domain.queues import Depth
@@ -139,7 +139,8 @@ def requeue(  # noqa: PLR0917 - a command line has many options
         found = await count_failed(queues, queue, total, ids) if ids else total
         number = found if limit is None else min(found, limit)
         requeued = 0
-        if number and not dry_run and _confirmed(number, yes=yes or as_json):
+        question = f"Requeue {number} failed messages?"
+        if number and not dry_run and confirmed(number, question, yes=yes or as_json):
             await place.note(queue, reason, {"ids": ids, "limit": limit, "found": found})
             requeued = await _requeue(queues, queue, ids, number)
         return {"queue": queue, "found": found, "requeued": requeued, "dry_run": dry_run}
@@ -234,11 +235,6 @@ def _print_failed(console: Console, messages: list[dict[str, Any]]) -> None:
         about = one["text"] if one["payload"] is None else msgspec.json.encode(one["payload"]).decode()
         said = f"{one['message_id']} {one['action'] or ''} #{one['attempts'] or 0} {about}"
         console.print(f"  {said}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _confirmed(number: int, *, yes: bool) -> bool:
-    # A script is not asked: whoever wrote it can count with --dry-run first.
-    return yes or number == 1 or not sys.stdin.isatty() or typer.confirm(f"Requeue {number} failed messages?")
 
 
 def _age(depth: Depth) -> str:

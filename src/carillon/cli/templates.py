@@ -1,10 +1,8 @@
 """`carillon templates`: check a folder of templates, bring it into the ledger, see what is there."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -12,17 +10,16 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from carillon.cli.by_hand import with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
-from carillon.compose import Ledger, open_ledger
+from carillon.compose import Ledger
 from carillon.config import load
 from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.domain.templates import Draft, StoredTemplate, gaps, unfit_name
 from carillon.intake.templates import FileTemplates
-from carillon.settings import Settings
 from carillon.system import new_id
 
 app = typer.Typer(help="Check, push and list templates.", no_args_is_help=True)
-Answer = TypeVar("Answer")
 MOST = 1000
 
 Folder = Annotated[Path, typer.Argument(help="A folder of <key>/<locale>/<channel>/text.tmpl.")]
@@ -64,7 +61,7 @@ def push(
     if complaints:
         raise UnfitTemplates("; ".join(complaints))
     drafts = [Draft.of(template, tenant) for template in files.all().values()]
-    told = _with_ledger(load(blueprint, config), lambda ledger: _push(ledger, drafts, dry_run=dry_run))
+    told = with_ledger(load(blueprint, config), lambda ledger: _push(ledger, drafts, dry_run=dry_run))
     if as_json:
         typer.echo(json.dumps({"items": told, "dryRun": dry_run}))
         return
@@ -89,7 +86,7 @@ def list_(  # noqa: PLR0917 - a command line has many options
     """Templates in the ledger, each in the version in use."""
     given = {"template_key": key, "channel": channel, "locale": locale, "tenant_id": tenant}
     filters = {name: value for name, value in given.items() if value is not None}
-    found, total = _with_ledger(load(blueprint, config), lambda ledger: ledger.list_templates(filters, MOST, 0))
+    found, total = with_ledger(load(blueprint, config), lambda ledger: ledger.list_templates(filters, MOST, 0))
     if as_json:
         typer.echo(json.dumps({"items": [msgspec.to_builtins(one) for one in found], "total": total}))
         return
@@ -139,15 +136,3 @@ async def _push_one(ledger: Ledger, draft: Draft, there: StoredTemplate | None, 
 
 def _content(draft: Draft) -> tuple[Any, ...]:
     return draft.subject, draft.body, draft.html, draft.default_variables
-
-
-def _with_ledger(settings: Settings, work: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
-    async def run() -> Answer:
-        ledger = await open_ledger(settings)
-        try:
-            await ledger.migrate()
-            return await work(ledger)
-        finally:
-            await ledger.aclose()
-
-    return asyncio.run(run())
