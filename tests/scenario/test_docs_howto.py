@@ -15,6 +15,7 @@ from tests.scenario.test_docs import PAGES
 from tests.scenario.test_docs_channel import PAGE as CHANNEL
 from tests.support import docs_pages
 from tests.support.docs_shell import follow
+from tests.support.ports import free_port
 from tests.support.servers import Postgres, Redis
 from tests.support.smtp import SmtpServer
 from tests.support.sources import ROOT
@@ -38,6 +39,7 @@ HERE = (
 )
 BLUEPRINTS = ("docs/blueprints/local.md", "docs/blueprints/listo.md", "docs/blueprints/sse.md")
 BILLING_PAGE = "docs/blueprints/billing.md"
+GALAXY_PAGE = "docs/blueprints/galaxy.md"
 POSTGRESQL = "docs/how-to/run-on-postgresql.md"
 MOVE = "docs/how-to/move-to-postgresql.md"
 SMTP = "docs/how-to/send-email-with-smtp.md"
@@ -63,10 +65,22 @@ def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
 def test_the_pages_with_postgresql_do_what_they_say(name: str, tmp_path: Path) -> None:
     page = ROOT / name
     with Postgres(durable=True) as server:
-        for block in docs_pages.blocks(page):
-            for statement in block.text.strip().split(";\n") if block.kind == "sql" else ():
-                server.execute(statement)
+        administrate(page, server)
         follow(page, tmp_path, {"5432": str(server.port)})
+
+
+def test_the_galaxy_page_does_what_it_says(tmp_path: Path) -> None:
+    page = ROOT / GALAXY_PAGE
+    with Postgres(durable=True) as server, Redis(password="change-me") as redis:
+        administrate(page, server)
+        ports = {"5432": str(server.port), "6379": str(redis.port), "8091": str(free_port())}
+        follow(page, tmp_path, ports)
+
+
+def administrate(page: Path, server: Postgres) -> None:
+    for block in docs_pages.blocks(page):
+        for statement in block.text.strip().split(";\n") if block.kind == "sql" else ():
+            server.execute(statement)
 
 
 def test_the_smtp_page_does_what_it_says(tmp_path: Path) -> None:
@@ -89,7 +103,7 @@ def test_every_page_with_commands_is_followed() -> None:
         for page in docs_pages.pages()
         if any(block.kind == "console" for block in docs_pages.blocks(page))
     }
-    alone = {POSTGRESQL, MOVE, SMTP, BILLING, BILLING_PAGE, CELERY, QUEUES, docs_pages.name(CHANNEL)}
+    alone = {POSTGRESQL, MOVE, SMTP, BILLING, BILLING_PAGE, GALAXY_PAGE, CELERY, QUEUES, docs_pages.name(CHANNEL)}
     assert with_commands == {*PAGES, *HERE, *BLUEPRINTS, *alone}
 
 
