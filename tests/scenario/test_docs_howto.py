@@ -16,6 +16,8 @@ from tests.scenario.test_docs_channel import PAGE as CHANNEL
 from tests.support import docs_pages
 from tests.support.docs_shell import follow
 from tests.support.ports import free_port
+from tests.support.push_broker import Broker, reset
+from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis
 from tests.support.smtp import SmtpServer
 from tests.support.sources import ROOT
@@ -40,6 +42,7 @@ HERE = (
 BLUEPRINTS = ("docs/blueprints/local.md", "docs/blueprints/listo.md", "docs/blueprints/sse.md")
 BILLING_PAGE = "docs/blueprints/billing.md"
 GALAXY_PAGE = "docs/blueprints/galaxy.md"
+PUSH_PAGE = "docs/blueprints/push-worker.md"
 POSTGRESQL = "docs/how-to/run-on-postgresql.md"
 MOVE = "docs/how-to/move-to-postgresql.md"
 SMTP = "docs/how-to/send-email-with-smtp.md"
@@ -77,6 +80,17 @@ def test_the_galaxy_page_does_what_it_says(tmp_path: Path) -> None:
         follow(page, tmp_path, ports)
 
 
+def test_the_push_worker_page_does_what_it_says(tmp_path: Path, rabbitmq: RabbitMQ, redis_server: Redis) -> None:
+    page = ROOT / PUSH_PAGE
+    redis_server.flush()
+    with Postgres(durable=True) as server, Broker(rabbitmq.url) as broker:
+        administrate(page, server)
+        reset(broker)
+        ports = {"5432": str(server.port), "6379": str(redis_server.port), "5672": str(rabbitmq.port)}
+        follow(page, tmp_path, ports)
+        reset(broker)
+
+
 def administrate(page: Path, server: Postgres) -> None:
     for block in docs_pages.blocks(page):
         for statement in block.text.strip().split(";\n") if block.kind == "sql" else ():
@@ -103,7 +117,18 @@ def test_every_page_with_commands_is_followed() -> None:
         for page in docs_pages.pages()
         if any(block.kind == "console" for block in docs_pages.blocks(page))
     }
-    alone = {POSTGRESQL, MOVE, SMTP, BILLING, BILLING_PAGE, GALAXY_PAGE, CELERY, QUEUES, docs_pages.name(CHANNEL)}
+    alone = {
+        POSTGRESQL,
+        MOVE,
+        SMTP,
+        BILLING,
+        BILLING_PAGE,
+        GALAXY_PAGE,
+        PUSH_PAGE,
+        CELERY,
+        QUEUES,
+        docs_pages.name(CHANNEL),
+    }
     assert with_commands == {*PAGES, *HERE, *BLUEPRINTS, *alone}
 
 
