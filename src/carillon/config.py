@@ -75,12 +75,19 @@ def ignored(blueprint: str, environ: Mapping[str, str] | None = None) -> list[tu
     return config_environment.ignored(tables, os.environ if environ is None else environ)
 
 
+def variables(blueprint: str) -> dict[str, str]:
+    """Settings that a variable of the blueprint's document fills, each with that variable."""
+    table = _read_toml(blueprint_folder(blueprint) / "blueprint.toml").get("env", {})
+    return {path: name for name, paths in table.items() for path in ([paths] if isinstance(paths, str) else paths)}
+
+
 def blueprint_folder(name: str) -> Traversable:
     """Where a blueprint's files lie."""
     # A folder with Python in it is a package, and packages have no dashes.
     folder = BLUEPRINTS / name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9-]*", name) or not (folder / "blueprint.toml").is_file():
-        raise ConfigurationError(f"there is no blueprint {name!r}; known: {', '.join(blueprint_names())}")
+        several = "; only `serve` takes several" if "," in name else ""
+        raise ConfigurationError(f"there is no blueprint {name!r}; known: {', '.join(blueprint_names())}{several}")
     return folder
 
 

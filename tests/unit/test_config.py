@@ -212,3 +212,8 @@ def test_the_path_of_a_key_file_is_not_secret(tmp_path: Path) -> None:
     assert "/etc/carillon/account.json" not in secrets(found)
     pasted = from_file(tmp_path, SECRETS["content of a file"])
     assert '{"private_key": "PLANTED"}' in secrets(pasted)
+
+
+def test_several_blueprints_are_for_serve_alone() -> None:
+    with pytest.raises(ConfigurationError, match="only `serve` takes several"):
+        load("listo,sse", environ={})

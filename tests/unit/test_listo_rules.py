@@ -113,10 +113,16 @@ def test_the_order_of_providers_is_the_documents() -> None:
 @pytest.mark.parametrize("missing", CREDENTIALS)
 def test_without_a_credential_the_start_is_refused_unless_the_sandbox_may_stand_in(missing: str) -> None:
     environ = {name: value for name, value in CREDENTIALS.items() if name != missing}
-    with pytest.raises(ConfigurationError, match="CARILLON_ALLOW_SANDBOX"):
+    with pytest.raises(ConfigurationError, match=rf"\({missing}\).*CARILLON_ALLOW_SANDBOX"):
         parts.chains(load("listo", environ=environ))
     chains = parts.chains(load("listo", environ={**environ, "CARILLON_ALLOW_SANDBOX": "1"}))
     assert "sandbox" in {name for chain in chains.values() for name in chain}
+
+
+def test_every_credential_that_is_missing_is_named_at_once() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        parts.chains(load("listo", environ={}))
+    assert [name for name in CREDENTIALS if f"({name})" not in str(refused.value)] == []
 
 
 def test_either_of_two_credentials_is_enough() -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from carillon.config import blueprint_folder
+from carillon.config import blueprint_folder, variables
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.lanes import Lanes
@@ -73,22 +73,36 @@ def chains(settings: Settings) -> dict[str, tuple[str, ...]]:
     """Channel to its providers in the order of failover; in `local` the sandbox stands in for missing credentials."""
     stand_in = settings.blueprint == "local" or settings.allow_sandbox
     found: dict[str, tuple[str, ...]] = {}
+    lacking: dict[str, list[str]] = {}
     for channel, names in settings.channels.items():
         chain: list[str] = []
         for name in names:
             options = settings.providers[name]
             missing = [need for need in options.get("needs", []) if not _given(options, need)]
             if missing and not stand_in:
-                raise ConfigurationError(
-                    f"providers.{name}.{missing[0]}: {channel} needs it; or CARILLON_ALLOW_SANDBOX=1"
-                )
+                lacking.setdefault(channel, []).extend(f"providers.{name}.{need}" for need in missing)
             chosen = SANDBOX if missing else name
             if chosen not in chain:
                 chain.append(chosen)
         if not chain:
             raise ConfigurationError(f"channels.{channel}: names no provider")
         found[channel] = tuple(chain)
+    if lacking:
+        raise ConfigurationError(_needs(settings, lacking))
     return found
+
+
+def _needs(settings: Settings, lacking: dict[str, list[str]]) -> str:
+    """Everything that is missing, in one sentence, with the variables that would give it."""
+    known = variables(settings.blueprint)
+
+    def spelled(need: str) -> str:
+        provider, _, names = need.rpartition(".")
+        paths = [f"{provider}.{name.strip()}" for name in names.split("|")]
+        return " or ".join(f"{path} ({known[path]})" if path in known else path for path in paths)
+
+    said = [f"{channel} needs {', '.join(map(spelled, needs))}" for channel, needs in lacking.items()]
+    return "; ".join([*said, "or let the sandbox stand in, CARILLON_ALLOW_SANDBOX=1"])
 
 
 def _given(options: dict[str, Any], need: str) -> bool:
