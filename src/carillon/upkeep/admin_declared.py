@@ -1,6 +1,6 @@
 """The declarations of the administrators' endpoints."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from carillon.upkeep.admin_wire import (
     ActionPage,
@@ -18,7 +18,7 @@ from carillon.upkeep.admin_wire import (
 from carillon.web import Answer, Endpoint, Header, Reply, Request
 
 _PATH = "/api/v1/admin"
-_TAG = "Administration"
+_FOR_ADMINISTRATORS: dict[str, Any] = {"tag": "Administration", "role": "admin"}
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
 _OVERRIDE = Header("X-Admin-Override", "Must be `true`: this changes deliveries by hand.", r"^[Tt][Rr][Uu][Ee]\Z")
 
@@ -58,14 +58,13 @@ def _changing(office: Answering) -> list[Endpoint]:
             summary="Try a failed notification again",
             description="It keeps its id and its history and gets a fresh budget. A forced provider is called first, "
             "whatever its breaker says.",
-            tag=_TAG,
-            role="admin",
             headers=(_OVERRIDE,),
             path_examples={"id": _EXAMPLE_ID},
             body=RetryBody,
             body_examples={"forced": {"reason": "Customer escalation", "forceProvider": "AWS_SNS"}},
             answers=(Answer(status=200, description="It waits for its next attempt", kind=Retried),),
             problems=("ADMIN_OVERRIDE_REQUIRED", "UNKNOWN_PROVIDER", "NOT_RETRYABLE"),
+            **_FOR_ADMINISTRATORS,
         ),
         Endpoint(
             method="POST",
@@ -75,13 +74,12 @@ def _changing(office: Answering) -> list[Endpoint]:
             summary="Try every failed notification again that matches",
             description="`dryRun` only counts. `items` names up to 1000 of them one by one. `ratePerSecond` gives each "
             "its turn, so that a provider that is just back is not flooded; the turns are kept in the ledger.",
-            tag=_TAG,
-            role="admin",
             headers=(_OVERRIDE,),
             body=RedriveFailedBody,
             body_examples=_REDRIVES,
             answers=(Answer(status=200, description="What matched and what was redriven", kind=RedrivenFailed),),
             problems=("ADMIN_OVERRIDE_REQUIRED",),
+            **_FOR_ADMINISTRATORS,
         ),
     ]
 
@@ -93,10 +91,9 @@ def _coming(office: Answering) -> Endpoint:
         call=office.redrives,
         name="listRedrives",
         summary="Show how far each redrive came, newest first",
-        tag=_TAG,
-        role="admin",
         query=RedrivesQuery,
         answers=(Answer(status=200, description="One page", kind=RedrivePage),),
+        **_FOR_ADMINISTRATORS,
     )
 
 
@@ -108,10 +105,9 @@ def _reading(office: Answering) -> list[Endpoint]:
             call=office.failed,
             name="listFailedNotifications",
             summary="List what was given up, newest first",
-            tag=_TAG,
-            role="admin",
             query=FailedQuery,
             answers=(Answer(status=200, description="One page", kind=FailedPage),),
+            **_FOR_ADMINISTRATORS,
         ),
         Endpoint(
             method="GET",
@@ -119,9 +115,8 @@ def _reading(office: Answering) -> list[Endpoint]:
             call=office.providers,
             name="listProviders",
             summary="Show every provider with its breaker and its newest attempts",
-            tag=_TAG,
-            role="admin",
             answers=(Answer(status=200, description="Every provider in use", kind=ProviderList),),
+            **_FOR_ADMINISTRATORS,
         ),
         Endpoint(
             method="GET",
@@ -129,9 +124,8 @@ def _reading(office: Answering) -> list[Endpoint]:
             call=office.audit,
             name="listActions",
             summary="List what operators did, newest first",
-            tag=_TAG,
-            role="admin",
             query=AuditQuery,
             answers=(Answer(status=200, description="One page", kind=ActionPage),),
+            **_FOR_ADMINISTRATORS,
         ),
     ]

@@ -29,7 +29,7 @@ from carillon.web.body import convert
 from carillon.web.problems import rfc3339, rfc3339_ms
 
 _PATH = "/ops"
-_TAG = "Queues"
+_FOR_ADMINISTRATORS: dict[str, Any] = {"tag": "Queues", "role": "admin", "every_tenant": True}
 _REQUEUE = "requeue"
 """The only thing that is done to a queue by hand."""
 _EXAMPLE = "q:pay:refund_initiation"
@@ -211,10 +211,8 @@ def _reading(office: QueueOffice) -> list[Endpoint]:
             call=office.list_queues,
             name="listQueues",
             summary="Show every queue: what waits where, how old, who works it off",
-            tag=_TAG,
-            role="admin",
-            every_tenant=True,
             answers=(Answer(status=200, description="Every queue", kind=QueueList),),
+            **_FOR_ADMINISTRATORS,
         ),
         Endpoint(
             method="GET",
@@ -222,11 +220,9 @@ def _reading(office: QueueOffice) -> list[Endpoint]:
             call=office.list_job_logs,
             name="listJobLogs",
             summary="Look into the lives of messages, newest first",
-            tag=_TAG,
-            role="admin",
-            every_tenant=True,
             query=JobLogQuery,
             answers=(Answer(status=200, description="Those that match", kind=JobLogList),),
+            **_FOR_ADMINISTRATORS,
         ),
         Endpoint(
             method="GET",
@@ -234,12 +230,10 @@ def _reading(office: QueueOffice) -> list[Endpoint]:
             call=office.list_failed,
             name="listFailedMessages",
             summary="Show the newest failed messages of a queue",
-            tag=_TAG,
-            role="admin",
-            every_tenant=True,
             path_examples={"queue": _EXAMPLE},
             query=FailedQuery,
             answers=(Answer(status=200, description="The newest", kind=FailedList),),
+            **_FOR_ADMINISTRATORS,
         ),
     ]
 
@@ -251,11 +245,9 @@ def _audited(office: QueueOffice) -> Endpoint:
         call=office.list_actions,
         name="listQueueActions",
         summary="Show who gave failed messages another life, and why, newest first",
-        tag=_TAG,
-        role="admin",
-        every_tenant=True,
         query=QueueAuditQuery,
         answers=(Answer(status=200, description="The newest", kind=QueueAudit),),
+        **_FOR_ADMINISTRATORS,
     )
 
 
@@ -268,12 +260,10 @@ def _changing(office: QueueOffice) -> Endpoint:
         summary="Give failed messages another life",
         description="They go to the end of their queue, the oldest first, with their attempts at 0. No body means all "
         "of them; `dry_run` only counts.",
-        tag=_TAG,
-        role="admin",
-        every_tenant=True,
         path_examples={"queue": _EXAMPLE},
         body=RequeueBody,
         body_optional=True,
         body_examples={"count": {"dry_run": True}, "some": {"limit": 100, "reason": "the gateway is back"}},
         answers=(Answer(status=200, description="How many went back", kind=Requeued),),
+        **_FOR_ADMINISTRATORS,
     )
