@@ -1,6 +1,5 @@
 """What must hold after every fault; the tests and their negative controls ask the same functions."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -65,10 +64,6 @@ async def everything_holds(stand: Stand) -> Report:
     await nothing_leased(stand)
     repeats_bounded(report, stand.held)
     return report
-
-
-def calls_by_id(stand: Stand) -> Counter[str]:
-    return Counter(str(entry["id"]) for entry in stand.vendor.entries)
 
 
 _OWNED = ("status", "attempt_count", "claim_token", "lease_owner", "last_error_message")

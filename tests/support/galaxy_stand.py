@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import asyncpg
 from redis.asyncio import Redis as RedisClient
@@ -186,8 +186,3 @@ class Galaxy:
 
 def _readable(fields: Mapping[bytes, bytes]) -> EntryFields:
     return {name.decode(): value if name == b"payload_bytes" else value.decode() for name, value in fields.items()}
-
-
-def host_and_port(url: str) -> tuple[str, int]:
-    parts = urlsplit(url)
-    return parts.hostname or "", parts.port or 0

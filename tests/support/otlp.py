@@ -60,9 +60,6 @@ class Collector:
         kinds = [getattr(metric, str(metric.WhichOneof("data"))) for _, metric in self.metrics]
         return {pair.key for kind in kinds for point in kind.data_points for pair in point.attributes}
 
-    def wait_for_spans(self, count: int, seconds: float = 40.0) -> None:
-        wait_until(lambda: len(self.spans) >= count, timeout=seconds, what=f"{count} spans at the collector")
-
     def wait_for_metric(self, name: str, seconds: float = 40.0) -> None:
         wait_until(lambda: name in self.names(), timeout=seconds, what=f"{name} at the collector")
 

@@ -11,7 +11,6 @@ from carillon.domain.errors import BadIntent
 MAX_DEPTH = 32
 MAX_INTEGER = 2**63 - 1
 MAX_DIGITS = len(str(-MAX_INTEGER))
-FINGERPRINT_VERSION = "1"
 _FIRST_SURROGATE, _LAST_SURROGATE = "\ud800", "\udfff"
 
 

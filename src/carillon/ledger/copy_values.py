@@ -34,11 +34,6 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
 
-    def key_of(self, row: Row) -> Row:
-        """Where a row stands in the order."""
-        places = {name: place for place, name in enumerate(self.names)}
-        return tuple(row[places[name]] for name in self.key)
-
     def kinds(self, names: Iterable[str]) -> list[Kind]:
         known = {column.name: column.kind for column in self.columns}
         return [known[name] for name in names]
