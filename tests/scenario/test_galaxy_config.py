@@ -69,6 +69,7 @@ async def test_the_doctor_asks_the_streams_and_the_user_service(galaxy: Galaxy) 
     assert {part: verdict for part, (verdict, _) in told.items() if verdict == "ill"} == {}
     assert code == 0
     assert {"Provider gateway", "Provider mail"} <= set(told)
+    assert told["Redis"][1].endswith("streams")
     assert told["Directory"] == ("ok", f"{galaxy.users.url} answers")
     wrong = f"{galaxy.users.url}/elsewhere"
     galaxy.users.answer(Reply(404), path="/elsewhere/api/v1/internal/users/carillon-doctor")

@@ -83,7 +83,7 @@ async def _redis(settings: Settings) -> list[Finding]:
 
     fleet = Fleet(location)
     try:
-        use = "queues" if settings.billing else "shared breakers"
+        use = "queues" if settings.billing else "streams" if settings.stream else "shared breakers"
         return [Finding("Redis", "ok", f"version {await fleet.version()}, {use}")]
     finally:
         await fleet.aclose()
