@@ -78,8 +78,7 @@ class Sse:
         if awaited is None:
             return self._nobody()
         try:
-            async with asyncio.timeout(min(self._settings.written_seconds, dispatch.timeout_seconds)):
-                written = await awaited.word
+            written = await _heard(awaited, min(self._settings.written_seconds, dispatch.timeout_seconds))
         except TimeoutError:
             return self._silence(awaited.user_id)
         finally:
@@ -138,6 +137,14 @@ class Sse:
         found = await self._live.presence.where(logs)
         others = {log: replicas - {self._live.replica} for log, replicas in found.items()}
         return {log: replicas for log, replicas in others.items() if replicas}
+
+
+async def _heard(awaited: Awaited, seconds: float) -> bool:
+    """The word that it was written, which is there already where the kernel took it at once; raises TimeoutError."""
+    if awaited.word.done():
+        return awaited.word.result()
+    async with asyncio.timeout(seconds):
+        return await awaited.word
 
 
 def _turn(claim: Claim) -> tuple[int, str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import msgspec
 
@@ -168,8 +167,11 @@ class Reading:
     async def _wait(self, seconds: float) -> None:
         # Not while somebody has woken it: what they have told of may have to be looked up first.
         self.idle = not self._stirred.is_set()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, seconds)):
-                await self._stirred.wait()
+        # A timer that stirs costs less than a timeout, which cancels and raises: thousands wait at the same time.
+        timer = asyncio.get_running_loop().call_later(max(0.0, seconds), self._stirred.set)
+        try:
+            await self._stirred.wait()
+        finally:
+            timer.cancel()
         self.idle = False
         self._stirred.clear()
