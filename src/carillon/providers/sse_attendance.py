@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+from collections.abc import Collection, Iterator
+from itertools import islice
 
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
@@ -10,8 +12,16 @@ from carillon.domain.streams import Presence, StreamLedger
 from carillon.providers.sse_hub import Hub
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
+AT_ONCE = 250
 SECOND_LOOK_SECONDS = 1.0
 """What was being put off at the moment somebody came is found by looking once more."""
+
+
+def _batched(people: Collection[str], size: int) -> Iterator[tuple[str, ...]]:
+    """All of them, so many at a time."""
+    rest = iter(people)
+    while some := tuple(islice(rest, size)):
+        yield some
 
 
 class Attendance:
@@ -112,5 +122,6 @@ class Attendance:
             self._again_at = self._clock.monotonic() + SECOND_LOOK_SECONDS
 
     async def _wake(self, people: set[str]) -> None:
-        if people:
-            await self._ledger.wake(people)
+        # A few at a time: what is being told to others does not wait while thousands of names are written down.
+        for some in _batched(people, AT_ONCE):
+            await self._ledger.wake(some)
