@@ -2,11 +2,10 @@
 
 import asyncio
 import re
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Annotated, Any, Literal
+from functools import lru_cache, partial
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -16,9 +15,19 @@ from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavaila
 from carillon.providers import Tools
 from carillon.providers.egress import Rules, parse_networks, parse_own, parse_ports
 from carillon.providers.guard import Guard
-from carillon.providers.http import Answer, MaybeSent, NotSent, Request, header_id, parse_retry_after, unanswered
+from carillon.providers.http import (
+    Answer,
+    Reply,
+    Request,
+    header_id,
+    header_lines,
+    parse_retry_after,
+    unanswered,
+)
 from carillon.providers.secret import Secret
+from carillon.providers.webhook_sending import Sending
 from carillon.providers.webhook_signing import MAX_SECRETS, SigningKey, sign_standard, sign_x_webhook
+from carillon.providers.webhook_slots import Slots
 
 CHANNELS = frozenset({"webhook"})
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -70,38 +79,45 @@ class Webhook:
     def __init__(self, name: str, settings: Settings, tools: Tools, guard: Guard) -> None:
         self.name = name
         self._settings = settings
-        self._clock = tools.clock
-        self._http = tools.http
+        self.clock = tools.clock
+        self.http = tools.http
+        self.slots = Slots(settings.concurrency_per_endpoint)
+        self.wait_seconds = settings.slot_wait_seconds
         self._guard = guard
-        self._slots = _Slots(settings.concurrency_per_endpoint, settings.slot_wait_seconds)
-        self._headers = {"User-Agent": settings.user_agent, **settings.headers, "Content-Type": "application/json"}
         _check_headers(settings.headers | {"User-Agent": settings.user_agent})
+        headers = {"User-Agent": settings.user_agent, **settings.headers, "Content-Type": "application/json"}
+        self._fixed = header_lines(headers)
         self._signers = {url: _signer(settings, secrets) for url, secrets in settings.endpoints.items()}
         self._signer = _signer(settings, settings.secrets) if settings.secrets else None
 
     async def send(self, dispatch: Dispatch) -> Outcome:
-        claim = dispatch.claim
-        url = claim.address or self._settings.url
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        give_up = self.start(dispatch, partial(_fulfil, done))
+        try:
+            return await done
+        except asyncio.CancelledError:
+            give_up()
+            raise
+
+    def start(self, dispatch: Dispatch, tell: Callable[[Outcome], None]) -> Callable[[], None]:
+        url = dispatch.claim.address or self._settings.url
         signer = None if url is None else self._signers.get(url, self._signer)
         if url is None or signer is None:
-            return Refused("the route has no endpoint, or the endpoint no secret", classification="no_endpoint")
-        began = self._clock.monotonic()
-        if not await self._slots.take(url, dispatch.timeout_seconds):
-            return Throttled("the endpoint is busy with other calls", retry_after=self._settings.slot_wait_seconds)
-        try:
-            left = max(0.0, dispatch.timeout_seconds - (self._clock.monotonic() - began))
-            return self._judge(await self._http.post(self._request(dispatch, url, signer, left)))
-        finally:
-            self._slots.give_back(url)
+            tell(Refused("the route has no endpoint, or the endpoint no secret", classification="no_endpoint"))
+            return _nothing
+        sending = Sending(self, dispatch, url, signer, tell)
+        sending.begin()
+        return sending.give_up
 
-    def _request(self, dispatch: Dispatch, url: str, signer: "_Standard | _XWebhook", seconds: float) -> Request:
+    def request(self, dispatch: Dispatch, url: str, signer: "Signer", seconds: float) -> Request:
+        """The call of this very moment: its timestamp is signed."""
         claim = dispatch.claim
         body = body_of(dispatch, self._settings.scheme)
-        signed = signer.headers(header_id(claim.idempotency_key), int(self._clock.wall()), body)
         return Request(
             url=url,
             body=body,
-            headers=self._headers | signed,
+            fixed=self._fixed,
+            headers=signer.headers(header_id(claim.idempotency_key), int(self.clock.wall()), body),
             timeout_seconds=seconds,
             guard=self._guard if claim.address else None,
         )
@@ -109,13 +125,14 @@ class Webhook:
     async def aclose(self) -> None:
         """Connections belong to the shared client."""
 
-    def _judge(self, answer: Answer | NotSent | MaybeSent) -> Outcome:
+    def judge(self, answer: Reply) -> Outcome:
+        """What a reply means."""
         if not isinstance(answer, Answer):
             return unanswered(answer)
         if answer.ok:
             return Sent()
         error = f"HTTP {answer.status} {answer.excerpt()}".strip()
-        retry_after = parse_retry_after(answer.headers.get("retry-after"), self._clock.wall())
+        retry_after = parse_retry_after(answer.headers.get("retry-after"), self.clock.wall())
         if answer.status == _TOO_MANY:
             return Throttled(error, retry_after=retry_after)
         # The older contract knows two answers only: 2xx, and try again.
@@ -126,6 +143,15 @@ class Webhook:
                 return Refused(error, classification="redirect")
         # Endpoints answer 404 or 401 while they are being deployed: every other failure is worth a retry.
         return Unavailable(error, classification=f"http_{answer.status}", retry_after=retry_after)
+
+
+def _fulfil(done: "asyncio.Future[Outcome]", outcome: Outcome) -> None:
+    if not done.done():
+        done.set_result(outcome)
+
+
+def _nothing() -> None:
+    """What has ended already is given up without a word."""
 
 
 class _Standard:
@@ -149,58 +175,7 @@ class _XWebhook:
         }
 
 
-class _Slots:
-    """Keeps one slow endpoint from taking every worker; knows only endpoints that are being called."""
-
-    def __init__(self, limit: int, wait_seconds: float) -> None:
-        self._limit = limit
-        self._wait = wait_seconds
-        self._taken: dict[str, int] = {}
-        self._queues: dict[str, deque[asyncio.Future[bool]]] = {}
-
-    async def take(self, endpoint: str, timeout_seconds: float) -> bool:
-        """Take a slot, or wait a little for one; every slot taken is given back."""
-        taken = self._taken.get(endpoint, 0)
-        if taken < self._limit:
-            self._taken[endpoint] = taken + 1
-            return True
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[bool] = loop.create_future()
-        queue = self._queues.setdefault(endpoint, deque())
-        queue.append(turn)
-        timer = loop.call_later(min(self._wait, timeout_seconds), _give_up, turn)
-        got = False
-        try:
-            got = await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled() and turn.result():
-                # The slot was handed over in the very moment of being cancelled.
-                self.give_back(endpoint)
-            raise
-        finally:
-            timer.cancel()
-            if not got and turn in queue:
-                queue.remove(turn)
-        return got
-
-    def give_back(self, endpoint: str) -> None:
-        """Hand the slot to whoever waits longest; the last one out forgets the endpoint."""
-        queue = self._queues.get(endpoint)
-        while queue:
-            turn = queue.popleft()
-            if not turn.done():
-                turn.set_result(True)
-                return
-        self._queues.pop(endpoint, None)
-        if self._taken[endpoint] > 1:
-            self._taken[endpoint] -= 1
-        else:
-            del self._taken[endpoint]
-
-
-def _give_up(turn: asyncio.Future[bool]) -> None:
-    if not turn.done():
-        turn.set_result(False)
+Signer: TypeAlias = _Standard | _XWebhook
 
 
 def body_of(dispatch: Dispatch, scheme: str) -> bytes:
@@ -225,7 +200,7 @@ def _second(seconds: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
-def _signer(settings: Settings, secrets: Sequence[Secret]) -> _Standard | _XWebhook:
+def _signer(settings: Settings, secrets: Sequence[Secret]) -> Signer:
     if not secrets:
         raise ValueError("endpoints: an endpoint needs at least one secret")
     return _Standard(secrets) if settings.scheme == "standard" else _XWebhook(secrets)
