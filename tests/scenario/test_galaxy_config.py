@@ -13,6 +13,7 @@ from redis.asyncio import Redis as RedisClient
 
 from tests.support.galaxy_seen import backends, exit_of, intent, monitored, sockets
 from tests.support.galaxy_stand import GATEWAY, INTENTS, MAIL, PASSWORD, Galaxy
+from tests.support.ports import free_port
 from tests.support.process import carillon_command
 from tests.support.vendor import Reply
 
@@ -76,6 +77,9 @@ async def test_the_doctor_asks_the_streams_and_the_user_service(galaxy: Galaxy) 
     code, told = await asyncio.to_thread(doctor, galaxy, NOTIFICATION_USER_SERVICE_BASE_URL=wrong)
     assert (code, told["Directory"][0]) == (1, "ill")
     assert "is its URL right?" in told["Directory"][1]
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    code, told = await asyncio.to_thread(doctor, galaxy, NOTIFICATION_USER_SERVICE_BASE_URL=nowhere)
+    assert told["Directory"][1].startswith(f"{nowhere}: the directory did not answer: ")
 
 
 def shown(stand: Galaxy, *arguments: str, **environment: str) -> Any:

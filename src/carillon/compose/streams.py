@@ -124,8 +124,9 @@ def directory_of(settings: Settings, http: HttpClient, clock: Clock, observer: O
     async def fetch(url: str) -> tuple[int, bytes] | str:
         answer = await http.post(Request(url=url, method="GET", timeout_seconds=seconds))
         if isinstance(answer, Answer):
-            return (answer.status, answer.body) if answer.complete else "the answer was cut short"
-        return answer.error
+            return (answer.status, answer.body) if answer.complete else "the directory's answer was cut short"
+        # Alone, what the network said does not say who was asked.
+        return f"the directory did not answer: {answer.error}"
 
     return HttpDirectory(
         fetch,
