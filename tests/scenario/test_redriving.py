@@ -43,12 +43,12 @@ def dead(client: Client) -> int:
     return int(client.get("/api/v1/admin/failed-notifications?pageSize=1").body["totalCount"])
 
 
-def bury(client: Client, number: int) -> list[dict[str, str]]:
+def bury(client: Client, number: int, how: dict[str, Any] = REFUSED) -> list[dict[str, str]]:
     """So many dead letters and no other, oldest first: the names of their routes."""
     redrive(client)
     settled(client)
     for at in range(0, number, 500):
-        many = [{**WELCOME, "metadata": REFUSED} for _ in range(min(500, number - at))]
+        many = [{**WELCOME, "metadata": how} for _ in range(min(500, number - at))]
         assert client.call("POST", "/api/v1/notifications/batch", {"notifications": many}).status in {200, 202}
     found: list[Any] = []
 
@@ -93,6 +93,47 @@ def test_only_what_was_named_is_redriven_and_it_is_written_down(client: Client) 
     (row,) = client.get("/api/v1/admin/audit?pageSize=1").body["items"]
     assert (row["action"], row["reason"], row["detail"]["chosen"]) == ("redrive", "these two", 4)
     assert "letters" not in row["detail"]["filters"]
+
+
+def test_both_ways_over_http_tell_the_same_story(client: Client) -> None:
+    """Whoever redrives at the dead letters themselves is found by who asks how far redrives came, and who did what."""
+    first, second = bury(client, 2)
+    begun = redrive(client, items=[first, second], ratePerSecond=0.001).body["actionId"]
+    wait_until(lambda: newest(client)["delivered"] == 1, timeout=PATIENCE, what="the first had its turn")
+    client.call("POST", f"/api/v1/notifications/{second['notificationId']}/cancel")
+    third, fourth = bury(client, 2)
+    asked = {"items": [third, fourth, third, first], "reason": "by name", "provider": "sandbox"}
+    assert client.call("POST", "/api/v1/dead-letters/redrive", asked).body == {"redriven": 2}
+    seen = settled(client)
+    assert seen["id"] > begun
+    assert (seen["actor"], seen["reason"], seen["ratePerSecond"]) == ("anonymous", "by name", None)
+    assert (seen["chosen"], seen["matched"], seen["redriven"], seen["delivered"]) == (3, 2, 2, 2)
+    assert seen["lastTurnAt"] is not None
+    (row,) = client.get("/api/v1/admin/audit?pageSize=1").body["items"]
+    assert (row["action"], row["actor"], row["reason"]) == ("redrive", "anonymous", "by name")
+    assert row["detail"] == {
+        "filters": {},
+        "ratePerSecond": None,
+        "matched": 2,
+        "chosen": 3,
+        "provider": "sandbox",
+        "redriven": 2,
+    }
+    again = client.call("POST", "/api/v1/dead-letters/redrive", asked).body
+    assert (again, newest(client)["id"]) == ({"redriven": 0}, seen["id"]), "what did nothing is nobody's action"
+
+
+def test_a_route_redriven_again_leaves_the_older_redrive(client: Client) -> None:
+    twice = {"sandbox": {"outcome": "refused", "times": 2}}
+    (known,) = bury(client, 1, twice)
+    older = redrive(client, items=[known]).body["actionId"]
+    wait_until(lambda: newest(client)["failedAgain"] == 1, timeout=PATIENCE, what="it failed again")
+    assert client.call("POST", "/api/v1/dead-letters/redrive", {"items": [known]}).body == {"redriven": 1}
+    seen = settled(client)
+    assert (seen["reason"], seen["delivered"]) == (None, 1)
+    before = client.get("/api/v1/admin/redrives?pageSize=2").body["items"][1]
+    assert (before["id"], before["redriven"]) == (older, 1)
+    assert (before["waiting"], before["delivered"], before["failedAgain"]) == (0, 0, 0), "it counts for the newer one"
 
 
 def test_those_named_have_their_turns_at_a_rate(client: Client) -> None:

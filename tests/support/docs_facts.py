@@ -121,7 +121,7 @@ def endpoints() -> set[tuple[str, str]]:
     nobody: Any = None
     declared = [
         *http.endpoints(nobody, explains=cast("Any", object())),
-        *api.endpoints(nobody, {}),
+        *api.endpoints(nobody, {}, Lanes({})),
         *admin_api.endpoints(nobody, nobody, {}, Lanes({}), clock=nobody, ids=nobody),
         *sandbox.endpoints([], [], msgspec.Struct),
         *templates_api.endpoints(nobody, nobody, nobody),

@@ -19,7 +19,7 @@ from carillon.config import load
 from carillon.domain.admin import AdminAction, FailedCounts, Revival
 from carillon.domain.errors import CarillonError
 from carillon.settings import Settings
-from carillon.upkeep.redriving import redrive_failed
+from carillon.upkeep.redriving import redrive_failed, revival
 
 app = typer.Typer(help="See and redrive what could not be delivered.", no_args_is_help=True)
 Answer = TypeVar("Answer")
@@ -126,17 +126,17 @@ def redrive(  # noqa: PLR0917 - a command line has many options
         raise NoSuchDeadLetter("say which: notification ids, or --all with or without filters")
     settings = _allowed(blueprint, config, provider)
     filters = _filters(channel=channel, classification=classification)
-    revival = _revival(settings, provider, rate)
+    how = revival(parts.lanes(settings), provider=provider, rate=per_second(rate))
     named = sorted(set(notification_ids or []))
     chosen = {**filters, "notification_ids": named} if named else filters
-    action = _action(named, filters, reason, revival.rate)
+    action = _action(named, filters, reason, how.rate)
 
     async def work(ledger: Ledger) -> tuple[int, int]:
         counts = await ledger.failed_counts(chosen)
         question = f"Redrive {counts.total} dead letters?"
         if dry_run or not counts.total or not confirmed(counts.total, question, yes=yes or as_json):
             return counts.total, 0
-        return counts.total, await _redrive(ledger, chosen, counts, revival, action)
+        return counts.total, await _redrive(ledger, chosen, counts, how, action)
 
     found, redriven = _with_ledger(blueprint, config, work)
     _tell(found, redriven, dry_run=dry_run, as_json=as_json)
@@ -160,13 +160,6 @@ def _allowed(blueprint: Blueprint, config: Config, provider: str | None) -> Sett
     if provider is not None and provider not in known:
         raise NoSuchDeadLetter(f"--provider {provider}: there is none of that name; known: {', '.join(known)}")
     return settings
-
-
-def _revival(settings: Settings, provider: str | None, rate: str | None) -> Revival:
-    lanes = parts.lanes(settings)
-    queued = [lane.rank for lane in lanes.queued()]
-    unqueued = tuple(lane.rank for lane in lanes.ordered() if lane.rank not in queued)
-    return Revival(provider=provider, rate=per_second(rate), unqueued=unqueued, instead=min(queued, default=1))
 
 
 def per_second(rate: str | None) -> float | None:
@@ -193,13 +186,13 @@ def _action(named: list[str], filters: dict[str, Any], reason: str, rate: float 
 
 
 async def _redrive(
-    ledger: Ledger, chosen: dict[str, Any], counts: FailedCounts, revival: Revival, action: AdminAction
+    ledger: Ledger, chosen: dict[str, Any], counts: FailedCounts, how: Revival, action: AdminAction
 ) -> int:
     about = msgspec.structs.replace(action, detail={**action.detail, "matched": counts.total})
     with Progress(console=Console(stderr=True, emoji=False), disable=counts.total <= PAGE) as progress:
         bar = progress.add_task("redriving", total=counts.total)
         done = await redrive_failed(
-            ledger, chosen, revival, about, counts, progress=lambda number: progress.advance(bar, number)
+            ledger, chosen, how, about, counts, progress=lambda number: progress.advance(bar, number)
         )
     return done.count
 

@@ -54,7 +54,8 @@ def doors(process: Process, opened: Opened) -> list[Endpoint]:
     chains, intake, ledger = process.chains, opened.intake, opened.ledger
     explainer = Explainer(intake, ledger, opened.breakers, parts.plan_rules(process.settings, chains))
     endpoints = http_door.endpoints(intake, synchronous=opened.synchronous, explains=explainer)
-    endpoints += api.endpoints(ledger, chains, strict_receipts=process.settings.strict_receipts)
+    lanes = parts.lanes(process.settings)
+    endpoints += api.endpoints(ledger, chains, lanes, strict_receipts=process.settings.strict_receipts)
     sandboxes = [provider for provider in opened.providers.values() if isinstance(provider, Sandbox)]
     if sandboxes:
         endpoints += sandbox.endpoints(sandboxes, list(chains), Drill)

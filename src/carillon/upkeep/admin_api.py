@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from msgspec import UNSET
 
-from carillon.domain.admin import AdminAction, AdminLedger, Revival
+from carillon.domain.admin import AdminAction, AdminLedger
 from carillon.domain.breaker import State
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Status, Story
@@ -23,7 +23,7 @@ from carillon.upkeep.admin_wire import (
     RetryBody,
 )
 from carillon.upkeep.moments import unix_ms
-from carillon.upkeep.redriving import last_turn_ms, redrive_failed
+from carillon.upkeep.redriving import last_turn_ms, redrive_action, redrive_failed, revival
 from carillon.web import Endpoint, Problem, Reply, Request
 from carillon.web.problems import rfc3339_ms
 
@@ -63,9 +63,6 @@ class Office:
         self._lanes = lanes
         self._clock = clock
         self._ids = ids
-        queued = [lane.rank for lane in lanes.queued()]
-        self._unqueued = tuple(lane.rank for lane in lanes.ordered() if lane.rank not in queued)
-        self._instead = min(queued, default=1)
 
     async def retry(self, request: Request) -> Reply:
         _insist_on_override(request)
@@ -82,7 +79,7 @@ class Office:
         for channel in channels:
             action = self._retry_action(request, body, story, retry_id)
             chosen = {"notification_id": story.notification["notification_id"], "channel": channel}
-            how = self._revival(provider=body.force_provider)
+            how = revival(self._lanes, provider=body.force_provider, forced=body.force_provider is not None)
             revived += (await self._ledger.revive(chosen, how, len(dead), action)).count
         if not revived:
             raise _not_retryable()
@@ -104,8 +101,14 @@ class Office:
             done = await redrive_failed(
                 self._ledger,
                 filters,
-                self._revival(rate=body.rate_per_second),
-                _redrive_action(request, body, filters, counts.total),
+                revival(self._lanes, rate=body.rate_per_second),
+                redrive_action(
+                    actor=_actor(request),
+                    reason=body.reason,
+                    filters=filters,
+                    matched=counts.total,
+                    rate=body.rate_per_second,
+                ),
                 counts,
             )
             redriven, action_id = done.count, done.action_id
@@ -151,10 +154,6 @@ class Office:
             raise Problem("UNKNOWN_PROVIDER", f"{provider} is no provider of {' or '.join(channels)}")
         return able
 
-    def _revival(self, *, provider: str | None = None, rate: float | None = None) -> Revival:
-        forced = provider is not None
-        return Revival(provider=provider, forced=forced, rate=rate, unqueued=self._unqueued, instead=self._instead)
-
     def _retry_action(self, request: Request, body: RetryBody, story: Story, retry_id: str) -> AdminAction:
         detail = {"retryAttemptId": retry_id}
         if body.force_provider is not None:
@@ -169,7 +168,8 @@ class Office:
         )
 
     def _retried(self, story: Story, retry_id: str, routes: Sequence[Mapping[str, Any]]) -> Retried:
-        ranks = [self._instead if route["lane"] in self._unqueued else route["lane"] for route in routes]
+        how = revival(self._lanes)
+        ranks = [how.instead if route["lane"] in how.unqueued else route["lane"] for route in routes]
         latest = max(self._lanes.by_rank(rank).max_latency_seconds for rank in ranks)
         return Retried(
             success=True,
@@ -204,18 +204,6 @@ def _not_retryable() -> Problem:
 
 def _actor(request: Request) -> str:
     return request.caller.sub or "anonymous"
-
-
-def _redrive_action(request: Request, body: RedriveFailedBody, filters: Mapping[str, Any], matched: int) -> AdminAction:
-    said = {name: value for name, value in filters.items() if name != "letters"}
-    chosen = {"chosen": len(filters["letters"])} if "letters" in filters else {}
-    return AdminAction(
-        actor=_actor(request),
-        action="redrive",
-        reason=body.reason,
-        tenant_id=filters.get("tenant_id"),
-        detail={"filters": said, "ratePerSecond": body.rate_per_second, "matched": matched, **chosen},
-    )
 
 
 def _given(asked: FailedQuery | RedriveFailedBody, tenant_id: str | None) -> dict[str, Any]:

@@ -5,11 +5,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from carillon.upkeep.api_wire import ChannelWord, Id, Moment, Page, PageSize, RouteKey
+from carillon.upkeep.api_wire import ChannelWord, Id, Moment, Page, PageSize, Reason, RouteKey
 
-Reason = Annotated[
-    str, Meta(pattern=r"^(?=.*\S)[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]{1,1000}\Z", description="Kept in the audit trail.")
-]
 ProviderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z")]
 Rate = Annotated[float, Meta(gt=0.0, le=100_000.0, description="At most so many routes a second; without it, all now.")]
 

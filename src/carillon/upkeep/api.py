@@ -1,10 +1,12 @@
 """What operators ask and do over HTTP: look, search, redrive."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import UNSET
 
+from carillon.domain.admin import AdminLedger
+from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Story
 from carillon.domain.ports import UpkeepLedger
 from carillon.upkeep.api_view import dead_letter_view, notification_view, statuses_of
@@ -20,6 +22,7 @@ from carillon.upkeep.api_wire import (
     ShowQuery,
 )
 from carillon.upkeep.moments import unix_ms
+from carillon.upkeep.redriving import redrive_action, redrive_failed, revival
 from carillon.web import Answer, Endpoint, Problem, Reply, Request
 
 _PATH = "/api/v1"
@@ -39,14 +42,18 @@ _FILTERS = {
 """A query's field to the ledger's name for it."""
 
 
+class Ledger(AdminLedger, UpkeepLedger, Protocol):
+    """What is looked at, and what writes down who redrove."""
+
+
 def endpoints(
-    ledger: UpkeepLedger, providers: Mapping[str, Sequence[str]], *, strict_receipts: bool = False
+    ledger: Ledger, providers: Mapping[str, Sequence[str]], lanes: Lanes, *, strict_receipts: bool = False
 ) -> list[Endpoint]:
     """The upkeep endpoints; `providers` are those of each channel, which a redrive may choose from.
 
     With strict receipts nothing is called delivered before a vendor said so.
     """
-    desk = _Desk(ledger, providers, strict=strict_receipts)
+    desk = _Desk(ledger, providers, lanes, strict=strict_receipts)
     return [*_notifications(desk), *_dead_letters(desk)]
 
 
@@ -105,7 +112,8 @@ def _dead_letters(desk: "_Desk") -> list[Endpoint]:
             call=desk.redrive,
             name="redriveDeadLetters",
             summary="Give dead letters a fresh budget",
-            description="They keep their ids; what is no dead letter is left alone and not counted.",
+            description="They keep their ids; what is no dead letter is left alone and not counted. Who did, and how "
+            "far it came, is told by `/api/v1/admin/audit` and `/api/v1/admin/redrives`.",
             tag="Dead letters",
             role="admin",
             body=RedriveBody,
@@ -118,9 +126,10 @@ def _dead_letters(desk: "_Desk") -> list[Endpoint]:
 
 
 class _Desk:
-    def __init__(self, ledger: UpkeepLedger, providers: Mapping[str, Sequence[str]], *, strict: bool) -> None:
+    def __init__(self, ledger: Ledger, providers: Mapping[str, Sequence[str]], lanes: Lanes, *, strict: bool) -> None:
         self._ledger = ledger
         self._providers = providers
+        self._lanes = lanes
         self._strict = strict
 
     async def show(self, request: Request) -> Reply:
@@ -192,14 +201,23 @@ class _Desk:
 
     async def redrive(self, request: Request) -> Reply:
         body = await request.json(RedriveBody)
-        keys = list(dict.fromkeys((item.notification_id, item.route_id) for item in body.items))
+        keys = sorted({(item.notification_id, item.route_id) for item in body.items})
         if body.provider is not None:
             self._check_provider(body.provider, keys)
-        tenant = request.caller.tenant_id
-        if tenant is not None:
+        filters: dict[str, Any] = {"letters": keys}
+        if request.caller.tenant_id is not None:
             # A tenant's operator must not learn that another's dead letter exists, so it is simply not counted.
-            keys = [key for key in keys if await self._ledger.story(key[0], tenant) is not None]
-        return Reply(200, Redriven(await self._ledger.redrive(keys, body.provider) if keys else 0))
+            filters["tenant_id"] = request.caller.tenant_id
+        counts = await self._ledger.failed_counts(filters)
+        action = redrive_action(
+            actor=request.caller.sub or "anonymous",
+            reason=body.reason,
+            filters=filters,
+            matched=counts.total,
+            provider=body.provider,
+        )
+        how = revival(self._lanes, provider=body.provider)
+        return Reply(200, Redriven((await redrive_failed(self._ledger, filters, how, action, counts)).count))
 
     def _check_provider(self, provider: str, keys: list[tuple[str, str]]) -> None:
         for _, route_id in keys:

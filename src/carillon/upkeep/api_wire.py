@@ -8,6 +8,9 @@ from msgspec import UNSET, Meta, UnsetType
 StatusWord = Literal["queued", "sent", "delivered", "opened", "failed", "skipped"]
 Text = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,2000}\Z")]
 Id = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,255}\Z")]
+Reason = Annotated[
+    str, Meta(pattern=r"^(?=.*\S)[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]{1,1000}\Z", description="Kept in the audit trail.")
+]
 Page = Annotated[int, Meta(ge=1, le=10_000)]
 PageSize = Annotated[int, Meta(ge=1, le=200)]
 Include = Annotated[
@@ -187,10 +190,11 @@ class RouteKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class RedriveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which dead letters get a fresh budget, and with which provider, if not their last one."""
+    """Which dead letters get a fresh budget, with which provider, if not their last one, and why."""
 
     items: Annotated[list[RouteKey], Meta(min_length=1, max_length=500)]
     provider: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z")] | None = None
+    reason: Reason | None = None
 
 
 class Redriven(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from carillon.domain.admin import AdminAction, AdminLedger, FailedCounts, Revival, Revived
+from carillon.domain.lanes import Lanes
 
 PAGE = 500
 
@@ -32,6 +33,30 @@ async def redrive_failed(
             return done
         done = Revived(done.count + page.count, page.action_id)
         progress(page.count)
+
+
+def revival(lanes: Lanes, *, provider: str | None = None, forced: bool = False, rate: float | None = None) -> Revival:
+    """How they come back; what lay in a lane that no worker claims from waits in one that has workers."""
+    queued = [lane.rank for lane in lanes.queued()]
+    unqueued = tuple(lane.rank for lane in lanes.ordered() if lane.rank not in queued)
+    return Revival(provider=provider, forced=forced, rate=rate, unqueued=unqueued, instead=min(queued, default=1))
+
+
+def redrive_action(
+    *,
+    actor: str,
+    reason: str | None,
+    filters: Mapping[str, Any],
+    matched: int,
+    rate: float | None = None,
+    provider: str | None = None,
+) -> AdminAction:
+    """How it is written down; of those named one by one, how many they were."""
+    said = {name: value for name, value in filters.items() if name != "letters"}
+    detail: dict[str, Any] = {"filters": said, "ratePerSecond": rate, "matched": matched}
+    detail |= {"chosen": len(filters["letters"])} if "letters" in filters else {}
+    detail |= {"provider": provider} if provider is not None else {}
+    return AdminAction(actor=actor, action="redrive", reason=reason, tenant_id=filters.get("tenant_id"), detail=detail)
 
 
 def last_turn_ms(counts: FailedCounts, number: int, rate: float | None) -> float | None:
