@@ -221,6 +221,19 @@ def test_a_tenants_administrator_sees_and_changes_its_own_only(listo: Listo) -> 
     assert (row["actor"], row["tenantId"]) == ("a", "t-a")
 
 
+def test_a_tenants_administrator_redrives_its_own_by_name_only(listo: Listo) -> None:
+    mine, theirs = token("a", role="admin", tenant="t-c"), token("b", role="admin", tenant="t-d")
+    failed(listo, "email", headers=mine)
+    (item,) = admin(listo, "failed-notifications", mine)["items"]
+    body = {"items": [{"notificationId": item["id"], "routeId": item["routeId"]}]}
+    assert listo.client.call("POST", "/api/v1/dead-letters/redrive", body, theirs).body == {"redriven": 0}
+    assert admin(listo, "failed-notifications", mine)["totalCount"] == 1
+    assert listo.client.call("POST", "/api/v1/dead-letters/redrive", body, mine).body == {"redriven": 1}
+    assert admin(listo, "audit?action=redrive", theirs)["totalCount"] == 0
+    (row,) = admin(listo, "audit?action=redrive", mine)["items"]
+    assert (row["actor"], row["tenantId"], row["detail"]["chosen"]) == ("a", "t-c", 1)
+
+
 @pytest.mark.req("S2-62")
 def test_providers_show_what_their_newest_attempts_say(listo: Listo) -> None:
     failed(listo, "email")
