@@ -45,8 +45,9 @@ def test_a_payment_that_was_committed_is_told_although_its_process_died(billing:
 
 def test_without_the_outbox_that_payment_is_told_to_nobody(billing: Billing) -> None:
     """Negative control: paid, and neither a queue nor a table knows that somebody must hear of it."""
-    program = billing.start_mutant(
-        *("no_outbox", "--roles", "payment"),
+    program = billing.start(
+        *("--roles", "payment"),
+        mutant="no_outbox",
         SUBSCRIPTION_SERVICE_URL=billing.subscription_stub.url,
         CARILLON_FAULTPOINTS="after_business_commit=exit9",
     )
@@ -60,7 +61,7 @@ def test_without_the_outbox_that_payment_is_told_to_nobody(billing: Billing) -> 
 @pytest.mark.req("S3-53", "S3-59")
 def test_what_keeps_effects_single(billing: Billing) -> None:
     """Negative controls: without the receiver's memory an event counts twice, without the row's key a refund does."""
-    billing.start_mutant("no_event_memory")
+    billing.start(mutant="no_event_memory")
     subscription_id = billing.create()
     billing.until_status(subscription_id, "active")
     billing.until_idle()
@@ -69,7 +70,7 @@ def test_what_keeps_effects_single(billing: Billing) -> None:
     (found,) = billing.found("subscriptions", subscription_id=subscription_id)
     assert (found["ends_at"] - found["started_at"]).days >= 90, "one was paid for, and one came by hand"
     billing.programs[-1].kill()
-    billing.start_mutant("refund_per_attempt")
+    billing.start(mutant="refund_per_attempt")
     for name in ("r1", "r2"):
         billing.push(REFUND, {"id": name, "action": "refund", "payload": {"transaction_id": "t1", "amount": 3}})
     billing.until(lambda: len(billing.found("refunds", transaction_id="t1")) == 2, what="the second refund")

@@ -81,7 +81,7 @@ def end_while_paying(billing: Billing, server: Daemon) -> float:
 
 def end_with_something_to_write(billing: Billing, server: Postgres, mutant: str | None = None) -> float:
     """A message that a silent PostgreSQL is asked about, on connections that were good a moment ago."""
-    program = billing.start_mutant(mutant) if mutant else billing.start()
+    program = billing.start(mutant=mutant)
     billing.until_status(billing.create(), "active")
     billing.until_idle()
     server.pause()

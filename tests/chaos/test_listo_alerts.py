@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.support.listo_stand import DOWN, Listo, database
+from tests.support.blueprint_stand import database
+from tests.support.listo_stand import DOWN, Listo
 from tests.support.servers import Redis
 from tests.support.waiting import wait_until
 

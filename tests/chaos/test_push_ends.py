@@ -11,7 +11,7 @@ import pytest
 from tests.chaos.properties import ViolationError, hold
 from tests.support.daemon import Daemon
 from tests.support.process import Program
-from tests.support.push_faults import start_mutant, whereabouts
+from tests.support.push_faults import whereabouts
 from tests.support.push_stand import Push, message
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis
@@ -74,7 +74,7 @@ def end_under_load(push: Push, server: Daemon, mutant: str | None = None) -> tup
     push.fcm.default = lambda entry: (
         AWAY if any(trace in entry["body"] for trace in unwell) else Reply(200, body=answered(entry).body, delay=0.1)
     )
-    program = start_mutant(push, mutant) if mutant else push.start()
+    program = push.start(mutant=mutant)
     push.publish(*sent[:FINISHED])
     push.until(lambda: len(program.events("message_finished")) >= FINISHED, what="the first ones finished")
     push.publish(*sent[:FINISHED], *sent[FINISHED:])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.push_faults import events, start_mutant, whereabouts
+from tests.support.push_faults import events, whereabouts
 from tests.support.push_stand import Push, message, stand_fixture
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis
@@ -178,7 +178,7 @@ def test_two_workers_and_the_same_key_a_thousand_times(push: Push) -> None:
 
 @pytest.mark.req("S0-17")
 def test_control_without_marks_the_same_key_is_pushed_again(push: Push) -> None:
-    start_mutant(push, "no_marks")
+    push.start(mutant="no_marks")
     one = message()
     push.publish(*[one] * 20)
     push.until(lambda: push.pushed(one) > 1, what="a second push")
@@ -227,7 +227,7 @@ def test_a_worker_that_ends_while_confirms_are_refused_leaves_them(push: Push) -
 
 @pytest.mark.req("S0-53")
 def test_control_an_acknowledgement_before_the_confirm_loses_them(push: Push) -> None:
-    program = start_mutant(push, "ack_before_confirm")
+    program = push.start(mutant="ack_before_confirm")
     push.broker.delete("failed.queue")
     sent = refuse_confirms(push)
     push.until(lambda: all(push.mark(each) == "failed" for each in sent), what="every mark failed")

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.blueprint_stand import database
 from tests.support.client import Client
-from tests.support.listo_stand import DOWN, Listo, database
+from tests.support.listo_stand import DOWN, Listo
 from tests.support.servers import Redis
 
 # One failure opens a breaker for longer than any of these tests.

@@ -8,7 +8,8 @@ import pytest
 import redis
 
 from tests.support import listo_callbacks as vendors
-from tests.support.listo_stand import DOWN, Listo, database
+from tests.support.blueprint_stand import database
+from tests.support.listo_stand import DOWN, Listo
 from tests.support.servers import Redis
 from tests.support.vendor import Reply
 from tests.support.waiting import wait_until
@@ -96,7 +97,8 @@ def test_a_used_up_budget_is_stored_and_told(listo: Listo, alerts: Alerts) -> No
             {"provider": "AZURE_ACS", "messageId": None, "error": last},
         ],
     }
-    assert listo.rows("SELECT * FROM outbox") == []
+    # It is told before it is taken out.
+    listo.until_rows("SELECT * FROM outbox", lambda rows: rows == [])
 
 
 @pytest.mark.req("S2-121")

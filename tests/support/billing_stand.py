@@ -1,15 +1,11 @@
 """Everything around the billing services: Redis, a database, neighbours that only listen, and the processes."""
 
-import asyncio
 import hashlib
 import hmac
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -17,11 +13,11 @@ import pytest
 import redis
 
 from tests.support import tables
+from tests.support.blueprint_stand import BlueprintStand, database
 from tests.support.client import Client, Reply
 from tests.support.ports import free_port
 from tests.support.process import Program
-from tests.support.servers import Postgres, Redis
-from tests.support.sources import ROOT
+from tests.support.servers import Redis
 from tests.support.vendor import Vendor
 from tests.support.waiting import wait_until
 
@@ -60,22 +56,15 @@ def signature(body: bytes, timestamp: int | str, secret: str = SECRET) -> str:
     return f"sha256={digest.hexdigest()}"
 
 
-class Billing:
+class Billing(BlueprintStand):
     """A stand; `start()` runs `carillon serve --blueprint billing` with the launch contract's environment."""
 
     def __init__(self, folder: Path, *, redis_server: Redis, url: str, settings: str = "", **environment: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-        self.url = url
+        super().__init__(folder, url, "billing", f'extends = "billing"\n{FAST}\n{settings}', environment)
         self.redis_server = redis_server
         self.redis = redis.Redis.from_url(redis_server.url(), decode_responses=True)
         self.subscription_stub = Vendor(folder / "subscription.jsonl")
         self.payment_stub = Vendor(folder / "payment.jsonl")
-        self.programs: list[Program] = []
-        self._environment = environment
-        self._stack = ExitStack()
-        self._config = folder / "billing.toml"
-        self._config.write_text(f'extends = "billing"\n{FAST}\n{settings}')
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self.subscription_stub)
@@ -84,58 +73,8 @@ class Billing:
         self.redis_server.flush()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            error.add_note("\n\n".join(f"pid {each.pid}:\n{each.tail(8)}" for each in self.programs[-3:]))
-        for program in self.programs:
-            program.close()
-        self._stack.close()
-
-    def environment(self, **changes: str) -> dict[str, str]:
-        """What the launch contract names; an empty value leaves a variable out."""
-        given = {
-            "CARILLON_HTTP__PORT": "0",
-            "CARILLON_LEDGER__ALLOW_UNSAFE": "true",
-            "REDIS_URL": self.redis_server.url(),
-            "DATABASE_URL": self.url,
-            "WEBHOOK_SIGNING_SECRET": SECRET,
-            "SERVICE_TOKEN": TOKEN,
-        }
-        return {name: value for name, value in (given | self._environment | changes).items() if value}
-
-    def launch(self, *arguments: str, **environment: str) -> Program:
-        """A process that may never become ready."""
-        program = self.command("serve", *arguments, **environment)
-        self.programs.append(program)
-        return program
-
-    def command(self, name: str, *arguments: str, **environment: str) -> Program:
-        """Another command with the stand's settings."""
-        return Program(
-            *(name, "--config", str(self._config), *arguments),
-            env=self.environment(**environment),
-            cwd=self.folder,
-        )
-
-    def start(self, *arguments: str, **environment: str) -> Program:
-        """A process that is ready."""
-        program = self.launch(*arguments, **environment)
-        program.wait_ready(60)
-        return program
-
-    def start_mutant(self, name: str, *arguments: str, **environment: str) -> Program:
-        """A ready process whose guard `name` is switched off."""
-        program = Program(
-            *("serve", "--config", str(self._config), *arguments),
-            env={**self.environment(**environment), "PYTHONPATH": str(ROOT)},
-            cwd=self.folder,
-            command=[sys.executable, "-m", "tests.support.billing_mutant", name],
-        )
-        self.programs.append(program)
-        program.wait_ready(60)
-        return program
+    def contract(self) -> dict[str, str]:
+        return {"REDIS_URL": self.redis_server.url(), "WEBHOOK_SIGNING_SECRET": SECRET, "SERVICE_TOKEN": TOKEN}
 
     def start_payment(self, subscription_url: str | None = None, **environment: str) -> Program:
         """The payment service alone; by default the subscription service is a stub."""
@@ -152,10 +91,6 @@ class Billing:
 
     def until(self, condition: Callable[[], bool], *, what: str, timeout: float = 40) -> None:
         wait_until(condition, timeout=timeout, what=what)
-
-    def rows(self, statement: str) -> list[tables.Row]:
-        """What a statement finds, past the program; not to be called inside an event loop."""
-        return asyncio.run(tables.read(self.url, statement))
 
     def found(self, table: str, **equal: Any) -> list[tables.Row]:
         """The rows of a table that say so."""
@@ -239,16 +174,6 @@ def event(event_id: str, subscription_id: str, status: str = "success", **more: 
 
 def two_ports() -> tuple[int, int]:
     return free_port(), free_port()
-
-
-def database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
-    if getattr(request, "param", "postgres") == "sqlite":
-        yield f"sqlite:///{folder / 'billing.db'}"
-        return
-    postgres: Postgres = request.getfixturevalue("postgres")
-    dsn = postgres.database()
-    yield dsn
-    postgres.drop(dsn)
 
 
 def stand_fixture(

@@ -1,11 +1,8 @@
 """Everything around a running listo: all five vendors, a database of its own, and the processes."""
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import jwt
@@ -13,11 +10,10 @@ import pytest
 
 from tests.support import acs_stub, sendgrid_stub, sns_stub, tables, twilio_stub
 from tests.support.acs_stub import AcsStub
+from tests.support.blueprint_stand import BlueprintStand, database
 from tests.support.client import Client, Reply
 from tests.support.fcm_stub import FcmStub
-from tests.support.process import Program
 from tests.support.sendgrid_stub import EventSigner, SendGridStub
-from tests.support.servers import Postgres
 from tests.support.sns_stub import SnsStub
 from tests.support.twilio_stub import TwilioStub
 from tests.support.vendor import Entry
@@ -35,46 +31,26 @@ DOWN = VendorReply(503, body={"message": "down"})
 HANGS = VendorReply(hang=True)
 
 
-class Listo:
+class Listo(BlueprintStand):
     """A stand; `start()` runs `carillon serve --blueprint listo` with the launch contract's environment."""
 
     def __init__(self, folder: Path, url: str, settings: str = "", *, scale: float = SCALE, **environment: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-        self.url = url
+        drill = f"[drill]\ntime_scale = {scale}\n[work]\npoll_seconds = 0.05\n"
+        super().__init__(folder, url, "listo", f'extends = "listo"\n{drill}{settings}', environment)
         self.signer = EventSigner()
         self.fcm = FcmStub(folder / "fcm.jsonl")
         self.twilio = TwilioStub(folder / "twilio.jsonl")
         self.sns = SnsStub(folder / "sns.jsonl")
         self.sendgrid = SendGridStub(folder / "sendgrid.jsonl")
         self.acs = AcsStub(folder / "acs.jsonl")
-        self.programs: list[Program] = []
-        self._environment = environment
-        self._stack = ExitStack()
-        self._config = folder / "listo.toml"
-        text = f'extends = "listo"\n[drill]\ntime_scale = {scale}\n[work]\npoll_seconds = 0.05\n'
-        self._config.write_text(f"{text}{settings}")
 
     def __enter__(self) -> Self:
         for stub in (self.fcm, self.twilio, self.sns, self.sendgrid, self.acs):
             self._stack.enter_context(stub)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            error.add_note("\n\n".join(f"pid {each.pid}:\n{each.tail(6)}" for each in self.programs[-3:]))
-        for program in self.programs:
-            program.close()
-        self._stack.close()
-
-    def environment(self, **changes: str) -> dict[str, str]:
-        """What the launch contract names; an empty value leaves a variable out."""
-        given = {
-            "CARILLON_HTTP__PORT": "0",
-            "CARILLON_LEDGER__ALLOW_UNSAFE": "true",
-            "DATABASE_URL": self.url,
+    def contract(self) -> dict[str, str]:
+        return {
             "TWILIO_BASE_URL": self.twilio.url,
             "TWILIO_ACCOUNT_SID": twilio_stub.ACCOUNT,
             "TWILIO_AUTH_TOKEN": twilio_stub.TOKEN,
@@ -94,7 +70,6 @@ class Listo:
             "FCM_WEBHOOK_SECRET": FCM_WEBHOOK_SECRET,
             "GOOGLE_APPLICATION_CREDENTIALS": self.fcm.key_file(self.folder),
         }
-        return {name: value for name, value in (given | self._environment | changes).items() if value}
 
     def add_template(self, key: str, channel: str, text: str, locale: str = "en-US") -> None:
         """One more template for processes started from now on."""
@@ -102,22 +77,6 @@ class Listo:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "text.tmpl").write_text(text)
         self._environment["CARILLON_TEMPLATES__FOLDERS"] = f"blueprint:templates,{self.folder / 'templates'}"
-
-    def launch(self, *arguments: str, **environment: str) -> Program:
-        """A process that may never become ready."""
-        program = Program(
-            *("serve", "--config", str(self._config), *arguments),
-            env=self.environment(**environment),
-            cwd=self.folder,
-        )
-        self.programs.append(program)
-        return program
-
-    def start(self, *arguments: str, **environment: str) -> Program:
-        """A process that is ready."""
-        program = self.launch(*arguments, **environment)
-        program.wait_ready()
-        return program
 
     @property
     def address(self) -> str:
@@ -179,10 +138,6 @@ class Listo:
         for stub in (self.twilio, self.sns, self.sendgrid, self.acs, self.fcm):
             stub.forget()
 
-    def rows(self, statement: str) -> list[tables.Row]:
-        """What a SELECT finds, past the program; not to be called inside an event loop."""
-        return asyncio.run(tables.read(self.url, statement))
-
     def until_rows(self, statement: str, wanted: Callable[[list[tables.Row]], bool], timeout: float = 40) -> None:
         wait_until(lambda: wanted(self.rows(statement)), timeout=timeout, what=statement)
 
@@ -195,17 +150,6 @@ def token(sub: str = "user-1", *, role: str = "user", tenant: str | None = None,
     if tenant is not None:
         said["tenant_id"] = tenant
     return {"Authorization": f"Bearer {jwt.encode(said, SECRET, algorithm='HS256')}"}
-
-
-def database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
-    """A fresh database on the engine the fixture's parameter names."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{folder / 'listo.db'}"
-        return
-    postgres: Postgres = request.getfixturevalue("postgres")
-    dsn = postgres.database()
-    yield dsn
-    postgres.drop(dsn)
 
 
 def stand_fixture(settings: str = "", *, start: bool = True, scale: float = SCALE, **environment: str) -> Any:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -180,3 +180,9 @@ class Program:
             self.lines.append(line)
         elif text:
             self.noise.append(text)
+
+
+def add_last_words(error: BaseException | None, programs: Sequence[Program]) -> None:
+    """Whoever reads a failure reads as well what the newest processes said last."""
+    if error is not None:
+        error.add_note("\n\n".join(f"pid {each.pid}:\n{each.tail(8)}" for each in programs[-3:]))

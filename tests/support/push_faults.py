@@ -1,13 +1,10 @@
-"""What fault tests of the push worker share: where every message ended, and processes with a guard switched off."""
+"""What fault tests of the push worker share: where every message ended, and what the workers said."""
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tests.support.process import Program
-from tests.support.push_stand import Push, consuming
-from tests.support.sources import ROOT
+from tests.support.push_stand import Push
 
 
 class Whereabouts(NamedTuple):
@@ -38,20 +35,6 @@ def whereabouts(push: Push, sent: Sequence[dict[str, Any]]) -> Whereabouts:
     failed = Counter(body["original_message"]["trace_id"] for body in push.broker.bodies("failed.queue"))
     waiting = Counter(body["trace_id"] for body in push.broker.bodies("push.queue"))
     return Whereabouts(+pushed, failed, waiting)
-
-
-def start_mutant(push: Push, name: str) -> Program:
-    """A worker whose guard `name` is switched off."""
-    program = Program(
-        *("serve", "--config", str(push.folder / "push.toml")),
-        env={**push.environment(), "PYTHONPATH": str(ROOT)},
-        cwd=push.folder,
-        command=[sys.executable, "-m", "tests.support.push_mutant", name],
-    )
-    push.programs.append(program)
-    program.wait_ready()
-    consuming(program)
-    return program
 
 
 def events(push: Push, event: str) -> int:

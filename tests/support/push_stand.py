@@ -1,24 +1,22 @@
 """Everything around a running push worker: RabbitMQ, Redis, a database, a Template Service, FCM, and the processes."""
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pytest
 import redis
 
 from tests.support import tables
+from tests.support.blueprint_stand import BlueprintStand, database
 from tests.support.client import Client
 from tests.support.fcm_stub import SERVER_KEY, FcmStub
 from tests.support.process import Line, Program
 from tests.support.push_broker import Broker, reset
 from tests.support.push_messages import SEED_MESSAGE, SEED_TEMPLATE, TemplateStub, message
 from tests.support.rabbitmq import RabbitMQ
-from tests.support.servers import Postgres, Redis
+from tests.support.servers import Redis
 from tests.support.vendor import Entry, Reply
 from tests.support.waiting import wait_until
 
@@ -31,7 +29,7 @@ PATIENCE = 40
 DOWN = Reply(500, body={"error": "down"})
 
 
-class Push:
+class Push(BlueprintStand):
     """A stand; `start()` runs `carillon serve --blueprint push-worker` with the launch contract's environment."""
 
     def __init__(
@@ -45,20 +43,14 @@ class Push:
         scale: float = FAST,
         **environment: str,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
+        drill = f"[drill]\ntime_scale = {scale}\n"
+        super().__init__(folder, url, "push", f'extends = "push-worker"\n{drill}{settings}', environment)
         self.rabbit = rabbit
         self.redis_server = redis_server
-        self.url = url
         self.fcm = FcmStub(folder / "fcm.jsonl")
         self.template_service = TemplateStub(folder / "templates.jsonl")
         self.broker = Broker(rabbit.url)
         self.redis = redis.Redis.from_url(redis_server.url(), decode_responses=True)
-        self.programs: list[Program] = []
-        self._environment = environment
-        self._stack = ExitStack()
-        self._config = folder / "push.toml"
-        self._config.write_text(f'extends = "push-worker"\n[drill]\ntime_scale = {scale}\n{settings}')
 
     def __enter__(self) -> Self:
         for each in (self.fcm, self.template_service, self.broker):
@@ -68,44 +60,20 @@ class Push:
         reset(self.broker)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            error.add_note("\n\n".join(f"pid {each.pid}:\n{each.tail(8)}" for each in self.programs[-3:]))
-        for program in self.programs:
-            program.close()
-        self._stack.close()
-
-    def environment(self, **changes: str) -> dict[str, str]:
-        """What the launch contract names, with FCM's legacy form; an empty value leaves a variable out."""
-        given = {
-            "CARILLON_HTTP__PORT": "0",
-            "CARILLON_LEDGER__ALLOW_UNSAFE": "true",
+    def contract(self) -> dict[str, str]:
+        """With FCM's legacy form."""
+        return {
             "RABBITMQ_URL": self.rabbit.url,
             "REDIS_URL": self.redis_server.url(),
-            "DATABASE_URL": self.url,
             "TEMPLATE_SERVICE_URL": self.template_service.url,
             "FCM_API": "legacy",
             "FCM_BASE_URL": self.fcm.url,
             "FCM_SERVER_KEY": SERVER_KEY,
         }
-        return {name: value for name, value in (given | self._environment | changes).items() if value}
 
-    def launch(self, *arguments: str, **environment: str) -> Program:
-        """A process that may never become ready."""
-        program = Program(
-            *("serve", "--config", str(self._config), *arguments),
-            env=self.environment(**environment),
-            cwd=self.folder,
-        )
-        self.programs.append(program)
-        return program
-
-    def start(self, *arguments: str, **environment: str) -> Program:
+    def start(self, *arguments: str, mutant: str | None = None, **environment: str) -> Program:
         """A process that is ready and consumes."""
-        program = self.launch(*arguments, **environment)
-        program.wait_ready()
+        program = super().start(*arguments, mutant=mutant, **environment)
         consuming(program)
         return program
 
@@ -137,8 +105,7 @@ class Push:
         self.until(lambda: self.mark(sent) == value, what=f"{key} to be {value}", timeout=timeout)
 
     def rows(self, statement: str = "SELECT * FROM audit_logs ORDER BY audit_id") -> list[tables.Row]:
-        """What a SELECT finds, past the program; not to be called inside an event loop."""
-        return asyncio.run(tables.read(self.url, statement))
+        return super().rows(statement)
 
     def audit(self, sent: dict[str, Any]) -> list[tables.Row]:
         """The audit rows of one message."""
@@ -212,38 +179,20 @@ def consuming(program: Program) -> None:
     program.wait_for("part_started", lambda line: bool(line["part"] == "rabbitmq"), PATIENCE)
 
 
-def database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
-    """A fresh database on the engine the fixture's parameter names; PostgreSQL without one."""
-    if getattr(request, "param", "postgres") == "sqlite":
-        yield f"sqlite:///{folder / 'push.db'}"
-        return
-    postgres: Postgres = request.getfixturevalue("postgres")
-    dsn = postgres.database()
-    yield dsn
-    postgres.drop(dsn)
-
-
 def stand_fixture(
     settings: str = "",
     *,
     name: str = "push",
     start: bool = True,
-    scale: float = FAST,
     params: tuple[str, ...] = (),
-    **environment: str,
+    **given: Any,
 ) -> Any:
     """Assigned to `push` in a module, it gives every test a stand of its own on PostgreSQL, or on each of `params`."""
 
     def push(request: pytest.FixtureRequest, tmp_path: Path, rabbitmq: RabbitMQ, redis_server: Redis) -> Iterator[Push]:
         for url in database(request, tmp_path):
             with Push(
-                tmp_path,
-                rabbit=rabbitmq,
-                redis_server=redis_server,
-                url=url,
-                settings=settings,
-                scale=scale,
-                **environment,
+                tmp_path, rabbit=rabbitmq, redis_server=redis_server, url=url, settings=settings, **given
             ) as stand:
                 if start:
                     stand.start()
@@ -252,7 +201,7 @@ def stand_fixture(
     return pytest.fixture(params=params or None, name=name)(push)
 
 
-def shared_fixtures(settings: str = "", *, scale: float = FAST, **environment: str) -> tuple[Any, Any]:
+def shared_fixtures(settings: str = "", **given: Any) -> tuple[Any, Any]:
     """Assigned to `shared_push, push`, one process serves a module's tests, which tell their messages apart."""
 
     def shared_push(
@@ -263,15 +212,7 @@ def shared_fixtures(settings: str = "", *, scale: float = FAST, **environment: s
     ) -> Iterator[Push]:
         folder = tmp_path_factory.mktemp("push")
         for url in database(request, folder):
-            with Push(
-                folder,
-                rabbit=rabbitmq,
-                redis_server=redis_server,
-                url=url,
-                settings=settings,
-                scale=scale,
-                **environment,
-            ) as stand:
+            with Push(folder, rabbit=rabbitmq, redis_server=redis_server, url=url, settings=settings, **given) as stand:
                 stand.start()
                 yield stand
 

@@ -1,20 +1,18 @@
 """Everything around a program that works on list queues: Redis, a database, and what its handlers did."""
 
-import asyncio
 import json
 import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pytest
 import redis
 
 from tests.support import tables
+from tests.support.blueprint_stand import ProgramStand
 from tests.support.process import Program
 from tests.support.servers import Redis
 from tests.support.waiting import wait_until
@@ -26,7 +24,7 @@ QUICK: dict[str, Any] = {"max_retries": 2, "base_delay_seconds": 0.05, "jitter_s
 BEAT: dict[str, Any] = {"pump_seconds": 0.05, "sweep_seconds": 0.2, "grace_seconds": 0.3, "busy_pause_seconds": 0.1}
 
 
-class QueueStand:
+class QueueStand(ProgramStand):
     """A stand; `start()` runs the program of tests/support/queue_program.py with these queues."""
 
     def __init__(
@@ -34,19 +32,15 @@ class QueueStand:
         folder: Path,
         *,
         redis_server: Redis,
-        url: str | None = None,
+        url: str = "",
         queues: Mapping[str, Mapping[str, Any]] | None = None,
         beat: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
+        super().__init__(folder, url)
         self.redis_server = redis_server
-        self.url = url
         self.diary = folder / f"diary-{uuid.uuid4().hex}.jsonl"
         self.redis: Any = redis.Redis.from_url(redis_server.url())
-        self.programs: list[Program] = []
-        self._stack = ExitStack()
         self._settings = {
             "diary": str(self.diary),
             "queues": dict(queues or {QUEUE: QUICK}),
@@ -58,15 +52,6 @@ class QueueStand:
         self._stack.callback(self.redis.close)
         self.redis_server.flush()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            error.add_note("\n\n".join(f"pid {each.pid}:\n{each.tail(8)}" for each in self.programs[-3:]))
-        for program in self.programs:
-            program.close()
-        self._stack.close()
 
     def launch(self, *, mutant: str | None = None, **environment: str) -> Program:
         """A process that may never become ready."""
@@ -86,7 +71,7 @@ class QueueStand:
 
     def start(self, **how: Any) -> Program:
         program = self.launch(**how)
-        program.wait_ready(60)
+        program.wait_ready()
         return program
 
     def gate(self) -> Path:
@@ -157,9 +142,7 @@ class QueueStand:
         self.until(empty, what=f"{queue} empty", timeout=timeout)
 
     def rows(self, statement: str = "SELECT * FROM job_logs ORDER BY id") -> list[tables.Row]:
-        """What a SELECT finds, past the program; not to be called inside an event loop."""
-        assert self.url is not None
-        return asyncio.run(tables.read(self.url, statement))
+        return super().rows(statement)
 
     def until_row(self, message_id: str, status: str, timeout: float = 40) -> tables.Row:
         def found() -> list[tables.Row]:
@@ -198,12 +181,12 @@ def stand_fixture(*, start: bool = True, sql: bool = False, module: bool = False
     ) -> Iterator[QueueStand]:
         folder = tmp_path_factory.mktemp("queues")
         postgres = request.getfixturevalue("postgres") if sql else None
-        url = None if postgres is None else postgres.database()
+        url = postgres.database() if postgres else ""
         with QueueStand(folder, redis_server=redis_server, url=url, **settings) as made:
             if start:
                 made.start()
             yield made
-        if postgres is not None:
+        if postgres:
             postgres.drop(url)
 
     return pytest.fixture(scope="module" if module else "function", name="stand")(stand)

@@ -12,7 +12,7 @@ from typing import Any, Self
 import aiohttp
 
 from tests.support import tables
-from tests.support.process import Program
+from tests.support.process import Program, add_last_words
 from tests.support.sse_reader import StreamReader
 from tests.support.stand import ROOT
 from tests.support.waiting import until
@@ -52,8 +52,7 @@ class SseStand:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            error.add_note("\n\n".join(f"pid {each.pid}:\n{each.tail(6)}" for each in self.programs[-3:]))
+        add_last_words(error, self.programs)
         await self._stack.aclose()
         for program in self.programs:
             await asyncio.to_thread(program.close)

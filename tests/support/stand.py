@@ -13,7 +13,7 @@ from typing import Any, Self
 from tests.support import tables
 from tests.support.checker import Report, check
 from tests.support.ports import free_port
-from tests.support.process import Program
+from tests.support.process import Program, add_last_words
 from tests.support.producer import Line, Producer, messages
 from tests.support.vendor import Vendor
 from tests.support.waiting import until
@@ -88,8 +88,7 @@ class Stand:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            error.add_note("\n\n".join(f"pid {each.pid}:\n{each.tail(4)}" for each in self._programs[-3:]))
+        add_last_words(error, self._programs)
         for program in self._programs:
             await asyncio.to_thread(program.close)
         await asyncio.to_thread(self.vendor.__exit__, kind, error, trace)

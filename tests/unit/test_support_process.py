@@ -4,9 +4,11 @@ import json
 import signal
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
+from tests.support.blueprint_stand import ProgramStand
 from tests.support.daemon import is_alive
 from tests.support.process import Program
 
@@ -51,4 +53,16 @@ def test_kill_reaps() -> None:
         program.wait_ready()
         program.kill()
         assert program.returncode == -signal.SIGKILL
+    assert not is_alive(program.pid)
+
+
+def test_a_failure_on_a_stand_tells_its_processes_last_words_and_ends_them(tmp_path: Path) -> None:
+    stand, program = ProgramStand(tmp_path, ""), Program(command=COMMAND)
+    stand.programs.append(program)
+    program.wait_ready()
+    with pytest.raises(AssertionError) as raised, stand:
+        raise AssertionError
+    (said,) = raised.value.__notes__
+    assert f"pid {program.pid}" in said
+    assert '"event": "ready"' in said
     assert not is_alive(program.pid)
