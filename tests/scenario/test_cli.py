@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from carillon.cli.send import variables
 from carillon.config import blueprint_names
 from tests.support.client import Client
 from tests.support.ports import free_port
@@ -50,6 +51,11 @@ def test_send_shows_what_becomes_of_it(program: Program) -> None:
     assert "#1 sandbox sent" in sent.stdout
 
 
+def test_a_variable_inside_another_is_given_by_its_path() -> None:
+    given = variables(["name=Ada", "order.day=a=b", "order.lines.first=bell"])
+    assert given == {"name": "Ada", "order": {"day": "a=b", "lines": {"first": "bell"}}}
+
+
 def test_send_for_machines_repeats_under_one_key(program: Program) -> None:
     url = program.wait_ready()["addresses"][0]
     args = ("send", "welcome", "--channel", "push", "--to", "d", "-d", "name=A", "-d", "link=l", "--key", "k", "--json")
@@ -63,6 +69,9 @@ def test_send_for_machines_repeats_under_one_key(program: Program) -> None:
         (("nowhere", "--channel", "push", "--to", "d"), "TEMPLATE_NOT_FOUND"),
         (("welcome", "--channel", "push", "--to", "d"), "missing template variables: link, name"),
         (("welcome", "--to", "d", "-d", "name"), "write it as name=value"),
+        (("welcome", "--to", "d", "-d", "order.=x"), "write it as name=value"),
+        (("welcome", "--to", "d", "-d", "order.day=x", "-d", "order=y"), "order cannot be a value and hold others"),
+        (("welcome", "--to", "d", "-d", "order=y", "-d", "order.day=x"), "order.day cannot be a value and hold others"),
         (("welcome", "--channel", "fax", "--to", "d"), "channel"),
     ],
 )

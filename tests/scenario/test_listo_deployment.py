@@ -132,6 +132,9 @@ def test_a_folder_is_checked_before_it_is_pushed(listo: Listo) -> None:
     assert command(listo, "templates", "check", str(own), "-b", "listo").returncode == 1
     refused = command(listo, "templates", "push", str(own), "-b", "listo")
     assert (refused.returncode, "Receipt/en/email" in refused.stderr) == (1, True)
+    write(own, "receipt/en-US/emial/text.tmpl", "x")
+    misspelt = command(listo, "templates", "check", str(own), "-b", "listo")
+    assert "receipt/en-US/emial: there is no channel emial; there are email" in misspelt.stdout
     write(own, "broken/en-US/email/text.tmpl", "{% if %}")
     broken = command(listo, "templates", "check", str(own), "-b", "listo")
     assert (broken.returncode, "logic-free" in broken.stderr) == (2, True)

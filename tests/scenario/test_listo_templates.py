@@ -148,6 +148,7 @@ def test_the_list_is_filtered_and_paged(listo: Listo, key: str) -> None:
         ({"bodyTemplate": None}, "bodyTemplate"),
         ({"bodyTemplate": "{% if x %}"}, "bodyTemplate"),
         ({"bodyTemplate": "{{7*7}}"}, "bodyTemplate"),
+        ({"bodyTemplate": "Hi {{name}, welcome"}, "bodyTemplate"),
         ({"subjectTemplate": "{{__class__.__mro__[0]}}"}, "subjectTemplate"),
         ({"locale": "en_US"}, "locale"),
         ({"locale": "english"}, "locale"),

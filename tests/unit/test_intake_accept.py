@@ -88,6 +88,11 @@ async def test_what_is_in_order_reaches_the_ledger() -> None:
         ({"channels": ("sms",)}, "RECIPIENT_UNRESOLVED", "no sms address is known for user:ada"),
         ({"notification_type": "farewell"}, "TEMPLATE_NOT_FOUND", "Template farewell not found for locale en-US"),
         ({"notification_type": "farewell", "channels": ()}, "TEMPLATE_NOT_FOUND", "Template farewell not found"),
+        (
+            {"notification_type": "only-sms"},
+            "TEMPLATE_NOT_FOUND",
+            "only-sms not found for channel email; it exists for sms",
+        ),
         ({"locale": "es-MX"}, "TEMPLATE_NOT_FOUND", "Template welcome not found for locale es-MX"),
         ({"accept_language": "es-MX, en-US;q=0.9"}, "TEMPLATE_NOT_FOUND", "not found for locale es-MX"),
         ({"payload": {}}, "TEMPLATE_RENDER_ERROR", "missing template variables: code, user.name"),

@@ -57,6 +57,13 @@ def test_a_template_with_logic_stops_the_start_and_is_named(tmp_path: Path, part
         FileTemplates.read(tmp_path)
 
 
+@pytest.mark.parametrize("text", ["Hi {{name", "Hi {{name}, welcome", "{{a}} and {{b"])
+def test_a_placeholder_that_is_not_closed_stops_the_start_and_is_named(tmp_path: Path, text: str) -> None:
+    write(tmp_path, "welcome/en-US/email/text.tmpl", text)
+    with pytest.raises(ConfigurationError, match=r"welcome/en-US/email/text\.tmpl: .* is not closed"):
+        FileTemplates.read(tmp_path)
+
+
 async def test_a_carriage_return_at_the_end_of_a_subject_is_no_second_line(tmp_path: Path) -> None:
     write(tmp_path, "welcome/en-US/email/text.tmpl", "Hi")
     (tmp_path / "welcome/en-US/email/subject.tmpl").write_bytes(b"Welcome\r\n")

@@ -17,6 +17,7 @@ from rich.text import Text
 from carillon.cli.options import AsJson
 from carillon.cli.plots import bar, histogram, percentile
 from carillon.cli.remote import Remote, RemoteFailed, Token
+from carillon.cli.send import Data, variables
 from carillon.cli.throwaway import throwaway
 from carillon.client import Client, Item
 from carillon.domain.errors import CarillonError
@@ -69,7 +70,7 @@ def load(  # noqa: PLR0917 - a command line has many options
     seconds: Annotated[float, typer.Option(min=1, max=600, help="End after so long, whatever is left.")] = 60.0,
     channel: Annotated[str, typer.Option(help="push, sms, email, inApp or webhook.")] = "push",
     template: Annotated[str, typer.Option(help="The template's key.")] = "welcome",
-    data: Annotated[list[str] | None, typer.Option("--data", "-d", help="A variable, name=value; repeatable.")] = None,
+    data: Data = None,
     to: Annotated[str | None, typer.Option("--to", help="An address; one that is nobody's by default.")] = None,
     url: Annotated[str | None, typer.Option(help="Where Carillon listens; a throw-away one by default.")] = None,
     token: Token = None,
@@ -80,7 +81,7 @@ def load(  # noqa: PLR0917 - a command line has many options
     as_json: AsJson = False,
 ) -> None:
     """Send many, wait until each has come to its end, and show the latencies; exit 1 unless all were delivered."""
-    variables = dict(_pair(text) for text in data or ["name=Ada", "link=https://example.org/"])
+    given = variables(data or ["name=Ada", "link=https://example.org/"])
     if any_provider and to is None:
         raise LoadRefused("--any-provider: say --to, the address that is told so often")
     with throwaway() if url is None else nullcontext(url.rstrip("/")) as address:
@@ -91,7 +92,7 @@ def load(  # noqa: PLR0917 - a command line has many options
             channel=cast("Any", channel),  # the server knows which there are
             recipient=to or _ADDRESSES.get(channel),
             user_id=f"load-{secrets.token_hex(6)}",
-            data=variables,
+            data=given,
         )
         plan = Plan(item=item, count=count, concurrency=concurrency, ends_at=time.monotonic() + seconds)
         result, spans = _run(plan, address, token, quiet=as_json, own=url is None)
@@ -101,13 +102,6 @@ def load(  # noqa: PLR0917 - a command line has many options
         _show(result, spans)
     if result.delivered < count:
         raise typer.Exit(1)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, found, value = text.partition("=")
-    if not found or not name:
-        raise LoadRefused(f"--data {text!r}: write it as name=value")
-    return name, value
 
 
 def _refuse_vendors(remote: Remote, channel: str) -> None:

@@ -16,6 +16,11 @@ from carillon.domain.errors import CarillonError
 POLL_SECONDS = 0.2
 
 
+Data = Annotated[
+    list[str] | None, typer.Option("--data", "-d", help="A variable, name=value or order.day=value; repeatable.")
+]
+
+
 class SendFailed(CarillonError):
     """What was given cannot be sent; the sentence says how to write it."""
 
@@ -24,7 +29,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     template: Annotated[str, typer.Argument(help="The template's key, e.g. welcome.")],
     to: Annotated[str | None, typer.Option("--to", help="An address: email, +phone, push token, URL.")] = None,
     channel: Annotated[str | None, typer.Option(help="push, sms, email, inApp or webhook.")] = None,
-    data: Annotated[list[str] | None, typer.Option("--data", "-d", help="A variable, name=value; repeatable.")] = None,
+    data: Data = None,
     user: Annotated[str | None, typer.Option(help="The user's id.")] = None,
     priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
     locale: Annotated[str | None, typer.Option(help="A locale such as en-US.")] = None,
@@ -49,7 +54,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     fields = {"recipient": to, "channel": channel, "userId": user, "priority": priority, "locale": locale}
     fields |= {"serviceOrigin": origin, "scheduledFor": at}
     body: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-    body |= {"templateKey": template, "data": _variables(data or [])} | _metadata(metadata)
+    body |= {"templateKey": template, "data": variables(data or [])} | _metadata(metadata)
     body |= {"synchronous": True} if synchronous else {}
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
     headers |= {"Authorization": f"Bearer {token}"} if token else {}
@@ -75,14 +80,21 @@ def _send(url: str, headers: dict[str, str], body: dict[str, Any], wait: float, 
         raise typer.Exit(1)
 
 
-def _variables(pairs: list[str]) -> dict[str, str]:
-    variables: dict[str, str] = {}
+def variables(pairs: list[str]) -> dict[str, Any]:
+    """What a template asks for as {{order.day}} is given as order.day=Friday."""
+    given: dict[str, Any] = {}
     for pair in pairs:
         name, found, value = pair.partition("=")
-        if not found or not name:
+        *path, last = name.split(".")
+        if not found or not last or not all(path):
             raise SendFailed(f"--data {pair!r}: write it as name=value")
-        variables[name] = value
-    return variables
+        inside: Any = given
+        for step in path:
+            inside = inside.setdefault(step, {}) if isinstance(inside, dict) else None
+        if not isinstance(inside, dict) or isinstance(inside.get(last), dict):
+            raise SendFailed(f"--data {pair!r}: {name} cannot be a value and hold others")
+        inside[last] = value
+    return given
 
 
 def _metadata(text: str | None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`carillon templates`: check a folder of templates, bring it into the ledger, see what is there."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +36,7 @@ def check(folder: Folder, blueprint: Blueprint = None, config: Config = None, *,
     """Read every template of a folder; exit 1 when one is wrong or is missing in a supported locale."""
     settings = load(blueprint, config)
     files, complaints = _read(folder)
+    complaints += _unknown_channels(files, settings.channels)
     missing = [str(gap) for gap in gaps([(None, *name) for name in files.all()], settings.locale.supported)]
     if as_json:
         typer.echo(json.dumps({"templates": files.count(), "unfit": complaints, "missing": missing}))
@@ -109,6 +111,16 @@ def _read(folder: Path) -> tuple[FileTemplates, list[str]]:
         if why is not None:
             complaints.append(f"{code}/{locale}/{channel}: {why}")
     return files, complaints
+
+
+def _unknown_channels(files: FileTemplates, channels: Collection[str]) -> list[str]:
+    """A misspelt folder would be found by nobody."""
+    known = ", ".join(sorted(channels))
+    return [
+        f"{code}/{locale}/{channel}: there is no channel {channel}; there are {known}"
+        for code, channel, locale in files.all()
+        if channel not in channels
+    ]
 
 
 async def _push(ledger: Ledger, drafts: list[Draft], *, dry_run: bool) -> list[dict[str, Any]]:

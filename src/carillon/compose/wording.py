@@ -10,7 +10,7 @@ from carillon.domain.notifications import Message, Template
 from carillon.domain.ports import Clock
 from carillon.domain.templates import Gap
 from carillon.intake.people import Acquaintance, StoredPeople
-from carillon.intake.render import names_in, render_message
+from carillon.intake.render import check_template, names_in, render_message
 from carillon.intake.stored_templates import StoredTemplates
 from carillon.ledger.opening import Ledger
 from carillon.settings import Settings
@@ -53,6 +53,7 @@ class Wording:
         tools = TemplateTools(
             templates=self.templates,
             variables=names_in,
+            check=check_template,
             render=render,
             changed=self.templates.forget,
             locale=LocaleRules(settings.locale.default, settings.locale.on_missing),

@@ -66,15 +66,16 @@ class Contents:
     async def _template(self, intent: Intent, recipient: Recipient, channel: str, tell: Tell | None) -> Template:
         code = intent.notification_type
         wished = self._wished(intent, recipient)
-        existing = [
-            locale for there, locale in await self._templates.variants(code, intent.tenant_id) if there == channel
-        ]
+        variants = await self._templates.variants(code, intent.tenant_id)
+        existing = [locale for there, locale in variants if there == channel]
         locale = resolve_locale(wished, existing, self._rules.locale)
         if tell is not None:
             tell("locale", {"wished": wished, "resolved": locale, "available": existing})
         template = None if locale is None else await self._templates.find(code, channel, locale, intent.tenant_id)
         if template is None:
-            raise BadIntent("TEMPLATE_NOT_FOUND", f"Template {code} not found for locale {wished}", field="templateKey")
+            elsewhere = sorted({there for there, _ in variants} - {channel}) if not existing else []
+            lacking = f"channel {channel}; it exists for {', '.join(elsewhere)}" if elsewhere else f"locale {wished}"
+            raise BadIntent("TEMPLATE_NOT_FOUND", f"Template {code} not found for {lacking}", field="templateKey")
         if tell is not None:
             tell("template", {"templateKey": code, "locale": locale, "version": template.version})
         return template

@@ -39,6 +39,14 @@ def compile_template(text: str) -> tuple[Piece, ...]:
     return tuple(piece for piece in pieces if piece)
 
 
+def check_template(text: str) -> None:
+    """Refuse what should not be kept; also a placeholder that is not closed, which would be sent as it stands."""
+    for piece in compile_template(text):
+        at = piece.find("{{") if isinstance(piece, str) else -1
+        if at >= 0:
+            raise BadTemplate(f"{piece[at : at + 32]!r} is not closed: a variable is written {{{{name}}}}")
+
+
 def variables_of(text: str) -> set[str]:
     """The names a template asks for."""
     return set(names_in(text))

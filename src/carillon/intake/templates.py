@@ -4,7 +4,7 @@ from pathlib import Path
 
 from carillon.domain.errors import BadTemplate, ConfigurationError
 from carillon.domain.notifications import Template
-from carillon.intake.render import compile_template
+from carillon.intake.render import check_template
 
 PARTS = ("subject", "text", "html")
 
@@ -63,7 +63,7 @@ def _read_one(folder: Path) -> Template:
             # Editors end files with a line break; a subject with one would be refused as two lines.
             parts[part] = file.read_text(encoding="utf-8").rstrip("\n")
             try:
-                compile_template(parts[part])
+                check_template(parts[part])
             except BadTemplate as error:
                 raise ConfigurationError(f"template {code}/{locale}/{channel}/{part}.tmpl: {error}") from error
     if "text" not in parts:

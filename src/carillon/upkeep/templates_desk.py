@@ -141,7 +141,7 @@ class TemplateDesk:
         parts = {"bodyTemplate": draft.body, "subjectTemplate": draft.subject, "htmlTemplate": draft.html}
         for field, text in parts.items():
             try:
-                self._tools.variables(text or "")
+                self._tools.check(text or "")
             except BadTemplate as error:
                 raise Problem("VALIDATION_ERROR", f"{field}: {error}", details=[Detail(str(error), field)]) from None
 

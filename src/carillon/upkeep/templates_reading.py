@@ -24,6 +24,8 @@ class TemplateTools(msgspec.Struct, frozen=True, kw_only=True):
     templates: Templates
     variables: Callable[[str], Collection[str]]
     """The names a text asks for, as they come; raises BadTemplate."""
+    check: Callable[[str], None]
+    """Raises BadTemplate for a text that should not be kept."""
     render: Callable[[Template, Mapping[str, Any]], Message]
     """Raises BadIntent naming what is missing."""
     changed: Callable[[], None]
