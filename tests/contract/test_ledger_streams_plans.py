@@ -71,9 +71,48 @@ async def test_nothing_looks_at_a_million(postgres_dsn: str) -> None:
                 assert index in plan, f"{name}\n{plan}"
                 assert "Seq Scan on routes" not in plan, f"{name}\n{plan}"
                 assert "Seq Scan on stream_entries" not in plan, f"{name}\n{plan}"
-                (whole,) = re.findall(r"Buffers: shared (.*)", plan)[:1]
-                pages = sum(int(number) for number in re.findall(r"(?:hit|read)=(\d+)", whole))
-                assert pages <= MOST_PAGES, f"{name} looked at {pages} pages\n{plan}"
+                assert pages_of(plan) <= MOST_PAGES, f"{name}\n{plan}"
+
+
+# Everybody came at once, and nobody has counted them yet.
+CROWD = """
+SET session_replication_role = replica;
+INSERT INTO routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at,
+                    created_at, updated_at, lane, provider, policy, budget_since)
+SELECT 'n-' || n, 'sse:user:' || n % 5000, 'sse', 'user:' || n % 5000, 'pending', 3, now() + interval '1 hour',
+       now(), now(), 2, 'sse', '*/sse', now()
+FROM generate_series(1, 50000) AS n;
+INSERT INTO records (notification_id, notification_type, producer, audience_kind, payload_json, request_fingerprint,
+                     accepted_at, updated_at, origin, priority, is_bulk)
+SELECT 'n-' || n, 't', 'p', 'user', '{}', 'f', now(), now(), 'system', 2, FALSE FROM generate_series(1, 50000) AS n;
+INSERT INTO replicas SELECT 'r' || n, now() + interval '1 hour' FROM generate_series(1, 3) AS n;
+INSERT INTO presence SELECT 'user:' || n, 'r' || n % 3 + 1 FROM generate_series(1, 50000) AS n;
+"""
+FRESH: list[tuple[str, tuple[object, ...], str]] = [
+    ("ahead", (["n-9999"], ["sse:user:4999"], ["user:4999"], [2], [None]), "routes_held_idx"),
+    ("where", (["user:7", "user:8"],), "presence_pkey"),
+]
+FEW_PAGES = 100
+
+
+@pytest.mark.parametrize("counted", [False, True])
+async def test_a_crowd_is_not_looked_at_whole(postgres_dsn: str, *, counted: bool) -> None:
+    engine = PostgresEngine(postgres_dsn)
+    async with engine.ledger():
+        pass
+    sql = engine.statements()
+    async with connected(engine.dsn) as connection:
+        await connection.execute(CROWD + ("ANALYZE;" if counted else ""))
+    async with connected(engine.dsn, jit="off", **_BY_INDEX) as connection:
+        for name, arguments, index in FRESH:
+            plan = await looked_at(connection, sql[name], *arguments)
+            assert index in plan, f"{name}\n{plan}"
+            assert pages_of(plan) <= FEW_PAGES, f"{name}\n{plan}"
+
+
+def pages_of(plan: str) -> int:
+    (whole,) = re.findall(r"Buffers: shared (.*)", plan)[:1]
+    return sum(int(number) for number in re.findall(r"(?:hit|read)=(\d+)", whole))
 
 
 async def looked_at(connection: "asyncpg.Connection[asyncpg.Record]", statement: str, *arguments: object) -> str:
