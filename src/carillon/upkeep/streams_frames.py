@@ -10,6 +10,7 @@ from carillon.web.problems import rfc3339_ms
 
 PRIORITIES = {1: "HIGH", 2: "MEDIUM", 3: "LOW"}
 _LINE_ENDS = frozenset("\r\n")
+_MOST_SHARED = 4
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -47,12 +48,17 @@ def connected(after: int, retry_ms: int) -> bytes:
 
 def notifications(entries: Sequence[Entry]) -> bytes:
     """One frame each; the number is what a reader resumes from."""
-    return _written_once(tuple(entries))
+    return _written_once(tuple(entries)) if len(entries) <= _MOST_SHARED else _written(entries)
 
 
-# A crowd is told the same at the same time: the frames are made for the first of them and kept for the others.
+# A crowd is told the same at the same time: the frames are made for the first of them and kept for the others. Not what
+# somebody catches up with, which may be much and is nobody else's.
 @lru_cache(maxsize=8)
 def _written_once(entries: tuple[Entry, ...]) -> bytes:
+    return _written(entries)
+
+
+def _written(entries: Sequence[Entry]) -> bytes:
     return b"".join(
         b"id: %d\nevent: notification\ndata: %b\n\n" % (entry.seq, msgspec.json.encode(told(entry)))
         for entry in entries
