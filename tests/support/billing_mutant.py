@@ -10,7 +10,7 @@ from carillon.compose.deadline import Deadline
 from carillon.compose.queues import QueueParts
 from carillon.domain.billing import Outgoing, Refund, Taken
 from carillon.ledger import billing_rows, postgres_payments, postgres_pools, postgres_subscriptions
-from tests.support.mutant import vars_of
+from tests.support.mutant import answered, vars_of
 
 
 def no_outbox() -> None:
@@ -58,7 +58,7 @@ def silence_waited_out() -> None:
     """At its end a process waits for whatever a silent PostgreSQL owes it, its callers and its job logs."""
     vars_of(postgres_pools.Pools, cut_off=lambda _self: None)
     vars_of(Deadline, left=lambda _self: math.inf)
-    vars_of(QueueParts, tell_last=lambda self: self.logs.flush())
+    vars_of(QueueParts, tell_last=lambda self: answered(self.ledger))
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

@@ -13,6 +13,7 @@ from carillon import cli
 from carillon.domain import decide
 from carillon.domain.breaker import Admission
 from carillon.domain.claims import Claim, Settlement
+from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Acceptance
 from carillon.intake.accept import Intake
@@ -156,6 +157,17 @@ def no_slow_start() -> None:
         self._carried_out = sys.maxsize // 2
 
     vars_of(worker.Worker, __init__=bold)
+
+
+async def answered(ledger: Any) -> None:
+    """However long it takes: what an end without a deadline waits for."""
+    while True:
+        try:
+            await ledger.check()
+        except LedgerUnavailable:
+            await asyncio.sleep(0.1)
+        else:
+            return
 
 
 def vars_of(owner: type, **replaced: Any) -> None:

@@ -1,19 +1,17 @@
 """The push worker with exactly one guard switched off: `python -m tests.support.push_mutant NAME serve …`."""
 
-import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from carillon import cli
 from carillon.compose import push
-from carillon.compose.deadline import Deadline
 from carillon.ledger.postgres_pools import Pools
 from carillon.ledger.rabbitmq_acks import GONE, Delivery
 from carillon.ledger.rabbitmq_deliveries import dead_letter
 from carillon.ledger.rabbitmq_marks import Marks, Said, Step
 from carillon.ledger.rabbitmq_partings import Partings
-from tests.support.mutant import vars_of
+from tests.support.mutant import answered, vars_of
 
 
 def no_marks() -> None:
@@ -35,8 +33,7 @@ def ack_before_confirm() -> None:
 def silence_waited_out() -> None:
     """At its end a process waits for whatever the silent owe it."""
     vars_of(Pools, cut_off=lambda _self: None)
-    vars_of(Deadline, step=lambda _self: math.inf)
-    vars(push)["LEAVE_SECONDS"] = math.inf
+    vars_of(push.PushProgram, _leave=lambda _self, backlog: answered(backlog._audit))  # noqa: SLF001 - its ledger
 
 
 MUTANTS: dict[str, Callable[[], None]] = {
