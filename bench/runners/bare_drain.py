@@ -1,4 +1,4 @@
-"""The least that can be done with the same tables: claim 500, settle 500, nothing sent and nothing noted."""
+"""The least that can be done with the same tables: claim 1,000, settle 1,000, nothing sent and nothing noted."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ import time
 import asyncpg
 import uvloop
 
-BATCH = 500
+BATCH = 1000
 CLAIM = """
 UPDATE routes r
 SET claim_token = nextval('claim_tokens'), attempt_count = attempt_count + 1,
