@@ -4,6 +4,7 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -142,16 +143,25 @@ async def test_a_push_leaves_the_queue(five: Five) -> None:
     sent = message()
     await asyncio.to_thread(five.broker.publish, sent)
     key = f"idempotency:{sent['idempotency_key']}"
-    await until(lambda: _is(five.redis.get(key) == b"sent"), timeout=60, what="a push that is marked as sent")
+    try:
+        await until(lambda: _is(five.redis.get(key) == b"sent"), timeout=60, what="a push that is marked as sent")
+    except TimeoutError as error:
+        queued = await asyncio.to_thread(five.broker.ready)
+        assert five.program is not None
+        error.add_note(f"{five.redis.get(key)!r}, {queued} in the queue; {five.program.tail(60)}")
+        raise
     assert [entry for entry in five.fcm.sends if sent["trace_id"] in entry["body"]]
 
 
 @pytest.mark.req("G-01")
 async def test_an_intent_becomes_routes(five: Five) -> None:
-    five.redis.xadd(INTENTS, dict(fields_for("game.turn.ready")))
-    await until(
-        lambda: _is(five.redis.xlen(GATEWAY) == 2 and five.redis.xlen(MAIL) == 2), timeout=60, what="four routes"
-    )
+    before = five.redis.xlen(GATEWAY), five.redis.xlen(MAIL)
+    five.redis.xadd(INTENTS, {**fields_for("game.turn.ready"), "idempotency_key": f"five:{uuid.uuid4()}"})
+
+    def routed() -> bool:
+        return (five.redis.xlen(GATEWAY), five.redis.xlen(MAIL)) == (before[0] + 2, before[1] + 2)
+
+    await until(lambda: _is(routed()), timeout=60, what="four routes")
 
 
 @pytest.mark.req("G-01")
@@ -169,7 +179,7 @@ async def test_a_request_is_delivered(five: Five) -> None:
 
 @pytest.mark.req("G-01")
 async def test_a_trial_becomes_a_subscription(five: Five) -> None:
-    asked = {"plan_id": "basic", "user_id": "user-1", "trial": True}
+    asked = {"plan_id": "basic", "user_id": f"user-{uuid.uuid4()}", "trial": True}
     status, made = await five.ask("POST", f"{five['billing']}/v1/subscriptions", asked)
     assert status == 201, made
 
@@ -221,6 +231,10 @@ async def test_each_body_is_its_documents(five: Five) -> None:
 
 @pytest.mark.req("G-12")
 async def test_every_name_is_where_its_document_writes_it(five: Five) -> None:
+    # What is looked for is written by using it, also where this test runs alone.
+    await test_a_push_leaves_the_queue(five)
+    await test_an_intent_becomes_routes(five)
+    await test_a_trial_becomes_a_subscription(five)
     connection = await asyncpg.connect(five.dsn)
     try:
         rows = await connection.fetch(
