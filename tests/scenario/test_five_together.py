@@ -5,7 +5,7 @@ import json
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from tests.support.galaxy import fields_for
 from tests.support.galaxy_stand import GATEWAY, INTENTS, MAIL, PASSWORD, Users
 from tests.support.kafka import Kafka, Topic
 from tests.support.ports import free_port
-from tests.support.process import Program
+from tests.support.process import Line, Program
 from tests.support.push_broker import Broker, reset
 from tests.support.push_messages import TemplateStub, message
+from tests.support.push_stand import consuming
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis
 from tests.support.sse_reader import StreamReader
@@ -120,6 +121,7 @@ async def five(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres, rab
                 except BaseException as error:
                     error.add_note(program.tail(20))
                     raise
+                await asyncio.to_thread(consuming, program)
                 yield stand
         stand.redis.close()
     postgres.drop(dsn)
@@ -136,6 +138,16 @@ async def test_each_is_ready_under_its_own_name(five: Five) -> None:
     assert five.program is not None
     ready = [line for line in five.program.lines if line.get("event") == "ready"]
     assert {line["blueprint"]: line["addresses"] for line in ready} == {name: [five[name]] for name in BLUEPRINTS}
+
+
+@pytest.mark.req("G-01")
+async def test_each_part_speaks_for_its_own_blueprint(five: Five) -> None:
+    assert five.program is not None
+    # The topic's reader speaks from a thread of its own.
+    owners = {"kafka_door": "sse", "redis_stream": "galaxy", "rabbitmq": "push-worker"}
+    for part, owner in owners.items():
+        line = await asyncio.to_thread(five.program.wait_for, "part_started", _is_part(part), 60)
+        assert line["blueprint"] == owner, line
 
 
 @pytest.mark.req("G-01")
@@ -256,6 +268,10 @@ async def test_every_name_is_where_its_document_writes_it(five: Five) -> None:
     assert any(key.startswith("idempotency:") for key in keys)
     assert any(key.startswith("notification:stream_offsets:") for key in keys)
     assert {INTENTS, GATEWAY, MAIL, "q:log:jobs"} <= keys
+
+
+def _is_part(name: str) -> Callable[[Line], bool]:
+    return lambda line: bool(line["part"] == name)
 
 
 async def _is(condition: object) -> bool:

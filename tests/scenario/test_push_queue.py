@@ -91,6 +91,14 @@ def test_a_queue_that_is_deleted_is_made_and_consumed_again(push: Push) -> None:
     push.until_mark(sent, "sent")
 
 
+@pytest.mark.req("S0-04")
+def test_ready_is_said_once_there_is_a_queue(push: Push) -> None:
+    program = push.start()
+    program.wait_ready()
+    said = [line["event"] for line in program.lines if line["event"] == "ready" or line.get("part") == "rabbitmq"]
+    assert said[:2] == ["part_started", "ready"]
+
+
 @pytest.mark.req("S0-37")
 def test_the_start_warns_of_googles_legacy_host(push: Push) -> None:
     program = push.start(FCM_BASE_URL="https://fcm.googleapis.com")

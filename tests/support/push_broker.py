@@ -49,7 +49,7 @@ class Broker:
         self._with_channel(work)
 
     def publish(self, *messages: Any, queue: str = "push.queue", exchange: str = "") -> None:
-        """Persistent and confirmed; bytes go as they are, everything else as JSON."""
+        """Persistent and confirmed; bytes go as they are, everything else as JSON; raises where there is no queue."""
 
         async def work(channel: AbstractChannel) -> None:
             where = await channel.get_exchange(exchange) if exchange else channel.default_exchange
@@ -112,12 +112,12 @@ class Broker:
     async def _channel(self) -> AbstractChannel:
         if self._connection is not None and not self._connection.is_closed:
             try:
-                return await self._connection.channel()
+                return await self._connection.channel(on_return_raises=True)
             except (RuntimeError, AMQPError):
                 # The broker closed it and the news is only coming.
                 await self._connection.close()
         self._connection = await aio_pika.connect(self.url)
-        return await self._connection.channel()
+        return await self._connection.channel(on_return_raises=True)
 
     def _run(self, work: Coroutine[Any, Any, Found]) -> Found:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)

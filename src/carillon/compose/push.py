@@ -5,7 +5,7 @@ import importlib
 import os
 import socket
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Protocol
 
 from carillon.compose import parts, surface
@@ -39,6 +39,8 @@ from carillon.web import Server, app
 
 LOOK_SECONDS = 1.0
 AGAIN_SECONDS = 1.0
+BEGIN_SECONDS = 2.0
+"""How long a silent broker keeps a process from saying that it is ready."""
 
 
 class Wire(Protocol):
@@ -86,6 +88,9 @@ class PushProgram:
             self._keep(stack, backlog.line.run())
             stack.push_async_callback(self._leave, backlog)
             working = asyncio.create_task(self._work(worker))
+            # Whoever publishes at our word finds a queue: a broker throws away what has none.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(backlog.line.begun.wait(), BEGIN_SECONDS)
             self._readiness.ready = True
             ready(f"http://{self._settings.http.host}:{server.port}")
             await stop.wait()

@@ -1,6 +1,7 @@
 """A thread of one's own for a client that blocks: its calls are made one after the other, and awaited."""
 
 import asyncio
+import contextvars
 import queue
 import threading
 from collections.abc import Callable, Coroutine
@@ -17,8 +18,10 @@ class OwnThread:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        # In its starter's context: what is said from here is said for that blueprint, not for the process's first.
+        run = partial(contextvars.copy_context().run, self._run)
         # A client that hangs must not keep the process from ending.
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        threading.Thread(target=run, name=name, daemon=True).start()
 
     async def call(self, work: Callable[[], T]) -> T:
         """What the work returns or raises; whoever stops waiting does not stop the work."""

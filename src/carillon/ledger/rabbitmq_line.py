@@ -74,6 +74,8 @@ class Line:
         self._acks: Acks | None = None
         self._consumed: str | None = None
         self._over = asyncio.Event()
+        self.begun = asyncio.Event()
+        """Both queues are there, and the first is read."""
 
     async def run(self) -> None:
         """Hold the line until cancelled."""
@@ -149,6 +151,7 @@ class Line:
 
         begun = await underlay.basic_consume(rules.queue, take, timeout=_CONNECT_SECONDS)
         self._consumed = begun.consumer_tag
+        self.begun.set()
         self._observe(PartStarted(part="rabbitmq", detail=f"consumes {rules.queue}"))
 
     async def _declare(self, connection: AbstractConnection, queue: str) -> AbstractChannel:

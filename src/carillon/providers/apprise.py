@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Annotated
 from urllib.parse import quote
 
@@ -44,7 +45,7 @@ class Apprise:
         if message is None or target is None:
             return Refused("the route has no Apprise URL that may be used, or no message", classification="no_target")
         # The pool's own future, not asyncio's: only it can tell whether the call had begun.
-        call = self._threads.submit(_notify, target, message)
+        call = self._threads.submit(copy_context().run, _notify, target, message)
         try:
             async with asyncio.timeout(dispatch.timeout_seconds):
                 done = await asyncio.wrap_future(call)
