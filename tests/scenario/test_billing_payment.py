@@ -213,12 +213,23 @@ def test_the_same_order_is_charged_once_and_answered_the_same(billing: Billing) 
 
 @pytest.mark.req("S3-63")
 @pytest.mark.parametrize(
-    "authorization", [None, "Bearer wrong", f"Basic {TOKEN}", "Bearer ", TOKEN, f"Bearer {TOKEN}x"]
+    ("authorization", "reason"),
+    [
+        (None, "missing"),
+        ("Bearer wrong", "forged"),
+        (f"Basic {TOKEN}", "malformed"),
+        ("Bearer ", "forged"),
+        (TOKEN, "malformed"),
+        (f"Bearer {TOKEN}x", "forged"),
+    ],
 )
-def test_only_services_ask_for_money(billing: Billing, authorization: str | None) -> None:
+def test_only_services_ask_for_money(billing: Billing, authorization: str | None, reason: str) -> None:
     headers = {} if authorization is None else {"Authorization": authorization}
+    mark = billing.programs[-1].mark()
     reply = billing.client().call("POST", f"{PROCESS}?subscription_id=sub-x", {"amount": 1}, headers)
     assert (reply.status, reply.body["error"]["code"]) == (401, "UNAUTHORIZED")
+    line = billing.programs[-1].wait_for("token_refused", since=mark)
+    assert (line["reason"], line["path"]) == (reason, PROCESS)
     assert billing.found("payments", subscription_id="sub-x") == []
 
 

@@ -3,6 +3,7 @@
 import ast
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -10,6 +11,7 @@ from carillon.config import load
 from carillon.config_environment import COMMAND_LINE, PREFIX
 from carillon.domain.notifications import TERMINAL, Status
 from carillon.upkeep.queue_instruments import QUEUES
+from carillon.web.auth import Refusal
 from carillon.web.problems import KINDS
 from tests.support import docs_facts, docs_pages
 from tests.support.docs_pages import rows, word
@@ -116,6 +118,7 @@ def test_events_and_metrics() -> None:
     assert events == docs_facts.events()
     others = {word(cells[0]) for cells in told if len(cells) == 2}
     assert others == docs_facts.process_events([path.read_text() for path in code_files(".py", folders=("src",))])
+    assert [word(cells[0]) for cells in rows(page, "Refused tokens")] == list(get_args(Refusal))
     instruments = load("galaxy", environ=NEEDED).metrics.instruments
     for heading, table in (("Metrics", None), ("Metrics of queues", QUEUES), ("Metrics of galaxy", instruments)):
         metrics = {

@@ -152,6 +152,10 @@ async def test_people_of_two_tenants_are_two_people(sse: SseStand) -> None:
 async def test_nothing_of_a_ticket_stands_in_the_log_or_the_ledger(sse: SseStand) -> None:
     text = await ticket(sse, "shy")
     await sse.read(query=f"ticket={text}")
+    mark = sse.programs[0].mark()
+    assert (await sse.read(query=f"ticket={text}")).status == 401
+    line = await sse.programs[0].until("token_refused", since=mark)
+    assert (line["reason"], line["path"]) == ("unknown", "/notifications/stream")
     assert text not in sse.programs[0].tail(10_000)
     stored = b"".join(file.read_bytes() for file in sse.folder.glob("sse.db*"))
     assert text.encode() not in stored

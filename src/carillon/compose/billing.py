@@ -154,7 +154,8 @@ class BillingProgram:
         fleet = Fleet(self._location)
         stack.push_async_callback(fleet.aclose)
         checks: dict[str, Check] = {"ledger": opened.ledger.check, "redis": fleet.check}
-        application = surface.application(self._settings, opened.endpoints, self._readiness, checks, opened.ledger)
+        web = trust.web_settings(self._settings, opened.ledger, None, self._observe)
+        application = surface.application(opened.endpoints, self._readiness, checks, web)
         server = Server(application, surface.server_settings(self._settings, share_port=self._share_port))
         await server.start()
         stack.push_async_callback(self._stop_serving, server)

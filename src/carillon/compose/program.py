@@ -19,6 +19,7 @@ from carillon.compose import (
     receipts,
     sse,
     surface,
+    trust,
 )
 from carillon.compose.deadline import Deadline
 from carillon.compose.parts import open_ledger
@@ -103,7 +104,7 @@ class Program:
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
         """Open everything, say so, work until told to stop, drain, close."""
-        surface.refuse_open_door(self._settings)
+        trust.refuse_open_door(self._settings)
         async with AsyncExitStack() as stack:
             opened = self.opened = await self._open(stack)
             relay = alerting.relay(self._process, opened.ledger, opened.tools.http, stack)
@@ -283,12 +284,11 @@ class Program:
             endpoints += opened.wording.endpoints()
             endpoints += receipts.endpoints(self._process, opened.ledger)
             endpoints += administration.endpoints(self._process, opened, self._observe.series)
-        neighbour = opened.streams or self._fleet
-        checks = surface.checks(opened.ledger, opened.breakers, opened.worker, neighbour)
+        checks = surface.checks(opened.ledger, opened.breakers, opened.worker, opened.streams or self._fleet)
         live = opened.live if self._reads else None
         endpoints += sse.endpoints(live, checks)
-        keys, tickets = opened.ledger, None if live is None else live.tickets
-        application = surface.application(self._settings, endpoints, self._readiness, checks, keys, tickets=tickets)
+        web = trust.web_settings(self._settings, opened.ledger, sse.tickets(live), self._observe)
+        application = surface.application(endpoints, self._readiness, checks, web)
         return Server(application, where) if live is None else live.server(application, where)
 
     async def _supervise(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:

@@ -132,6 +132,11 @@ def seats(streams: LiveStreams | None) -> Live | None:
     return None if streams is None else streams.live
 
 
+def tickets(streams: LiveStreams | None) -> Tickets | None:
+    """What opens a stream instead of a token."""
+    return None if streams is None else streams.tickets
+
+
 def endpoints(streams: LiveStreams | None, checks: dict[str, Check]) -> list[Endpoint]:
     """What is served of it over HTTP."""
     return [] if streams is None else streams.endpoints(checks)

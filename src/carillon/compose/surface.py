@@ -2,12 +2,11 @@
 
 from typing import Any, Protocol
 
-from carillon.compose import parts, trust
+from carillon.compose import parts
 from carillon.compose.process import Process
 from carillon.domain.breaker import State
 from carillon.domain.explaining import Looks
 from carillon.domain.immediate import SendsNow
-from carillon.domain.keys import KeyFinder
 from carillon.domain.ports import Breakers, Provider
 from carillon.doors import http as http_door
 from carillon.intake.accept import Intake
@@ -18,20 +17,14 @@ from carillon.providers.sandbox import Drill, Sandbox
 from carillon.settings import Settings
 from carillon.upkeep import api, health, sandbox
 from carillon.upkeep.health import Check, Readiness
-from carillon.web import Endpoint, ServerSettings, app
+from carillon.web import Endpoint, ServerSettings, WebSettings, app
 from carillon.web.application import Application
-from carillon.web.tickets import Tickets
 
 
 class Checked(Protocol):
     """What can say how it is."""
 
     async def check(self) -> dict[str, Any]: ...
-
-
-def refuse_open_door(settings: Settings) -> None:
-    """Stop before anything is opened."""
-    trust.refuse_open_door(settings)
 
 
 class Opened(Protocol):
@@ -85,18 +78,12 @@ def checks(ledger: Ledger, breakers: Breakers, worker: Worker | None, redis: Che
 
 
 def application(
-    settings: Settings,
-    endpoints: list[Endpoint],
-    readiness: Readiness,
-    checks: dict[str, Check],
-    keys: KeyFinder,
-    *,
-    tickets: Tickets | None = None,
+    endpoints: list[Endpoint], readiness: Readiness, checks: dict[str, Check], web: WebSettings
 ) -> Application:
     """One application of all endpoints and the health checks; one that a blueprint brings along goes before ours."""
     taken = {(endpoint.method, endpoint.path) for endpoint in endpoints}
     usual = [each for each in health.endpoints(readiness, checks) if (each.method, each.path) not in taken]
-    return app([*endpoints, *usual], trust.web_settings(settings, keys, tickets))
+    return app([*endpoints, *usual], web)
 
 
 def server_settings(settings: Settings, *, share_port: bool) -> ServerSettings:

@@ -5,6 +5,7 @@ from pathlib import Path
 from carillon import __version__
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.keys import KeyFinder
+from carillon.domain.ports import Observer
 from carillon.settings import Settings
 from carillon.web import JwtSettings, WebSettings
 from carillon.web.gate import token_guard
@@ -82,7 +83,7 @@ def _content(setting: str, file: str | None) -> bytes | None:
         raise ConfigurationError(f"{setting}: {file}: {error.strerror}") from None
 
 
-def web_settings(settings: Settings, keys: KeyFinder, tickets: Tickets | None = None) -> WebSettings:
+def web_settings(settings: Settings, keys: KeyFinder, tickets: Tickets | None, observe: Observer) -> WebSettings:
     """The limits of the HTTP surface and who may use it."""
     http = settings.http
     return WebSettings(
@@ -96,6 +97,7 @@ def web_settings(settings: Settings, keys: KeyFinder, tickets: Tickets | None = 
         jwt=token_settings(settings),
         keys=keys if settings.auth.asked() else None,
         tickets=tickets,
+        observe=observe,
         allowed_hosts=tuple(http.allowed_hosts),
         docs=http.docs,
         version=__version__,

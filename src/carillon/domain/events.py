@@ -104,6 +104,15 @@ class RequestServed(msgspec.Struct, frozen=True, tag="request_served", kw_only=T
     duration_ms: float
 
 
+class TokenRefused(msgspec.Struct, frozen=True, tag="token_refused", kw_only=True):
+    """A request was answered 401; `reason` is what is wrong with what it showed, which itself is told to nobody."""
+
+    reason: str
+    method: str
+    path: str
+    address: str
+
+
 class RouteAttempted(msgspec.Struct, frozen=True, tag="route_attempted", gc=False):
     """A provider was called and its outcome decided upon."""
 
@@ -254,6 +263,7 @@ Event = (
     | PartStarted
     | PartStopped
     | RequestServed
+    | TokenRefused
     | RouteAttempted
     | LeaseLost
     | LeasesReset

@@ -96,6 +96,7 @@ _SAID: Final[dict[str, tuple[int, str]]] = {
     "part_started": (INFO, "{part} started"),
     "part_stopped": (INFO, "{part} stopped"),
     "request_served": (INFO, "{method} {path} answered {status}"),
+    "token_refused": (WARNING, "Refused {method} {path} from {address}: the token or key is {reason}"),
     "lease_lost": (WARNING, "A lease for {provider} was lost to another worker"),
     "leases_reset": (WARNING, "reset expired leases"),
     "breaker_changed": (WARNING, "The breaker of {provider} went from {before} to {after}"),
@@ -129,7 +130,15 @@ _SAID: Final[dict[str, tuple[int, str]]] = {
     "webhook_called": (DEBUG, "Told of {event_id}: {status}"),
     "pruned": (INFO, "Removed {records} old records and {malformed_intents} malformed intents"),
 }
-_REPEATING: Final = frozenset({"lease_lost", "breaker_changed", "trouble", "callback_refused", "alert_delayed"})
+# What repeats by itself is thinned out, and this field says what is a repetition of what.
+_REPEATING: Final = {
+    "lease_lost": "provider",
+    "breaker_changed": "provider",
+    "trouble": "where",
+    "callback_refused": "vendor",
+    "alert_delayed": "sink",
+    "token_refused": "reason",
+}
 _ROUNDED: Final = frozenset({"behind_seconds", "duration_ms", "delay_seconds", "retry_in_seconds", "seconds"})
 _STALE: Final = "; it changed nothing, the lease was lost before"
 
@@ -172,6 +181,6 @@ def _say(out: Sink, level: int, sentence: str, fields: dict[str, Any]) -> None:
         message = sentence
     if fields.get("settled") == Settled.STALE:
         message += _STALE
-    # Attempts and intents are each somebody's message and never thinned out; what repeats by itself is.
-    key = f"{word}/{level}/{fields.get('where') or fields.get('provider')}" if word in _REPEATING else ""
+    # Attempts and intents are each somebody's message and never thinned out.
+    key = f"{word}/{level}/{fields[_REPEATING[word]]}" if word in _REPEATING else ""
     out.emit(level, word, message, fields | {"failed_over": fields.get("failed_over") or None}, key=key)

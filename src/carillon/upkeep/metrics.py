@@ -32,6 +32,7 @@ from carillon.domain.events import (
     RequestServed,
     RouteAttempted,
     StreamTrimmed,
+    TokenRefused,
     Trouble,
 )
 from carillon.domain.ports import UpkeepLedger
@@ -102,7 +103,13 @@ class Metrics:
             case QueuePumped() | QueueLooked() | QueueDeep() | MessageSwept() | MessageOverdue() | FailedTrimmed():
                 pass
             case (
-                PartStarted() | PartStopped() | RequestServed() | ProviderProbed() | MessageFinished() | WebhookCalled()
+                PartStarted()
+                | PartStopped()
+                | RequestServed()
+                | TokenRefused()
+                | ProviderProbed()
+                | MessageFinished()
+                | WebhookCalled()
             ):
                 pass
             case Pruned() | HistoryKept() | Rehomed():

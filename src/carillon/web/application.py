@@ -107,7 +107,7 @@ class Application:
             await self._gate.admit(request, endpoint)
             return await endpoint.call(request)
         except Problem as problem:
-            self._gate.failed(request, problem)
+            self._gate.failed(request, endpoint, problem)
             raise
         finally:
             self._in_flight -= 1

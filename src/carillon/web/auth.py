@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Container
+from typing import Literal
 
 import msgspec
 
@@ -10,6 +11,21 @@ from carillon.web.problems import Problem
 SHARED = "HS256"
 MAX_LEEWAY_SECONDS = 30.0
 TENANT = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+
+Refusal = Literal[
+    "missing",
+    "malformed",
+    "unknown",
+    "forged",
+    "expired",
+    "premature",
+    "overlong",
+    "foreign",
+    "incomplete",
+    "revoked",
+    "misplaced",
+]
+"""What is wrong with a token, a key or a ticket."""
 
 
 class JwtSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +52,9 @@ def fits_tenant(name: str) -> bool:
     return TENANT.fullmatch(name) is not None
 
 
-def unauthorized() -> Problem:
-    """The one answer to every failure."""
-    return Problem("UNAUTHORIZED", "a valid bearer token is required", headers={"WWW-Authenticate": "Bearer"})
+class Unauthorized(Problem):
+    """The one answer to every failure; its reason is for the operator alone and never part of the answer."""
+
+    def __init__(self, reason: Refusal, message: str = "a valid bearer token is required") -> None:
+        super().__init__("UNAUTHORIZED", message, headers={"WWW-Authenticate": "Bearer"})
+        self.reason = reason

@@ -5,8 +5,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from carillon.domain.events import TokenRefused
 from carillon.domain.live import Ticket
-from carillon.web.auth import JwtSettings, unauthorized
+from carillon.web.auth import JwtSettings, Unauthorized
 from carillon.web.declare import Endpoint
 from carillon.web.keys import Keys, is_key
 from carillon.web.limits import Buckets, host_name, is_loopback
@@ -38,6 +39,7 @@ class Gate:
         self._guard = token_guard(settings.jwt) if settings.jwt else None
         self._keys = Keys(settings.keys) if settings.keys else None
         self._tickets = settings.tickets
+        self._observe = settings.observe
         burst = settings.requests_burst
         self._callers = _buckets(settings.requests_per_second, burst)
         self._by_key = _buckets(settings.key_requests_per_second, burst)
@@ -71,15 +73,22 @@ class Gate:
         if not endpoint.always:
             buckets, name = self._limit(request, endpoint)
             if buckets is not None:
-                _slow_down(buckets, name)
+                _slow_down(buckets, name, "too many requests")
 
-    def failed(self, request: Request, problem: Problem) -> None:
-        """After a 401, also of an endpoint's own: those who go on guessing are told to slow down."""
+    def failed(self, request: Request, endpoint: Endpoint, problem: Problem) -> None:
+        """After a 401, also of an endpoint's own: the operator learns why, those who go on guessing are slowed down."""
+        if isinstance(problem, Unauthorized):
+            # The path as it is declared: in the one that came, people and even tokens may be named.
+            where = {"method": endpoint.method, "path": endpoint.path, "address": request.client}
+            self._observe(TokenRefused(reason=problem.reason, **where))
         if problem.status != _UNAUTHORIZED or not self._asks:
             return
-        buckets = self._failures if _credential(request) else self._anonymous
+        if _credential(request):
+            buckets, why = self._failures, "too many wrong tokens or keys came from this address"
+        else:
+            buckets, why = self._anonymous, "too many requests without a valid token or key came from this address"
         if buckets is not None:
-            _slow_down(buckets, request.client)
+            _slow_down(buckets, request.client, why)
 
     def _limit(self, request: Request, endpoint: Endpoint) -> tuple[Buckets | None, str]:
         caller = request.caller
@@ -112,10 +121,10 @@ class Gate:
         credential = _credential(request)
         if is_key(credential):
             if self._keys is None:
-                raise unauthorized()
+                raise Unauthorized("misplaced")
             return await self._keys.caller(credential)
         if self._guard is None or b"x-api-key" in request.headers:
-            raise unauthorized()
+            raise Unauthorized("misplaced" if credential else "missing")
         return self._guard.caller(credential)
 
 
@@ -132,7 +141,9 @@ def _buckets(per_second: float | None, burst: float) -> Buckets | None:
     return Buckets(per_second, max(1.0, burst)) if per_second else None
 
 
-def _slow_down(buckets: Buckets, name: str) -> None:
+def _slow_down(buckets: Buckets, name: str, why: str) -> None:
     wait = buckets.take(name, time.monotonic())
     if wait > 0:
-        raise Problem("TOO_MANY_REQUESTS", "slow down", headers={"Retry-After": str(max(1, math.ceil(wait)))})
+        seconds = max(1, math.ceil(wait))
+        message = f"{why}: try again in {seconds} s"
+        raise Problem("TOO_MANY_REQUESTS", message, headers={"Retry-After": str(seconds)})

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.keys import ApiKey, KeyFinder
-from carillon.web.auth import unauthorized
+from carillon.web.auth import Unauthorized
 from carillon.web.request import Caller
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -69,12 +69,14 @@ class Keys:
         """The caller a valid key names; 401 otherwise, always with the same body."""
         form = _FORM.fullmatch(credential)
         if form is None:
-            raise unauthorized()
+            raise Unauthorized("malformed")
         key = await self._find(form[1].decode())
         # Compared also where there is nothing to compare with: how long it takes tells nobody which keys there are.
         same = hmac.compare_digest(_digest(form[2]), _NOBODY if key is None else key.secret_hash)
-        if key is None or not same or not key.active(self._wall() * 1000):
-            raise unauthorized()
+        if key is None or not same:
+            raise Unauthorized("unknown" if key is None else "forged")
+        if not key.active(self._wall() * 1000):
+            raise Unauthorized("expired" if key.revoked_at is None else "revoked")
         self._note(key.key_id)
         return Caller(f"key:{key.key_id}", key.role, key.tenant_id, key.key_id)
 

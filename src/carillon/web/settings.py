@@ -3,6 +3,7 @@
 import msgspec
 
 from carillon.domain.keys import KeyFinder
+from carillon.domain.ports import Observer
 from carillon.web.auth import JwtSettings
 from carillon.web.tickets import Tickets
 
@@ -27,6 +28,8 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where API keys are found; with or without tokens."""
     tickets: Tickets | None = None
     """Where streams are opened by tickets."""
+    observe: Observer = lambda _: None
+    """Who is told of refused tokens."""
     allowed_hosts: tuple[str, ...] = ()
     """Host names served beside loopback; empty where callers are asked who they are serves every name."""
     docs: bool = True

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container
 from urllib.parse import unquote
 
 from carillon.domain.live import Ticket, TicketLedger
-from carillon.web.auth import unauthorized
+from carillon.web.auth import Unauthorized
 from carillon.web.request import Proof, Request
 
 PREFIX = "st_"
@@ -52,16 +52,16 @@ class Tickets:
             else:
                 found = await self._ledger.ticket(digest)
         if found is None:
-            raise unauthorized()
+            raise Unauthorized("unknown")
         self.check(Proof(found.expires_at_ms, found.token_id))
         return found
 
     def check(self, proof: Proof) -> None:
         """401 when the token is over or taken back that the ticket was given for."""
-        over = proof.expires_at_ms is not None and self._wall() * 1000 >= proof.expires_at_ms
-        taken_back = self._revoked is not None and proof.token_id is not None and proof.token_id in self._revoked
-        if over or taken_back:
-            raise unauthorized()
+        if proof.expires_at_ms is not None and self._wall() * 1000 >= proof.expires_at_ms:
+            raise Unauthorized("expired")
+        if self._revoked is not None and proof.token_id is not None and proof.token_id in self._revoked:
+            raise Unauthorized("revoked")
 
 
 async def shown(request: Request) -> str | None:

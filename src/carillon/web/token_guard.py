@@ -11,7 +11,7 @@ from typing import Any
 import jwt
 
 from carillon.domain.errors import ConfigurationError
-from carillon.web.auth import MAX_LEEWAY_SECONDS, SHARED, TENANT, JwtSettings, unauthorized
+from carillon.web.auth import MAX_LEEWAY_SECONDS, SHARED, TENANT, JwtSettings, Refusal, Unauthorized
 from carillon.web.request import Caller, Proof
 from carillon.web.token_keys import KID, TokenKey, key_set, public_key, secret_key
 
@@ -19,6 +19,16 @@ ROLES = frozenset({"admin", "user"})
 _MAX_TOKEN_BYTES = 8192
 _SUBJECT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
 _OURS_TYPE = "jwt"
+# Claims are looked at behind the signature: what is said of them is never said of a token that anybody could have made.
+_REASONS: dict[type[Exception], Refusal] = {
+    jwt.ExpiredSignatureError: "expired",
+    jwt.ImmatureSignatureError: "premature",
+    jwt.InvalidAlgorithmError: "forged",
+    jwt.InvalidAudienceError: "foreign",
+    jwt.InvalidIssuerError: "foreign",
+    jwt.InvalidSignatureError: "forged",
+    jwt.MissingRequiredClaimError: "incomplete",
+}
 
 
 class Guard:
@@ -46,11 +56,11 @@ class Guard:
     def caller(self, token: bytes) -> Caller:
         """The caller a valid token names; 401 otherwise, always with the same body."""
         if not token or len(token) > _MAX_TOKEN_BYTES:
-            raise unauthorized()
+            raise Unauthorized("malformed" if token else "missing")
         try:
             return self._read(token)
-        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
-            raise unauthorized() from None
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise Unauthorized(_REASONS.get(type(error), "malformed")) from None
 
     def proof(self, token: bytes) -> Proof:
         """How long a token that was believed is to be; 401 when it is not any more."""
@@ -78,13 +88,13 @@ class Guard:
         """By the `kid` alone; keys and places of keys that a token brings along are not looked at."""
         kind = head.get("typ", "JWT" if self._typ == _OURS_TYPE else None)
         if "crit" in head or not isinstance(kind, str) or _type_of(kind) != self._typ:
-            raise unauthorized()
+            raise Unauthorized("malformed")
         kid = head.get("kid")
         if kid is not None and not KID.fullmatch(kid):
-            raise unauthorized()
+            raise Unauthorized("malformed")
         key = self._keys.get(kid) if self._settings.jwks is not None and kid is not None else self._only
         if key is None:
-            raise unauthorized()
+            raise Unauthorized("unknown")
         return key
 
     def _caller_of(self, claims: dict[str, Any]) -> Caller:
@@ -94,10 +104,10 @@ class Guard:
         self._check_times(float(claims["iat"]), float(claims["exp"]), role)
         revoked = self._settings.revoked
         if revoked is not None and (not isinstance(claims["jti"], str) or claims["jti"] in revoked):
-            raise unauthorized()
+            raise Unauthorized("revoked")
         tenant = claims.get("tenant_id")
         if not _SUBJECT.fullmatch(claims["sub"]) or not (tenant is None or TENANT.fullmatch(tenant)):
-            raise unauthorized()
+            raise Unauthorized("malformed")
         return Caller(claims["sub"], role, tenant)
 
     def _check_times(self, issued: float, expires: float, role: str) -> None:
@@ -106,8 +116,10 @@ class Guard:
         if role == "admin" and settings.admin_max_lifetime_seconds is not None:
             longest = min(longest, settings.admin_max_lifetime_seconds)
         leeway = settings.leeway_seconds
-        if issued > time.time() + leeway or expires - issued > longest + leeway:
-            raise unauthorized()
+        if issued > time.time() + leeway:
+            raise Unauthorized("premature")
+        if expires - issued > longest + leeway:
+            raise Unauthorized("overlong")
 
 
 def _keys(settings: JwtSettings) -> dict[str | None, TokenKey]:

@@ -11,6 +11,7 @@ from carillon.blueprints.billing.payment import Order, Payments
 from carillon.domain.billing import DECIMALS, Payment, Refund, money, number
 from carillon.domain.canonical import strict_loads
 from carillon.web import Answer, Endpoint, Header, Problem, Reply, Request
+from carillon.web.auth import Unauthorized
 from carillon.web.body import convert
 from carillon.web.problems import rfc3339_ms, unavailable
 
@@ -125,11 +126,11 @@ class _Desk:
 
     def _check_token(self, request: Request) -> None:
         scheme, _, shown = request.headers.get(b"authorization", b"").partition(b" ")
-        right = hmac.compare_digest(shown.strip(), self._token)
-        if scheme.lower() != _SCHEME or not right:
-            raise Problem(
-                "UNAUTHORIZED", "the service token (SERVICE_TOKEN) is needed", headers={"WWW-Authenticate": "Bearer"}
-            )
+        needed = "the service token (SERVICE_TOKEN) is needed"
+        if scheme.lower() != _SCHEME:
+            raise Unauthorized("malformed" if scheme else "missing", needed)
+        if not hmac.compare_digest(shown.strip(), self._token):
+            raise Unauthorized("forged", needed)
 
 
 def _action(body: ProcessBody) -> str:
