@@ -55,9 +55,10 @@ class LeavingLedger:
 class Telling:
     """Every attempt succeeds."""
 
-    cutting_off = False
-
     def takes_many(self, _claim: Claim) -> bool:
+        return False
+
+    def goes_side_by_side(self, _claim: Claim) -> bool:
         return False
 
     async def attempt(self, claim: Claim) -> Settlement:

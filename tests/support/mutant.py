@@ -22,6 +22,7 @@ from carillon.ledger.statements import load
 from carillon.outbound import worker
 from carillon.outbound.attempt import Attempts
 from carillon.outbound.breakers import MemoryBreakers
+from carillon.outbound.carrying import Carrying
 from carillon.outbound.leases import Leases
 from carillon.outbound.watchdog import Watchdog
 
@@ -119,13 +120,14 @@ def id_per_attempt() -> None:
 
 
 def no_drain() -> None:
-    async def leave(_self: worker.Worker) -> None:
+    async def leave(_self: Carrying, _seconds: float) -> None:
         os._exit(0)
 
     def go_on(_self: worker.Worker, _within_seconds: float | None = None) -> None:
         """Take work until the very end: who rests while doors close has often finished by then."""
 
-    vars_of(worker.Worker, rest=go_on, _drain=leave)
+    vars_of(worker.Worker, rest=go_on)
+    vars_of(Carrying, drain=leave)
 
 
 def no_watchdog() -> None:
@@ -154,7 +156,7 @@ def no_slow_start() -> None:
 
     def bold(self: worker.Worker, **parts: Any) -> None:
         begin(self, **parts)
-        self._carried_out = sys.maxsize // 2
+        self._carrying.carried_out = sys.maxsize // 2
 
     vars_of(worker.Worker, __init__=bold)
 

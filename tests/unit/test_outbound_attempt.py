@@ -13,7 +13,7 @@ from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.policy import PolicyTable, RetryPolicy
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict
-from carillon.outbound import attempt as attempt_module
+from carillon.outbound import calling
 from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.leases import Leases
@@ -66,7 +66,9 @@ def says(outcome: Outcome) -> Vendor:
 class Desk:
     """Attempts with two vendors in a chain, real breakers, and leases that time can run out of."""
 
-    def __init__(self, first: Vendor, second: Vendor | None = None, policy: RetryPolicy = POLICY) -> None:
+    def __init__(
+        self, first: Vendor, second: Vendor | None = None, policy: RetryPolicy = POLICY, *, give_back: bool = False
+    ) -> None:
         self.clock = ManualClock()
         self.leases = Leases(Unused(), self.clock, lambda _: None, 30.0)
         vendors = {"first": first} if second is None else {"first": first, "second": second}
@@ -80,6 +82,7 @@ class Desk:
                 {"email": tuple(vendors)},
                 PolicyTable({"*/*": policy}),
                 Lanes({"standard": Lane(rank=1, queue_name="standard")}),
+                give_back=give_back,
             ),
             clock=self.clock,
             dice=lambda: 0.5,
@@ -257,7 +260,7 @@ async def test_a_providers_bug_ends_in_its_own_routes_history() -> None:
 
 
 async def test_a_provider_that_forgets_its_deadline_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt_module, "BACKSTOP_SECONDS", 0.0)
+    monkeypatch.setattr(calling, "BACKSTOP_SECONDS", 0.0)
     vendor = HangingVendor(Sent)
     settlement = await Desk(vendor, policy=msgspec.structs.replace(POLICY, timeout_seconds=0.01)).attempt()
     assert settlement.note is not None
@@ -268,7 +271,8 @@ async def test_a_provider_that_forgets_its_deadline_is_stopped(monkeypatch: pyte
 async def test_a_call_cut_off_by_shutdown_may_have_gone_out(*, cutting_off: bool) -> None:
     vendor = HangingVendor(Sent)
     desk = Desk(vendor)
-    desk.attempts.cutting_off = cutting_off
+    if cutting_off:
+        desk.attempts.cut_off()
     task = asyncio.create_task(desk.attempt())
     while not vendor.asked:  # noqa: ASYNC110 - it is asked within a few turns of the loop
         await asyncio.sleep(0)

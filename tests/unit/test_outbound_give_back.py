@@ -2,7 +2,6 @@
 
 import asyncio
 
-import msgspec
 import pytest
 
 from carillon.domain.claims import Settlement
@@ -12,12 +11,11 @@ from tests.unit.test_outbound_attempt import Desk, HangingVendor
 
 async def cut_off(*, give_back: bool) -> Settlement:
     vendor = HangingVendor(Sent)
-    desk = Desk(vendor)
-    desk.attempts._rules = msgspec.structs.replace(desk.attempts._rules, give_back=give_back)  # noqa: SLF001 - the guard itself
+    desk = Desk(vendor, give_back=give_back)
     attempt = asyncio.create_task(desk.attempt())
     while not vendor.asked:  # noqa: ASYNC110 - it is asked within a few turns of the loop
         await asyncio.sleep(0)
-    desk.attempts.cutting_off = True
+    desk.attempts.cut_off()
     attempt.cancel()
     return await attempt
 

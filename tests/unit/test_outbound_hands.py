@@ -72,13 +72,14 @@ class Ledger:
 class Calls:
     """Attempts that end when the gate is open."""
 
-    cutting_off = False
-
     def __init__(self) -> None:
         self.gate = asyncio.Event()
         self.gate.set()
 
     def takes_many(self, _claim: Claim) -> bool:
+        return False
+
+    def goes_side_by_side(self, _claim: Claim) -> bool:
         return False
 
     async def attempt(self, claim: Claim) -> Settlement:

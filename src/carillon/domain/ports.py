@@ -222,11 +222,21 @@ class Probed(Protocol):
         ...
 
 
+@runtime_checkable
 class BatchProvider(Provider, Protocol):
     """A vendor that takes many messages at once."""
 
     async def send_many(self, dispatches: Sequence[Dispatch]) -> list[Outcome]:
         """One outcome each, in order; never raises for what the vendor or the network did."""
+        ...
+
+
+@runtime_checkable
+class StartingProvider(Provider, Protocol):
+    """A vendor that is called once for each message, without a task that waits for it."""
+
+    def start(self, dispatch: Dispatch, tell: Callable[[Outcome], None]) -> Callable[[], None]:
+        """Set out; `tell` hears the outcome once, in the dispatch's time, unless what is returned was called before."""
         ...
 
 

@@ -1,7 +1,6 @@
 """One attempt: the gates before the call, the call, the decision after it."""
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -12,16 +11,14 @@ from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown, outcome_word
 from carillon.domain.policy import PolicyTable
-from carillon.domain.ports import BatchProvider, Breakers, Clock, Dice, Preparer, Provider
+from carillon.domain.ports import BatchProvider, Breakers, Clock, Dice, Preparer, Provider, StartingProvider
 from carillon.domain.verdicts import FINISH, Bury, Defer, Retry, Verdict
-from carillon.faultpoint import faultpoint
 from carillon.outbound.admitting import admitted
-from carillon.outbound.backstop import Backstop
+from carillon.outbound.calling import Calling, Ended
 from carillon.outbound.leases import Leases
 from carillon.outbound.selection import candidates, following
 
 OPEN_PAUSE_SECONDS = 1.0
-BACKSTOP_SECONDS = 1.0
 
 
 class AttemptRules(msgspec.Struct, frozen=True):
@@ -67,15 +64,22 @@ class Attempts:
         self._next = {
             (channel, name): following(chain, name) for channel, chain in rules.chains.items() for name in chain
         }
-        self.cutting_off = False
-        """Set when the time for draining is over: a cancelled call is then an unknown outcome, not a cancelled task."""
-        self._many = frozenset(name for name, provider in providers.items() if hasattr(provider, "send_many"))
-        self._backstop = Backstop()
+        self._calling = Calling(give_back=rules.give_back)
+        self._many = frozenset(name for name, provider in providers.items() if isinstance(provider, BatchProvider))
+        self._starting = {name: one for name, one in providers.items() if isinstance(one, StartingProvider)}
         self._timeouts: dict[tuple[str, int], float] = {}
+
+    def cut_off(self) -> None:
+        """The time for draining is over: a cancelled call is an unknown outcome, not a cancelled task."""
+        self._calling.cutting_off = True
 
     def takes_many(self, claim: Claim) -> bool:
         """Whether the claim's provider would rather have a batch."""
         return claim.provider in self._many
+
+    def goes_side_by_side(self, claim: Claim) -> bool:
+        """Whether many calls of the claim's provider can be under way without a task for each."""
+        return self._preparer is None and claim.provider in self._starting
 
     async def attempt(self, claim: Claim) -> Settlement:
         """Attempt one route."""
@@ -97,8 +101,8 @@ class Attempts:
         if dispatch is None or provider is None or self._leases.seconds_left(claim) <= 0.0:
             return Settlement(claim=claim, verdict=Defer(0.0))
         began = self._clock.monotonic()
-        outcome = await self._call(self._providers[provider], dispatch)
-        return await self._conclude(claim, provider, outcome, began)
+        outcome = await self._calling.one(self._providers[provider], dispatch)
+        return await self._conclude(claim, provider, outcome, self._since(began))
 
     async def attempt_many(self, claims: Sequence[Claim]) -> list[Settlement]:
         """Attempt many routes of one provider in one call, where the provider can."""
@@ -124,20 +128,36 @@ class Attempts:
         return [settlements[claim.token] for claim in claims]
 
     async def _send_batch(self, ready: Sequence[Dispatch], settlements: dict[int, Settlement]) -> None:
-        provider = ready[0].claim.provider
         began = self._clock.monotonic()
-        outcomes = await self._call_many(self._providers[provider], ready)
-        sents = [outcome for outcome in outcomes if isinstance(outcome, Sent)]
-        if len(sents) == len(outcomes):
-            await self._breakers.record(provider, ok=True)
-            took = (self._clock.monotonic() - began) * 1000
-            for dispatch, sent in zip(ready, sents, strict=True):
-                claim = dispatch.claim
-                settlements[claim.token] = Settlement(claim=claim, verdict=FINISH, note=noted(provider, sent, took))
-            return
-        for dispatch, outcome in zip(ready, outcomes, strict=True):
-            claim = dispatch.claim
-            settlements[claim.token] = await self._conclude(claim, provider, outcome, began)
+        outcomes = await self._calling.many(self._providers[ready[0].claim.provider], ready)
+        for settlement in await self.conclude(list(zip(ready, outcomes, strict=True)), self._since(began)):
+            settlements[settlement.claim.token] = settlement
+
+    async def line_up(self, claims: Sequence[Claim]) -> tuple[list[Dispatch], list[Claim]]:
+        """Calls of one provider that may set out side by side, and the claims that must find their way alone."""
+        provider = claims[0].provider
+        plain: list[Claim] = []
+        alone: list[Claim] = []
+        for claim, left in zip(claims, self._leases.all_seconds_left(claims), strict=True):
+            usual = left > 0.0 and (claim.channel, provider) in self._next and self._gate(claim) is None
+            (plain if usual else alone).append(claim)
+        admission = await self._breakers.admit(provider) if plain else Admission.STOP
+        if admission is not Admission.GO:
+            may = 1 if admission is Admission.PROBE else 0
+            plain, alone = plain[:may], alone + plain[may:]
+        ready: list[Dispatch] = []
+        for claim, left in zip(plain, self._leases.all_seconds_left(plain), strict=True):
+            if left > 0.0:
+                ready.append(self._call_within(claim, left))
+            else:
+                alone.append(claim)
+        return ready, alone
+
+    async def call_each(self, ready: Sequence[Dispatch], ended: Callable[[list[Ended], float], None]) -> None:
+        """Call what was lined up; `ended` hears which calls have ended, and after how many milliseconds."""
+        began = self._clock.monotonic()
+        provider = self._starting[ready[0].claim.provider]
+        await self._calling.each(provider, ready, lambda landed: ended(landed, self._since(began)))
 
     def _gate(self, claim: Claim) -> Settlement | None:
         """What keeps a claim from being called at all."""
@@ -198,56 +218,27 @@ class Attempts:
             self._timeouts[claim.policy, claim.lane] = timeout
         return Dispatch(claim, claim.message(), timeout if self._rules.outlive_leases else min(timeout, left))
 
-    async def _call(self, provider: Provider, dispatch: Dispatch) -> Outcome:
-        faultpoint("before_send")
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a call is made by a task")
-        self._backstop.watch(task, dispatch.timeout_seconds + BACKSTOP_SECONDS)
-        outcome: Outcome | None = None
-        try:
-            outcome = await provider.send(dispatch)
-        except TimeoutError:
-            outcome = Unknown("the call outlived its deadline", "timeout")
-        except asyncio.CancelledError:
-            pass
-        except Exception as error:  # noqa: BLE001 - a provider's bug must end in its own route's history
-            outcome = Unknown(f"provider raised {type(error).__name__}: {error}", "provider_error")
-        late = self._backstop.let_go(task)
-        if outcome is None:
-            outcome = Unknown("the call outlived its deadline", "timeout") if late else self._cut_off()
-        faultpoint("after_provider_ok")
-        return outcome
+    def _since(self, began: float) -> float:
+        return (self._clock.monotonic() - began) * 1000
 
-    async def _call_many(self, provider: Provider, ready: Sequence[Dispatch]) -> list[Outcome]:
-        if not hasattr(provider, "send_many"):
-            return [await self._call(provider, dispatch) for dispatch in ready]
-        many: BatchProvider = provider  # type: ignore[assignment]
-        faultpoint("before_send")
-        try:
-            async with asyncio.timeout(max(dispatch.timeout_seconds for dispatch in ready) + BACKSTOP_SECONDS):
-                outcomes = await many.send_many(ready)
-        except TimeoutError:
-            outcomes = [Unknown("the call outlived its deadline", "timeout") for _ in ready]
-        except asyncio.CancelledError:
-            outcomes = [self._cut_off() for _ in ready]
-        except Exception as error:  # noqa: BLE001 - a provider's bug must end in its own routes' history
-            outcomes = [Unknown(f"provider raised {type(error).__name__}: {error}", "provider_error") for _ in ready]
-        if len(outcomes) != len(ready):
-            said = f"provider gave {len(outcomes)} outcomes for {len(ready)} messages"
-            outcomes = [Unknown(said, "provider_error") for _ in ready]
-        faultpoint("after_provider_ok")
-        return outcomes
+    async def conclude(self, ended: Sequence[Ended], took: float) -> list[Settlement]:
+        """What becomes of calls of one provider that ended together, in the order in which they did."""
+        provider = ended[0][0].claim.provider
+        settlements: list[Settlement] = []
+        well = False
+        for dispatch, outcome in ended:
+            if not isinstance(outcome, Sent):
+                settlements.append(await self._conclude(dispatch.claim, provider, outcome, took))
+            else:
+                # A breaker counts failures in a row: the second of two successes tells it nothing.
+                if not well:
+                    await self._breakers.record(provider, ok=True)
+                note = noted(provider, outcome, took)
+                settlements.append(Settlement(claim=dispatch.claim, verdict=FINISH, note=note))
+            well = isinstance(outcome, Sent)
+        return settlements
 
-    def _cut_off(self) -> Outcome:
-        task = asyncio.current_task()
-        if not self.cutting_off or task is None or self._rules.give_back:
-            raise asyncio.CancelledError
-        task.uncancel()
-        return Unknown("cut off by shutdown", "shutdown")
-
-    async def _conclude(self, claim: Claim, provider: str, outcome: Outcome, began: float) -> Settlement:
-        took = (self._clock.monotonic() - began) * 1000
+    async def _conclude(self, claim: Claim, provider: str, outcome: Outcome, took: float) -> Settlement:
         if isinstance(outcome, Sent):
             await self._breakers.record(provider, ok=True)
             return Settlement(claim=claim, verdict=FINISH, note=noted(provider, outcome, took))

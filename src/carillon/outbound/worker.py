@@ -1,24 +1,23 @@
 """The one loop over every backlog: claim what can start now, attempt each on its own, settle, drain."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from carillon.domain.breaker import State
-from carillon.domain.claims import Claim, Settlement
+from carillon.domain.claims import Claim
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.lanes import Lanes
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Signal
-from carillon.domain.verdicts import Defer
 from carillon.ending import ended
 from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import Attempts
+from carillon.outbound.carrying import Carrying
 from carillon.outbound.leases import Leases
-from carillon.outbound.leaving import CUT_SECONDS, Leaving
+from carillon.outbound.leaving import Leaving
 from carillon.outbound.selection import blocked_providers, questions, wants
 from carillon.outbound.settling import Settling
 from carillon.outbound.tempo import Tempo
@@ -67,32 +66,25 @@ class Worker:
     ) -> None:
         self._backlog = backlog
         self._signal = signal
-        self._attempts = attempts
-        self._settling = settling
         self._leases = leases
+        self._carrying = Carrying(attempts, settling, leases, observer)
         self._breakers = breakers
         self._rules = rules
         self._tempo = Tempo(rules.lanes, clock)
         self._clock = clock
         self._observe = observer
         self._owner = owner
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._in_flight = 0
-        self._calls: Counter[str] = Counter()
-        """Calls under way by provider; one that has ended burdens nobody, even if it is not settled yet."""
-        self._carried_out = 0
         self._born_at = clock.monotonic()
         self._full = False
         """Some provider has as many calls under way as it bears: its next work begins when one ends."""
         self._idle = False
         """The last claim found nothing, and the worker waits to be rung for."""
-        self._freed = asyncio.Event()
         self._leaving = Leaving(clock, rules.drain_seconds)
 
     @property
     def in_flight(self) -> int:
         """Claims not yet settled."""
-        return self._in_flight
+        return self._carrying.in_flight
 
     async def run(self) -> None:
         """Work until rest(), wait for stop(), then drain."""
@@ -102,13 +94,13 @@ class Worker:
                 await self._turn()
             await self._leaving.told()
         finally:
-            await self._drain()
+            await self._carrying.drain(self._leaving.left())
             await ended(renewal)
 
     def rest(self, within_seconds: float | None = None) -> None:
         """Claim no more; what is in flight gets its time to finish from now on, the cut included."""
         self._leaving.rest(within_seconds)
-        self._freed.set()
+        self._carrying.freed.set()
         self._signal.ring()
 
     def stop(self) -> None:
@@ -128,24 +120,22 @@ class Worker:
         states = await self._breakers.states()
         well = all(
             states.get(provider, State.CLOSED) is State.CLOSED
-            and number <= self._rules.max_in_flight.get(provider, self._rules.concurrency) - self._calls[provider]
+            and number
+            <= self._rules.max_in_flight.get(provider, self._rules.concurrency) - self._carrying.calls[provider]
             for provider, number in routes.items()
         )
         if not well or not self._could_start(total):
             return None
-        self._in_flight += total
-        self._calls.update(routes)
+        self._carrying.reserve(routes)
         return asked_at
 
     def take(self, reserved: Mapping[str, int], claims: Sequence[Claim], asked_at: float) -> None:
         """Carry out what was enrolled as claims of this worker; the room kept for it is given back in any case."""
-        self._in_flight -= sum(reserved.values())
-        self._calls.subtract(reserved)
-        self._freed.set()
+        self._carrying.release(reserved)
         if claims:
             faultpoint("after_claim")
             self._leases.take(claims, asked_at)
-            self._start(claims)
+            self._carrying.start(claims)
 
     def _could_start(self, routes: int) -> bool:
         return self._idle and not self._leaving.resting and routes <= self._free()
@@ -153,19 +143,19 @@ class Worker:
     def _free(self) -> int:
         # A message that kills its worker takes everything claimed beside it along: a young process dares little, and
         # twice as much with each round that it survives.
-        dared = self._rules.first_claims + self._carried_out
+        dared = self._rules.first_claims + self._carrying.carried_out
         if self._rules.dare_seconds is not None and dared < self._rules.concurrency:
             lived = (self._clock.monotonic() - self._born_at) / self._rules.dare_seconds
             dared += self._rules.first_claims * 2 ** int(min(lived, MOST_DOUBLINGS)) - self._rules.first_claims
-        return min(self._rules.concurrency, dared) - self._in_flight
+        return min(self._rules.concurrency, dared) - self._carrying.in_flight
 
     async def _turn(self) -> None:
         free = self._free()
         if free <= 0:
-            self._freed.clear()
+            self._carrying.freed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._rules.dare_seconds):
-                    await self._freed.wait()
+                    await self._carrying.freed.wait()
             return
         claimed = await self._claim(free)
         if claimed is None:
@@ -178,10 +168,10 @@ class Worker:
                 self._idle = False
         elif not claimed or self.in_flight > self._rules.concurrency * 3 // 4:
             # Under load many small claims cost more than they bring: let a few slots come free first.
-            self._freed.clear()
+            self._carrying.freed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._rules.poll_seconds / 10):
-                    await self._freed.wait()
+                    await self._carrying.freed.wait()
 
     async def _claim(self, free: int) -> int | None:
         """Claim and start; None when the ledger was away and time has been spent waiting."""
@@ -199,7 +189,7 @@ class Worker:
                     faultpoint("after_claim")
                 # Taken and started in one breath: a lease without its task would be renewed for ever.
                 self._leases.take(claims, asked_at)
-                self._start(claims)
+                self._carrying.start(claims)
                 return len(claims)
         return None
 
@@ -229,7 +219,7 @@ class Worker:
         for chain in self._rules.chains.values():
             for provider in chain:
                 most = self._rules.max_in_flight.get(provider, self._rules.concurrency)
-                space = most - self._calls[provider]
+                space = most - self._carrying.calls[provider]
                 if states.get(provider) is State.HALF_OPEN and len(chain) == 1:
                     space = min(space, 1)
                 elif space * 4 < most and most > FEW:
@@ -239,60 +229,3 @@ class Worker:
                 if provider not in blocked and space > 0:
                     room[provider] = space
         return room
-
-    def _start(self, claims: Sequence[Claim]) -> None:
-        by_provider: dict[str, list[Claim]] = {}
-        self._in_flight += len(claims)
-        for claim in claims:
-            by_provider.setdefault(claim.provider, []).append(claim)
-        for provider, batch in by_provider.items():
-            self._calls[provider] += len(batch)
-            if self._attempts.takes_many(batch[0]):
-                self._spawn(batch)
-            else:
-                for claim in batch:
-                    self._spawn([claim])
-
-    def _spawn(self, claims: list[Claim]) -> None:
-        task = asyncio.create_task(self._carry_out(claims))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _carry_out(self, claims: list[Claim]) -> None:
-        """Attempt and settle; whatever goes wrong here must not reach the siblings."""
-        try:
-            settlements = await self._attempt(claims)
-            if len(settlements) == 1:
-                await self._settling.settle(settlements[0])
-            else:
-                await self._settling.settle_many(settlements)
-        except asyncio.CancelledError:
-            await self._settling.settle_many([Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims])
-        except Exception as error:  # noqa: BLE001 - the lease will run out and the route be claimed again
-            self._observe(Trouble(where="attempt", error=f"{type(error).__name__}: {error}"))
-        finally:
-            self._carried_out += len(claims)
-            self._in_flight -= len(claims)
-            for claim in claims:
-                self._leases.drop(claim)
-            self._freed.set()
-
-    async def _attempt(self, claims: list[Claim]) -> list[Settlement]:
-        try:
-            if len(claims) == 1:
-                return [await self._attempts.attempt(claims[0])]
-            return await self._attempts.attempt_many(claims)
-        finally:
-            self._calls[claims[0].provider] -= len(claims)
-            self._freed.set()
-
-    async def _drain(self) -> None:
-        """Let calls finish; cut off what does not, settle it as unknown, and leave nothing leased."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._leaving.left())
-        if self._tasks:
-            self._attempts.cutting_off = True
-            self._settling.give_up()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(self._tasks, timeout=CUT_SECONDS)
