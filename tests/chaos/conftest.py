@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.galaxy_faults import FaultyGalaxy
 from tests.support.galaxy_stand import PASSWORD
+from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis
 from tests.support.stand import Rules, Stand
 
@@ -53,6 +54,31 @@ async def galaxy(tmp_path: Path, postgres: Postgres, galaxy_redis: Redis) -> Asy
     async with FaultyGalaxy(tmp_path, dsn, galaxy_redis) as stand:
         yield stand
     postgres.drop(dsn)
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Postgres]:
+    """Like each server of one's own: not one that other tests share, because it dies or falls silent."""
+    with Postgres(durable=True) as server:
+        yield server
+
+
+@pytest.fixture
+def own_redis() -> Iterator[Redis]:
+    with Redis() as server:
+        yield server
+
+
+@pytest.fixture
+def own_galaxy_redis() -> Iterator[Redis]:
+    with Redis(password=PASSWORD, appendonly=True) as server:
+        yield server
+
+
+@pytest.fixture
+def own_rabbit() -> Iterator[RabbitMQ]:
+    with RabbitMQ() as server:
+        yield server
 
 
 @pytest.fixture

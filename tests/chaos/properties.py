@@ -6,6 +6,9 @@ from typing import Any
 
 from tests.support import tables
 from tests.support.checker import Report
+from tests.support.daemon import Daemon
+from tests.support.ending import Ending, ended
+from tests.support.process import Program
 from tests.support.stand import Stand
 
 
@@ -20,6 +23,17 @@ class ViolationError(AssertionError):
 def hold(promise: str, kept: bool, found: object) -> None:  # noqa: FBT001 - it reads as a sentence
     if not kept:
         raise ViolationError(promise, found)
+
+
+def ends_in_time(program: Program, most_seconds: float, silent: Daemon | None = None) -> Ending:
+    """Told to stop, it ends well and waits no longer; who is silent answers again only when that is known."""
+    try:
+        ending = ended(program, most_seconds)
+    finally:
+        if silent is not None:
+            silent.resume()
+    hold("ends_in_time", ending.code == 0 and ending.waited <= most_seconds, ending)
+    return ending
 
 
 async def nothing_lost(stand: Stand) -> Report:

@@ -56,4 +56,4 @@ async def test_a_budget_spent_by_an_outage_is_missed(tmp_path: Path, postgres: P
 
 def test_every_mutant_has_the_promise_that_kills_it() -> None:
     # The two with servers of their own: one above, one beside its test in test_silent_postgres.
-    assert set(KILLED_BY) | {"budget_spent_without_redis", "silence_waited_out"} == {*MUTANTS, *SHARED}
+    assert set(KILLED_BY) | {"budget_spent_without_redis", "left_late"} == {*MUTANTS, *SHARED}

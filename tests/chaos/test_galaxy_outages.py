@@ -1,7 +1,7 @@
 """PostgreSQL or the User Service away while intents arrive: the offset stays behind, and all heals by itself."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,6 @@ from tests.support.waiting import until
 
 FIRST, MORE = 60, 200
 PATIENCE = {"NOTIFICATION_POSTGRES_OPERATION_TIMEOUT": "1s"}
-
-
-@pytest.fixture
-def own_postgres() -> Iterator[Postgres]:
-    """Not the one that other tests share: this one dies."""
-    with Postgres(durable=True) as server:
-        yield server
 
 
 @pytest.mark.req("S1-65")

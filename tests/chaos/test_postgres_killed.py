@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,6 @@ from tests.support.vendor import Reply
 from tests.support.waiting import until
 
 MESSAGES, KILLS = 900, 3
-
-
-@pytest.fixture
-def own_postgres() -> Iterator[Postgres]:
-    """Not the one that other tests share: this one dies."""
-    with Postgres(durable=True) as server:
-        yield server
 
 
 async def kill_the_database(stand: Stand, server: Postgres, number: int, kills: int) -> int:

@@ -1,45 +1,22 @@
 """SIGTERM while something else is silent: a push worker ends all the same, in time, and loses no message."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from subprocess import TimeoutExpired
 from typing import Any
 
 import pytest
 
-from tests.chaos.properties import ViolationError, hold
+from tests.chaos.properties import ViolationError, ends_in_time, hold
 from tests.support.daemon import Daemon
-from tests.support.process import Program
+from tests.support.ending import DRAIN, MOST, PATIENCE, Ending
 from tests.support.push_faults import whereabouts
 from tests.support.push_stand import Push, message
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis
 from tests.support.vendor import Reply
 
-# A statement may take far longer than the end; the steps of leaving have a second each, a busy machine has its share.
-DRAIN, STEPS, BUSY = 3.0, 5.0, 15.0
-PATIENCE: Any = {"CARILLON_WORK__DRAIN_SECONDS": f"{DRAIN}", "CARILLON_LEDGER__OPERATION_TIMEOUT_SECONDS": "300"}
 NUMBER, FINISHED = 300, 20
 AWAY = Reply(503, body={"error": "Unavailable"})
-
-
-@pytest.fixture
-def own_postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def own_redis() -> Iterator[Redis]:
-    with Redis() as server:
-        yield server
-
-
-@pytest.fixture
-def own_rabbit() -> Iterator[RabbitMQ]:
-    with RabbitMQ() as server:
-        yield server
 
 
 @pytest.fixture
@@ -50,23 +27,7 @@ def push(tmp_path: Path, own_postgres: Postgres, own_redis: Redis, own_rabbit: R
         yield stand
 
 
-def ended(program: Program, server: Daemon) -> float:
-    """How long it took; the server answers again only when that is known."""
-    server.pause()
-    began = time.monotonic()
-    program.terminate()
-    try:
-        code: int | None = program.wait(DRAIN + STEPS + BUSY)
-    except TimeoutExpired:
-        code = None
-    finally:
-        server.resume()
-    took = time.monotonic() - began
-    hold("ends_in_time", code == 0, f"exit code {code} after {took:.1f} s")
-    return took
-
-
-def end_under_load(push: Push, server: Daemon, mutant: str | None = None) -> tuple[float, int]:
+def end_under_load(push: Push, server: Daemon, mutant: str | None = None) -> tuple[Ending, int]:
     """Some are being sent, some wait to be tried again, some come a second time."""
     sent = [message() for _ in range(NUMBER)]
     unwell = [each["trace_id"] for each in sent[FINISHED::7]]
@@ -79,12 +40,13 @@ def end_under_load(push: Push, server: Daemon, mutant: str | None = None) -> tup
     push.until(lambda: len(program.events("message_finished")) >= FINISHED, what="the first ones finished")
     push.publish(*sent[:FINISHED], *sent[FINISHED:])
     push.until(lambda: bool(push.posts(unwell[0])), what="one that must be tried again")
-    took = ended(program, server)
+    server.pause()
+    ending = ends_in_time(program, MOST, server)
     found = whereabouts(push, sent)
     pushed = {trace for trace in found.pushed if trace not in unwell}
     lost = {each["trace_id"] for each in sent} - pushed - set(found.failed) - set(found.waiting)
     hold("nothing_lost", not lost, f"{len(lost)} messages are nowhere")
-    return took, len(found.waiting)
+    return ending, len(found.waiting)
 
 
 @pytest.mark.req("G-06")
@@ -92,11 +54,11 @@ def end_under_load(push: Push, server: Daemon, mutant: str | None = None) -> tup
 def test_a_push_worker_ends_in_time(
     push: Push, request: pytest.FixtureRequest, away: str, figures: Callable[..., None]
 ) -> None:
-    took, waiting = end_under_load(push, request.getfixturevalue(away))
-    figures(away=away, drain=DRAIN, ended_after=round(took, 1), given_back=waiting)
+    ending, waiting = end_under_load(push, request.getfixturevalue(away))
+    figures(away=away, drain=DRAIN, given_back=waiting, **ending.figures())
 
 
 def test_a_push_worker_that_waits_for_the_silent_is_missed(push: Push, own_postgres: Postgres) -> None:
     with pytest.raises(ViolationError) as caught:
-        end_under_load(push, own_postgres, "silence_waited_out")
+        end_under_load(push, own_postgres, "left_late")
     assert caught.value.promise == "ends_in_time"

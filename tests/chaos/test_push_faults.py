@@ -1,7 +1,6 @@
 """A push worker and the failures of those around it: every message ends pushed, in failed.queue or in push.queue."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +59,6 @@ def test_a_connection_killed_with_unacknowledged_messages(push: Push) -> None:
     each_once(push, sent)
 
 
-@pytest.fixture
-def own_rabbit() -> Iterator[RabbitMQ]:
-    with RabbitMQ() as server:
-        yield server
-
-
 @pytest.mark.req("S0-05")
 def test_a_broker_killed_and_restarted(
     own_rabbit: RabbitMQ, redis_server: Redis, postgres_dsn: str, tmp_path: Path
@@ -83,12 +76,6 @@ def test_a_broker_killed_and_restarted(
         each_once(push, sent, timeout=40)
 
 
-@pytest.fixture
-def own_redis() -> Iterator[Redis]:
-    with Redis() as server:
-        yield server
-
-
 @pytest.mark.req("S0-21")
 def test_redis_down(own_redis: Redis, rabbitmq: RabbitMQ, postgres_dsn: str, tmp_path: Path) -> None:
     with Push(tmp_path, rabbit=rabbitmq, redis_server=own_redis, url=postgres_dsn) as push:
@@ -103,12 +90,6 @@ def test_redis_down(own_redis: Redis, rabbitmq: RabbitMQ, postgres_dsn: str, tmp
         assert program.returncode is None
         own_redis.start()
         each_once(push, sent)
-
-
-@pytest.fixture
-def own_postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
-        yield server
 
 
 @pytest.mark.req("S0-47", "S0-48")

@@ -1,15 +1,15 @@
 """The billing services with exactly one guard switched off: `python -m tests.support.billing_mutant NAME serve …`."""
 
-import math
+import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from carillon import cli
-from carillon.compose.deadline import Deadline
 from carillon.compose.queues import QueueParts
 from carillon.domain.billing import Outgoing, Refund, Taken
-from carillon.ledger import billing_rows, postgres_payments, postgres_pools, postgres_subscriptions
+from carillon.ledger import billing_rows, postgres_payments, postgres_subscriptions
 from tests.support.mutant import answered, vars_of
 
 
@@ -54,15 +54,20 @@ def refund_per_attempt() -> None:
     vars_of(postgres_payments.PostgresPayments, refunds=none, add_refund=add)
 
 
-def silence_waited_out() -> None:
-    """At its end a process waits for whatever a silent PostgreSQL owes it, its callers and its job logs."""
-    vars_of(postgres_pools.Pools, cut_off=lambda _self: None)
-    vars_of(Deadline, left=lambda _self: math.inf)
-    vars_of(QueueParts, tell_last=lambda self: answered(self.ledger))
+def left_late() -> None:
+    """At its end a process waits for a silent PostgreSQL five seconds longer than it may."""
+    tell_last = QueueParts.tell_last
+
+    async def late(self: QueueParts) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(answered(self.ledger), 5.0)
+        await tell_last(self)
+
+    vars_of(QueueParts, tell_last=late)
 
 
 MUTANTS: dict[str, Callable[[], None]] = {
-    each.__name__: each for each in (no_outbox, no_event_memory, refund_per_attempt, silence_waited_out)
+    each.__name__: each for each in (no_outbox, no_event_memory, refund_per_attempt, left_late)
 }
 
 if __name__ == "__main__":

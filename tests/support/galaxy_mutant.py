@@ -1,5 +1,6 @@
 """A galaxy with exactly one guard switched off: `python -m tests.support.galaxy_mutant NAME serve …`."""
 
+import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -71,9 +72,10 @@ def leases_kept() -> None:
     vars_of(redis_leases.RedisLeases, _release=keep)
 
 
-def silence_waited_out() -> None:
-    """At its end a process waits for whatever a silent PostgreSQL owes it."""
-    vars_of(postgres_pools.Pools, cut_off=lambda _self: None)
+def left_late() -> None:
+    """At its end a process waits for a silent PostgreSQL five seconds longer than it may."""
+    cut_off = postgres_pools.Pools.cut_off
+    vars_of(postgres_pools.Pools, cut_off=lambda self: asyncio.get_running_loop().call_later(5.0, cut_off, self))
 
 
 def _reworded(module: Any, old: str, new: str) -> None:
@@ -94,7 +96,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
         no_trim_alarm,
         budget_spent_without_redis,
         leases_kept,
-        silence_waited_out,
+        left_late,
     )
 }
 """Guards of the galaxy alone."""

@@ -1,12 +1,13 @@
 """The push worker with exactly one guard switched off: `python -m tests.support.push_mutant NAME serve …`."""
 
+import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from carillon import cli
 from carillon.compose import push
-from carillon.ledger.postgres_pools import Pools
+from carillon.ledger.rabbitmq import RabbitBacklog
 from carillon.ledger.rabbitmq_acks import GONE, Delivery
 from carillon.ledger.rabbitmq_deliveries import dead_letter
 from carillon.ledger.rabbitmq_marks import Marks, Said, Step
@@ -30,15 +31,19 @@ def ack_before_confirm() -> None:
     vars_of(Partings, _parked=hasty)
 
 
-def silence_waited_out() -> None:
-    """At its end a process waits for whatever the silent owe it."""
-    vars_of(Pools, cut_off=lambda _self: None)
-    vars_of(push.PushProgram, _leave=lambda _self, backlog: answered(backlog._audit))  # noqa: SLF001 - its ledger
+def left_late() -> None:
+    """At its end a process waits for a silent PostgreSQL five seconds longer than it may."""
+    leave = push.PushProgram._leave  # noqa: SLF001 - the guard itself
+
+    async def late(self: push.PushProgram, backlog: RabbitBacklog) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(answered(backlog._audit), 5.0)  # noqa: SLF001 - its ledger
+        await leave(self, backlog)
+
+    vars_of(push.PushProgram, _leave=late)
 
 
-MUTANTS: dict[str, Callable[[], None]] = {
-    each.__name__: each for each in (no_marks, ack_before_confirm, silence_waited_out)
-}
+MUTANTS: dict[str, Callable[[], None]] = {each.__name__: each for each in (no_marks, ack_before_confirm, left_late)}
 
 if __name__ == "__main__":
     MUTANTS[sys.argv.pop(1)]()
