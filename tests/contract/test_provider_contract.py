@@ -1,7 +1,6 @@
 """What every provider promises, whatever the other side does."""
 
 import asyncio
-import base64
 import dataclasses
 import json
 import re
@@ -22,15 +21,13 @@ from carillon.domain.ports import Provider
 from carillon.providers import kinds, load
 from carillon.providers.http import HttpClient
 from tests.support import fcm_stub, sns_stub, twilio_stub
-from tests.support.dispatches import dispatch, tools
+from tests.support.dispatches import LOOPBACK, SECRET, dispatch, tools
 from tests.support.peers import Behaviour, Peer, closing, read_request, resetting, saying, saying_on_accept, silent
 from tests.support.ports import free_port
 
 # Apprise loads every plugin at once, one of which still asks for a module that Python is retiring.
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
 
-SECRET = f"whsec_{base64.b64encode(bytes(32)).decode()}"
-LOOPBACK = {"allow_http": True, "allow_networks": ["127.0.0.0/8"], "allow_ports": ["1024-65535"]}
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 DEADLINE = 0.6
 IN_TIME = DEADLINE + 15.0

@@ -61,66 +61,55 @@ async def canary(public: Peer) -> AsyncIterator[Peer]:
         yield peer
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[HttpClient]:
-    client = HttpClient()
-    yield client
-    await client.aclose()
+async def call(http: HttpClient, url: str, guard: Guard) -> object:
+    return await http.post(Request(url=url, timeout_seconds=5, body=b"{}", guard=guard))
 
 
-async def call(client: HttpClient, url: str, guard: Guard) -> object:
-    return await client.post(Request(url=url, timeout_seconds=5, body=b"{}", guard=guard))
-
-
-async def test_rebinding_never_reaches_the_canary(public: Peer, canary: Peer, client: HttpClient) -> None:
+async def test_rebinding_never_reaches_the_canary(public: Peer, canary: Peer, http: HttpClient) -> None:
     names = Rebinding()
     guard = Guard(RULES, names)
     url = f"http://rebind.example:{public.port}/"
-    first = await call(client, url, guard)
+    first = await call(http, url, guard)
     assert isinstance(first, Answer)
     assert names.asked == 1
     for _ in range(3):
-        assert await call(client, url, guard) == NotSent(BLOCKED_TEXT, "blocked_address")
+        assert await call(http, url, guard) == NotSent(BLOCKED_TEXT, "blocked_address")
     assert (public.connections, canary.connections) == (1, 0)
 
 
-async def test_the_socket_is_judged_even_if_the_lookup_was_fooled(
-    public: Peer, canary: Peer, client: HttpClient
-) -> None:
+async def test_the_socket_is_judged_even_if_the_lookup_was_fooled(public: Peer, canary: Peer, http: HttpClient) -> None:
     guard = TrustingGuard(RULES, Rebinding())
-    blocked = await call(client, f"http://rebind.example:{public.port}/", guard)
+    blocked = await call(http, f"http://rebind.example:{public.port}/", guard)
     assert blocked == NotSent(BLOCKED_TEXT, "blocked_address")
     assert (public.connections, canary.connections) == (0, 0)
 
 
-async def test_control_without_pinning_and_veto_the_canary_is_hit(
-    public: Peer, canary: Peer, client: HttpClient
-) -> None:
+async def test_control_without_pinning_and_veto_the_canary_is_hit(public: Peer, canary: Peer, http: HttpClient) -> None:
     guard = SleepingGuard(RULES, Rebinding())
-    assert isinstance(await call(client, f"http://rebind.example:{public.port}/", guard), Answer)
+    assert isinstance(await call(http, f"http://rebind.example:{public.port}/", guard), Answer)
     assert (public.connections, canary.connections) == (0, 1)
 
 
-async def test_literal_addresses_are_blocked_before_a_socket(canary: Peer, client: HttpClient) -> None:
+async def test_literal_addresses_are_blocked_before_a_socket(canary: Peer, http: HttpClient) -> None:
     for host in ("127.0.0.1", "localhost", "2130706433", "127.1", "0x7f.0.0.1", "[::ffff:127.0.0.1]", "0.0.0.0"):  # noqa: S104 - called, not bound
-        blocked = await call(client, f"http://{host}:{canary.port}/", Guard(RULES))
+        blocked = await call(http, f"http://{host}:{canary.port}/", Guard(RULES))
         assert blocked == NotSent(BLOCKED_TEXT, "blocked_address")
     assert canary.connections == 0
 
 
 async def test_a_connection_made_without_rules_never_serves_a_request_under_them(
-    canary: Peer, client: HttpClient
+    canary: Peer, http: HttpClient
 ) -> None:
-    assert isinstance(await client.post(Request(url=canary.url, timeout_seconds=5)), Answer)
-    assert isinstance(await call(client, canary.url, Guard(RULES)), NotSent)
+    assert isinstance(await http.post(Request(url=canary.url, timeout_seconds=5)), Answer)
+    assert isinstance(await call(http, canary.url, Guard(RULES)), NotSent)
     assert canary.connections == 1
 
 
 @pytest.mark.req("G-11")
-async def test_redirects_are_answers(canary: Peer, client: HttpClient) -> None:
+async def test_redirects_are_answers(canary: Peer, http: HttpClient) -> None:
     moved = f"HTTP/1.1 307 Moved\r\nLocation: {canary.url}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     async with Peer(saying(moved.encode()), host="127.0.0.2") as peer:
-        answer = await call(client, peer.url, Guard(RULES))
+        answer = await call(http, peer.url, Guard(RULES))
         assert isinstance(answer, Answer)
         assert answer.status == 307
         assert canary.connections == 0
@@ -129,14 +118,14 @@ async def test_redirects_are_answers(canary: Peer, client: HttpClient) -> None:
 
 
 async def test_proxy_variables_are_ignored(
-    public: Peer, canary: Peer, client: HttpClient, monkeypatch: pytest.MonkeyPatch
+    public: Peer, canary: Peer, http: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, canary.url)
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    assert isinstance(await call(client, public.url, Guard(RULES)), Answer)
-    assert isinstance(await client.post(Request(url=public.url, timeout_seconds=5)), Answer)
+    assert isinstance(await call(http, public.url, Guard(RULES)), Answer)
+    assert isinstance(await http.post(Request(url=public.url, timeout_seconds=5)), Answer)
     assert (public.connections, canary.connections) == (2, 0)
     async with aiohttp.ClientSession(trust_env=True) as naive, naive.post(public.url):
         assert (public.connections, canary.connections) == (2, 1)
@@ -153,13 +142,13 @@ async def test_the_certificate_is_checked_against_the_name_not_the_address(
     server.sni_callback = lambda _socket, name, _context: asked.append(name)
     authority_file = tmp_path / "authority.pem"
     authority.cert_pem.write_to_path(str(authority_file))
-    client = HttpClient(ca_file=str(authority_file))
+    http = HttpClient(ca_file=str(authority_file))
 
     async def resolve(_host: str, _port: int) -> list[IPAddress]:
         return [ip_address("127.0.0.2")]
 
     async with Peer(saying(OPEN), host="127.0.0.2", tls=server) as peer:
-        answer = await call(client, f"https://hooks.customer.example:{peer.port}/", Guard(RULES, resolve))
+        answer = await call(http, f"https://hooks.customer.example:{peer.port}/", Guard(RULES, resolve))
     assert isinstance(answer, Answer) is reached
     assert asked == ["hooks.customer.example"]
-    await client.aclose()
+    await http.aclose()

@@ -6,36 +6,23 @@ import gzip
 import ssl
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trustme
 
-from carillon.providers.http import MAX_BODY, Answer, HttpClient, MaybeSent, NotSent, Request
-from tests.support.peers import Behaviour, Peer, closing, read_request, resetting, saying, silent
+from carillon.providers.http import MAX_BODY, Answer, HttpClient, MaybeSent, NotSent
+from tests.support.peers import OK, Behaviour, Peer, closing, read_request, request, resetting, saying, silent
 from tests.support.ports import free_port
 
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
-
-@pytest.fixture
-async def client() -> AsyncIterator[HttpClient]:
-    client = HttpClient()
-    yield client
-    await client.aclose()
-
-
-def request(url: str, timeout_seconds: float = 30.0, headers: dict[str, str] | None = None) -> Request:
-    return Request(url=url, timeout_seconds=timeout_seconds, body=b'{"a":1}', headers=headers or {})
-
-
-async def call(client: HttpClient, behaviour: Behaviour, timeout_seconds: float = 30.0) -> Answer | NotSent | MaybeSent:
+async def call(http: HttpClient, behaviour: Behaviour, timeout_seconds: float = 30.0) -> Answer | NotSent | MaybeSent:
     async with Peer(behaviour) as peer:
-        return await client.post(request(peer.url, timeout_seconds))
+        return await http.post(request(peer.url, timeout_seconds=timeout_seconds))
 
 
-async def test_an_answer_comes_whole(client: HttpClient) -> None:
+async def test_an_answer_comes_whole(http: HttpClient) -> None:
     seen: list[bytes] = []
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,8 +31,8 @@ async def test_an_answer_comes_whole(client: HttpClient) -> None:
             writer.write(b"HTTP/1.1 202 Accepted\r\nRetry-After: 7\r\nSet-Cookie: a=b\r\nContent-Length: 3\r\n\r\nyes")
 
     async with Peer(echo) as peer:
-        first = await client.post(request(f"{peer.url}a%2Fb?c=%20d"))
-        await client.post(request(peer.url))
+        first = await http.post(request(f"{peer.url}a%2Fb?c=%20d"))
+        await http.post(request(peer.url))
     assert isinstance(first, Answer)
     assert (first.status, first.ok, first.body, first.complete) == (202, True, b"yes", True)
     assert first.headers["retry-after"] == "7"
@@ -55,7 +42,7 @@ async def test_an_answer_comes_whole(client: HttpClient) -> None:
     assert b"accept-encoding: identity" in seen[1].lower()
 
 
-async def test_connections_are_kept(client: HttpClient) -> None:
+async def test_connections_are_kept(http: HttpClient) -> None:
     async def keep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             await read_request(reader)
@@ -63,34 +50,34 @@ async def test_connections_are_kept(client: HttpClient) -> None:
 
     async with Peer(keep) as peer:
         for _ in range(5):
-            assert isinstance(await client.post(request(peer.url)), Answer)
+            assert isinstance(await http.post(request(peer.url)), Answer)
         assert peer.connections == 1
 
 
-async def test_nobody_listens(client: HttpClient) -> None:
-    failure = await client.post(request(f"http://127.0.0.1:{free_port()}/"))
+async def test_nobody_listens(http: HttpClient) -> None:
+    failure = await http.post(request(f"http://127.0.0.1:{free_port()}/"))
     assert isinstance(failure, NotSent)
     assert failure.classification == "connect"
 
 
-async def test_a_name_without_address(client: HttpClient) -> None:
-    failure = await client.post(request("http://nowhere.invalid/", timeout_seconds=30))
+async def test_a_name_without_address(http: HttpClient) -> None:
+    failure = await http.post(request("http://nowhere.invalid/", timeout_seconds=30))
     assert isinstance(failure, NotSent)
     assert failure.classification == "dns"
 
 
 @pytest.mark.parametrize("url", ["", "http://", "nonsense", "http://[::1", "http://a:99999999/", "ftp://a.example/"])
-async def test_a_url_that_is_none(client: HttpClient, url: str) -> None:
-    assert isinstance(await client.post(request(url)), NotSent)
+async def test_a_url_that_is_none(http: HttpClient, url: str) -> None:
+    assert isinstance(await http.post(request(url)), NotSent)
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\x00", "a\x0b", "\u2028", "caf\u00e9"])
-async def test_a_header_that_would_break_out(client: HttpClient, value: str) -> None:
+async def test_a_header_that_would_break_out(http: HttpClient, value: str) -> None:
     async with Peer(silent) as peer:
-        failure = await client.post(request(peer.url, headers={"Custom": value}))
+        failure = await http.post(request(peer.url, headers={"Custom": value}))
         assert isinstance(failure, NotSent)
         assert failure.classification == "bad_request"
-        assert isinstance(await client.post(request(peer.url, headers={"a b": "1"})), NotSent)
+        assert isinstance(await http.post(request(peer.url, headers={"a b": "1"})), NotSent)
         assert peer.connections == 0
 
 
@@ -108,8 +95,8 @@ async def test_a_header_that_would_break_out(client: HttpClient, value: str) -> 
     ],
     ids=["close", "reset", "read-close", "garbage", "half-head", "huge-head", "silent", "head-drip"],
 )
-async def test_no_status_may_still_mean_sent(client: HttpClient, behaviour: Behaviour, classification: str) -> None:
-    failure = await call(client, behaviour, timeout_seconds=2.0 if classification == "timeout" else 30.0)
+async def test_no_status_may_still_mean_sent(http: HttpClient, behaviour: Behaviour, classification: str) -> None:
+    failure = await call(http, behaviour, timeout_seconds=2.0 if classification == "timeout" else 30.0)
     assert isinstance(failure, MaybeSent)
     assert failure.classification == classification
 
@@ -123,8 +110,8 @@ async def test_no_status_may_still_mean_sent(client: HttpClient, behaviour: Beha
     ],
     ids=["cut", "bad-chunk", "drip"],
 )
-async def test_a_status_is_an_answer_whatever_follows(client: HttpClient, behaviour: Behaviour) -> None:
-    answer = await call(client, behaviour, timeout_seconds=3.0)
+async def test_a_status_is_an_answer_whatever_follows(http: HttpClient, behaviour: Behaviour) -> None:
+    answer = await call(http, behaviour, timeout_seconds=3.0)
     assert isinstance(answer, Answer)
     assert answer.status == 201
     assert not answer.complete
@@ -135,9 +122,9 @@ async def test_a_status_is_an_answer_whatever_follows(client: HttpClient, behavi
     "behaviour", [silent, saying(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n", *[b"."] * 500, pause=0.05)]
 )
 @pytest.mark.req("G-11")
-async def test_one_deadline_covers_everything(client: HttpClient, behaviour: Behaviour) -> None:
+async def test_one_deadline_covers_everything(http: HttpClient, behaviour: Behaviour) -> None:
     began = time.monotonic()
-    await call(client, behaviour, timeout_seconds=0.5)
+    await call(http, behaviour, timeout_seconds=0.5)
     # The peer would go on for twenty-five.
     assert 0.45 <= time.monotonic() - began < 15.0
 
@@ -154,9 +141,7 @@ def _flood() -> list[bytes]:
 
 @pytest.mark.parametrize("make", [_bomb, _flood])
 @pytest.mark.req("G-11")
-async def test_a_body_bomb_is_cut_and_its_connection_closed(
-    client: HttpClient, make: Callable[[], list[bytes]]
-) -> None:
+async def test_a_body_bomb_is_cut_and_its_connection_closed(http: HttpClient, make: Callable[[], list[bytes]]) -> None:
     pieces, peaks = make(), []
     async with Peer(saying(*pieces)) as peer:
         tracemalloc.start()
@@ -165,7 +150,7 @@ async def test_a_body_bomb_is_cut_and_its_connection_closed(
                 gc.collect()
                 before, _ = tracemalloc.get_traced_memory()
                 tracemalloc.reset_peak()
-                answer = await client.post(request(peer.url, timeout_seconds=60))
+                answer = await http.post(request(peer.url, timeout_seconds=60))
                 peaks.append(tracemalloc.get_traced_memory()[1] - before)
                 assert isinstance(answer, Answer)
                 assert (answer.status, len(answer.body), answer.complete) == (200, MAX_BODY, False)
@@ -175,16 +160,16 @@ async def test_a_body_bomb_is_cut_and_its_connection_closed(
     assert max(peaks) < 5 * 1024 * 1024
 
 
-async def test_an_excerpt_is_one_printable_line(client: HttpClient) -> None:
+async def test_an_excerpt_is_one_printable_line(http: HttpClient) -> None:
     answer = await call(
-        client, saying(b"HTTP/1.1 500 No\r\nConnection: close\r\n\r\na\r\nb\x00\x1b[31m\xff" + b"x" * 5000)
+        http, saying(b"HTTP/1.1 500 No\r\nConnection: close\r\n\r\na\r\nb\x00\x1b[31m\xff" + b"x" * 5000)
     )
     assert isinstance(answer, Answer)
     assert answer.excerpt().startswith("a b [31m\ufffdxxx")
     assert len(answer.excerpt()) <= 1024
 
 
-async def test_a_kept_connection_that_died_is_not_retried_behind_our_back(client: HttpClient) -> None:
+async def test_a_kept_connection_that_died_is_not_retried_behind_our_back(http: HttpClient) -> None:
     requests = 0
 
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -196,13 +181,13 @@ async def test_a_kept_connection_that_died_is_not_retried_behind_our_back(client
         requests += 1
 
     async with Peer(once) as peer:
-        assert isinstance(await client.post(request(peer.url)), Answer)
-        failure = await client.post(request(peer.url))
+        assert isinstance(await http.post(request(peer.url)), Answer)
+        failure = await http.post(request(peer.url))
         assert isinstance(failure, MaybeSent)
         assert (requests, peer.connections) == (2, 1)
 
 
-async def test_handles_that_change_hands_lose_no_answer(client: HttpClient) -> None:
+async def test_handles_that_change_hands_lose_no_answer(http: HttpClient) -> None:
     async def chat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await read_request(reader):
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
@@ -211,21 +196,21 @@ async def test_handles_that_change_hands_lose_no_answer(client: HttpClient) -> N
         left = iter(range(2000))
 
         async def caller() -> int:
-            return sum([isinstance(await client.post(request(peer.url)), Answer) for _ in left])
+            return sum([isinstance(await http.post(request(peer.url)), Answer) for _ in left])
 
         async with asyncio.timeout(90):
             assert sum(await asyncio.gather(*(caller() for _ in range(150)))) == 2000
 
 
 async def test_waiting_for_a_connection_is_not_sending() -> None:
-    client = HttpClient(connections_per_host=1)
+    http = HttpClient(connections_per_host=1)
     async with Peer(silent) as peer:
-        first = asyncio.create_task(client.post(request(peer.url, timeout_seconds=5.0)))
+        first = asyncio.create_task(http.post(request(peer.url, timeout_seconds=5.0)))
         await peer.visited.wait()
-        second = await client.post(request(peer.url, timeout_seconds=0.2))
+        second = await http.post(request(peer.url, timeout_seconds=0.2))
         assert isinstance(second, NotSent)
         assert isinstance(await first, MaybeSent)
-    await client.aclose()
+    await http.aclose()
 
 
 async def test_a_certificate_of_somebody_else_sends_nothing(tmp_path: Path) -> None:
@@ -234,14 +219,14 @@ async def test_a_certificate_of_somebody_else_sends_nothing(tmp_path: Path) -> N
     authority.issue_cert("other.example").configure_cert(server)
     authority_file = tmp_path / "authority.pem"
     authority.cert_pem.write_to_path(str(authority_file))
-    client = HttpClient(ca_file=str(authority_file))
+    http = HttpClient(ca_file=str(authority_file))
     seen: list[bytes] = []
 
     async def record(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         seen.append(await reader.read(100))
 
     async with Peer(record, tls=server) as peer:
-        for one in (client, HttpClient()):
+        for one in (http, HttpClient()):
             failure = await one.post(request(peer.url))
             assert isinstance(failure, NotSent)
             assert failure.classification == "tls"
@@ -249,7 +234,7 @@ async def test_a_certificate_of_somebody_else_sends_nothing(tmp_path: Path) -> N
     assert not any(seen)
 
 
-async def test_plain_speech_to_a_tls_client_sends_nothing(client: HttpClient) -> None:
+async def test_plain_speech_to_a_tls_client_sends_nothing(http: HttpClient) -> None:
     async with Peer(silent) as peer:
-        failure = await client.post(request(peer.url.replace("http:", "https:"), timeout_seconds=0.5))
+        failure = await http.post(request(peer.url.replace("http:", "https:"), timeout_seconds=0.5))
     assert isinstance(failure, NotSent)

@@ -1,29 +1,15 @@
 """The outbound HTTP client's handles and connections, which serve one request after the other."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from carillon.providers.curl import Transfers
 from carillon.providers.http import Answer, Call, HttpClient, MaybeSent, NotSent, Reply, Request, header_lines
-from tests.support.peers import Peer, read_request, saying, silent
-
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+from tests.support.peers import OK, Peer, read_request, request, saying, silent
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[HttpClient]:
-    client = HttpClient()
-    yield client
-    await client.aclose()
-
-
-def request(url: str, body: bytes = b"{}", timeout_seconds: float = 30.0) -> Request:
-    return Request(url=url, timeout_seconds=timeout_seconds, body=body)
-
-
-async def test_an_answer_to_somebody_who_was_just_cancelled_harms_no_other(client: HttpClient) -> None:
+async def test_an_answer_to_somebody_who_was_just_cancelled_harms_no_other(http: HttpClient) -> None:
     troubles: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: troubles.append(context))
     there: dict[bytes, asyncio.StreamWriter] = {}
@@ -39,29 +25,29 @@ async def test_an_answer_to_somebody_who_was_just_cancelled_harms_no_other(clien
         cancelled.cancel()
 
     async with Peer(together) as peer, asyncio.timeout(60):
-        cancelled = asyncio.create_task(client.post(request(peer.url, b"2")))
-        other = asyncio.create_task(client.post(request(peer.url, b"3")))
-        client.start(request(peer.url, b"1"), first)
+        cancelled = asyncio.create_task(http.post(request(peer.url, b"2")))
+        other = asyncio.create_task(http.post(request(peer.url, b"3")))
+        http.start(request(peer.url, b"1"), first)
         answers = await asyncio.gather(cancelled, other, return_exceptions=True)
     assert isinstance(answers[0], asyncio.CancelledError)
     assert isinstance(answers[1], Answer)
     assert not troubles
 
 
-async def test_a_call_given_up_is_not_told_and_its_handle_serves_nobody_else(client: HttpClient) -> None:
+async def test_a_call_given_up_is_not_told_and_its_handle_serves_nobody_else(http: HttpClient) -> None:
     told: list[Reply] = []
     async with Peer(silent) as peer, asyncio.timeout(60):
-        call = client.start(request(peer.url), told.append)
+        call = http.start(request(peer.url), told.append)
         assert isinstance(call, Call)
         await peer.visited.wait()
         call.give_up()
         call.give_up()
     async with Peer(saying(OK)) as peer:
-        assert isinstance(await client.post(request(peer.url)), Answer)
+        assert isinstance(await http.post(request(peer.url)), Answer)
     assert not told
 
 
-async def test_a_call_that_has_ended_cannot_end_the_next_one_on_its_handle(client: HttpClient) -> None:
+async def test_a_call_that_has_ended_cannot_end_the_next_one_on_its_handle(http: HttpClient) -> None:
     answered, go = asyncio.Event(), asyncio.Event()
 
     async def patient(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -72,9 +58,9 @@ async def test_a_call_that_has_ended_cannot_end_the_next_one_on_its_handle(clien
         writer.write(OK)
 
     async with Peer(patient) as peer, asyncio.timeout(60):
-        first = client.start(request(peer.url), lambda _reply: answered.set())
+        first = http.start(request(peer.url), lambda _reply: answered.set())
         await answered.wait()
-        second = asyncio.create_task(client.post(request(peer.url)))
+        second = asyncio.create_task(http.post(request(peer.url)))
         await asyncio.sleep(0)
         assert isinstance(first, Call)
         first.give_up()
@@ -98,27 +84,27 @@ async def test_what_a_peer_closed_while_it_was_kept_wakes_nobody_twice(monkeypat
         writer.close()
 
     monkeypatch.setattr(Transfers, "_ready", counted)
-    client = HttpClient()
+    http = HttpClient()
     async with Peer(once) as peer:
-        assert isinstance(await client.post(request(peer.url)), Answer)
+        assert isinstance(await http.post(request(peer.url)), Answer)
         before = woken
         closed.set()
         for _ in range(200):
             await asyncio.sleep(0)
-    await client.aclose()
+    await http.aclose()
     assert woken - before == 1
 
 
-async def test_a_descriptors_number_that_comes_back_is_watched_anew(client: HttpClient) -> None:
+async def test_a_descriptors_number_that_comes_back_is_watched_anew(http: HttpClient) -> None:
     ends = saying(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
     async with Peer(ends) as peer:
         for number in range(1, 6):
-            answers = await asyncio.gather(*(client.post(request(peer.url)) for _ in range(3)))
+            answers = await asyncio.gather(*(http.post(request(peer.url)) for _ in range(3)))
             assert all(isinstance(answer, Answer) for answer in answers), answers
             assert peer.connections == 3 * number
 
 
-async def test_a_handle_forgets_the_answer_and_the_bounds_before(client: HttpClient) -> None:
+async def test_a_handle_forgets_the_answer_and_the_bounds_before(http: HttpClient) -> None:
     seen: list[bytes] = []
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -128,9 +114,9 @@ async def test_a_handle_forgets_the_answer_and_the_bounds_before(client: HttpCli
                 writer.write(b"HTTP/1.1 200 OK\r\nX-Body: %b\r\nContent-Length: %d\r\n\r\n%b" % (body, len(body), body))
 
     async with Peer(echo) as peer:
-        first = await client.post(request(peer.url, b"a long one"))
-        second = await client.post(request(peer.url, b"short"))
-        third = await client.post(request(peer.url, b"unanswered", timeout_seconds=0.3))
+        first = await http.post(request(peer.url, b"a long one"))
+        second = await http.post(request(peer.url, b"short"))
+        third = await http.post(request(peer.url, b"unanswered", timeout_seconds=0.3))
     assert isinstance(first, Answer)
     assert isinstance(second, Answer)
     assert [(one.body, one.headers["x-body"]) for one in (first, second)] == [
@@ -142,17 +128,17 @@ async def test_a_handle_forgets_the_answer_and_the_bounds_before(client: HttpCli
     assert seen == [b"a long one", b"short", b"unanswered"]
 
 
-async def test_an_interim_answers_head_is_not_the_answers(client: HttpClient) -> None:
+async def test_an_interim_answers_head_is_not_the_answers(http: HttpClient) -> None:
     interim = b"HTTP/1.1 103 Early: Hints\r\nRetry-After: 1\r\n\r\n"
     async with Peer(saying(interim + b"HTTP/1.1 200 a:b\r\nServer: x\r\nContent-Length: 0\r\n\r\n")) as peer:
-        answer = await client.post(request(peer.url))
+        answer = await http.post(request(peer.url))
     assert isinstance(answer, Answer)
     assert answer.headers == {"server": "x", "content-length": "0"}
     async with Peer(saying(interim + b"HTTP/1.1 200 OK\r\nContent-")) as peer:
-        assert isinstance(await client.post(request(peer.url)), MaybeSent)
+        assert isinstance(await http.post(request(peer.url)), MaybeSent)
 
 
-async def test_lines_made_once_are_judged_as_all_are(client: HttpClient) -> None:
+async def test_lines_made_once_are_judged_as_all_are(http: HttpClient) -> None:
     seen: list[bytes] = []
 
     async def record(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -161,20 +147,20 @@ async def test_lines_made_once_are_judged_as_all_are(client: HttpClient) -> None
 
     fixed = header_lines({"X-Fixed": "1", "X-Empty": ""})
     async with Peer(record) as peer:
-        asked = Request(url=peer.url, timeout_seconds=30.0, headers={"X-Own": "2"}, fixed=fixed)
-        assert isinstance(await client.post(asked), Answer)
+        asked = Request(url=peer.url, timeout_seconds=30.0, headers={"X-Own": "2"}, lines=fixed)
+        assert isinstance(await http.post(asked), Answer)
     assert b"\r\nX-Fixed: 1\r\nX-Empty:\r\nX-Own: 2\r\n" in seen[0]
     for headers in ({"a": "b\r\nX-Evil: 1"}, {"a b": "1"}, {"": "1"}):
         with pytest.raises(ValueError, match="forbidden"):
             header_lines(headers)
 
 
-async def test_two_deadlines_end_in_their_order(client: HttpClient) -> None:
+async def test_two_deadlines_end_in_their_order(http: HttpClient) -> None:
     """The timer of the later one stands already when the earlier one asks for its own."""
     ended: list[str] = []
 
     async def call(url: str, name: str, seconds: float) -> None:
-        assert not isinstance(await client.post(request(url, timeout_seconds=seconds)), Answer | NotSent)
+        assert not isinstance(await http.post(request(url, timeout_seconds=seconds)), Answer | NotSent)
         ended.append(name)
 
     async with Peer(silent) as peer, asyncio.timeout(60):
@@ -185,7 +171,7 @@ async def test_two_deadlines_end_in_their_order(client: HttpClient) -> None:
     assert ended == ["earlier", "later"]
 
 
-async def test_a_deadline_holds_although_an_earlier_ones_timer_still_stands(client: HttpClient) -> None:
+async def test_a_deadline_holds_although_an_earlier_ones_timer_still_stands(http: HttpClient) -> None:
     async with Peer(saying(OK)) as quick, Peer(silent) as slow, asyncio.timeout(60):
-        assert isinstance(await client.post(request(quick.url, timeout_seconds=0.3)), Answer)
-        assert isinstance(await client.post(request(slow.url, timeout_seconds=0.9)), MaybeSent)
+        assert isinstance(await http.post(request(quick.url, timeout_seconds=0.3)), Answer)
+        assert isinstance(await http.post(request(slow.url, timeout_seconds=0.9)), MaybeSent)

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,32 +14,17 @@ from carillon.providers import load
 from carillon.providers.http import HttpClient, header_id
 from carillon.providers.secret import Secret
 from carillon.providers.webhook_signing import Check, verify_standard, verify_x_webhook
-from tests.support.dispatches import dispatch, tools
+from tests.support.dispatches import LOOPBACK, SECRET, dispatch, tools
 from tests.support.ports import free_port
 from tests.support.vendor import Reply, Vendor
 
-NEW = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OLD = "whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo="
 ED25519 = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="
-LOOPBACK = {"allow_http": True, "allow_networks": ["127.0.0.0/8"], "allow_ports": ["1024-65535"]}
 NOW = 1_700_000_100.9
 
 
-@pytest.fixture
-def endpoint(tmp_path: Path) -> Iterator[Vendor]:
-    with Vendor(tmp_path / "endpoint.jsonl") as vendor:
-        yield vendor
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[HttpClient]:
-    client = HttpClient()
-    yield client
-    await client.aclose()
-
-
 def webhook(http: HttpClient, **options: Any) -> Provider:
-    return load("hooks", "webhook", {"secrets": [NEW], **LOOPBACK, **options}, tools(http, wall=NOW))
+    return load("hooks", "webhook", {"secrets": [SECRET], **LOOPBACK, **options}, tools(http, wall=NOW))
 
 
 def call(endpoint: Vendor, **fields: Any) -> Any:
@@ -49,7 +32,7 @@ def call(endpoint: Vendor, **fields: Any) -> Any:
 
 
 async def test_what_arrives_is_what_was_signed(endpoint: Vendor, http: HttpClient) -> None:
-    provider = webhook(http, secrets=[NEW, OLD, ED25519], headers={"X-Tenant": "seven"})
+    provider = webhook(http, secrets=[SECRET, OLD, ED25519], headers={"X-Tenant": "seven"})
     assert await provider.send(call(endpoint, payload={"a": [1, 2.5, None], "b": "ü"})) == Sent()
     [entry] = endpoint.entries
     headers, body = entry["headers"], entry["body"].encode()
@@ -58,7 +41,7 @@ async def test_what_arrives_is_what_was_signed(endpoint: Vendor, http: HttpClien
     assert (headers["x-tenant"], headers["user-agent"]) == ("seven", "Carillon")
     assert headers["webhook-timestamp"] == "1700000100"
     assert [part.split(",")[0] for part in headers["webhook-signature"].split(" ")] == ["v1", "v1", "v1a"]
-    for secret in (NEW, OLD, ED25519):
+    for secret in (SECRET, OLD, ED25519):
         assert verify_standard([Secret(secret)], headers.items(), body, now=NOW) is Check.OK
     assert body.decode() == (
         '{"data":{"message":{"html":"<p>Your table is <b>ready</b>.</p>","subject":"Table 7",'
@@ -69,7 +52,7 @@ async def test_what_arrives_is_what_was_signed(endpoint: Vendor, http: HttpClien
 
 async def test_a_repeat_keeps_id_and_body_and_renews_the_timestamp(endpoint: Vendor, http: HttpClient) -> None:
     for wall in (NOW, NOW + 60):
-        provider = load("hooks", "webhook", {"secrets": [NEW], **LOOPBACK}, tools(http, wall=wall))
+        provider = load("hooks", "webhook", {"secrets": [SECRET], **LOOPBACK}, tools(http, wall=wall))
         await provider.send(call(endpoint, attempt=int(wall - NOW) + 1))
     first, second = endpoint.entries
     assert first["id"] == second["id"] == "0191f0a0-0000-7000-8000-000000000001/webhook:user-7"
@@ -104,7 +87,7 @@ async def test_an_endpoint_may_have_its_own_secrets(endpoint: Vendor, http: Http
     provider = webhook(http, endpoints={f"{endpoint.url}/in?x=1": [OLD]})
     await provider.send(call(endpoint))
     await provider.send(dispatch(address=f"{endpoint.url}/other"))
-    for entry, secret in zip(endpoint.entries, (OLD, NEW), strict=True):
+    for entry, secret in zip(endpoint.entries, (OLD, SECRET), strict=True):
         assert verify_standard([Secret(secret)], entry["headers"].items(), entry["body"].encode(), now=NOW) is Check.OK
 
 
@@ -164,18 +147,21 @@ async def test_silence_is_unknown_and_a_closed_door_unavailable(endpoint: Vendor
 
 
 async def test_a_forbidden_address_is_refused_in_one_sentence(endpoint: Vendor, http: HttpClient) -> None:
-    strict = load("hooks", "webhook", {"secrets": [NEW]}, tools(http))
+    strict = load("hooks", "webhook", {"secrets": [SECRET]}, tools(http))
     for url in (endpoint.url, "https://10.0.0.1/", "https://localhost/", "ftp://a.example/", "nonsense"):
         assert await strict.send(dispatch(address=url)) == Refused("this address may not be called", "blocked_address")
     ours = load(
-        "hooks", "webhook", {"secrets": [NEW], **LOOPBACK}, tools(http, own_addresses=(f"127.0.0.1:{endpoint.port}",))
+        "hooks",
+        "webhook",
+        {"secrets": [SECRET], **LOOPBACK},
+        tools(http, own_addresses=(f"127.0.0.1:{endpoint.port}",)),
     )
     assert isinstance(await ours.send(call(endpoint)), Refused)
     assert not endpoint.entries
 
 
 async def test_the_operators_own_url_needs_no_permission(endpoint: Vendor, http: HttpClient) -> None:
-    provider = load("hooks", "webhook", {"secrets": [NEW], "url": f"{endpoint.url}/fixed"}, tools(http))
+    provider = load("hooks", "webhook", {"secrets": [SECRET], "url": f"{endpoint.url}/fixed"}, tools(http))
     assert await provider.send(dispatch(address=None)) == Sent()
     assert endpoint.entries[0]["path"] == "/fixed"
     assert isinstance(await provider.send(dispatch(address=f"{endpoint.url}/fixed")), Refused)
@@ -219,7 +205,7 @@ def test_headers_that_are_not_the_operators_to_set(http: HttpClient, headers: di
     ("options", "message"),
     [
         ({"secrets": []}, "providers.hooks: secrets: at least one"),
-        ({"secrets": [NEW] * 11}, "providers.hooks.secrets: Expected `array` of length <= 10"),
+        ({"secrets": [SECRET] * 11}, "providers.hooks.secrets: Expected `array` of length <= 10"),
         ({"secrets": ["whsec_c2hvcnQ="]}, "providers.hooks: a webhook secret is whsec_"),
         ({"secrets": [7]}, "providers.hooks.secrets[0]: Expected a non-empty `str`"),
         ({"endpoints": {"https://a.example/": []}}, "providers.hooks: endpoints: an endpoint needs"),
@@ -239,5 +225,5 @@ def test_wrong_settings_are_named(http: HttpClient, options: dict[str, Any], mes
 def test_secrets_never_show(http: HttpClient) -> None:
     provider = webhook(http)
     shown = f"{provider!r} {vars(provider)!r} {json.dumps(repr(vars(provider)['_settings']))}"
-    assert NEW.removeprefix("whsec_") not in shown
+    assert SECRET.removeprefix("whsec_") not in shown
     assert "Secret(***)" in shown

@@ -1,8 +1,6 @@
 """Webhooks begun without a task: slots change hands, and whatever happens to a call is told once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,24 +9,8 @@ from carillon.domain.outcomes import Outcome, Sent, Throttled, Unknown
 from carillon.providers import load
 from carillon.providers.http import HttpClient
 from carillon.providers.webhook import Webhook
-from tests.support.dispatches import dispatch, tools
+from tests.support.dispatches import LOOPBACK, SECRET, dispatch, tools
 from tests.support.vendor import Reply, Vendor
-
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-LOOPBACK = {"allow_http": True, "allow_networks": ["127.0.0.0/8", "::1/128"], "allow_ports": ["1024-65535"]}
-
-
-@pytest.fixture
-def endpoint(tmp_path: Path) -> Iterator[Vendor]:
-    with Vendor(tmp_path / "endpoint.jsonl") as vendor:
-        yield vendor
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[HttpClient]:
-    client = HttpClient()
-    yield client
-    await client.aclose()
 
 
 def webhook(http: HttpClient, **options: Any) -> Webhook:

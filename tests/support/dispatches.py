@@ -11,6 +11,9 @@ from carillon.domain.notifications import Message
 from carillon.providers import Tools
 from carillon.providers.http import HttpClient
 
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+LOOPBACK = {"allow_http": True, "allow_networks": ["127.0.0.0/8", "::1/128"], "allow_ports": ["1024-65535"]}
+"""What lets a webhook go to an endpoint of this machine."""
 MESSAGE = Message(text="Your table is ready.", subject="Table 7", html="<p>Your table is <b>ready</b>.</p>")
 
 

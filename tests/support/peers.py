@@ -8,6 +8,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Self
 
+from carillon.providers.http import Request
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -51,6 +54,12 @@ class Peer:
         self._writers.discard(writer)
         with suppress(OSError, ssl.SSLError):
             writer.close()
+
+
+def request(
+    url: str, body: bytes = b'{"a":1}', *, timeout_seconds: float = 30.0, headers: dict[str, str] | None = None
+) -> Request:
+    return Request(url=url, timeout_seconds=timeout_seconds, body=body, headers=headers or {})
 
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:
