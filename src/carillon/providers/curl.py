@@ -5,7 +5,7 @@ import math
 import select
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
@@ -57,7 +57,7 @@ class Order(msgspec.Struct, frozen=True):
 
     method: str
     url: str
-    lines: list[str]
+    lines: Sequence[str]
     """The head, a line for each header, judged before."""
     body: bytes
     seconds: float

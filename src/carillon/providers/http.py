@@ -38,8 +38,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "POST"
     guard: Guard | None = None
     """The egress rules, for every URL that somebody other than the operator wrote."""
-    fixed: Sequence[str] = ()
-    """What stands in every head of this caller, as `header_lines` made it once; `headers` come after it."""
+    lines: Sequence[str] = ()
+    """Lines of the head that whoever wrote them has judged, as `header_lines` does; `headers` come after them."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -162,7 +162,7 @@ class HttpClient:
     def _begin(
         self, request: Request, url: str, pins: str | None, seconds: float, tell: Callable[[Reply], None]
     ) -> Call | NotSent:
-        lines = [*request.fixed, *_lines(request.headers)]
+        lines = [*request.lines, *_lines(request.headers)] if request.headers else request.lines
         call = Call(self._of(request.guard), request.timeout_seconds, tell)
         return call.begin(Order(request.method, url, lines, request.body, seconds, pins)) or call
 

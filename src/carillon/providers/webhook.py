@@ -116,8 +116,7 @@ class Webhook:
         return Request(
             url=url,
             body=body,
-            fixed=self._fixed,
-            headers=signer.headers(header_id(claim.idempotency_key), int(self.clock.wall()), body),
+            lines=[*self._fixed, *signer.lines(header_id(claim.idempotency_key), int(self.clock.wall()), body)],
             timeout_seconds=seconds,
             guard=self._guard if claim.address else None,
         )
@@ -158,21 +157,21 @@ class _Standard:
     def __init__(self, secrets: Sequence[Secret]) -> None:
         self._keys = [SigningKey(secret) for secret in secrets]
 
-    def headers(self, message: str, stamp: int, body: bytes) -> dict[str, str]:
+    def lines(self, message: str, stamp: int, body: bytes) -> tuple[str, ...]:
         signature = sign_standard(self._keys, message, stamp, body)
-        return {"webhook-id": message, "webhook-timestamp": str(stamp), "webhook-signature": signature}
+        return f"webhook-id: {message}", f"webhook-timestamp: {stamp}", f"webhook-signature: {signature}"
 
 
 class _XWebhook:
     def __init__(self, secrets: Sequence[Secret]) -> None:
         self._newest = secrets[0]
 
-    def headers(self, message: str, stamp: int, body: bytes) -> dict[str, str]:
-        return {
-            "X-Webhook-Event-ID": message,
-            "X-Webhook-Timestamp": str(stamp),
-            "X-Webhook-Signature": sign_x_webhook(self._newest, stamp, body),
-        }
+    def lines(self, message: str, stamp: int, body: bytes) -> tuple[str, ...]:
+        return (
+            f"X-Webhook-Event-ID: {message}",
+            f"X-Webhook-Timestamp: {stamp}",
+            f"X-Webhook-Signature: {sign_x_webhook(self._newest, stamp, body)}",
+        )
 
 
 Signer: TypeAlias = _Standard | _XWebhook
