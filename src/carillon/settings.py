@@ -31,6 +31,8 @@ class Ledger(Section, frozen=True):
     lease_seconds: float = 30.0
     allow_unsafe: bool = False
     """True accepts a PostgreSQL that may lose commits (fsync or synchronous_commit off)."""
+    allow_migration: int = 0
+    """Starts on a ledger that a newer release has migrated, up to this migration; for going back to this one."""
     replica_urls: list[str] = []
     operation_timeout_seconds: float = 10.0
     max_connections: int | None = None

@@ -4,7 +4,10 @@ import asyncio
 
 import pytest
 
+from carillon.domain.errors import LedgerNewer
+from carillon.domain.notifications import Accepted
 from carillon.ledger.migrate import migrations
+from tests.support.ledger_builders import enrolment, want
 from tests.support.ledger_engines import Engine, engine_fixture
 
 engine = engine_fixture()
@@ -40,10 +43,41 @@ async def test_five_replicas_on_an_empty_database(engine: Engine) -> None:
     assert await tables(engine) >= TABLES
 
 
-async def test_a_newer_release_beside_us_is_tolerated(engine: Engine) -> None:
-    async with engine.ledger() as ledger:
+async def test_beside_a_newer_release_we_go_on_and_do_not_start(engine: Engine) -> None:
+    async with engine.ledger() as running:
+        await running.refuse_newer()
         await engine.execute("INSERT INTO schema_migrations (version) VALUES (9999)")
-        assert await ledger.migrate() == []
+        given = enrolment()
+        assert await running.enrol([given]) == [Accepted(given.notification.notification_id)]
+        assert len(await running.claim([want()], 10, "w")) == 1
+        for allowed in (0, 9998):
+            late = await engine.open(allow_migration=allowed)
+            for ask in (late.migrate, late.refuse_newer):
+                with pytest.raises(LedgerNewer, match=r"migration 9999, .*ledger\.allow_migration = 9999"):
+                    await ask()
+            await late.aclose()
+    async with engine.ledger(allow_migration=9999) as back:
+        await back.refuse_newer()
+
+
+async def test_nothing_is_applied_to_a_ledger_that_is_newer(engine: Engine) -> None:
+    """A release that has the number in between comes late: it must not fill the gap either."""
+    async with engine.ledger():
+        await engine.execute("DELETE FROM schema_migrations WHERE version = 9")
+        await engine.execute("INSERT INTO schema_migrations (version) VALUES (9999)")
+        late = await engine.open()
+        with pytest.raises(LedgerNewer):
+            await late.migrate()
+        await late.aclose()
+    versions = {row["version"] for row in await engine.execute("SELECT version FROM schema_migrations")}
+    assert versions == {*range(1, 9), 9999}
+
+
+async def test_an_empty_database_is_not_newer_and_stays_empty(engine: Engine) -> None:
+    ledger = await engine.open()
+    await ledger.refuse_newer()
+    await ledger.aclose()
+    assert await tables(engine) == set()
 
 
 def test_versions_are_numbered_without_gaps() -> None:

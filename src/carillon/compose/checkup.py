@@ -63,6 +63,7 @@ async def _ledger(settings: Settings) -> list[Finding]:
     ledger = await parts.open_ledger(settings)
     try:
         said = await ledger.check()
+        await ledger.refuse_newer()
     finally:
         await ledger.aclose()
     words = f"{said['engine']} {said['version']}, {said['response_time_ms']:.1f} ms"

@@ -48,6 +48,7 @@ async def open_ledger(settings: Settings) -> Ledger:
         replay=ledger.replay,
         alerts=bool(settings.alerts.sinks),
         alert_from=0 if settings.alerts.synchronous else ALERT_FROM,
+        allow_migration=ledger.allow_migration,
         allow_unsafe=ledger.allow_unsafe,
         rules=rules,
         seals=read_keys(_seal_keys(settings)),

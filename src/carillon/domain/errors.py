@@ -13,6 +13,10 @@ class LedgerUnavailable(CarillonError):
     """The ledger cannot be reached now: answer 503, acknowledge nothing, try again later."""
 
 
+class LedgerNewer(CarillonError):
+    """A newer release has migrated the ledger: this one must not start on it; what runs already may go on."""
+
+
 class Overloaded(CarillonError):
     """A bounded queue is full: answer 503 with Retry-After before memory grows."""
 

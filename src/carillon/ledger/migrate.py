@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from carillon.domain.errors import ConfigurationError
+from carillon.domain.errors import ConfigurationError, LedgerNewer
 
 _FILE = re.compile(r"(\d{4})_\w+\.sql")
 
@@ -32,14 +32,26 @@ def migrations(dialect: str) -> list[Migration]:
     return sorted(found)
 
 
-def _missing(dialect: str, applied: Iterable[int]) -> list[Migration]:
-    # Versions we do not know were applied by a newer release beside us; they only add, so they do not concern us.
+def refuse_newer(dialect: str, applied: Iterable[int], allowed: int = 0) -> None:
+    """LedgerNewer for a migration that we do not know and that nobody allowed; only those who start ask."""
+    known = {step.version for step in migrations(dialect)}
+    newest = max(set(applied) - known, default=0)
+    if newest > allowed:
+        raise LedgerNewer(
+            f"a newer release has brought the ledger to migration {newest}, and this one knows {max(known)}: "
+            "upgrade this program, or restore the copy of the ledger from before; "
+            f"to go back without losing what came since, see the changelog and set ledger.allow_migration = {newest}"
+        )
+
+
+def _missing(dialect: str, applied: Iterable[int], allowed: int) -> list[Migration]:
     done = set(applied)
+    refuse_newer(dialect, done, allowed)
     return [step for step in migrations(dialect) if step.version not in done]
 
 
 async def migrate_postgres(
-    connection: "asyncpg.Connection[Any]", sql: Mapping[str, str], schemas: tuple[str, ...]
+    connection: "asyncpg.Connection[Any]", sql: Mapping[str, str], schemas: tuple[str, ...], allowed: int = 0
 ) -> list[str]:
     """Apply what is missing; returns the names of the steps taken here."""
     await connection.execute(sql["migrate_lock"])
@@ -48,7 +60,7 @@ async def migrate_postgres(
             await _ensure_schema(connection, sql, schema)
         await connection.execute(sql["migrations_table"])
         applied = [row["version"] for row in await connection.fetch(sql["migrations_applied"])]
-        steps = _missing("postgres", applied)
+        steps = _missing("postgres", applied, allowed)
         for step in steps:
             async with connection.transaction():
                 await connection.execute(step.text)
@@ -66,13 +78,13 @@ async def _ensure_schema(connection: "asyncpg.Connection[Any]", sql: Mapping[str
         await connection.execute(await connection.fetchval(sql["schema_creation"], schema))
 
 
-def migrate_sqlite(connection: sqlite3.Connection, sql: Mapping[str, str]) -> list[str]:
+def migrate_sqlite(connection: sqlite3.Connection, sql: Mapping[str, str], allowed: int = 0) -> list[str]:
     """Apply what is missing in one transaction that holds the whole file; returns the names of the steps taken."""
     connection.execute("BEGIN EXCLUSIVE")
     try:
         connection.execute(sql["migrations_table"])
         applied = [row[0] for row in connection.execute(sql["migrations_applied"])]
-        steps = _missing("sqlite", applied)
+        steps = _missing("sqlite", applied, allowed)
         for step in steps:
             for statement in _statements(step.text):
                 connection.execute(statement)

@@ -25,6 +25,7 @@ async def open_ledger(
     replay: str = "redrive",
     alerts: bool = False,
     alert_from: int = ALERT_FROM,
+    allow_migration: int = 0,
     allow_unsafe: bool = False,
     rules: PoolRules | None = None,
     seals: Seals | None = None,
@@ -36,6 +37,7 @@ async def open_ledger(
         "recovery_hint": NEW_INTENT_HINT if replay == "new_intent" else RECOVERY_HINT,
         "alerts": alerts,
         "alert_from": alert_from,
+        "allow_migration": allow_migration,
     }
     if url.startswith(_SQLITE):
         path = unquote(url.removeprefix(_SQLITE).partition("?")[0])

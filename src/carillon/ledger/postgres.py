@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Signal
 from carillon.ledger.local_signal import LocalSignal
-from carillon.ledger.migrate import migrate_postgres
+from carillon.ledger.migrate import migrate_postgres, refuse_newer
 from carillon.ledger.postgres_admin import PostgresAdmin
 from carillon.ledger.postgres_audit import PostgresAudit
 from carillon.ledger.postgres_backlog import PostgresBacklog
@@ -64,6 +64,7 @@ class PostgresLedger(
         recovery_hint: str = RECOVERY_HINT,
         alerts: bool = False,
         alert_from: int = ALERT_FROM,
+        allow_migration: int = 0,
         alone: bool = False,
     ) -> None:
         """`alone` works without connections beside the pools: by polling, and vacuumed by the server."""
@@ -75,6 +76,7 @@ class PostgresLedger(
         self._recovery_hint = recovery_hint
         self._alerts = alerts
         self._alert_from = alert_from if alerts else None
+        self._allow_migration = allow_migration
         self._vacuum = Vacuum(address, sql, allowed=not alone)
         self._signal = None if alone else PostgresSignal(address, sql)
         self.signal: Signal = self._signal or LocalSignal()
@@ -89,6 +91,7 @@ class PostgresLedger(
         recovery_hint: str = RECOVERY_HINT,
         alerts: bool = False,
         alert_from: int = ALERT_FROM,
+        allow_migration: int = 0,
         allow_unsafe: bool = False,
         intake_connections: int = 4,
         read_connections: int = 4,
@@ -108,6 +111,7 @@ class PostgresLedger(
             recovery_hint=recovery_hint,
             alerts=alerts,
             alert_from=alert_from,
+            allow_migration=allow_migration,
             alone=rules.scarce,
         )
         try:
@@ -123,6 +127,13 @@ class PostgresLedger(
         await self._know_keys()
         return steps
 
+    async def refuse_newer(self) -> None:
+        """LedgerNewer where `migrate` would raise it; nothing is changed."""
+        reads = self._pools.reads
+        if await reads.run(lambda c: c.fetchval(self._sql["migrations_begun"]), repeatable=True):
+            rows = await reads.run(lambda c: c.fetch(self._sql["migrations_applied"]), repeatable=True)
+            refuse_newer("postgres", [row["version"] for row in rows], self._allow_migration)
+
     def cut_off(self) -> None:
         """At the end of a process: a server that is silent is waited for no longer, and nothing new is asked."""
         self._pools.cut_off()
@@ -137,7 +148,7 @@ class PostgresLedger(
     async def _migrate(self) -> list[str]:
         connection = await self._address.connect("migrate", command_timeout=None)
         try:
-            return await migrate_postgres(connection, self._sql, self._address.search_path)
+            return await migrate_postgres(connection, self._sql, self._address.search_path, self._allow_migration)
         finally:
             connection.terminate()
 

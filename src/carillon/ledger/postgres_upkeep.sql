@@ -210,6 +210,9 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
+-- name: migrations_begun
+SELECT to_regclass('schema_migrations') IS NOT NULL;
+
 -- name: migrations_applied
 SELECT version FROM schema_migrations;
 

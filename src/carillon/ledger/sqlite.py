@@ -1,12 +1,13 @@
 """The ledger in one SQLite file."""
 
+import sqlite3
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 from carillon.domain.errors import ConfigurationError
 from carillon.ledger.local_signal import LocalSignal
-from carillon.ledger.migrate import migrate_sqlite
+from carillon.ledger.migrate import migrate_sqlite, refuse_newer
 from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
 from carillon.ledger.sqlite_admin import SqliteAdmin
 from carillon.ledger.sqlite_audit import SqliteAudit
@@ -62,6 +63,7 @@ class SqliteLedger(
         recovery_hint: str = RECOVERY_HINT,
         alerts: bool = False,
         alert_from: int = ALERT_FROM,
+        allow_migration: int = 0,
     ) -> None:
         self._file = file
         self._sql = sql
@@ -70,6 +72,7 @@ class SqliteLedger(
         self._recovery_hint = recovery_hint
         self._alerts = alerts
         self._alert_from = alert_from if alerts else None
+        self._allow_migration = allow_migration
         self.signal = LocalSignal()
 
     @classmethod
@@ -82,6 +85,7 @@ class SqliteLedger(
         recovery_hint: str = RECOVERY_HINT,
         alerts: bool = False,
         alert_from: int = ALERT_FROM,
+        allow_migration: int = 0,
         statements: Mapping[str, str] | None = None,
     ) -> "SqliteLedger":
         """Open the file, or make a new one."""
@@ -103,13 +107,23 @@ class SqliteLedger(
             recovery_hint=recovery_hint,
             alerts=alerts,
             alert_from=alert_from,
+            allow_migration=allow_migration,
         )
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; returns the names of the steps taken by this process."""
-        steps = await self._file.alone(partial(migrate_sqlite, sql=self._sql))
+        steps = await self._file.alone(partial(migrate_sqlite, sql=self._sql, allowed=self._allow_migration))
         await self._know_keys()
         return steps
+
+    async def refuse_newer(self) -> None:
+        """LedgerNewer where `migrate` would raise it; nothing is changed."""
+
+        def applied(connection: sqlite3.Connection, _now: int) -> list[int]:
+            begun = connection.execute(self._sql["migrations_begun"]).fetchone()[0]
+            return [row[0] for row in connection.execute(self._sql["migrations_applied"])] if begun else []
+
+        refuse_newer("sqlite", await self._file.read(applied), self._allow_migration)
 
     def cut_off(self) -> None:
         """A file is never silent: there is nothing to leave behind."""

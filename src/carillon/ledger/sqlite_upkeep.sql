@@ -132,6 +132,9 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER))
 );
 
+-- name: migrations_begun
+SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_migrations');
+
 -- name: migrations_applied
 SELECT version FROM schema_migrations;
 
