@@ -30,7 +30,10 @@ TURN = fields_for(
 FAILED = fields_for("game.generation_failed")
 
 
-async def give_up(dsn: str) -> None:
+WRONG = Bury("gateway_stream_publish_failed", "WRONGTYPE Operation against a key")
+
+
+async def give_up(dsn: str, wrong: Bury = WRONG) -> None:
     """Two notifications; the push routes of the first and the only route of the second died."""
     ledger = await open_ledger(dsn, allow_unsafe=True)
     try:
@@ -41,7 +44,6 @@ async def give_up(dsn: str) -> None:
             await ledger.enrol([enrolled(intent)])
         claims = await ledger.claim([builders.want()], 100, "tests")
         assert len(claims) == 5
-        wrong = Bury("gateway_stream_publish_failed", "WRONGTYPE Operation against a key")
         dead = [claim for claim in claims if claim.channel == "push" and claim.recipient_ref == "user:it's me"]
         dead += [claim for claim in claims if claim.notification_id != ENTRY_ID]
         await ledger.settle([Settlement(claim=claim, verdict=wrong if claim in dead else Finish()) for claim in claims])
@@ -149,6 +151,15 @@ def test_for_machines_and_for_the_untold_alone(postgres_dsn: str) -> None:
     assert "user-2" not in turn["xadd"]
     first = json.loads(ask(postgres_dsn, "--json", "--limit", "1").stdout)
     assert (first["total"], len(first["items"])) == (2, 1)
+
+
+def test_words_that_begin_with_their_cause_say_it_once(postgres_dsn: str) -> None:
+    asyncio.run(give_up(postgres_dsn, Bury("drill", "drill: refused")))
+    shown = ask(postgres_dsn).stdout
+    assert "push:user:it's me: drill: refused\n" in shown
+    assert "drill: drill" not in shown
+    (row, *_) = json.loads(ask(postgres_dsn, "--json").stdout)["items"][0]["dead_letters"]
+    assert (row["failure_classification"], row["failure_message"]) == ("drill", "drill: refused"), "machines get both"
 
 
 def test_an_empty_ledger_and_none_at_all(postgres_dsn: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import typer
 
@@ -51,6 +51,12 @@ def who() -> str:
     except (KeyError, OSError):
         # In a container the user may have a number only.
         return str(os.getuid())
+
+
+def why(row: dict[str, Any]) -> str:
+    """The cause of a dead letter and what was said of it; words that begin with their cause say it once."""
+    cause, said = str(row["failure_classification"]), str(row["failure_message"])
+    return said if said.startswith(f"{cause}: ") else f"{cause}: {said}"
 
 
 def confirmed(number: int, question: str, *, yes: bool) -> bool:

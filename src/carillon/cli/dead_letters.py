@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
+from carillon.cli.by_hand import confirmed, is_there, who, why, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
 from carillon.compose import Ledger, parts
 from carillon.config import load
@@ -98,7 +98,7 @@ def show(
     kind = found["notification"]["notification_type"]
     console.print(f"{notification_id}  {kind}  from {found['notification']['producer']}", markup=False)
     for row in found["dead_letters"]:
-        console.print(f"  {row['route_id']}: {_why(row)}", markup=False)
+        console.print(f"  {row['route_id']}: {why(row)}", markup=False)
         console.print(f"    {row['recovery_hint']}", markup=False)
     for attempt in found["attempts"]:
         said = f"#{attempt['attempt']} {attempt['provider']} {attempt['outcome']} {attempt['error'] or ''}"
@@ -195,12 +195,6 @@ async def _redrive(
             ledger, chosen, how, about, counts, progress=lambda number: progress.advance(bar, number)
         )
     return done.count
-
-
-def _why(row: dict[str, Any]) -> str:
-    """The cause and what was said of it; words that begin with their cause say it once."""
-    cause, said = str(row["failure_classification"]), str(row["failure_message"])
-    return said if said.startswith(f"{cause}: ") else f"{cause}: {said}"
 
 
 def _time(unix_ms: int | None) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from carillon.blueprints.galaxy.replay import replay_fields, xadd_line
-from carillon.cli.by_hand import is_there
+from carillon.cli.by_hand import is_there, why
 from carillon.cli.options import AsJson, Config, blueprint_option, load_for
 from carillon.compose import Ledger, open_ledger
 from carillon.domain.errors import ConfigurationError
@@ -97,7 +97,7 @@ def _told(item: dict[str, Any]) -> list[str]:
         lines[1] += f"  {record['notification_type']}  from {record['producer']}  key {record['idempotency_key']}"
         lines.append(f"  accepted {_time(record['accepted_at'])}  {record['payload_json']}")
     for row in dead:
-        lines.append(f"  {row['route_id']}: {row['failure_classification']}: {row['failure_message']}")
+        lines.append(f"  {row['route_id']}: {why(row)}")
         lines.append(
             f"    {row['final_attempt_count']} of {row['max_attempts']} attempts, given up {_time(row['created_at'])}"
         )
