@@ -1,5 +1,6 @@
 """Rebinding, redirects and proxy variables against a canary that must never hear from us."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from ipaddress import ip_address
@@ -13,6 +14,7 @@ from carillon.providers.egress import BLOCKED_TEXT, IPAddress, Rules, parse_netw
 from carillon.providers.guard import Guard
 from carillon.providers.http import Answer, HttpClient, NotSent, Request
 from tests.support.peers import Peer, saying
+from tests.support.waiting import until
 
 OPEN = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
 # 127.0.0.2 plays the public address, 127.0.0.1 the private one; both listen on the same port.
@@ -67,7 +69,7 @@ async def call(http: HttpClient, url: str, guard: Guard) -> object:
 
 async def test_rebinding_never_reaches_the_canary(public: Peer, canary: Peer, http: HttpClient) -> None:
     names = Rebinding()
-    guard = Guard(RULES, names)
+    guard = Guard(RULES, names, keep_seconds=0.0)
     url = f"http://rebind.example:{public.port}/"
     first = await call(http, url, guard)
     assert isinstance(first, Answer)
@@ -75,6 +77,53 @@ async def test_rebinding_never_reaches_the_canary(public: Peer, canary: Peer, ht
     for _ in range(3):
         assert await call(http, url, guard) == NotSent(BLOCKED_TEXT, "blocked_address")
     assert (public.connections, canary.connections) == (1, 0)
+
+
+async def test_what_was_judged_is_what_is_called_while_it_is_kept(public: Peer, canary: Peer, http: HttpClient) -> None:
+    names = Rebinding()
+    guard = Guard(RULES, names, keep_seconds=600.0)
+    url = f"http://rebind.example:{public.port}/"
+    answers = [await call(http, url, guard), *await asyncio.gather(*(call(http, url, guard) for _ in range(5)))]
+    assert {type(answer) for answer in answers} == {Answer}
+    assert (names.asked, public.connections, canary.connections) == (1, 6, 0)
+
+
+async def test_what_was_kept_is_looked_up_and_judged_again_after_its_time(
+    public: Peer, canary: Peer, http: HttpClient
+) -> None:
+    names = Rebinding()
+    guard = Guard(RULES, names, keep_seconds=0.05)
+    url = f"http://rebind.example:{public.port}/"
+    assert isinstance(await call(http, url, guard), Answer)
+
+    async def blocked() -> bool:
+        return await call(http, url, guard) == NotSent(BLOCKED_TEXT, "blocked_address")
+
+    await until(blocked, timeout=40, what="a name that is looked up again")
+    assert canary.connections == 0
+
+
+async def test_those_who_ask_at_once_share_one_lookup_and_its_end(public: Peer, http: HttpClient) -> None:
+    asked: list[asyncio.Event] = []
+    beginning: asyncio.Queue[None] = asyncio.Queue()
+
+    async def resolve(_host: str, _port: int) -> list[IPAddress]:
+        asked.append(asyncio.Event())
+        beginning.put_nowait(None)
+        await asked[-1].wait()
+        if len(asked) == 1:
+            raise OSError("no answer from the name server")
+        return [ip_address("127.0.0.2")]
+
+    guard, url = Guard(RULES, resolve), f"http://slow.example:{public.port}/"
+    for outcome in (NotSent, Answer):
+        calls = [asyncio.create_task(call(http, url, guard)) for _ in range(4)]
+        await asyncio.wait_for(beginning.get(), 40)
+        # One who gives up takes the answer from nobody.
+        calls.pop(0).cancel()
+        asked[-1].set()
+        assert {type(found) for found in await asyncio.gather(*calls)} == {outcome}
+    assert len(asked) == 2, "a failure is not kept"
 
 
 async def test_the_socket_is_judged_even_if_the_lookup_was_fooled(public: Peer, canary: Peer, http: HttpClient) -> None:

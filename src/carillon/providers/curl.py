@@ -157,12 +157,13 @@ class Transfers:
         transfer.renew(order.body, self._limits.max_body)
         setopt = transfer.handle.setopt
         asked = (order.method, order.url, order.pins)
-        if transfer.asked != asked or order.pins is not None:
-            transfer.asked = asked
+        if transfer.asked != asked:
             setopt(pycurl.URL, order.url)
             setopt(pycurl.CUSTOMREQUEST, order.method)
-            if self._veto is not None:
-                setopt(pycurl.RESOLVE, [] if order.pins is None else [order.pins])
+        if self._veto is not None and (transfer.asked != asked or order.pins is not None):
+            # Every time: another handle may have told their common memory otherwise since.
+            setopt(pycurl.RESOLVE, [] if order.pins is None else [order.pins])
+        transfer.asked = asked
         bounds = (len(order.body), max(1, round(order.seconds * 1000)))
         if transfer.bounds != bounds:
             transfer.bounds = bounds

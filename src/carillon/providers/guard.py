@@ -1,4 +1,4 @@
-"""The egress rules at work: one lookup per connection, every address judged, and judged again at the socket."""
+"""The egress rules at work: a name is looked up once, every address judged, and judged again at the socket."""
 
 import asyncio
 import socket
@@ -6,12 +6,17 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from ipaddress import IPv4Address, ip_address
 
+import msgspec
+
 from carillon.domain.errors import CarillonError
 from carillon.providers.egress import BLOCKED_TEXT, Blocked, IPAddress, Own, Rules, Target, check_url, permitted
 
 Resolve = Callable[[str, int], Awaitable[list[IPAddress]]]
+KEEP_SECONDS = 5.0
+"""How long a name stands for the addresses that were judged: a resolver asked for every call would bear all of them."""
 _OWN_NAMES_SECONDS = 60.0
 _REMEMBERED = 4096
+_IPV6 = 6
 
 
 class BlockedAddress(CarillonError, OSError):
@@ -27,30 +32,75 @@ async def system_resolve(host: str, port: int) -> list[IPAddress]:
     return [ip_address(address[0]) for *_, address in found]
 
 
+class Way(msgspec.Struct, frozen=True, gc=False):
+    """Where a call may go."""
+
+    url: str
+    """As it was judged."""
+    pins: str | None = None
+    """`host:port:address,…`: the only addresses its name stands for; None where it names an address itself."""
+
+
 class Guard:
     """Stands between a stranger's URL and the network."""
 
-    def __init__(self, rules: Rules, resolve: Resolve = system_resolve) -> None:
+    def __init__(self, rules: Rules, resolve: Resolve = system_resolve, keep_seconds: float = KEEP_SECONDS) -> None:
         self._rules = rules
         self._resolve = resolve
+        self._keep_seconds = keep_seconds
+        self._kept: dict[tuple[str, int], tuple[float, str]] = {}
+        """The pins of a name and port, and until when they hold."""
+        self._asking: dict[tuple[str, int], asyncio.Task[str]] = {}
         self._own_names = tuple(own for own in rules.own if not _is_address(own.host))
         self._own_everywhere = frozenset(own.port for own in rules.own if own.host in ("0.0.0.0", "::"))  # noqa: S104 — recognised, not bound
         self._own_found: frozenset[tuple[IPAddress, int | None]] = frozenset()
         self._own_fresh_until = float("-inf")
         self._judged = lru_cache(maxsize=_REMEMBERED)(partial(check_url, rules=rules))
-        """What the rules say of a URL never changes; what its name stands for is asked every time."""
+        """What the rules say of a URL never changes; what its name stands for does."""
 
-    def literal(self, url: str) -> Target | Blocked | None:
-        """The judgement at once, where the URL names an address and nothing has to be asked; None otherwise."""
-        if self._own_names:
+    def at_once(self, url: str) -> Way | Blocked | None:
+        """The judgement, where nothing has to be looked up for it; None otherwise."""
+        now = asyncio.get_running_loop().time()
+        if self._own_names and now >= self._own_fresh_until:
             return None
         target = self._judged(url)
         if isinstance(target, Blocked):
             return target
-        if target.address is None:
-            return None
-        # The address was judged with its URL; what remains is our own machine, which may be called by many addresses.
-        return Blocked() if self._is_own(target.address, target.port) else target
+        if target.address is not None:
+            # The address was judged with its URL; what remains is our own machine, which has many addresses.
+            return Blocked() if self._is_own(target.address, target.port) else Way(target.url)
+        until, pins = self._kept.get((target.host, target.port), (0.0, ""))
+        return Way(target.url, pins) if now < until else None
+
+    async def way(self, url: str) -> Way:
+        """Judge a URL and what its name stands for; raises BlockedAddress, and OSError where nobody knows the name."""
+        target = await self.check(url)
+        if isinstance(target, Blocked):
+            raise BlockedAddress
+        if target.address is not None:
+            return Way(target.url)
+        key = (target.host, target.port)
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._asking[key] = asyncio.create_task(self._ask(key))
+            asking.add_done_callback(partial(self._asked, key))
+        # Shared by everybody who asks meanwhile: one who gives up takes it from nobody.
+        return Way(target.url, await asyncio.shield(asking))
+
+    async def _ask(self, key: tuple[str, int]) -> str:
+        host, port = key
+        found = await self.addresses(host, port)
+        pins = f"{host}:{port}:{','.join(map(_literal, found))}"
+        if len(self._kept) >= _REMEMBERED:
+            self._kept.clear()
+        self._kept[key] = (asyncio.get_running_loop().time() + self._keep_seconds, pins)
+        return pins
+
+    def _asked(self, key: tuple[str, int], asking: "asyncio.Task[str]") -> None:
+        del self._asking[key]
+        if not asking.cancelled():
+            # Nobody may be left to hear of it.
+            asking.exception()
 
     async def check(self, url: str) -> Target | Blocked:
         """Judge a URL before anything is looked up or opened."""
@@ -92,6 +142,11 @@ class Guard:
             return await self._resolve(own.host, own.port or 0)
         except OSError:
             return []
+
+
+@lru_cache(maxsize=4096)
+def _literal(address: IPAddress) -> str:
+    return f"[{address}]" if address.version == _IPV6 else str(address)
 
 
 def _family(address: IPAddress) -> socket.AddressFamily:

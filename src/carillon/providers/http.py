@@ -7,15 +7,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from functools import lru_cache, partial
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
 
 from carillon.domain.outcomes import Outcome, Refused, Unavailable, Unknown
 from carillon.providers.curl import Limits, Order, Transfers
-from carillon.providers.egress import BLOCKED_TEXT, Blocked, IPAddress, Target
-from carillon.providers.guard import BlockedAddress, Guard
+from carillon.providers.egress import BLOCKED_TEXT, Blocked
+from carillon.providers.guard import BlockedAddress, Guard, Way
 from carillon.providers.transfer import Transfer
 
 MAX_BODY = 64 * 1024
@@ -25,7 +25,6 @@ _VALUE = re.compile(r"[\t\x20-\x7e]*")
 _SAFE_ID = re.compile(r"[A-Za-z0-9_:/@+=-]{1,200}")
 _SECONDS = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
 _MAX_RETRY_AFTER_TEXT = 64
-_IPV6 = 6
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +135,7 @@ class HttpClient:
             found = await _looked_up(request)
             if isinstance(found, NotSent):
                 return found
-            call = self._begin(request, *found, request.timeout_seconds - (loop.time() - began), tell)
+            call = self._begin(request, found, request.timeout_seconds - (loop.time() - began), tell)
         if not isinstance(call, Call):
             return call
         try:
@@ -149,22 +148,15 @@ class HttpClient:
         """Set out at once and have the end told; None, and nothing done, where a name has to be looked up first."""
         if not _sound(request.headers):
             return NotSent("a header has a forbidden character", "bad_request")
-        url = request.url
-        if request.guard is not None:
-            known = request.guard.literal(url)
-            if known is None:
-                return None
-            if isinstance(known, Blocked):
-                return NotSent(BLOCKED_TEXT, "blocked_address")
-            url = known.url
-        return self._begin(request, url, None, request.timeout_seconds, tell)
+        way = Way(request.url) if request.guard is None else request.guard.at_once(request.url)
+        if isinstance(way, Blocked):
+            return NotSent(BLOCKED_TEXT, "blocked_address")
+        return None if way is None else self._begin(request, way, request.timeout_seconds, tell)
 
-    def _begin(
-        self, request: Request, url: str, pins: str | None, seconds: float, tell: Callable[[Reply], None]
-    ) -> Call | NotSent:
+    def _begin(self, request: Request, way: Way, seconds: float, tell: Callable[[Reply], None]) -> Call | NotSent:
         lines = [*request.lines, *_lines(request.headers)] if request.headers else request.lines
         call = Call(self._of(request.guard), request.timeout_seconds, tell)
-        return call.begin(Order(request.method, url, lines, request.body, seconds, pins)) or call
+        return call.begin(Order(request.method, way.url, lines, request.body, seconds, way.pins)) or call
 
     async def aclose(self) -> None:
         transfers, self._transfers = self._transfers, {}
@@ -204,38 +196,20 @@ def _lines(headers: Mapping[str, str]) -> list[str]:
     return [f"{name}: {value}" if value else f"{name};" for name, value in headers.items()]
 
 
-async def _looked_up(request: Request) -> tuple[str, str] | NotSent:
-    """The URL and addresses of a request under the egress rules, or why there are none."""
+async def _looked_up(request: Request) -> Way | NotSent:
+    """Where a request under the egress rules may go, or why nowhere."""
     seconds = request.timeout_seconds
     if request.guard is None:
         raise RuntimeError("without rules nothing is looked up")
     try:
         async with asyncio.timeout(seconds):
-            return await _judged(request.guard, request.url)
+            return await request.guard.way(request.url)
     except BlockedAddress:
         return NotSent(BLOCKED_TEXT, "blocked_address")
     except TimeoutError:
         return NotSent(f"no address within {seconds:g} s", "timeout")
     except OSError as error:
         return NotSent(f"cannot connect: {error}"[:MAX_EXCERPT], "dns")
-
-
-async def _judged(guard: Guard, url: str) -> tuple[str, str]:
-    """The URL as it was judged, and the addresses its name may be connected to."""
-    target = _permitted(await guard.check(url))
-    found = [target.address] if target.address is not None else await guard.addresses(target.host, target.port)
-    return target.url, f"{target.host}:{target.port}:{','.join(map(_literal, found))}"
-
-
-def _permitted(target: Target | Blocked) -> Target:
-    if isinstance(target, Blocked):
-        raise BlockedAddress
-    return target
-
-
-@lru_cache(maxsize=4096)
-def _literal(address: IPAddress) -> str:
-    return f"[{address}]" if address.version == _IPV6 else str(address)
 
 
 def _told(transfer: Transfer, seconds: float) -> Answer | NotSent | MaybeSent:
