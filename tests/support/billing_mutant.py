@@ -66,8 +66,17 @@ def left_late() -> None:
     vars_of(QueueParts, tell_last=late)
 
 
+def nothing_told_last() -> None:
+    """At its end a process waits for no job log that is being written."""
+
+    async def leave(_self: QueueParts) -> None:
+        return
+
+    vars_of(QueueParts, tell_last=leave)
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
-    each.__name__: each for each in (no_outbox, no_event_memory, refund_per_attempt, left_late)
+    each.__name__: each for each in (no_outbox, no_event_memory, refund_per_attempt, left_late, nothing_told_last)
 }
 
 if __name__ == "__main__":

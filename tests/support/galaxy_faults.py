@@ -2,14 +2,15 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 from redis.exceptions import RedisError
 
+from tests.support import tables
 from tests.support.galaxy import fields_for
 from tests.support.galaxy_stand import INTENTS, Galaxy
 from tests.support.process import Program
@@ -19,7 +20,6 @@ from tests.support.waiting import until
 ROOT = Path(__file__).parents[2]
 READER_LEASE = "notification:stream_leases:bm90aWZpY2F0aW9uOmludGVudHM"
 ROUTE_LEASES = "notification:route_leases:"
-LOOKING = "SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 # Short enough for a test to outwait them; and no stream is trimmed, so that every entry can be counted.
 RULES = {
     "NOTIFICATION_ROUTE_LEASE_TTL": "5s",
@@ -156,22 +156,13 @@ class FaultyGalaxy(Galaxy):
         await asyncio.to_thread(self.server.start)
         await self.redis.connection_pool.disconnect(inuse_connections=False)
 
-    @asynccontextmanager
-    async def locked(self, table: str) -> AsyncIterator[None]:
+    def locked(self, table: str) -> AbstractAsyncContextManager[None]:
         """Nobody writes this table meanwhile: who wants to is seen waiting."""
         address, _, _ = self.dsn.partition("?")
-        connection = await asyncpg.connect(address)
-        transaction = connection.transaction()
-        await transaction.start()
-        try:
-            await connection.execute(f"LOCK TABLE notification.{table} IN SHARE MODE")
-            yield
-        finally:
-            await transaction.rollback()
-            await connection.close()
+        return tables.locked(address, f"notification.{table}")
 
     async def somebody_waits(self) -> None:
-        await self.has(LOOKING, 1)
+        await self.has(tables.WAITING, 1)
 
 
 def _fields(key: str, kind: str = "game.turn.ready") -> Any:

@@ -1,7 +1,8 @@
 """The program's tables as plain rows, read past the program."""
 
 import sqlite3
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import asyncpg
@@ -23,6 +24,8 @@ SETTLED_TWICE = (
     "WHERE settled <> 'stale' AND verdict IN ('finish', 'bury') GROUP BY notification_id, route_id HAVING count(*) > 1"
 )
 OVERDRAWN = "SELECT notification_id, route_id, attempt_count FROM routes WHERE attempt_count > max_attempts + 1"
+
+WAITING = "SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 async def read(url: str, statement: str) -> list[Row]:
@@ -47,3 +50,15 @@ async def write(url: str, statement: str) -> None:
 
 async def number(url: str, statement: str) -> int:
     return int((await read(url, statement))[0]["n"])
+
+
+@asynccontextmanager
+async def locked(dsn: str, table: str) -> AsyncIterator[None]:
+    """Nobody writes this table of PostgreSQL meanwhile: who wants to is seen `WAITING`."""
+    connection = await asyncpg.connect(dsn, timeout=40)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"LOCK TABLE {table} IN SHARE MODE")
+            yield
+    finally:
+        await connection.close()

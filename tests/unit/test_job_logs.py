@@ -1,4 +1,4 @@
-"""The last of the job logs: a silent Redis keeps nothing from the ledger, and neither keeps a process from its end."""
+"""The last of the job logs: what is on its way is waited for, and nobody's silence keeps a process from its end."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,10 +15,13 @@ MESSAGE = JobMessage(id="m1", action="do", attempts=0, payload={})
 
 
 class Written:
-    """Takes entries and rows, unless it is silent."""
+    """Takes entries and rows, unless it is silent; `asked` once there was something for it."""
 
     def __init__(self, *, silent: bool) -> None:
-        self.silent = silent
+        self.answers = asyncio.Event()
+        if not silent:
+            self.answers.set()
+        self.asked = asyncio.Event()
         self.entries: list[str] = []
         self.rows: list[JobRow] = []
 
@@ -31,15 +34,21 @@ class Written:
         self.rows += rows
 
     async def _answer(self) -> None:
-        if self.silent:
-            await asyncio.Event().wait()
+        self.asked.set()
+        await self.answers.wait()
+
+
+def logs_of(sink: Written, ledger: Any, told: list[Event]) -> JobLogs:
+    """Of one message that was started."""
+    logs = JobLogs(service="s", clock=SystemClock(), observer=told.append, sink=sink, ledger=ledger)
+    logs.started("q", MESSAGE, 1.0)
+    return logs
 
 
 async def left(sink: Written, ledger: Any, seconds: float) -> list[Event]:
     """What was told while one started message was written down and left."""
     told: list[Event] = []
-    logs = JobLogs(service="s", clock=SystemClock(), observer=told.append, sink=sink, ledger=ledger)
-    logs.started("q", MESSAGE, 1.0)
+    logs = logs_of(sink, ledger, told)
     async with asyncio.timeout(PATIENCE):
         await logs.leave(seconds)
     return told
@@ -64,3 +73,42 @@ async def test_a_silent_ledger_is_left() -> None:
     (said,) = await left(sink, Written(silent=True), 0.05)
     assert isinstance(said, Trouble)
     assert len(sink.entries) == 1
+
+
+async def test_what_is_on_its_way_is_waited_for() -> None:
+    ledger, told = Written(silent=True), list[Event]()
+    logs = logs_of(Written(silent=False), ledger, told)
+    async with asyncio.timeout(PATIENCE):
+        writing = asyncio.create_task(logs.flush())
+        await ledger.asked.wait()
+        leaving = asyncio.create_task(logs.leave(PATIENCE))
+        await asyncio.wait([leaving], timeout=0.05)
+        assert not leaving.done()
+        ledger.answers.set()
+        await leaving
+        assert await writing
+    assert [row.message_id for row in ledger.rows] == ["m1"]
+    assert not told
+
+
+async def test_a_row_whose_writing_was_cut_off_is_written_by_the_next() -> None:
+    ledger, told = Written(silent=True), list[Event]()
+    logs = logs_of(Written(silent=False), ledger, told)
+    async with asyncio.timeout(PATIENCE):
+        await logs.leave(0.05)
+        ledger.answers.set()
+        await logs.leave(PATIENCE)
+    assert [row.status for row in ledger.rows] == ["processing"]
+    assert len(told) == 1
+
+
+async def test_what_happens_while_a_row_is_written_is_written_too() -> None:
+    ledger = Written(silent=True)
+    logs = logs_of(Written(silent=False), ledger, [])
+    async with asyncio.timeout(PATIENCE):
+        writing = asyncio.create_task(logs.flush())
+        await ledger.asked.wait()
+        logs.gone("q", MESSAGE, 2.0)
+        ledger.answers.set()
+        assert await writing
+    assert [(row.status, row.since) for row in ledger.rows] == [("processing", 1.0), ("dead", 1.0)]

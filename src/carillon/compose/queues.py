@@ -124,9 +124,10 @@ class QueueParts:
         await self.logs.leave(max(STEP_SECONDS, left))
 
     async def aclose(self) -> None:
+        # What is on its way is waited for, not cut off.
+        await self.tell_last()
         if self._telling is not None:
             await ended(self._telling)
-        await self.tell_last()
         await self.redis.aclose()
 
 

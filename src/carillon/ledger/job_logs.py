@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
@@ -50,6 +51,7 @@ class JobLogs:
         self._forgotten = 0
         self._stamp = (0, "")
         self._flushing = asyncio.Lock()
+        self._writing = asyncio.Lock()
 
     def started(self, queue: str, message: JobMessage, now: float) -> None:
         self._entries.append(self._entry(queue, message, "start", message.attempts, {}))
@@ -130,7 +132,7 @@ class JobLogs:
         return await self._write_rows()
 
     async def leave(self, seconds: float) -> None:
-        """Write the last of it; a Redis that is silent keeps nothing from the ledger, and neither keeps us longer."""
+        """Write the last of it, behind what is on its way; a silent Redis keeps no row, and neither keeps us longer."""
         writing = [asyncio.create_task(self._write_entries()), asyncio.create_task(self._write_rows())]
         _, silent = await asyncio.wait(writing, timeout=seconds)
         for task in silent:
@@ -148,21 +150,27 @@ class JobLogs:
             self._observe(Trouble(where="job_logs", error=str(error)))
 
     async def _write_rows(self) -> bool:
+        # Whoever leaves waits for what is on its way, instead of cutting it off.
+        async with self._writing:
+            return await self._written()
+
+    async def _written(self) -> bool:
         if self._forgotten:
             self._observe(Trouble(where="job_logs", error=f"{self._forgotten} rows were forgotten: too many at once"))
             self._forgotten = 0
         while self._rows and self._ledger is not None:
-            keys = [key for key, _ in zip(self._rows, range(ROWS_AT_ONCE), strict=False)]
-            rows = [self._rows.pop(key) for key in keys]
+            rows = dict(islice(self._rows.items(), ROWS_AT_ONCE))
             try:
-                await self._ledger.write_job_logs(rows)
+                await self._ledger.write_job_logs(list(rows.values()))
             except LedgerUnavailable as error:
                 self._observe(Trouble(where="job_logs", error=str(error)))
-                # What happened meanwhile is newer than what could not be written.
-                self._rows = {**dict(zip(keys, rows, strict=True)), **self._rows}
                 return False
             except Exception as error:  # noqa: BLE001 - what no database takes must not keep others from being written
                 self._observe(Trouble(where="job_logs", error=f"{type(error).__name__}: {error}"))
+            for key, row in rows.items():
+                # What happened meanwhile is newer than what was written.
+                if self._rows.get(key) is row:
+                    del self._rows[key]
         return True
 
     def _taken(self) -> list[str]:
