@@ -224,6 +224,8 @@ async def test_where_a_repeat_would_be_recognised_they_are_given_back() -> None:
     settled = await bench.end()
     assert [type(settled[token].verdict) for token in (1, 2, 3)] == [Finish, Defer, Defer]
     assert [settled[token].note for token in (2, 3)] == [None, None]
+    bench.answer(2, Sent())
+    assert await bench.end() == settled, "an answer after that is nobody's"
 
 
 async def test_the_drain_waits_for_calls_and_for_what_they_leave_to_be_written() -> None:

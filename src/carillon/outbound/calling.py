@@ -83,6 +83,7 @@ class Calling:
             flight.cut(_late() if late else self._cut_off())
         finally:
             self._backstop.let_go(task)
+            flight.close()
 
     def _cut_off(self) -> Outcome:
         task = asyncio.current_task()
@@ -130,6 +131,10 @@ class _Flight:
         for token in list(self._open):
             self._tell(token, outcome)
         self._land()
+
+    def close(self) -> None:
+        """Whatever is told from now on was given back: nobody hears of it."""
+        self._open.clear()
 
     def _tell(self, token: int, outcome: Outcome) -> None:
         found = self._open.pop(token, None)
