@@ -9,7 +9,7 @@ import pytest
 from carillon.domain.history import Cursor, Ending, Mark
 from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres_pools import Address
-from tests.support.ledger_builders import PROVIDER, bury, enrolment, finish, retry, route, want
+from tests.support.ledger_builders import PROVIDER, bury, enrolment, finish, redrive, retry, route, want
 from tests.support.ledger_engines import Engine, PostgresEngine, engine_fixture, ledger_fixture
 
 engine = engine_fixture()
@@ -109,7 +109,7 @@ async def test_what_ends_again_comes_again(ledger: Ledger) -> None:
     name = await ended(ledger, how=bury)
     await settled_later(ledger)
     (first,) = await kept(ledger)
-    assert await ledger.redrive([(name, first.route_id)]) == 1
+    assert await redrive(ledger, (name, first.route_id)) == 1
     await settled_later(ledger)
     assert not await kept(ledger)
     (claim,) = await ledger.claim([want(1)], 1, "w")

@@ -13,7 +13,7 @@ from carillon.ledger.opening import Ledger
 from carillon.outbound.abandoned import Abandoned
 from carillon.outbound.settling import Settling
 from tests.support.clocks import ManualClock
-from tests.support.ledger_builders import PROVIDER, enrolment, finish, route, want
+from tests.support.ledger_builders import PROVIDER, enrolment, finish, redrive, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 from tests.support.ledger_mutants import Mutants, clauses_needed
 
@@ -143,7 +143,7 @@ async def test_what_is_given_back_to_be_sent_again_goes_to_a_lane_with_workers(e
     claim = await held(ledger)
     await engine.expire_leases()
     await sweep(ledger).look()
-    assert await ledger.redrive([claim.key]) == 1
+    assert await redrive(ledger, claim.key) == 1
     assert await sweep(ledger).look() == 0, "it was redriven, not abandoned"
     (row,) = await engine.rows("routes")
     assert (row["lane"], row["status"]) == (INSTEAD, "failed")

@@ -11,7 +11,7 @@ from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres import PostgresLedger
 from carillon.upkeep.lease_cleanup import LeaseCleanup
 from tests.support.clocks import ManualClock
-from tests.support.ledger_builders import bury, enrolment, finish, retry, want
+from tests.support.ledger_builders import bury, enrolment, finish, redrive, retry, want
 from tests.support.ledger_engines import (
     Engine,
     PostgresEngine,
@@ -77,7 +77,7 @@ async def test_without_an_attempt_left_it_is_given_up(engine: Engine, ledger: Le
     letter = await engine.only("dead_letters")
     assert (letter["failure_message"], letter["final_attempt_count"]) == ("Lease expired", 3)
     assert await claimed(ledger) == []
-    assert await ledger.redrive([claim.key]) == 1, "an operator can give it a new budget"
+    assert await redrive(ledger, claim.key) == 1, "an operator can give it a new budget"
 
 
 async def test_it_is_claimed_again_before_whatever_came_later(engine: Engine, ledger: Ledger) -> None:

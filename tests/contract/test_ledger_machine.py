@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from carillon.domain.claims import Claim
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict
 from carillon.ledger.opening import Ledger
-from tests.support.ledger_builders import PROVIDER, enrolment, route, settlement, want
+from tests.support.ledger_builders import PROVIDER, enrolment, redrive, route, settlement, want
 from tests.support.ledger_engines import Engine, engine_fixture
 from tests.support.ledger_model import Model
 
@@ -91,7 +91,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(pick=PICKS)
     def redrive(self, pick: int) -> None:
         key = self.picked(pick).key
-        assert self.run(self.ledger.redrive([key])) == int(self.model.redrive(key))
+        assert self.run(redrive(self.ledger, key)) == int(self.model.redrive(key))
 
     @rule(pick=PICKS)
     def cancel(self, pick: int) -> None:

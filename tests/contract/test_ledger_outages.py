@@ -11,7 +11,7 @@ from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.notifications import Accepted
 from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres import PostgresLedger
-from tests.support.ledger_builders import enrolment, finish, want
+from tests.support.ledger_builders import enrolment, finish, redrive, want
 from tests.support.ledger_engines import PostgresEngine
 from tests.support.ledger_postgres import connected, until, until_waiting
 from tests.support.ledger_properties import claim_one
@@ -97,7 +97,7 @@ async def test_an_unreachable_server_is_unavailability_and_heals(proxy: FaultPro
         ledger.claim([want()], 10, "w"),
         ledger.counts(),
         ledger.check(),
-        ledger.redrive([("a", "b")]),
+        redrive(ledger, ("a", "b")),
         ledger.prune(1, 1, 1),
         ledger.migrate(),
     ):

@@ -12,7 +12,7 @@ from carillon.domain.claims import Claim, Settled, Settlement
 from carillon.domain.decide import exhausted_text
 from carillon.domain.verdicts import Bury, FailOver
 from carillon.ledger.opening import Ledger
-from tests.support.ledger_builders import PROVIDER, bury, enrolment, failed_note, finish, note, route, want
+from tests.support.ledger_builders import PROVIDER, bury, enrolment, failed_note, finish, note, redrive, route, want
 from tests.support.ledger_engines import Engine, engine_fixture
 from tests.support.waiting import until
 
@@ -159,7 +159,7 @@ async def test_who_was_told_is_remembered(engine: Engine) -> None:
 async def test_a_redrive_does_not_rewrite_what_is_still_to_be_told(engine: Engine) -> None:
     async with engine.ledger(alerts=True) as ledger:
         told = await buried(ledger)
-        assert await ledger.redrive([(told, "email:user:ann")]) == 1
+        assert await redrive(ledger, (told, "email:user:ann")) == 1
         await a_moment_later()
         await ledger.settle([finish(await claimed(ledger))])
         (alert,) = await alerts(ledger)

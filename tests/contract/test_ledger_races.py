@@ -7,7 +7,7 @@ import pytest
 
 from carillon.domain.claims import Settled
 from carillon.ledger.opening import Ledger
-from tests.support.ledger_builders import bury, enrolment, finish, retry, route, want
+from tests.support.ledger_builders import bury, enrolment, finish, redrive, retry, route, want
 from tests.support.ledger_engines import PostgresEngine, ledger_fixture
 from tests.support.ledger_postgres import connected, until_waiting
 from tests.support.ledger_properties import claim_one
@@ -98,7 +98,7 @@ async def test_retention_and_redriving_never_lose_a_revived_route(engine: Postgr
         await ledger.settle([bury(claim) for claim in claims])
         await engine.grow_old("records", "accepted_at", 7200)
         revived, *_ = await asyncio.gather(
-            ledger.redrive([claim.key for claim in claims]), ledger.prune(3600, 3600, 5), ledger.prune(3600, 3600, 5)
+            redrive(ledger, *(claim.key for claim in claims)), ledger.prune(3600, 3600, 5), ledger.prune(3600, 3600, 5)
         )
         again = await ledger.claim([want()], 100, "w")
         assert len(again) == revived

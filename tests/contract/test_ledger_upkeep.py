@@ -8,7 +8,7 @@ from carillon.domain.claims import Settled
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Status
 from carillon.ledger.opening import Ledger
-from tests.support.ledger_builders import bury, enrolment, fail_over, finish, retry, route, want
+from tests.support.ledger_builders import bury, enrolment, fail_over, finish, redrive, retry, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 from tests.support.ledger_properties import claim_one
 
@@ -153,7 +153,7 @@ async def test_redriving_gives_a_fresh_budget_under_the_old_id(engine: Engine, l
     await ledger.settle([bury(claim)])
     for column in ("budget_since", "created_at"):
         await engine.grow_old("routes", column, 1000)
-    assert await ledger.redrive([claim.key, claim.key, ("nobody", "x")]) == 1
+    assert await redrive(ledger, claim.key, claim.key, ("nobody", "x")) == 1
     assert not await engine.rows("dead_letters")
     assert len(await engine.rows("attempts")) == 2
     (again,) = await ledger.claim([want(provider="second")], 10, "w")
@@ -166,7 +166,7 @@ async def test_redriving_gives_a_fresh_budget_under_the_old_id(engine: Engine, l
 async def test_redriving_may_name_another_provider_and_wakes_claimers(ledger: Ledger) -> None:
     key = await buried(ledger)
     waiting = asyncio.create_task(ledger.signal.wait(30))
-    assert await ledger.redrive([key], provider="third") == 1
+    assert await redrive(ledger, key, provider="third") == 1
     await waiting
     (claim,) = await ledger.claim([want(provider="third")], 10, "w")
     assert claim.key == key
@@ -176,8 +176,8 @@ async def test_only_dead_letters_are_redriven(engine: Engine, ledger: Ledger) ->
     key = await buried(ledger)
     given = enrolment()
     await ledger.enrol([given])
-    assert await ledger.redrive([(given.notification.notification_id, "email:user:ann")]) == 0
-    answers = await asyncio.gather(*(ledger.redrive([key]) for _ in range(5)))
+    assert await redrive(ledger, (given.notification.notification_id, "email:user:ann")) == 0
+    answers = await asyncio.gather(*(redrive(ledger, key) for _ in range(5)))
     assert sorted(answers) == [0, 0, 0, 0, 1]
     assert len(await engine.rows("dead_letters")) == 0
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from carillon.domain.admin import AdminAction, AdminLedger, Revival
 from carillon.domain.claims import AttemptNote, Claim, Settlement, Want
 from carillon.domain.notifications import Enrolment, Notification, Route
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict
@@ -13,6 +14,7 @@ _numbers = count(1)
 
 LANE = 2
 PROVIDER = "mailer"
+REDRIVE = AdminAction(actor="ops@example.org", action="redrive")
 
 
 def notification(**changes: Any) -> Notification:
@@ -98,3 +100,9 @@ def settlement(claim: Claim, verdict: Verdict) -> Settlement:
             return fail_over(claim, verdict.provider, verdict.delay)
         case Bury():
             return bury(claim)
+
+
+async def redrive(ledger: AdminLedger, *keys: tuple[str, str], provider: str | None = None) -> int:
+    """Give the dead letters among these another chance, as an operator does who names them; answers how many."""
+    revived = await ledger.revive({"letters": keys}, Revival(provider=provider), len(keys), REDRIVE)
+    return revived.count

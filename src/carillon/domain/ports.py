@@ -136,10 +136,6 @@ class UpkeepLedger(Protocol):
         """Dead letters, newest first, and how many match in all."""
         ...
 
-    async def redrive(self, keys: Sequence[tuple[str, str]], provider: str | None = None) -> int:
-        """Give dead letters a fresh budget under their old id; answers how many were dead letters."""
-        ...
-
     async def cancel(self, notification_id: str, tenant_id: str | None = None) -> int:
         """Skip the open routes that no worker holds; answers how many."""
         ...

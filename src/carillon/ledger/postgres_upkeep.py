@@ -52,16 +52,6 @@ class PostgresUpkeep:
             del row["total"]
         return found, rows[0]["total"]
 
-    async def redrive(self, keys: Sequence[tuple[str, str]], provider: str | None = None) -> int:
-        asked = sorted(set(keys))
-        ids, routes = [key[0] for key in asked], [key[1] for key in asked]
-        revived = await self._pools.reads.run(
-            lambda c: c.fetchval(self._sql["redrive"], ids, routes, provider), repeatable=True
-        )
-        if revived:
-            self.signal.ring()
-        return int(revived)
-
     async def cancel(self, notification_id: str, tenant_id: str | None = None) -> int:
         rows = await self._pools.reads.run(
             lambda c: c.fetch(self._sql["cancel"], notification_id, tenant_id), repeatable=True

@@ -67,29 +67,6 @@ FROM (VALUES (1)) AS always (row)
 LEFT JOIN page ON TRUE
 ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
 
--- name: redrive
--- Races: retention deletes the record meanwhile; two operators press the button.
---   FOR KEY SHARE           makes retention skip this record, or makes us wait for it and find nothing left.
---   status                  the second press finds no dead letter any more and gives no second budget.
-WITH asked AS MATERIALIZED (
-    SELECT key.notification_id, key.route_id
-    FROM unnest($1::text[], $2::text[]) AS key (notification_id, route_id)
-    JOIN records n ON n.notification_id = key.notification_id
-    FOR KEY SHARE OF n
-), revived AS (
-    UPDATE routes r
-    SET status = 'failed', attempt_count = 0, provider_since = 0, provider = coalesce($3, r.provider),
-        next_attempt_at = clock_timestamp(), budget_since = clock_timestamp(), dead_lettered_at = NULL,
-        updated_at = clock_timestamp()
-    FROM asked
-    WHERE r.notification_id = asked.notification_id AND r.route_id = asked.route_id AND r.status = 'dead_letter'
-    RETURNING r.notification_id, r.route_id
-), forgotten AS (
-    DELETE FROM dead_letters d USING revived
-    WHERE d.notification_id = revived.notification_id AND d.route_id = revived.route_id
-)
-SELECT count(*) FROM revived;
-
 -- name: cancel
 -- Race: a worker claims the route at this moment. Whoever comes second waits, looks again, and finds it taken.
 --   claim_token             what is in a worker's hands may be on its way and is left alone.

@@ -89,7 +89,7 @@ class SqliteAdmin:
         for place, key in enumerate(keys, revival.done):
             turn = now if revival.rate is None else round(revival.began_ms + place / revival.rate * 1000)
             connection.execute(self._sql["revive"], {**how, **key, "due_at": max(now, turn)})
-            connection.execute(self._sql["redrive_forget"], key)
+            connection.execute(self._sql["revive_forget"], key)
 
     async def _read(self, name: str, *values: object) -> list[dict[str, Any]]:
         rows = await self._file.read(lambda connection, _: connection.execute(self._sql[name], values).fetchall())

@@ -80,6 +80,10 @@ SET status = 'failed', attempt_count = 0, provider_since = CASE WHEN :forced THE
     next_attempt_at = :due_at, budget_since = :due_at, dead_lettered_at = NULL, updated_at = :now
 WHERE notification_id = :notification_id AND route_id = :route_id AND status = 'dead_letter';
 
+-- name: revive_forget
+-- only: PostgreSQL forgets in the same statement
+DELETE FROM dead_letters WHERE notification_id = :notification_id AND route_id = :route_id;
+
 -- name: mark_redriven
 -- Runs in the transaction of the revival. A route redriven again belongs to the newer action.
 INSERT INTO redriven_routes (notification_id, route_id, action_id)

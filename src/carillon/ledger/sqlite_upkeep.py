@@ -51,21 +51,6 @@ class SqliteUpkeep:
             del row["total"]
         return found, rows[0]["total"]
 
-    async def redrive(self, keys: Sequence[tuple[str, str]], provider: str | None = None) -> int:
-        def work(connection: sqlite3.Connection, now: int) -> int:
-            revived = 0
-            for notification_id, route_id in keys:
-                key = {"notification_id": notification_id, "route_id": route_id, "provider": provider, "now": now}
-                if connection.execute(self._sql["redrive"], key).rowcount:
-                    connection.execute(self._sql["redrive_forget"], key)
-                    revived += 1
-            return revived
-
-        revived = await self._file.write(work)
-        if revived:
-            self.signal.ring()
-        return revived
-
     async def cancel(self, notification_id: str, tenant_id: str | None = None) -> int:
         key = {"notification_id": notification_id, "tenant_id": tenant_id}
         return await self._file.write(

@@ -65,18 +65,6 @@ FROM (SELECT 1) AS always
 LEFT JOIN page ON TRUE
 ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
 
--- name: redrive
--- Race: two operators press the button.
---   status                  the second press finds no dead letter any more and gives no second budget.
-UPDATE routes
-SET status = 'failed', attempt_count = 0, provider_since = 0, provider = coalesce(:provider, provider),
-    next_attempt_at = :now, budget_since = :now, dead_lettered_at = NULL, updated_at = :now
-WHERE notification_id = :notification_id AND route_id = :route_id AND status = 'dead_letter';
-
--- name: redrive_forget
--- only: PostgreSQL forgets in the same statement
-DELETE FROM dead_letters WHERE notification_id = :notification_id AND route_id = :route_id;
-
 -- name: cancel
 --   claim_token             what is in a worker's hands may be on its way and is left alone.
 UPDATE routes
