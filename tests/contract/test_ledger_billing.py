@@ -11,7 +11,7 @@ import pytest
 from carillon.domain.billing import Outgoing, Payment, PaymentEvent, Plan, Refund, Result, UnknownSubscription
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_engines import Engine, PostgresEngine, engine_fixture, ledger_fixture
-from tests.support.waiting import until
+from tests.support.waiting import a_moment_later, until
 
 engine = engine_fixture()
 ledger = ledger_fixture()
@@ -169,7 +169,7 @@ async def test_updated_at_is_the_triggers_own(ledger: Ledger, engine: Engine) ->
     await take(ledger, event())
     (before,) = await engine.execute("SELECT * FROM payment_webhook_requests")
     assert isinstance(before["id"], int)
-    await asyncio.sleep(0.01)
+    await a_moment_later()
     await engine.execute("UPDATE payment_webhook_requests SET retry_count = 7")
     (after,) = await engine.execute("SELECT * FROM payment_webhook_requests")
     assert after["updated_at"] > before["updated_at"]
@@ -195,7 +195,7 @@ async def test_usage_is_counted_once_for_each_message_and_begins_anew(ledger: Le
     assert (first.feature_name, first.usage_count, first.reset_at) == ("api_calls", 7, later)
     assert (second.feature_name, second.usage_count, second.reset_at) == ("storage", -1, None)
     await engine.execute("UPDATE usage_counters SET reset_at = updated_at WHERE feature_name = 'api_calls'")
-    await asyncio.sleep(0.01)
+    await a_moment_later()
     await ledger.add_usage("m4", "u1", "api_calls", 2, None)
     (fresh, _) = await ledger.usage_of("u1")
     assert (fresh.usage_count, fresh.reset_at) == (2, None)

@@ -22,7 +22,7 @@ from tests.support.ledger_engines import (
 from tests.support.ledger_mutants import Mutants, clauses_needed
 from tests.support.ledger_postgres import connected
 from tests.support.stream_builders import claimed, told
-from tests.support.waiting import until
+from tests.support.waiting import a_moment_later, until
 
 engine = shared_engine_fixture()
 shared_dsn = shared_dsn_fixture()
@@ -84,8 +84,7 @@ async def test_it_is_claimed_again_before_whatever_came_later(engine: Engine, le
     first = await claimed(ledger, told("ann"), told("ann"))
     await engine.expire_leases()
     await ledger.enrol([told("ann")])
-    # SQLite counts milliseconds: within the same one nothing would tell the two moments apart.
-    await asyncio.sleep(0.005)
+    await a_moment_later()
     await ledger.reset_expired(10)
     again = await claimed(ledger)
     assert [claim.notification_id for claim in again[:2]] == [claim.notification_id for claim in first]

@@ -1,7 +1,6 @@
 """The outbox of both engines: an alert with every burial, taken by one, told at least once."""
 
 import asyncio
-import time
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from carillon.domain.verdicts import Bury, FailOver
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import PROVIDER, bury, enrolment, failed_note, finish, note, redrive, route, want
 from tests.support.ledger_engines import Engine, engine_fixture
-from tests.support.waiting import until
+from tests.support.waiting import a_moment_later
 
 engine = engine_fixture()
 
@@ -31,16 +30,6 @@ async def buried(ledger: Ledger, **changes: Any) -> str:
     claim = await claimed(ledger, lane=given.routes[0].lane)
     assert await ledger.settle([bury(claim)]) == [Settled.APPLIED]
     return given.notification.notification_id
-
-
-async def a_moment_later() -> None:
-    """What happens within one millisecond cannot be told apart by its time."""
-    now = time.time_ns()
-
-    async def passed() -> bool:
-        return time.time_ns() > now + 3_000_000
-
-    await until(passed, timeout=10, what="the next millisecond")
 
 
 async def alerts(ledger: Ledger, lease: float = 60.0) -> list[Alert]:

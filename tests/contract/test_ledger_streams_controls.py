@@ -10,8 +10,9 @@ from tests.contract import test_ledger_presence as presence
 from tests.contract import test_ledger_streams as streams
 from tests.support.ledger_engines import PostgresEngine, shared_dsn_fixture, shared_engine_fixture
 from tests.support.ledger_mutants import Mutants, clauses_needed
-from tests.support.ledger_postgres import WAITING, connected
+from tests.support.ledger_postgres import connected
 from tests.support.stream_builders import claimed, told
+from tests.support.tables import WAITING
 from tests.support.waiting import until
 
 engine = shared_engine_fixture()

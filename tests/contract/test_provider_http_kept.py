@@ -7,6 +7,7 @@ import pytest
 from carillon.providers.curl import Transfers
 from carillon.providers.http import Answer, Call, HttpClient, MaybeSent, NotSent, Reply, Request, header_lines
 from tests.support.peers import OK, Peer, read_request, request, saying, silent
+from tests.support.waiting import until
 
 
 async def test_an_answer_to_somebody_who_was_just_cancelled_harms_no_other(http: HttpClient) -> None:
@@ -89,6 +90,11 @@ async def test_what_a_peer_closed_while_it_was_kept_wakes_nobody_twice(monkeypat
         assert isinstance(await http.post(request(peer.url)), Answer)
         before = woken
         closed.set()
+
+        async def noticed() -> bool:
+            return woken > before
+
+        await until(noticed, timeout=20, what="the end of the connection")
         for _ in range(200):
             await asyncio.sleep(0)
     await http.aclose()

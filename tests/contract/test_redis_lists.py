@@ -18,6 +18,7 @@ from tests.support.ledger_builders import bury, defer, finish, retry
 from tests.support.queue_lists import Lists, counted
 from tests.support.queue_stand import QUEUE, envelope
 from tests.support.servers import Redis
+from tests.support.waiting import until
 
 
 @pytest.fixture(params=["redis", "valkey"])
@@ -183,10 +184,13 @@ async def test_equal_messages_are_told_apart(lists: Lists) -> None:
     (first,) = await lists.claim()
     assert len(await lists.main()) == 2
     await lists.backlog.settle([retry(first, 30.0)])
-    while await lists.main():
-        await asyncio.sleep(0.06)
+
+    async def none_left() -> bool:
         for claim in await lists.claim():
             await lists.backlog.settle([retry(claim, 30.0)])
+        return not await lists.main()
+
+    await until(none_left, timeout=20, what="the others' turns")
     assert len(await lists.delayed()) == 3
     assert len({message_id(text) for text, _ in await lists.delayed()}) == 1
     await lists.make_due()
@@ -272,7 +276,11 @@ async def test_no_queue_starves_behind_a_full_one(client: Client) -> None:
 
 async def test_waiting_ends_with_the_first_message_and_takes_nothing(lists: Lists) -> None:
     waiting = asyncio.create_task(lists.signal.wait(30.0))
-    await asyncio.sleep(0.05)
+
+    async def blocked() -> bool:
+        return int((await lists.redis.info("clients"))["blocked_clients"]) == 1
+
+    await until(blocked, timeout=20, what="somebody who waits")
     await lists.put(envelope(id="m1"))
     async with asyncio.timeout(20):
         await waiting

@@ -1,6 +1,5 @@
 """A Redis whose answers get lost, or that cannot be asked: nothing is lost with them, and no lock is believed in."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -85,10 +84,11 @@ async def test_a_lock_that_could_not_be_renewed_in_time_is_given_up(
     await beside.put(envelope(id="m1"))
     claims = await behind.claim()
     proxy.refuse()
-    with pytest.raises(LedgerUnavailable):
-        await behind.backlog.extend(claims)
-    while not lost:
-        await asyncio.sleep(0.1)
+
+    async def given_up() -> bool:
         with pytest.raises(LedgerUnavailable):
             await behind.backlog.extend(claims)
+        return bool(lost)
+
+    await until(given_up, timeout=40, what="a lock whose time is over")
     assert lost == claims

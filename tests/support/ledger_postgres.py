@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+from tests.support.tables import WAITING
 
 
 @asynccontextmanager

@@ -170,11 +170,14 @@ async def test_a_handler_that_swallows_its_cancellation_gets_another(monkeypatch
 
 
 async def test_whoever_cancels_from_outside_is_obeyed() -> None:
+    begun = asyncio.Event()
+
     async def waiting(_job: Job) -> None:
+        begun.set()
         await asyncio.Event().wait()
 
     task = asyncio.create_task(handlers(waiting).send(Dispatch(claim(), None, 10.0)))
-    await asyncio.sleep(0)
+    await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -243,12 +246,18 @@ async def test_too_many_hanging_runs_are_no_more_added_to(monkeypatch: pytest.Mo
 
 
 async def test_a_run_that_never_began_leaves_no_thread_behind() -> None:
-    gate, pool = threading.Event(), Threads(1)
-    first = asyncio.create_task(pool.run(lambda: gate.wait(60)))
-    await asyncio.sleep(0.05)
+    gate, begun, pool = threading.Event(), threading.Event(), Threads(1)
+
+    def hang() -> None:
+        begun.set()
+        gate.wait(60)
+
+    first = asyncio.create_task(pool.run(hang))
+    assert await asyncio.to_thread(begun.wait, 30)
     ran_second: list[int] = []
     second = asyncio.create_task(pool.run(lambda: ran_second.append(1)))
-    await asyncio.sleep(0.05)
+    # One turn puts it behind the first: there is no other thread to begin it.
+    await asyncio.sleep(0)
     second.cancel()
     await asyncio.gather(second, return_exceptions=True)
     gate.set()
