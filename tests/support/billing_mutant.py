@@ -10,6 +10,7 @@ from carillon import cli
 from carillon.compose.queues import QueueParts
 from carillon.domain.billing import Outgoing, Refund, Taken
 from carillon.ledger import billing_rows, postgres_payments, postgres_subscriptions
+from tests.support.ending import LATE
 from tests.support.mutant import answered, vars_of
 
 
@@ -55,12 +56,12 @@ def refund_per_attempt() -> None:
 
 
 def left_late() -> None:
-    """At its end a process waits for a silent PostgreSQL five seconds longer than it may."""
+    """At its end a process waits for a silent PostgreSQL longer than it may."""
     tell_last = QueueParts.tell_last
 
     async def late(self: QueueParts) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(answered(self.ledger), 5.0)
+            await asyncio.wait_for(answered(self.ledger), LATE)
         await tell_last(self)
 
     vars_of(QueueParts, tell_last=late)

@@ -13,6 +13,8 @@ PATIENCE: Any = {"CARILLON_WORK__DRAIN_SECONDS": f"{DRAIN}", "CARILLON_LEDGER__O
 """For those who leave step by step: a statement may take far longer than the end."""
 MOST = max(DRAIN, LEAST) + STEPS + LOOK
 """What they may wait: where somebody is silent two steps have a second each, and our own look may come late."""
+LATE = 7.0
+"""How much later those end whose guard is switched off: a slide that wide limits would not see."""
 SPINNING_SECONDS = 120.0
 """Who neither waits nor ends."""
 

@@ -13,6 +13,7 @@ from carillon.doors.redis_stream_reading import Reading
 from carillon.intake.in_order import OrderedIntake
 from carillon.ledger import postgres_pools, redis_leases
 from tests.support import mutant
+from tests.support.ending import LATE
 from tests.support.mutant import vars_of
 
 
@@ -73,9 +74,9 @@ def leases_kept() -> None:
 
 
 def left_late() -> None:
-    """At its end a process waits for a silent PostgreSQL five seconds longer than it may."""
+    """At its end a process waits for a silent PostgreSQL longer than it may."""
     cut_off = postgres_pools.Pools.cut_off
-    vars_of(postgres_pools.Pools, cut_off=lambda self: asyncio.get_running_loop().call_later(5.0, cut_off, self))
+    vars_of(postgres_pools.Pools, cut_off=lambda self: asyncio.get_running_loop().call_later(LATE, cut_off, self))
 
 
 def _reworded(module: Any, old: str, new: str) -> None:

@@ -12,6 +12,7 @@ from carillon.ledger.rabbitmq_acks import GONE, Delivery
 from carillon.ledger.rabbitmq_deliveries import dead_letter
 from carillon.ledger.rabbitmq_marks import Marks, Said, Step
 from carillon.ledger.rabbitmq_partings import Partings
+from tests.support.ending import LATE
 from tests.support.mutant import answered, vars_of
 
 
@@ -32,12 +33,12 @@ def ack_before_confirm() -> None:
 
 
 def left_late() -> None:
-    """At its end a process waits for a silent PostgreSQL five seconds longer than it may."""
+    """At its end a process waits for a silent PostgreSQL longer than it may."""
     leave = push.PushProgram._leave  # noqa: SLF001 - the guard itself
 
     async def late(self: push.PushProgram, backlog: RabbitBacklog) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(answered(backlog._audit), 5.0)  # noqa: SLF001 - its ledger
+            await asyncio.wait_for(answered(backlog._audit), LATE)  # noqa: SLF001 - its ledger
         await leave(self, backlog)
 
     vars_of(push.PushProgram, _leave=late)
