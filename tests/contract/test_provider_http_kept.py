@@ -1,10 +1,15 @@
 """The outbound HTTP client's handles and connections, which serve one request after the other."""
 
 import asyncio
+import select
+import socket
 
+import pycurl
 import pytest
 
-from carillon.providers.curl import Transfers
+from carillon.providers.curl import Limits, Transfers
+from carillon.providers.egress import Rules, parse_networks, parse_ports
+from carillon.providers.guard import Guard
 from carillon.providers.http import Answer, Call, HttpClient, MaybeSent, NotSent, Reply, Request, header_lines
 from tests.support.peers import OK, Peer, read_request, request, saying, silent
 from tests.support.waiting import until
@@ -101,13 +106,34 @@ async def test_what_a_peer_closed_while_it_was_kept_wakes_nobody_twice(monkeypat
     assert woken - before == 1
 
 
-async def test_a_descriptors_number_that_comes_back_is_watched_anew(http: HttpClient) -> None:
-    ends = saying(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
-    async with Peer(ends) as peer:
+RULES = Rules(allow_http=True, allow_networks=parse_networks(["127.0.0.0/8"]), allow_ports=parse_ports(["1024-65535"]))
+CLOSES = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.mark.parametrize("guard", [None, Guard(RULES)], ids=["unguarded", "guarded"])
+async def test_a_descriptors_number_that_comes_back_is_watched_anew(http: HttpClient, guard: Guard | None) -> None:
+    async with Peer(saying(CLOSES)) as peer:
         for number in range(1, 6):
-            answers = await asyncio.gather(*(http.post(request(peer.url)) for _ in range(3)))
+            calls = (http.post(request(peer.url, guard=guard)) for _ in range(3))
+            answers = await asyncio.gather(*calls)
             assert all(isinstance(answer, Answer) for answer in answers), answers
             assert peer.connections == 3 * number
+
+
+@pytest.mark.parametrize("heard_of", [True, False])
+async def test_a_number_is_taken_for_the_same_socket_unless_a_new_one_was_heard_of(*, heard_of: bool) -> None:
+    transfers = Transfers(Limits(1, 1, 100, None), Guard(RULES).admits)
+    for number in range(2):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            if number == 0 or heard_of:
+                transfers._opened(ours.fileno(), 0)  # noqa: SLF001 - libcurl's part is played here
+            transfers._watch(pycurl.POLL_IN, ours.fileno(), transfers._multi, None)  # noqa: SLF001 - likewise
+            theirs.send(b"x")
+            watched = transfers._epoll.poll(0)  # noqa: SLF001 - likewise
+            assert watched == ([(ours.fileno(), select.EPOLLIN)] if number == 0 or heard_of else [])
+            transfers._watch(pycurl.POLL_REMOVE, ours.fileno(), transfers._multi, None)  # noqa: SLF001 - likewise
+    transfers.close()
 
 
 async def test_a_handle_forgets_the_answer_and_the_bounds_before(http: HttpClient) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Self
 
+from carillon.providers.guard import Guard
 from carillon.providers.http import Request
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -57,9 +58,14 @@ class Peer:
 
 
 def request(
-    url: str, body: bytes = b'{"a":1}', *, timeout_seconds: float = 30.0, headers: dict[str, str] | None = None
+    url: str,
+    body: bytes = b'{"a":1}',
+    *,
+    timeout_seconds: float = 30.0,
+    headers: dict[str, str] | None = None,
+    guard: Guard | None = None,
 ) -> Request:
-    return Request(url=url, timeout_seconds=timeout_seconds, body=body, headers=headers or {})
+    return Request(url=url, timeout_seconds=timeout_seconds, body=body, headers=headers or {}, guard=guard)
 
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:

@@ -25,6 +25,8 @@ Veto = Callable[[IPAddress, int], bool]
 _KEEP_ALIVE_SECONDS = 4
 _EVENTS_AT_ONCE = 256
 _IDLE_HANDLES = 1000
+_SENT_AT_ONCE = 16 * 1024
+"""The least that libcurl takes: it asks for so much memory in each transfer, and giving 64 kB back is slow."""
 _TIMER_GRAIN = 0.001
 """The loop tells whole milliseconds."""
 _AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
@@ -87,7 +89,8 @@ class Transfers:
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
         self._epoll = select.epoll()
-        self._watched: set[int] = set()
+        self._watched: dict[int, int] = {}
+        """Descriptors and what epoll was told to look for."""
         self._parked: set[int] = set()
         """Watched by epoll and by nobody else: a kept connection's next request is a change, not a departure and an
         arrival. A parked descriptor may have been closed, and its number given to another socket."""
@@ -145,12 +148,14 @@ class Transfers:
         handle.setopt(pycurl.USERAGENT, "Carillon")
         handle.setopt(pycurl.MAXAGE_CONN, _KEEP_ALIVE_SECONDS)
         handle.setopt(pycurl.UPLOAD, 1)
+        handle.setopt(pycurl.UPLOAD_BUFFERSIZE, _SENT_AT_ONCE)
         authorities = self._limits.ca_file or _system_authorities()
         if authorities is not None:
             handle.setopt(pycurl.CAINFO, authorities)
         if self._veto is not None:
             handle.setopt(pycurl.DNS_CACHE_TIMEOUT, 0)
             handle.setopt(pycurl.OPENSOCKETFUNCTION, _opener(transfer, self._veto))
+            handle.setopt(pycurl.SOCKOPTFUNCTION, self._opened)
         return transfer
 
     def _prepare(self, transfer: Transfer, order: Order) -> None:
@@ -180,20 +185,30 @@ class Transfers:
         if what & pycurl.POLL_OUT:
             mask |= select.EPOLLOUT
         self._parked.discard(descriptor)
-        if descriptor in self._watched:
-            try:
-                self._epoll.modify(descriptor, mask)
-            except FileNotFoundError:
-                # Closed while it was parked, and a new socket got its number.
-                self._epoll.register(descriptor, mask)
-        else:
-            self._watched.add(descriptor)
+        known = self._watched.get(descriptor)
+        if known == mask and self._veto is not None:
+            # Still the same socket: each new one is heard of. Without rules libcurl opens others too, to look names up.
+            return
+        self._watched[descriptor] = mask
+        if known is None:
             self._epoll.register(descriptor, mask)
+            return
+        try:
+            self._epoll.modify(descriptor, mask)
+        except FileNotFoundError:
+            # Closed while it was parked, and a new socket got its number.
+            self._epoll.register(descriptor, mask)
+
+    def _opened(self, descriptor: int, _purpose: int) -> int:
+        """A new socket: the one that had its number is closed, and epoll has forgotten it."""
+        self._watched.pop(descriptor, None)
+        self._parked.discard(descriptor)
+        return int(pycurl.SOCKOPT_OK)
 
     def _unwatch(self, descriptor: int) -> None:
         """A peer closed a kept connection, or spoke out of turn: libcurl will see it before it uses it again."""
         self._parked.discard(descriptor)
-        self._watched.discard(descriptor)
+        self._watched.pop(descriptor, None)
         with suppress(OSError):
             self._epoll.unregister(descriptor)
 
