@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from ipaddress import IPv4Address, ip_address
@@ -44,10 +45,17 @@ class Way(msgspec.Struct, frozen=True, gc=False):
 class Guard:
     """Stands between a stranger's URL and the network."""
 
-    def __init__(self, rules: Rules, resolve: Resolve = system_resolve, keep_seconds: float = KEEP_SECONDS) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        resolve: Resolve = system_resolve,
+        keep_seconds: float = KEEP_SECONDS,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._rules = rules
         self._resolve = resolve
         self._keep_seconds = keep_seconds
+        self._now = now
         self._kept: dict[tuple[str, int], tuple[float, str]] = {}
         """The pins of a name and port, and until when they hold."""
         self._asking: dict[tuple[str, int], asyncio.Task[str]] = {}
@@ -60,7 +68,7 @@ class Guard:
 
     def at_once(self, url: str) -> Way | Blocked | None:
         """The judgement, where nothing has to be looked up for it; None otherwise."""
-        now = asyncio.get_running_loop().time()
+        now = self._now()
         if self._own_names and now >= self._own_fresh_until:
             return None
         target = self._judged(url)
@@ -93,7 +101,7 @@ class Guard:
         pins = f"{host}:{port}:{','.join(map(_literal, found))}"
         if len(self._kept) >= _REMEMBERED:
             self._kept.clear()
-        self._kept[key] = (asyncio.get_running_loop().time() + self._keep_seconds, pins)
+        self._kept[key] = (self._now() + self._keep_seconds, pins)
         return pins
 
     def _asked(self, key: tuple[str, int], asking: "asyncio.Task[str]") -> None:
@@ -128,7 +136,7 @@ class Guard:
 
     async def _refresh_own(self) -> None:
         # Our stores are configured by name: a stranger's name for the same address must not pass.
-        now = asyncio.get_running_loop().time()
+        now = self._now()
         if not self._own_names or now < self._own_fresh_until:
             return
         self._own_fresh_until = now + _OWN_NAMES_SECONDS

@@ -27,6 +27,8 @@ class Slots:
         self._limit = limit
         self._taken: dict[str, int] = {}
         self._queues: dict[str, deque[Waiting]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """That of whoever waited first; asking for it costs a system call each time."""
         self._timer: asyncio.TimerHandle | None = None
         """One for everybody who waits: it stands at the first one's end, or before it."""
 
@@ -40,7 +42,7 @@ class Slots:
 
     def wait(self, endpoint: str, seconds: float, turn: Callable[[], None], late: Callable[[], None]) -> Waiting:
         """Queue up for a slot of an endpoint that has none: `turn` comes with one, `late` when the time is over."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = self._loop or asyncio.get_running_loop()
         place = Waiting(loop.time() + seconds, turn, late)
         self._queues.setdefault(endpoint, deque()).append(place)
         if self._timer is None or place.until < self._timer.when():
