@@ -1,5 +1,7 @@
 """Where a process's events go: log lines, numbers, and spans where somebody wants them."""
 
+import sys
+
 from carillon.domain.events import Event
 from carillon.domain.ports import Observer
 from carillon.settings import Settings
@@ -27,7 +29,10 @@ class Telemetry:
         self.metrics = Metrics(table={name: one for name, one in named.items() if name not in QUEUES}, only=only)
         lines = logs.log_observer(sink, sentences=settings.log.sentences, name_people=settings.log.name_people)
         self.series = Series(SystemClock())
-        observers: list[Observer] = [lines, self.metrics, self.series]
+        observers: list[Observer] = [lines, self.series]
+        # Without the SDK nobody can ever ask, and counting is a tenth of a message; a host may load it later.
+        if sink is not None or "opentelemetry.sdk.metrics" in sys.modules:
+            observers.append(self.metrics)
         if settings.queue:
             observers.append(QueueMetrics(table={name: named[name] for name in QUEUES.keys() & named}, only=only))
         self._observers: list[Observer] = observers if self._tracers is None else [Traces(self._tracers, observers)]
