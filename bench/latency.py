@@ -20,28 +20,31 @@ CALLS = 300
 
 def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3) -> Outcome:
     """One notification at a time; the bare way is INSERT, COMMIT and POST in one coroutine."""
-    ours: list[float] = []
-    bare: list[float] = []
+    ours: list[list[float]] = []
+    bare: list[list[float]] = []
     for number in range(rounds):
         progress(f"{PART}: round {number + 1} of {rounds}")
-        ours += _ours(postgres.database())
+        ours.append(_ours(postgres.database()))
         dsn = postgres.database()
         run("fill", dsn, "1", "push", "sandbox", "device-1")
         with nginx() as url:
-            bare += run("bare_latency", dsn, url, str(CALLS))["took_ms"]
-    figures = [
-        Figure(PART, f"{who}, {name}", "ms", [percentile(values, share)])
-        for who, values in (("Carillon", ours), ("bare", bare))
-        for name, share in (("p50", 50), ("p99", 99))
-    ]
-    return Outcome(
-        figures,
+            bare.append(run("bare_latency", dsn, url, str(CALLS))["took_ms"])
+    # Of each round by itself: one in which the disk was slow must not be the ninety-ninth percentile of all.
+    outcome = Outcome(
         [
-            Ratio("latency/p50", percentile(ours, 50) / percentile(bare, 50), 3.0, at_most=True),
-            Ratio("latency/p99", percentile(ours, 99) / percentile(bare, 99), 6.0, at_most=True),
+            Figure(PART, f"{who}, {name}", "ms", [percentile(values, share) for values in found])
+            for who, found in (("Carillon", ours), ("bare", bare))
+            for name, share in (("p50", 50), ("p99", 99))
         ],
-        {"latency": f"{rounds} x {CALLS} notifications, one at a time, 5 ms apart"},
+        settings={"latency": f"{rounds} x {CALLS} notifications, one at a time, 5 ms apart"},
     )
+    outcome.ratios = [
+        Ratio(
+            f"latency/{name}", outcome.median(f"Carillon, {name}") / outcome.median(f"bare, {name}"), most, at_most=True
+        )
+        for name, most in (("p50", 3.0), ("p99", 6.0))
+    ]
+    return outcome
 
 
 def _ours(dsn: str) -> list[float]:
