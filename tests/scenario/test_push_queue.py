@@ -14,6 +14,9 @@ from tests.support.push_stand import Push, message, stand_fixture
 from tests.support.vendor import Reply
 
 push: Any = stand_fixture(start=False)
+rehearsal: Any = stand_fixture(
+    '[channels]\npush = ["sandbox"]\n[providers.sandbox]\nkind = "sandbox"\n', name="rehearsal", start=False
+)
 
 
 @pytest.mark.req("S0-01", "S0-02", "S0-03")
@@ -97,6 +100,16 @@ def test_ready_is_said_once_there_is_a_queue(push: Push) -> None:
     program.wait_ready()
     said = [line["event"] for line in program.lines if line["event"] == "ready" or line.get("part") == "rabbitmq"]
     assert said[:2] == ["part_started", "ready"]
+
+
+@pytest.mark.req("S0-04")
+def test_messages_of_one_claim_are_rendered_also_for_a_provider_of_batches(rehearsal: Push) -> None:
+    rehearsal.broker.declare("push.queue")
+    messages = [message(variables={"name": "Ada"}) for _ in range(10)]
+    rehearsal.publish(*messages)
+    rehearsal.start()
+    reasons = [body["failure_reason"] for body in rehearsal.failed(10)]
+    assert reasons == ["missing template variables: link"] * 10
 
 
 @pytest.mark.req("S0-37")

@@ -74,8 +74,8 @@ class Attempts:
         self._calling.cutting_off = True
 
     def takes_many(self, claim: Claim) -> bool:
-        """Whether the claim's provider would rather have a batch."""
-        return claim.provider in self._many
+        """Whether the claim's provider would rather have a batch; what is still to be prepared goes alone."""
+        return self._preparer is None and claim.provider in self._many
 
     def goes_side_by_side(self, claim: Claim) -> bool:
         """Whether many calls of the claim's provider can be under way without a task for each."""

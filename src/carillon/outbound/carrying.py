@@ -53,7 +53,7 @@ class Carrying:
             by_provider.setdefault(claim.provider, []).append(claim)
         for provider, batch in by_provider.items():
             self.calls[provider] += len(batch)
-            if self._attempts.takes_many(batch[0]):
+            if len(batch) > 1 and self._attempts.takes_many(batch[0]):
                 self._spawn(batch, partial(self._carry_together, batch))
             elif len(batch) > 1 and self._attempts.goes_side_by_side(batch[0]):
                 waiting = {claim.token: claim for claim in batch}
