@@ -106,35 +106,19 @@ class Attempts:
 
     async def attempt_many(self, claims: Sequence[Claim]) -> list[Settlement]:
         """Attempt many routes of one provider in one call, where the provider can."""
-        settlements: dict[int, Settlement] = {}
-        ready: list[Dispatch] = []
-        for claim, left in zip(claims, self._leases.all_seconds_left(claims), strict=True):
-            gated = self._gate(claim)
-            if gated is None and left > 0.0:
-                ready.append(self._call_within(claim, left))
-            else:
-                settlements[claim.token] = gated or Settlement(claim=claim, verdict=Defer(0.0))
-        if ready:
-            admission = await self._breakers.admit(claims[0].provider)
-            if admission is not Admission.GO:
-                # A probe, or an open breaker with other providers behind it: each route finds its own way.
-                if admission is Admission.PROBE:
-                    await self._send_batch(ready[:1], settlements)
-                    ready = ready[1:]
-                for dispatch in ready:
-                    settlements[dispatch.claim.token] = await self.attempt(dispatch.claim)
-            else:
-                await self._send_batch(ready, settlements)
+        ready, alone = await self.line_up(claims)
+        settlements = {one.claim.token: one for one in await self._send_batch(ready)} if ready else {}
+        for claim in alone:
+            settlements[claim.token] = await self.attempt(claim)
         return [settlements[claim.token] for claim in claims]
 
-    async def _send_batch(self, ready: Sequence[Dispatch], settlements: dict[int, Settlement]) -> None:
+    async def _send_batch(self, ready: Sequence[Dispatch]) -> list[Settlement]:
         began = self._clock.monotonic()
         outcomes = await self._calling.many(self._providers[ready[0].claim.provider], ready)
-        for settlement in await self.conclude(list(zip(ready, outcomes, strict=True)), self._since(began)):
-            settlements[settlement.claim.token] = settlement
+        return await self.conclude(list(zip(ready, outcomes, strict=True)), self._since(began))
 
     async def line_up(self, claims: Sequence[Claim]) -> tuple[list[Dispatch], list[Claim]]:
-        """Calls of one provider that may set out side by side, and the claims that must find their way alone."""
+        """Calls of one provider that may set out together, and the claims that must find their way alone."""
         provider = claims[0].provider
         plain: list[Claim] = []
         alone: list[Claim] = []
