@@ -49,7 +49,7 @@ end:
   probe = false;
   if
   :: d_step {
-      // = outbound/breakers.lua admit
+      // = outbound/breakers/breakers.lua admit
       // = domain/breaker.py admit
       state == closed -> calling++
     }
@@ -57,7 +57,7 @@ end:
   :: MAY_PROBE -> d_step {
 #else
   :: d_step {
-      // = outbound/breakers.lua probe
+      // = outbound/breakers/breakers.lua probe
       MAY_PROBE ->
 #endif
       if
@@ -80,7 +80,7 @@ end:
       left_behind = left_behind + (probe && probes > left_behind -> 1 : 0)
     }
   :: d_step {
-      // = outbound/breakers.lua ok
+      // = outbound/breakers/breakers.lua ok
       // = domain/breaker.py record
       probing = probing - probe;
       calling = calling - (1 - probe);
@@ -96,7 +96,7 @@ end:
       fi
     }
   :: d_step {
-      // = outbound/breakers.lua fail
+      // = outbound/breakers/breakers.lua fail
       // = domain/breaker.py record
       failed < FAILURES ->
       failed++;

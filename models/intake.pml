@@ -26,7 +26,7 @@ byte ended = 0;
 #define ROWS_AFTER(entry) 1
 #endif
 
-// = doors/redis_stream_offset.lua advance
+// = doors/redis_stream/offset.lua advance
 // An offset that is ahead stays, and its writer learns that it was overtaken.
 #define ADVANCE(to) \
   if \
@@ -47,7 +47,7 @@ active [READERS] proctype reader() {
   byte at = 0;
   byte last = 0;
 
-// = doors/redis_stream_offset.py load
+// = doors/redis_stream/offset.py load
 start:
   at = offset;
 
@@ -55,7 +55,7 @@ reading:
   if
   :: at == ENTRIES -> goto end
   :: d_step {
-      // = doors/redis_stream_wire.py read
+      // = doors/redis_stream/wire.py read
       at < written ->
       last = (at + BATCH < written -> at + BATCH : written)
     }
@@ -72,10 +72,10 @@ offering:
   :: DIES
   :: d_step {
       // One commit writes one entry or several, from the first on.
-      // = ledger/postgres.sql enrol
-      // = ledger/postgres.sql park
-      // = ledger/sqlite.sql enrol
-      // = ledger/sqlite.sql park
+      // = ledger/postgres/ledger.sql enrol
+      // = ledger/postgres/ledger.sql park
+      // = ledger/sqlite/ledger.sql enrol
+      // = ledger/sqlite/ledger.sql park
       at < last ->
       at++;
       rows[at] = ROWS_AFTER(at);

@@ -54,9 +54,9 @@ bool deferred = false;
 #define AT_SETTLE 0
 #endif
 
-// = ledger/postgres.sql settle
-// = ledger/postgres_settle.sql settle_finished
-// = ledger/sqlite.sql settle
+// = ledger/postgres/ledger.sql settle
+// = ledger/postgres/settle.sql settle_finished
+// = ledger/sqlite/ledger.sql settle
 inline settle(verdict) {
   d_step {
     if
@@ -87,8 +87,8 @@ idle:
   if
   :: status != open -> goto end
   :: d_step {
-      // = ledger/postgres.sql claim
-      // = ledger/sqlite.sql claim
+      // = ledger/postgres/ledger.sql claim
+      // = ledger/sqlite/ledger.sql claim
       status == open && due ->
       token = ME;
       attempts = attempts + AT_CLAIM;
@@ -110,8 +110,8 @@ calling:
   if
   :: DIES
   :: d_step {
-      // = ledger/postgres.sql extend
-      // = ledger/sqlite.sql extend
+      // = ledger/postgres/ledger.sql extend
+      // = ledger/sqlite/ledger.sql extend
       // Before it is due, renewal changes nothing that could be seen here.
       due ->
       if

@@ -64,7 +64,7 @@ bool overslept = false;     // a lock ended while its holder lived: then, and on
 #define MAY_ACK (lock == ME || lock == 0)
 #endif
 
-// = ledger/redis_lists_rules.lua leave
+// = ledger/redis/lists_rules.lua leave
 // What was there to leave has left; the lock goes with it if it is ours.
 inline leave(place) {
   if
@@ -93,7 +93,7 @@ end:
 #else
   :: d_step {
       // A busy lock leaves the message in the main list.
-      // = ledger/redis_lists_claim.lua
+      // = ledger/redis/lists_claim.lua
       MAY_CLAIM ->
       main--;
       processing++;
@@ -117,12 +117,12 @@ end:
 
   d_step { assert(running == 0 || overslept); running++ }
 
-  // = ledger/redis_lists_extend.lua
+  // = ledger/redis/lists_extend.lua
   // Renewal changes nothing here: it is why a living holder's lock ends only LAPSES times.
   if
   :: DIES(1, 0)
   :: d_step {
-      // = ledger/redis_lists_settle.lua ack
+      // = ledger/redis/lists_settle.lua ack
       running--;
       if
       :: MAY_ACK -> leave(acked)
@@ -131,8 +131,8 @@ end:
     }
     goto idle
   :: d_step {
-      // = ledger/redis_lists_settle.lua
-      // = ledger/redis_lists_rules.lua release
+      // = ledger/redis/lists_settle.lua
+      // = ledger/redis/lists_rules.lua release
       !released ->
       released = true;
       running--;
@@ -150,8 +150,8 @@ end:
     fi
 #else
   :: d_step {
-      // = ledger/redis_lists_settle.lua
-      // = ledger/redis_lists_rules.lua retry
+      // = ledger/redis/lists_settle.lua
+      // = ledger/redis/lists_rules.lua retry
       retries < RETRIES ->
       running--;
       if
@@ -162,8 +162,8 @@ end:
     goto idle
 #endif
   :: d_step {
-      // = ledger/redis_lists_settle.lua
-      // = ledger/redis_lists_rules.lua fail
+      // = ledger/redis/lists_settle.lua
+      // = ledger/redis/lists_rules.lua fail
       retries >= RETRIES ->
       running--;
       if
@@ -186,7 +186,7 @@ end:
     fi
 #else
   :: d_step {
-      // = ledger/redis_lists_pump.lua
+      // = ledger/redis/lists_pump.lua
       delayed > 0 ->
       delayed--;
       main++
@@ -199,13 +199,13 @@ active proctype sweeper() {
 end:
   do
 #ifndef NOSWEEP
-  :: processing > 0 && lock == 0 ->    // = ledger/redis_lists_look.lua
+  :: processing > 0 && lock == 0 ->    // = ledger/redis/lists_look.lua
 #ifdef MARK
 end_looked:
     processing > 0 && lock == 0 ->
 #endif
     d_step {
-      // = ledger/redis_lists_sweep.lua
+      // = ledger/redis/lists_sweep.lua
       if
       :: processing > 0 && lock == 0 && retries < RETRIES -> retries++; processing--; delayed++
       :: processing > 0 && lock == 0 && retries >= RETRIES -> processing--; failed++
@@ -222,7 +222,7 @@ active proctype operator() {
 end:
   do
   :: d_step {
-      // = ledger/redis_lists_requeue.lua
+      // = ledger/redis/lists_requeue.lua
       failed > 0 && !requeued ->
       requeued = true;
       failed--;

@@ -7,16 +7,16 @@ import sys
 import uvloop
 
 from carillon.compose import parts
-from carillon.config import load
+from carillon.config.reading import load
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Acceptance, Enrolment
-from carillon.doors import http
+from carillon.doors.http import endpoints as http
 from carillon.intake.accept import Intake
 from carillon.intake.plan import plan
-from carillon.ledger.postgres import PostgresLedger
+from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.system import new_id
-from carillon.upkeep import logs
+from carillon.upkeep.logs import lines as logs
 from carillon.web import Server, ServerSettings, WebSettings, app
 
 CONNECTIONS = 64

@@ -12,14 +12,14 @@ import msgspec
 from carillon.client import Accepted, Item, Notification, Rejected
 from carillon.compose import Program, Role
 from carillon.compose.program import Opened
-from carillon.config import load
+from carillon.config.reading import load
 from carillon.domain.errors import BadIntent, CarillonError
 from carillon.domain.hints import hint
-from carillon.doors.http_intent import Context, to_intent
-from carillon.doors.http_wire import SendBody
+from carillon.doors.http.intent import Context, to_intent
+from carillon.doors.http.wire import SendBody
 from carillon.providers.sandbox import Sandbox
 from carillon.system import new_id
-from carillon.upkeep.api_view import notification_view
+from carillon.upkeep.api.notifications_view import notification_view
 from carillon.web import Caller
 
 POLL_SECONDS = 0.05

@@ -12,9 +12,9 @@ from redis.asyncio import BlockingConnectionPool, Redis
 
 from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, admit, record
 from carillon.domain.events import BreakerChanged, Event
-from carillon.outbound.breakers import MemoryBreakers
-from carillon.outbound.breakers_ledger import BreakerLedger, LedgerBreakers
-from carillon.outbound.breakers_redis import RedisBreakers
+from carillon.outbound.breakers.ledger import BreakerLedger, LedgerBreakers
+from carillon.outbound.breakers.memory import MemoryBreakers
+from carillon.outbound.breakers.redis import RedisBreakers
 from carillon.outbound.probing import Healable
 from tests.support.clocks import ManualClock
 from tests.support.ledger_engines import Engine, PostgresEngine, SqliteEngine

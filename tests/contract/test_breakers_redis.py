@@ -10,10 +10,10 @@ from redis.backoff import NoBackoff
 
 from carillon.domain.breaker import Admission, BreakerPolicy, State
 from carillon.domain.events import Event, Trouble
-from carillon.outbound import breakers_redis
-from carillon.outbound.breakers import MemoryBreakers
-from carillon.outbound.breakers_redis import RedisBreakers
-from carillon.outbound.breakers_shared import AWAY_SECONDS
+from carillon.outbound.breakers import redis as breakers_redis
+from carillon.outbound.breakers.memory import MemoryBreakers
+from carillon.outbound.breakers.redis import RedisBreakers
+from carillon.outbound.breakers.shared import AWAY_SECONDS
 from tests.contract.test_breakers import Home
 from tests.support import servers
 from tests.support.clocks import ManualClock

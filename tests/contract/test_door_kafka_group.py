@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from carillon.domain.events import PartStarted, StreamTrimmed, Trouble
-from carillon.doors import kafka as kafka_door
-from carillon.doors.kafka import KafkaDoor
+from carillon.doors.kafka import door as kafka_door
+from carillon.doors.kafka.door import KafkaDoor
 from tests.support.kafka import FENCED, HEARTBEAT, Kafka, Topic
 from tests.support.kafka_door import QUICK_MS, SECONDS, SESSION_MS, Home, Ledger, all_committed, fill, home
 from tests.support.stream_door import becomes

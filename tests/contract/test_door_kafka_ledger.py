@@ -8,9 +8,10 @@ import pytest
 
 from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.events import StreamTrimmed, Trouble
-from carillon.doors import kafka_group, kafka_partition
-from carillon.doors.kafka import KafkaDoor
-from carillon.doors.kafka_partition import Partition
+from carillon.doors.kafka import group as kafka_group
+from carillon.doors.kafka import partition as kafka_partition
+from carillon.doors.kafka.door import KafkaDoor
+from carillon.doors.kafka.partition import Partition
 from tests.support.kafka import (
     COORDINATOR_NOT_AVAILABLE,
     METADATA_TOO_LARGE,

@@ -11,8 +11,8 @@ from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.events import Event, Trouble
 from carillon.domain.intents import Intent, Malformed
 from carillon.domain.notifications import Acceptance, Enrolled, Enrolment
-from carillon.doors.rabbitmq import STRANGE_TRIES, QueueRules, RabbitDoor, Stretch
-from carillon.doors.rabbitmq_wire import QueueWire
+from carillon.doors.rabbitmq.door import STRANGE_TRIES, QueueRules, RabbitDoor, Stretch
+from carillon.doors.rabbitmq.wire import QueueWire
 from tests.support.dispatches import LoopClock
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.rabbitmq_queue import BODY, Queue, queue

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from carillon.domain.events import DoorStopped, PartStarted, PartStopped, StreamTrimmed, Trouble
-from carillon.doors.redis_stream import StreamRules
+from carillon.doors.redis_stream.door import StreamRules
 from tests.support.stream_door import LEASE, OFFSET, SECONDS, STREAM, Home, Ledger, add, becomes, home, offset_becomes
 from tests.support.waiting import until
 

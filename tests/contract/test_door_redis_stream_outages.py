@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from carillon.domain.events import PartStopped, StreamTrimmed, Trouble
-from carillon.doors import redis_stream_wire
+from carillon.doors.redis_stream import wire as redis_stream_wire
 from tests.support import servers
 from tests.support.proxy import FaultProxy
 from tests.support.stream_door import LEASE, OFFSET, STREAM, Ledger, add, becomes, client, home, offset_becomes

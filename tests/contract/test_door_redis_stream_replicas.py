@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from carillon.domain.events import PartStarted, PartStopped, StreamTrimmed
-from carillon.doors import redis_stream_lease, redis_stream_offset
-from carillon.doors.redis_stream_offset import StoredOffset
-from carillon.doors.redis_stream_position import EntryId, Position, id_text
+from carillon.doors.redis_stream import lease as redis_stream_lease
+from carillon.doors.redis_stream import offset as redis_stream_offset
+from carillon.doors.redis_stream.offset import StoredOffset
+from carillon.doors.redis_stream.position import EntryId, Position, id_text
 from tests.support import stream_door
 from tests.support.stream_door import (
     COUNT,

@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from carillon.domain.errors import ConfigurationError
-from carillon.ledger.postgres import PostgresLedger
-from carillon.ledger.postgres_pools import Connection, PoolRules
+from carillon.ledger.postgres.ledger import PostgresLedger
+from carillon.ledger.postgres.pools import Connection, PoolRules
 from tests.support import waiting
 from tests.support.ledger_builders import enrolment, finish, want
 from tests.support.ledger_postgres import connected, until
@@ -22,7 +22,7 @@ IDLE = OURS + " AND application_name NOT IN ('carillon-listen', 'carillon-notify
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here connections are counted: on a busy machine many callers wait long for few of them."""
-    monkeypatch.setattr("carillon.ledger.postgres_pools._ACQUIRE_SECONDS", 40.0)
+    monkeypatch.setattr("carillon.ledger.postgres.pools._ACQUIRE_SECONDS", 40.0)
 
 
 @asynccontextmanager

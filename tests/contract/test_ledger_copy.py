@@ -12,8 +12,8 @@ import pytest_asyncio
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 from carillon.ledger.copy_values import Column, Digest, Table
 from carillon.ledger.copying import CopyRefused, copy_ledger
-from carillon.ledger.postgres import PostgresLedger
-from carillon.ledger.sqlite import SqliteLedger
+from carillon.ledger.postgres.ledger import PostgresLedger
+from carillon.ledger.sqlite.ledger import SqliteLedger
 from tests.support import copied, tables
 from tests.support.process import carillon_command
 from tests.support.servers import Postgres

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from carillon.domain.claims import Claim, Settled
-from carillon.domain.immediate import HeldEnrolment
 from carillon.domain.notifications import Accepted, Conflict, Duplicate, Enrolment, Status
+from carillon.domain.synchronous import HeldEnrolment
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import bury, enrolment, finish, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture

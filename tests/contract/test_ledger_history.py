@@ -8,7 +8,7 @@ import pytest
 
 from carillon.domain.history import Cursor, Ending, Mark
 from carillon.ledger.opening import Ledger
-from carillon.ledger.postgres_pools import Address
+from carillon.ledger.postgres.pools import Address
 from tests.support.ledger_builders import PROVIDER, bury, enrolment, finish, redrive, retry, route, want
 from tests.support.ledger_engines import Engine, PostgresEngine, engine_fixture, ledger_fixture
 

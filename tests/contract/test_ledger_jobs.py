@@ -8,7 +8,7 @@ from redis.asyncio import Redis as Client
 
 from carillon.domain.job_rows import Effects, JobRow
 from carillon.ledger.opening import Ledger
-from carillon.ledger.redis_effects import RedisEffects
+from carillon.ledger.redis.effects import RedisEffects
 from tests.support.ledger_engines import Engine, PostgresEngine, SqliteEngine, engine_fixture
 from tests.support.waiting import until
 

@@ -9,7 +9,7 @@ from carillon.domain.outcomes import Throttled
 from carillon.domain.verdicts import Bury, Defer, Retry
 from carillon.ledger.migrate import migrations
 from carillon.ledger.opening import Ledger
-from carillon.ledger.postgres import PostgresLedger
+from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.outbound.attempt import noted
 from tests.support.ledger_builders import enrolment, failed_note, finish
 from tests.support.ledger_engines import Engine, ledger_fixture, shared_dsn_fixture, shared_engine_fixture

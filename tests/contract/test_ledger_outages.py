@@ -10,7 +10,7 @@ from carillon.domain.claims import Settled
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.notifications import Accepted
 from carillon.ledger.opening import Ledger
-from carillon.ledger.postgres import PostgresLedger
+from carillon.ledger.postgres.ledger import PostgresLedger
 from tests.support.ledger_builders import enrolment, finish, redrive, want
 from tests.support.ledger_engines import PostgresEngine
 from tests.support.ledger_postgres import connected, until, until_waiting

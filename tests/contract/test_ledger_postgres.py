@@ -9,8 +9,8 @@ import pytest
 from carillon.domain.claims import Claim
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 from carillon.ledger.opening import open_ledger
-from carillon.ledger.postgres import PostgresLedger
-from carillon.ledger.postgres_pools import Address, Connection
+from carillon.ledger.postgres.ledger import PostgresLedger
+from carillon.ledger.postgres.pools import Address, Connection
 from carillon.ledger.rows import RECOVERY_HINT, finished_columns, record_values, route_rows, settlement_values
 from carillon.ledger.statements import load
 from tests.support.ledger_builders import LANE, PROVIDER, enrolment, finish, want

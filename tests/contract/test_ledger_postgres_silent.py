@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from carillon.domain.errors import LedgerUnavailable
-from carillon.ledger.postgres import PostgresLedger
-from carillon.ledger.postgres_pools import Connection, PoolRules
+from carillon.ledger.postgres.ledger import PostgresLedger
+from carillon.ledger.postgres.pools import Connection, PoolRules
 from tests.support.servers import Postgres
 
 QUESTIONS = 12

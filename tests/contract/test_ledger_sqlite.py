@@ -9,7 +9,7 @@ import pytest
 
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 from carillon.ledger.opening import open_ledger
-from carillon.ledger.sqlite import SqliteLedger
+from carillon.ledger.sqlite.ledger import SqliteLedger
 from tests.support.ledger_builders import enrolment, route, want
 from tests.support.ledger_engines import SqliteEngine
 
@@ -55,7 +55,7 @@ async def test_reads_go_on_while_another_process_writes(engine: SqliteEngine) ->
 
 
 async def test_a_lock_that_never_ends_is_unavailability(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carillon.ledger.sqlite_file._BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("carillon.ledger.sqlite.file._BUSY_SECONDS", 0.05)
     async with engine.ledger() as ledger:
         other = sqlite3.connect(engine.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

@@ -5,7 +5,7 @@ import re
 import asyncpg
 import pytest
 
-from carillon.ledger.postgres_pools import _BY_INDEX, _PER_QUESTION
+from carillon.ledger.postgres.pools import _BY_INDEX, _PER_QUESTION
 from carillon.ledger.rows import RECOVERY_HINT
 from tests.support.ledger_engines import PostgresEngine
 from tests.support.ledger_postgres import connected

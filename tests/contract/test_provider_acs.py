@@ -17,7 +17,7 @@ from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.ports import Probed, Provider
 from carillon.providers import channels, load
-from carillon.providers.acs import operation_id, signed_headers
+from carillon.providers.acs.send import operation_id, signed_headers
 from carillon.providers.http import HttpClient
 from carillon.providers.secret import Secret
 from tests.support.acs_stub import ACCESS_KEY, AcsStub, failure

@@ -10,8 +10,8 @@ import pytest
 from carillon.domain.errors import Forged
 from carillon.domain.ports import ReceiptReader
 from carillon.domain.receipts import Reading, Receipt, ReceiptKind
-from carillon.providers.acs import Settings, operation_id
-from carillon.providers.acs_receipts import reader
+from carillon.providers.acs.receipts import reader
+from carillon.providers.acs.send import Settings, operation_id
 from carillon.providers.mail_vendor import read_each
 from carillon.providers.secret import Secret
 from tests.support.acs_stub import ACCESS_KEY, delivery_report, handshake

@@ -13,7 +13,7 @@ from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.ports import Probed
 from carillon.providers import load
-from carillon.providers.fcm import Fcm
+from carillon.providers.fcm.send import Fcm
 from carillon.providers.http import HttpClient
 from tests.support.dispatches import dispatch, tools
 from tests.support.fcm_stub import PROJECT, SERVER_KEY, STATUSES, FcmStub, error, fcm_error, legacy, recorded
@@ -106,7 +106,7 @@ async def test_the_stub_refuses_what_google_would(v1: Fcm, monkeypatch: pytest.M
         {"massage": {}},
     ]
     for body in bodies:
-        monkeypatch.setattr("carillon.providers.fcm.v1_body", lambda *_, body=body: msgspec.json.encode(body))
+        monkeypatch.setattr("carillon.providers.fcm.send.v1_body", lambda *_, body=body: msgspec.json.encode(body))
         outcome = await v1.send(push())
         assert isinstance(outcome, Refused)
         assert (outcome.classification, outcome.recipient_gone) == ("invalid_argument", False)

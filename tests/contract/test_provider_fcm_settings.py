@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from carillon.domain.errors import ConfigurationError
 from carillon.providers import load
-from carillon.providers.fcm import Settings, remarks
+from carillon.providers.fcm.send import Settings, remarks
 from carillon.providers.http import HttpClient
 from carillon.providers.secret import Secret
 from tests.support.dispatches import tools

@@ -14,7 +14,7 @@ import pytest
 from carillon.domain.claims import Dispatch
 from carillon.domain.outcomes import Refused, Sent, Unavailable
 from carillon.providers import Tools, load
-from carillon.providers.fcm import Fcm
+from carillon.providers.fcm.send import Fcm
 from carillon.providers.http import HttpClient
 from tests.support.clocks import ManualClock
 from tests.support.dispatches import dispatch

@@ -10,8 +10,8 @@ from carillon.domain.errors import Forged
 from carillon.domain.ports import ReceiptReader
 from carillon.domain.receipts import Reading, Receipt, ReceiptKind
 from carillon.providers.secret import Secret
-from carillon.providers.sendgrid import RouteSeal, Settings
-from carillon.providers.sendgrid_receipts import reader
+from carillon.providers.sendgrid.receipts import reader
+from carillon.providers.sendgrid.send import RouteSeal, Settings
 from tests.support.clocks import ManualClock
 from tests.support.sendgrid_stub import API_KEY, EventSigner
 

@@ -16,8 +16,8 @@ from carillon.domain.errors import Forged
 from carillon.domain.ports import ReceiptReader
 from carillon.domain.receipts import Reading
 from carillon.providers.secret import Secret
-from carillon.providers.sendgrid import Settings
-from carillon.providers.sendgrid_receipts import reader
+from carillon.providers.sendgrid.receipts import reader
+from carillon.providers.sendgrid.send import Settings
 from tests.support.clocks import ManualClock
 from tests.support.sendgrid_stub import API_KEY, EventSigner
 

@@ -20,7 +20,7 @@ from carillon.domain.ports import Probed
 from carillon.domain.verdicts import Bury, FailOver
 from carillon.providers import channels, load
 from carillon.providers.http import HttpClient
-from carillon.providers.twilio import Twilio
+from carillon.providers.twilio.send import Twilio
 from tests.support.dispatches import dispatch, tools
 from tests.support.ports import free_port
 from tests.support.twilio_stub import ACCOUNT, RECIPIENT, SENDER, TOKEN, TwilioStub, error

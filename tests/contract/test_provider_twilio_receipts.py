@@ -14,8 +14,8 @@ from carillon.domain.errors import Forged
 from carillon.domain.ports import ReceiptReader
 from carillon.domain.receipts import Reading, Receipt, ReceiptKind
 from carillon.providers.secret import Secret, decode_secret
-from carillon.providers.twilio import Settings
-from carillon.providers.twilio_receipts import MAX_BODY, reader, sign
+from carillon.providers.twilio.receipts import MAX_BODY, reader, sign
+from carillon.providers.twilio.send import Settings
 from tests.support.twilio_stub import ACCOUNT, SENDER, TOKEN, Form, signed, signed_json
 
 URL = "https://notify.example/api/v1/webhooks/twilio/sms-status"

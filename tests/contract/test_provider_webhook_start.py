@@ -8,7 +8,7 @@ import pytest
 from carillon.domain.outcomes import Outcome, Sent, Throttled, Unknown
 from carillon.providers import load
 from carillon.providers.http import HttpClient
-from carillon.providers.webhook import Webhook
+from carillon.providers.webhook.send import Webhook
 from tests.support.dispatches import LOOPBACK, SECRET, dispatch, tools
 from tests.support.vendor import Reply, Vendor
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.events import Event
-from carillon.ledger import rabbitmq_acks
-from carillon.ledger.rabbitmq_acks import Delivery, words
-from carillon.ledger.rabbitmq_line import Line, LineRules
+from carillon.ledger.rabbitmq import acks as rabbitmq_acks
+from carillon.ledger.rabbitmq.acks import Delivery, words
+from carillon.ledger.rabbitmq.line import Line, LineRules
 from tests.support.push_broker import Broker
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.waiting import until

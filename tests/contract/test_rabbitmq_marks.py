@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis as Client
 
 from carillon.domain.errors import LedgerUnavailable
-from carillon.ledger.rabbitmq_marks import SCRIPT, MarkRules, Marks, Step
+from carillon.ledger.rabbitmq.marks import SCRIPT, MarkRules, Marks, Step
 from tests.support.servers import Redis
 
 KEY, MARK, HOLDER = "k", "idempotency:k", "push_worker:holder:k"

@@ -12,9 +12,9 @@ from redis.backoff import NoBackoff
 
 from carillon.domain.claims import Claim, Settled
 from carillon.domain.errors import LedgerUnavailable
-from carillon.ledger import redis_leases
 from carillon.ledger.opening import Ledger
-from carillon.ledger.redis_leases import RedisLeases
+from carillon.ledger.redis import leases as redis_leases
+from carillon.ledger.redis.leases import RedisLeases
 from tests.support import servers
 from tests.support.ledger_builders import bury, defer, enrolment, finish, retry, route, want
 from tests.support.ledger_engines import PostgresEngine, ledger_fixture

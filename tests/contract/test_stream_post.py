@@ -10,10 +10,10 @@ import pytest
 from redis.asyncio import Redis as RedisClient
 
 from carillon.domain.live import Post
-from carillon.ledger.postgres_pools import Address
-from carillon.ledger.postgres_post import PostgresPost
+from carillon.ledger.postgres.notify_bus import PostgresPost
+from carillon.ledger.postgres.pools import Address
 from carillon.ledger.statements import load
-from carillon.providers.sse_redis import RedisPost
+from carillon.live.redis_bus import RedisPost
 from carillon.system import SystemClock
 from tests.support.servers import Postgres, Redis
 from tests.support.waiting import until

@@ -15,14 +15,14 @@ from redis.asyncio import Redis
 
 from carillon.compose import alerting
 from carillon.compose.process import Process
-from carillon.config import load
+from carillon.config.reading import load
 from carillon.domain.errors import ConfigurationError
 from carillon.providers.http import HttpClient
 from carillon.providers.secret import Secret
-from carillon.providers.webhook_signing import Check, verify_standard
+from carillon.providers.webhook.signing import Check, verify_standard
 from carillon.system import SystemClock
-from carillon.upkeep import logs
 from carillon.upkeep.alerts import AlertSink
+from carillon.upkeep.logs import lines as logs
 from tests.contract.test_upkeep_alerts import ALERT
 from tests.support import servers
 from tests.support.rabbitmq import RabbitMQ

@@ -12,8 +12,8 @@ from carillon.domain.events import Event, HistoryKept, Trouble
 from carillon.domain.history import Archive, Ending, HistoryLedger, Mark
 from carillon.ledger.opening import Ledger
 from carillon.system import SystemClock
-from carillon.upkeep.history import History, HistoryRules
-from carillon.upkeep.history_clickhouse import ClickHouse, Place
+from carillon.upkeep.history.clickhouse import ClickHouse, Place
+from carillon.upkeep.history.copier import History, HistoryRules
 from tests.contract.test_ledger_history import ended, settled_later
 from tests.support.clickhouse import ClickHouse as Server
 from tests.support.clickhouse import clickhouse_fixture, ending, place_fixture

@@ -24,9 +24,9 @@ from carillon.domain.events import (
     Trouble,
 )
 from carillon.domain.notifications import Enrolment, Notification, Route
-from carillon.ledger.sqlite import SqliteLedger
-from carillon.upkeep.instruments import Instrument
-from carillon.upkeep.metrics import Metrics
+from carillon.ledger.sqlite.ledger import SqliteLedger
+from carillon.upkeep.metrics.instruments import Instrument
+from carillon.upkeep.metrics.meters import Metrics
 
 Points = dict[str, list[tuple[dict[str, Any], Any]]]
 CANARY = "canary-id"
@@ -161,7 +161,7 @@ def test_series_stay_bounded() -> None:
 
 
 async def test_gauges_ask_the_ledger_when_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carillon.upkeep.metrics._ASK_SECONDS", 30.0)
+    monkeypatch.setattr("carillon.upkeep.metrics.meters._ASK_SECONDS", 30.0)
     ledger = await SqliteLedger.open(tmp_path / "ledger.db")
     await ledger.migrate()
     notification = Notification(
@@ -193,9 +193,9 @@ async def test_gauges_ask_the_ledger_when_exported(tmp_path: Path, monkeypatch: 
 EXPORTING = """
 import sys
 from carillon.domain.events import Trouble
-from carillon.upkeep import logs
-from carillon.upkeep.metrics import Metrics
-from carillon.upkeep.metrics_export import configure_metrics
+from carillon.upkeep.logs import lines as logs
+from carillon.upkeep.metrics.meters import Metrics
+from carillon.upkeep.metrics.export import configure_metrics
 logs.configure("json", "error", blueprint="galaxy")
 provider = configure_metrics(stdout=STDOUT, otlp=True)
 metrics = Metrics()

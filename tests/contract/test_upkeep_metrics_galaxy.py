@@ -10,7 +10,7 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-from carillon.config import load
+from carillon.config.reading import load
 from carillon.domain.claims import Settled
 from carillon.domain.events import (
     BreakerChanged,
@@ -27,8 +27,8 @@ from carillon.domain.events import (
     Trouble,
 )
 from carillon.domain.notifications import Enrolment, Notification, Route
-from carillon.ledger.sqlite import SqliteLedger
-from carillon.upkeep.metrics import Metrics
+from carillon.ledger.sqlite.ledger import SqliteLedger
+from carillon.upkeep.metrics.meters import Metrics
 from tests.support.otlp import Collector, collecting
 from tests.support.waiting import until
 from tests.unit.test_config import NEEDED
@@ -184,7 +184,7 @@ async def ledger(tmp_path: Path) -> AsyncIterator[SqliteLedger]:
 async def test_gauges_are_asked_when_an_export_leaves(
     exports: Exports, ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("carillon.upkeep.metrics._ASK_SECONDS", 30.0)
+    monkeypatch.setattr("carillon.upkeep.metrics.meters._ASK_SECONDS", 30.0)
     loop = asyncio.get_running_loop()
     waited: list[float | None] = [0]
 

@@ -8,8 +8,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from carillon.domain.claims import Settled
 from carillon.domain.queue_events import MessageSwept, QueueDeep, QueueLooked, QueuePumped, WebhookCalled
-from carillon.upkeep.instruments import Instrument
-from carillon.upkeep.queue_metrics import QueueMetrics
+from carillon.upkeep.metrics.instruments import Instrument
+from carillon.upkeep.metrics.queue_meters import QueueMetrics
 from tests.contract.test_upkeep_metrics import CANARY, Points, attempted, exported
 
 QUEUE = "q:pay:subscription_update"

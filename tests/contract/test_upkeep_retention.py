@@ -12,7 +12,7 @@ from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Event, Pruned, Trouble
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Enrolment, Notification, Route, Status
-from carillon.ledger.sqlite import SqliteLedger
+from carillon.ledger.sqlite.ledger import SqliteLedger
 from carillon.upkeep.retention import Retention, RetentionSettings
 
 # Older than minus one second is everything, so that no test waits for anything to become old.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from carillon.upkeep.exporting import shut_down
+from carillon.upkeep.metrics.otlp import shut_down
 from tests.support.otlp import attributes, collecting
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -19,8 +19,8 @@ PROGRAM = """
 import sys
 from carillon.domain.claims import Settled
 from carillon.domain.events import *
-from carillon.upkeep import logs
-from carillon.upkeep.traces import Traces, configure_traces
+from carillon.upkeep.logs import lines as logs
+from carillon.upkeep.metrics.traces import Traces, configure_traces
 logs.configure("json", "debug", service="notification", blueprint="galaxy", secrets=["planted-secret"])
 provider = configure_traces(stdout=STDOUT, service="notification")
 observe = logs.log_observer()

@@ -5,12 +5,12 @@ from typing import Any, Literal
 
 from opentelemetry.metrics import NoOpMeter
 
-from carillon.config import load
-from carillon.upkeep.instruments import ATTRIBUTES, CARILLON, Instrument
-from carillon.upkeep.metrics import Metrics
-from carillon.upkeep.queue_instruments import ATTRIBUTES as QUEUE_ATTRIBUTES
-from carillon.upkeep.queue_instruments import QUEUES
-from carillon.upkeep.queue_metrics import QueueMetrics
+from carillon.config.reading import load
+from carillon.upkeep.metrics.instruments import ATTRIBUTES, CARILLON, Instrument
+from carillon.upkeep.metrics.meters import Metrics
+from carillon.upkeep.metrics.queue_instruments import ATTRIBUTES as QUEUE_ATTRIBUTES
+from carillon.upkeep.metrics.queue_instruments import QUEUES
+from carillon.upkeep.metrics.queue_meters import QueueMetrics
 from tests.unit.test_config import NEEDED
 
 Kind = Literal["counter", "gauge", "histogram"]

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from carillon.compose import trust
-from carillon.config import load
+from carillon.config.reading import load
 from tests.deploy.dockerfile import stages, variables
 from tests.support.docs_facts import commands
 from tests.support.sources import ROOT

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from carillon import __version__
-from carillon.config import load
+from carillon.config.reading import load
 from tests.deploy.dockerfile import stages
 from tests.support.docs_facts import commands
 from tests.support.sources import ROOT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from carillon.config import load
+from carillon.config.reading import load
 from tests.support.docs_facts import commands
 from tests.support.sources import ROOT
 

@@ -5,8 +5,7 @@ import ast
 import msgspec
 import pytest
 
-from carillon.providers import kinds
-from carillon.providers import twilio as a_vendor
+from carillon.providers import kinds, settings_of
 from tests.support.sources import syntax_trees
 
 CLIENTS = {"pycurl", "aiohttp", "httpx", "requests", "urllib3", "http.client", "urllib.request"}
@@ -44,6 +43,5 @@ def test_one_client_for_everything_outbound() -> None:
 @pytest.mark.req("G-11")
 @pytest.mark.parametrize("kind", sorted(set(kinds()) - NO_ADDRESS))
 def test_every_vendor_can_be_somebody_on_loopback(kind: str) -> None:
-    module = __import__(f"{a_vendor.__package__}.{kind}", fromlist=["Settings"])
-    fields = {field.name for field in msgspec.structs.fields(module.Settings)}
+    fields = {field.name for field in msgspec.structs.fields(settings_of(kind))}
     assert fields & set(ADDRESS), f"{kind} has no setting for where its vendor is"

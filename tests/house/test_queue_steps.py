@@ -9,9 +9,9 @@ from tests.support.sources import ROOT
 
 SOURCE = ROOT / "src" / "carillon"
 MODULES = [
-    *sorted((SOURCE / "ledger").glob("redis_lists*.py")),
+    *sorted((SOURCE / "ledger" / "redis").glob("lists*.py")),
     *sorted((SOURCE / "queues").glob("*.py")),
-    *(SOURCE / "ledger" / name for name in ("redis_effects.py", "job_logs.py")),
+    *(SOURCE / "ledger" / name for name in ("redis/effects.py", "job_logs.py")),
     *(SOURCE / "compose" / name for name in ("queues.py", "queue_beat.py")),
 ]
 WRITES = {
@@ -91,7 +91,7 @@ def test_a_wait_that_moves_nothing_is_none() -> None:
 
 @pytest.mark.req("S3-33")
 def test_every_script_is_run_and_every_run_has_its_script() -> None:
-    scripts = {path.stem.removeprefix("redis_lists_") for path in (SOURCE / "ledger").glob("redis_lists_*.lua")} - {
+    scripts = {path.stem.removeprefix("lists_") for path in (SOURCE / "ledger" / "redis").glob("lists_*.lua")} - {
         "rules"
     }
     ran = {

@@ -37,7 +37,7 @@ def statements(files: Iterable[Path]) -> tuple[set[str], set[str], list[str]]:
 
 
 def dialect(name: str) -> list[Path]:
-    return sorted({*LEDGER.glob(f"{name}*.sql"), *LEDGER.glob(f"{name}/*.sql")})
+    return sorted(LEDGER.glob(f"{name}/*.sql"))
 
 
 def test_every_statement_has_its_twin() -> None:

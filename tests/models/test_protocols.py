@@ -85,17 +85,17 @@ def test_steps_cite_what_exists(model: str) -> None:
 
 
 def test_a_citation_of_nothing_is_seen() -> None:
-    text = "x // = ledger/postgres.sql claim\n// = ledger/postgres.sql claims\n  // = ledger/none.lua\n"
+    text = "x // = ledger/postgres/ledger.sql claim\n// = ledger/postgres/ledger.sql claims\n  // = ledger/none.lua\n"
     cited = citations(text)
-    assert cited[0] == Citation("ledger/postgres.sql", "claim")
-    assert [line.split(":")[0] for line in missing(cited)] == ["ledger/postgres.sql", "ledger/none.lua"]
+    assert cited[0] == Citation("ledger/postgres/ledger.sql", "claim")
+    assert [line.split(":")[0] for line in missing(cited)] == ["ledger/postgres/ledger.sql", "ledger/none.lua"]
 
 
 @pytest.mark.parametrize("model", ["rlist"])
 def test_every_script_that_moves_a_message_is_in_the_model(model: str) -> None:
-    scripts = {path.name for path in (MODELS.parent / "src" / "carillon" / "ledger").glob("redis_lists_*.lua")}
+    scripts = {path.name for path in (MODELS.parent / "src" / "carillon" / "ledger" / "redis").glob("lists_*.lua")}
     # These add, count or drop at an operator's word; they take no message from one place to another.
-    apart = {f"redis_lists_{name}.lua" for name in ("cleanup", "depths", "enqueue", "log")}
+    apart = {f"lists_{name}.lua" for name in ("cleanup", "depths", "enqueue", "log")}
     cited = {one.path.rpartition("/")[2] for one in citations((MODELS / f"{model}.pml").read_text())}
     assert scripts - apart == cited
 

@@ -8,7 +8,7 @@ import yaml
 
 from carillon.compose import trust
 from carillon.compose.billing_parts import BillingRole, Neighbours, billing_roles
-from carillon.config import load
+from carillon.config.reading import load
 from tests.deploy.dockerfile import stages, variables
 from tests.support.sources import ROOT
 

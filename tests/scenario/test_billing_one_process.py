@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from carillon import settings_billing
 from carillon.compose.billing_parts import service_token
+from carillon.config import billing as settings_billing
 from tests.scenario.test_http_fuzz import UNLIMITED, fuzz
 from tests.support import http_client
 from tests.support.billing_stand import PROCESS, SECRET, Billing, event, stand_fixture

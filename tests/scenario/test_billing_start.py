@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from carillon import settings_queues
 from carillon.compose.billing import BillingProgram
 from carillon.compose.billing_parts import billing_roles
-from carillon.config import load
+from carillon.config import queues as settings_queues
+from carillon.config.reading import load
 from carillon.domain.errors import ConfigurationError
 from tests.support.billing_stand import QUEUES, Billing, event, signature, stand_fixture
 from tests.support.vendor import Reply

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from carillon.cli.send import variables
-from carillon.config import blueprint_names
+from carillon.config.reading import blueprint_names
 from tests.support.client import Client
 from tests.support.ports import free_port
 from tests.support.process import Program, carillon_command

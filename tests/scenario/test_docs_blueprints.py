@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from carillon.config import load
+from carillon.config.reading import load
 from tests.support import docs_facts, docs_pages
 from tests.support.sources import ROOT
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from carillon.compose import parts
-from carillon.config import load
+from carillon.config.reading import load
 from carillon.providers import kinds
 from carillon.system import SystemClock, system_dice
 from tests.scenario.test_docs import PAGES

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from carillon.config import load
+from carillon.config.reading import load
 from tests.support.listo_stand import PHONE, Listo, shared_fixture
 
 KEYS = {

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from carillon.providers.secret import Secret
-from carillon.providers.webhook_signing import sign_x_webhook
+from carillon.providers.webhook.signing import sign_x_webhook
 from tests.support import listo_callbacks as vendors
 from tests.support import twilio_stub
 from tests.support.listo_stand import ACS_WEBHOOK_SECRET, FCM_WEBHOOK_SECRET, Listo, shared_fixture

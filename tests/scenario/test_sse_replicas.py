@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from carillon.compose.live import open_live
 from carillon.compose.parts import open_ledger
 from carillon.compose.process import Process
-from carillon.compose.sse import open_live
-from carillon.config import load
+from carillon.config.reading import load
 from carillon.domain.errors import ConfigurationError
 from carillon.system import SystemClock
 from tests.support.servers import Postgres, Redis

@@ -12,10 +12,10 @@ from redis.asyncio import Redis as Client
 from carillon.blueprints.push_worker import wire
 from carillon.domain.claims import Claim, Want
 from carillon.domain.ports import Backlog
-from carillon.ledger.rabbitmq import QueueRules, RabbitBacklog
-from carillon.ledger.rabbitmq_deliveries import ClaimRules
-from carillon.ledger.rabbitmq_line import LineRules
-from carillon.ledger.rabbitmq_marks import MarkRules, Marks
+from carillon.ledger.rabbitmq.backlog import QueueRules, RabbitBacklog
+from carillon.ledger.rabbitmq.deliveries import ClaimRules
+from carillon.ledger.rabbitmq.line import LineRules
+from carillon.ledger.rabbitmq.marks import MarkRules, Marks
 from carillon.system import SystemClock, system_dice
 from tests.support.ledger_builders import LANE, PROVIDER, enrolment, route
 from tests.support.ledger_engines import Engine

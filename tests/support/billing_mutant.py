@@ -9,7 +9,9 @@ from typing import Any
 from carillon import cli
 from carillon.compose.queues import QueueParts
 from carillon.domain.billing import Outgoing, Refund, Taken
-from carillon.ledger import billing_rows, postgres_payments, postgres_subscriptions
+from carillon.ledger import billing_rows
+from carillon.ledger.postgres import payments as postgres_payments
+from carillon.ledger.postgres import subscriptions as postgres_subscriptions
 from tests.support.ending import LATE
 from tests.support.mutant import answered, vars_of
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from carillon.ledger.copy_values import Kind, Table
 from carillon.ledger.copying import BOOKKEEPING
-from carillon.ledger.postgres_copy import PostgresEnd
-from carillon.ledger.sqlite import SqliteLedger
+from carillon.ledger.postgres.copy import PostgresEnd
+from carillon.ledger.sqlite.ledger import SqliteLedger
 from carillon.ledger.statements import load
 
 MANY, FEW = 4500, 7

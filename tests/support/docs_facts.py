@@ -6,7 +6,6 @@ import re
 import sqlite3
 import tomllib
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any, cast
 
 import msgspec
@@ -14,39 +13,38 @@ from typer.main import get_command
 
 from carillon.blueprints.billing import payment_api, subscription_api, webhook_receiver
 from carillon.cli import app
-from carillon.config import blueprint_folder
+from carillon.config.billing import Billing
+from carillon.config.picker import TaskPicker
+from carillon.config.policies import RetryTable
+from carillon.config.queues import QueueTable
+from carillon.config.reading import blueprint_folder
+from carillon.config.settings import Directory, Settings, Stream, Tenant
+from carillon.config.sse import Sse
 from carillon.domain.billing import Plan
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.events import Event
 from carillon.domain.lanes import Lane, Lanes
-from carillon.doors import http, http_events
-from carillon.doors.http_wire import SendBody
+from carillon.doors.http import endpoints as http
+from carillon.doors.http import events as http_events
+from carillon.doors.http.wire import SendBody
 from carillon.ledger.migrate import migrate_sqlite
 from carillon.ledger.statements import load as statements
-from carillon.providers import kinds
+from carillon.live import endpoints as streams_api
+from carillon.providers import kinds, settings_of
 from carillon.providers.sandbox import Drill
 from carillon.receipts import callbacks, suppressions
-from carillon.settings import Directory, Settings, Stream, Tenant
-from carillon.settings_billing import Billing
-from carillon.settings_picker import TaskPicker
-from carillon.settings_policies import RetryTable
-from carillon.settings_queues import QueueTable
-from carillon.settings_sse import Sse
-from carillon.upkeep import (
-    admin_api,
-    api,
-    console_api,
-    console_streams,
-    console_templates,
-    health,
-    preferences_api,
-    queues_api,
-    sandbox,
-    streams_api,
-    templates_api,
-)
-from carillon.upkeep.instruments import ATTRIBUTES, CARILLON, Instrument
-from carillon.upkeep.queue_instruments import ATTRIBUTES as QUEUE_ATTRIBUTES
+from carillon.upkeep import health
+from carillon.upkeep.api import admin as admin_api
+from carillon.upkeep.api import notifications as api
+from carillon.upkeep.api import preferences as preferences_api
+from carillon.upkeep.api import queues as queues_api
+from carillon.upkeep.api import sandbox
+from carillon.upkeep.api import templates as templates_api
+from carillon.upkeep.console import api as console_api
+from carillon.upkeep.console import streams as console_streams
+from carillon.upkeep.console import templates as console_templates
+from carillon.upkeep.metrics.instruments import ATTRIBUTES, CARILLON, Instrument
+from carillon.upkeep.metrics.queue_instruments import ATTRIBUTES as QUEUE_ATTRIBUTES
 
 NO_DEFAULT = "needed"
 _ENTRIES: dict[str, type[msgspec.Struct]] = {
@@ -79,7 +77,7 @@ def settings() -> dict[str, str]:
     for path, kind in _ENTRIES.items():
         found |= dict(_fields(kind, f"{path}."))
     for kind_name in kinds():
-        found |= dict(_fields(import_module(f"carillon.providers.{kind_name}").Settings, f"{kind_name}: "))
+        found |= dict(_fields(settings_of(kind_name), f"{kind_name}: "))
     return found
 
 

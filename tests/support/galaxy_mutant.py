@@ -7,11 +7,14 @@ from typing import Any
 
 from carillon import cli
 from carillon.domain.intents import Arrival, Progress
-from carillon.doors import redis_stream_lease, redis_stream_position, redis_stream_reading
-from carillon.doors.redis_stream_position import Position
-from carillon.doors.redis_stream_reading import Reading
+from carillon.doors.redis_stream import lease as redis_stream_lease
+from carillon.doors.redis_stream import position as redis_stream_position
+from carillon.doors.redis_stream import reading as redis_stream_reading
+from carillon.doors.redis_stream.position import Position
+from carillon.doors.redis_stream.reading import Reading
 from carillon.intake.in_order import OrderedIntake
-from carillon.ledger import postgres_pools, redis_leases
+from carillon.ledger.postgres import pools as postgres_pools
+from carillon.ledger.redis import leases as redis_leases
 from tests.support import mutant
 from tests.support.ending import LATE
 from tests.support.mutant import vars_of

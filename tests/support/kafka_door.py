@@ -10,9 +10,9 @@ import msgspec
 
 from carillon.domain.events import Event, Trouble
 from carillon.domain.intents import Arrival, Intent, Malformed, Progress
-from carillon.doors.kafka import KafkaDoor
-from carillon.doors.kafka_group import TopicRules
-from carillon.doors.kafka_wire import TopicWire
+from carillon.doors.kafka.door import KafkaDoor
+from carillon.doors.kafka.group import TopicRules
+from carillon.doors.kafka.wire import TopicWire
 from tests.support.dispatches import LoopClock
 from tests.support.kafka import Topic
 from tests.support.stream_door import becomes

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 
 from carillon import cli
-from carillon.doors.kafka_wire import Record
+from carillon.doors.kafka.wire import Record
 from carillon.system import new_id
 from tests.support.mutant import vars_of
 

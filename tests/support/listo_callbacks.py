@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from carillon.providers.secret import Secret
-from carillon.providers.webhook_signing import sign_x_webhook
+from carillon.providers.webhook.signing import sign_x_webhook
 from tests.support import acs_stub, twilio_stub
 from tests.support.client import Reply
 from tests.support.listo_stand import ACS_WEBHOOK_SECRET, FCM_WEBHOOK_SECRET, Listo

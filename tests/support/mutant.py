@@ -17,12 +17,13 @@ from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Acceptance
 from carillon.intake.accept import Intake
-from carillon.ledger import postgres, sqlite
+from carillon.ledger.postgres import ledger as postgres
+from carillon.ledger.sqlite import ledger as sqlite
 from carillon.ledger.statements import load
 from carillon.outbound import worker
 from carillon.outbound.attempt import Attempts
-from carillon.outbound.breakers import MemoryBreakers
-from carillon.outbound.carrying import Carrying
+from carillon.outbound.breakers.memory import MemoryBreakers
+from carillon.outbound.in_flight import Carrying
 from carillon.outbound.leases import Leases
 from carillon.outbound.watchdog import Watchdog
 

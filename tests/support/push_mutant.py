@@ -7,11 +7,11 @@ from contextlib import suppress
 
 from carillon import cli
 from carillon.compose import push
-from carillon.ledger.rabbitmq import RabbitBacklog
-from carillon.ledger.rabbitmq_acks import GONE, Delivery
-from carillon.ledger.rabbitmq_deliveries import dead_letter
-from carillon.ledger.rabbitmq_marks import Marks, Said, Step
-from carillon.ledger.rabbitmq_partings import Partings
+from carillon.ledger.rabbitmq.acks import GONE, Delivery
+from carillon.ledger.rabbitmq.backlog import RabbitBacklog
+from carillon.ledger.rabbitmq.deliveries import dead_letter
+from carillon.ledger.rabbitmq.delivery_end import Partings
+from carillon.ledger.rabbitmq.marks import Marks, Said, Step
 from tests.support.ending import LATE
 from tests.support.mutant import answered, vars_of
 

@@ -12,11 +12,11 @@ from carillon.domain.claims import Claim, Want
 from carillon.domain.events import Event
 from carillon.domain.queue_policy import Policy
 from carillon.ledger.job_logs import JobLogs
-from carillon.ledger.redis_lists import ListRules, RedisLists
-from carillon.ledger.redis_lists_beat import BeatRules, ListBeat
-from carillon.ledger.redis_lists_desk import Desk, Put
-from carillon.ledger.redis_lists_scripts import Scripts
-from carillon.ledger.redis_lists_signal import ListSignal
+from carillon.ledger.redis.lists import ListRules, RedisLists
+from carillon.ledger.redis.lists_admin import Desk, Put
+from carillon.ledger.redis.lists_beat import BeatRules, ListBeat
+from carillon.ledger.redis.lists_scripts import Scripts
+from carillon.ledger.redis.lists_signal import ListSignal
 from tests.support.clocks import ManualClock
 from tests.support.queue_stand import LOG, QUEUE
 

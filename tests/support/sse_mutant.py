@@ -9,13 +9,14 @@ from carillon.domain import tail
 from carillon.domain.live import Seat
 from carillon.domain.outcomes import Outcome, Sent
 from carillon.domain.streams import Bounds, Entry
-from carillon.ledger import postgres, sqlite
+from carillon.ledger.postgres import ledger as postgres
+from carillon.ledger.sqlite import ledger as sqlite
 from carillon.ledger.statements import load
-from carillon.providers.sse import Sse
-from carillon.providers.sse_attendance import Attendance
-from carillon.providers.sse_hub import Hub
-from carillon.providers.sse_relay import Relay
-from carillon.upkeep import streams_api
+from carillon.live import endpoints as streams_api
+from carillon.live.attendance import Attendance
+from carillon.live.hub import Hub
+from carillon.live.relay import Relay
+from carillon.live.sse import Sse
 from tests.support.mutant import vars_of
 
 

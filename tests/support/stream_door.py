@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Event
 from carillon.domain.intents import Arrival, Intent, Malformed, Progress
-from carillon.doors.redis_stream import RedisStreamDoor, StreamRules
+from carillon.doors.redis_stream.door import RedisStreamDoor, StreamRules
 from tests.support.dispatches import LoopClock
 from tests.support.waiting import until
 

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from carillon.domain.events import Event, event_word
 from carillon.domain.intents import Arrival, Progress
-from carillon.doors.redis_stream import RedisStreamDoor
+from carillon.doors.redis_stream.door import RedisStreamDoor
 from carillon.faultpoint import faultpoint
 from tests.support.dispatches import LoopClock
 from tests.support.stream_door import FAST, client, decode

@@ -13,7 +13,7 @@ from carillon.blueprints.billing.gateway import Charged, GatewayRules, GatewayUn
 from carillon.blueprints.billing.payloads import amount_in, text_in, whole_in
 from carillon.blueprints.billing.payment import PaymentRules, Payments
 from carillon.domain.jobs import Permanent
-from carillon.ledger.sqlite import SqliteLedger
+from carillon.ledger.sqlite.ledger import SqliteLedger
 from carillon.system import SystemClock
 from carillon.web import WebSettings, app
 

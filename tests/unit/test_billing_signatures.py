@@ -4,8 +4,8 @@ import hmac
 
 import pytest
 
-from carillon.providers import webhook_signing
 from carillon.providers.secret import Secret
+from carillon.providers.webhook import signing as webhook_signing
 from tests.support.billing_stand import SECRET, signature
 
 TOLERANCE = 300

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from carillon.config import blueprint_folder, blueprint_names, load, masked, secrets
+from carillon.config.reading import blueprint_folder, blueprint_names, load, masked, secrets
+from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
-from carillon.settings import Settings
 
 NOTHING: dict[str, str] = {}
 NEEDED = {

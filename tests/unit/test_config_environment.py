@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon.config import load
+from carillon.config.reading import load
 from carillon.domain.errors import ConfigurationError
 
 PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)

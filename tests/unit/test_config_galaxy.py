@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from carillon.config import blueprint_folder, ignored, load, secrets
+from carillon.config.reading import blueprint_folder, ignored, load, secrets
+from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
-from carillon.settings import Settings
 from tests.unit import test_config
 
 NEEDED = {name: value for name, value in test_config.NEEDED.items() if name.startswith("NOTIFICATION_")}

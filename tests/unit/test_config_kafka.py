@@ -7,9 +7,9 @@ import pytest
 
 from carillon.compose import kafka_door
 from carillon.compose.process import Process
-from carillon.config import load, masked, secrets
+from carillon.config.reading import load, masked, secrets
+from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
-from carillon.settings import Settings
 from tests.support.dispatches import LoopClock
 
 SERVERS = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from carillon.config import load
+from carillon.config.picker import TaskPicker
+from carillon.config.reading import load
+from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
-from carillon.settings import Settings
-from carillon.settings_picker import TaskPicker
 
 
 def configured(tmp_path: Path, text: str = "", **environ: str) -> Settings:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from carillon.config import load, secrets
+from carillon.config.reading import load, secrets
 from tests.unit.test_config import SECRETS, from_file
 
 

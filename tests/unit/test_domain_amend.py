@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.domain import amend as deciding
-from carillon.domain.amend import Amending, Effect, amend, silence
+from carillon.domain import receipt_effect as deciding
 from carillon.domain.notifications import Status
+from carillon.domain.receipt_effect import Amending, Effect, amend, silence
 from carillon.domain.receipts import AmendRules, Receipt, ReceiptKind
 
 CHAIN = ("first", "second", "third")

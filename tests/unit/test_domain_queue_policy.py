@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from carillon.config.queues import QueueTable, named, policies
 from carillon.domain.decide import Standing, decide
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.outcomes import Refused, Unavailable
 from carillon.domain.queue_policy import Beat, Policy
 from carillon.domain.verdicts import Bury, Retry
-from carillon.settings_queues import QueueTable, named, policies
 
 
 @pytest.mark.req("S3-16", "S3-17")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.doors.kafka_offsets import Gap, Marks, judge
+from carillon.doors.kafka.offsets import Gap, Marks, judge
 
 
 class HighestFinished(Marks):

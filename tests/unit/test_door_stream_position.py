@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon.doors.redis_stream_position import START, EntryId, Gap, Look, Position, id_text, judge, parse_id
+from carillon.doors.redis_stream.position import START, EntryId, Gap, Look, Position, id_text, judge, parse_id
 
 
 class Model:

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from carillon.config import load
+from carillon.config.reading import load
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.hints import hint
-from carillon.doors.http_wire import BatchBody, SendBody
+from carillon.doors.http.wire import BatchBody, SendBody
 from carillon.web.body import convert
 from carillon.web.problems import Problem
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from carillon.config import blueprint_folder, blueprint_names
+from carillon.config.reading import blueprint_folder, blueprint_names
 from carillon.domain.errors import ConfigurationError
 from carillon.intake.templates import FileTemplates
 

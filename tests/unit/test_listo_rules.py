@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from carillon.compose import parts
-from carillon.config import load, masked, secrets
+from carillon.config.reading import load, masked, secrets
 from carillon.domain.backoff import Backoff
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.immediate import is_use_case, timed_out_text
 from carillon.domain.outcomes import Refused, Sent
 from carillon.domain.policy import RetryPolicy
+from carillon.domain.synchronous import is_use_case, timed_out_text
 from carillon.intake.forecast import attempts_of
-from carillon.providers.inbox import Inbox
-from carillon.upkeep.api_providers import providers_of
+from carillon.live.inbox import Inbox
+from carillon.upkeep.api.providers import providers_of
 from tests.support.dispatches import dispatch
 
 PHRASES = ["driver assign", "driver assigned", "otp", "2fa", "two factor"]

@@ -10,13 +10,13 @@ import pytest
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.claims import Claim, Settled, Settlement, Want
 from carillon.domain.errors import LedgerUnavailable
-from carillon.domain.immediate import HeldEnrolment
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.notifications import Accepted, Enrolment
+from carillon.domain.synchronous import HeldEnrolment
 from carillon.domain.verdicts import Finish
 from carillon.ledger.local_signal import LocalSignal
-from carillon.outbound.breakers import MemoryBreakers
-from carillon.outbound.hands import IdleHands
+from carillon.outbound.breakers.memory import MemoryBreakers
+from carillon.outbound.claim_on_accept import IdleHands
 from carillon.outbound.leases import Leases
 from carillon.outbound.settling import Settling
 from carillon.outbound.worker import Worker, WorkerRules

@@ -8,7 +8,7 @@ from carillon.domain.breaker import Admission, BreakerPolicy, State
 from carillon.domain.claims import Dispatch
 from carillon.domain.events import Event, ProviderProbed
 from carillon.domain.outcomes import Outcome
-from carillon.outbound.breakers import MemoryBreakers
+from carillon.outbound.breakers.memory import MemoryBreakers
 from carillon.outbound.probing import Probing
 from tests.support.clocks import ManualClock
 

@@ -12,7 +12,7 @@ from carillon.domain.events import Event, Trouble
 from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
 from carillon.domain.verdicts import Bury, Defer, Finish, Retry
 from carillon.outbound import calling
-from carillon.outbound.carrying import Carrying
+from carillon.outbound.in_flight import Carrying
 from carillon.outbound.settling import Settling
 from tests.support.waiting import until
 from tests.unit.test_outbound_attempt import POLICY, Desk, Vendor

@@ -3,8 +3,8 @@
 import pytest
 
 from carillon.domain.lanes import Lane, Lanes
+from carillon.outbound.lane_polling import Tempo
 from carillon.outbound.selection import wants
-from carillon.outbound.tempo import Tempo
 from tests.support.clocks import ManualClock
 from tests.support.dispatches import dispatch
 

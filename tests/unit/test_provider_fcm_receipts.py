@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from carillon.domain.errors import Forged
 from carillon.domain.receipts import Reading, Receipt, ReceiptKind
-from carillon.providers.fcm import Settings
-from carillon.providers.fcm_receipts import MAX_BODY, MAX_REPORTS, FcmReceipts, reader
+from carillon.providers.fcm.receipts import MAX_BODY, MAX_REPORTS, FcmReceipts, reader
+from carillon.providers.fcm.send import Settings
 from carillon.providers.secret import Secret
-from carillon.providers.webhook_signing import sign_x_webhook
+from carillon.providers.webhook.signing import sign_x_webhook
 from tests.support.fcm_stub import PROJECT, service_account
 
 NOW = 1_700_000_000

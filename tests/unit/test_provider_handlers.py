@@ -14,7 +14,7 @@ import pytest
 from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.jobs import JobMessage, Permanent
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable
-from carillon.ledger.redis_lists import Place
+from carillon.ledger.redis.lists import Place
 from carillon.providers import handlers as provided
 from carillon.providers import threads
 from carillon.providers.handlers import Handler, Handlers, Job

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook as Reference
 
 from carillon.providers.secret import Secret
-from carillon.providers.webhook_signing import (
+from carillon.providers.webhook.signing import (
     Check,
     SigningKey,
     sign_standard,

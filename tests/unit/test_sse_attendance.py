@@ -8,8 +8,8 @@ from carillon.domain.events import Event
 from carillon.domain.live import Seat
 from carillon.domain.streams import StreamLedger
 from carillon.domain.tail import Tail
-from carillon.providers.sse_attendance import AT_ONCE, Attendance
-from carillon.providers.sse_hub import Hub
+from carillon.live.attendance import AT_ONCE, Attendance
+from carillon.live.hub import Hub
 from carillon.system import SystemClock
 from tests.support.waiting import until
 

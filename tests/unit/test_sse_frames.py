@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.streams import Entry
-from carillon.upkeep import streams_frames as frames
+from carillon.live import frames
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from carillon.domain.streams import Entry, StreamLedger
-from carillon.providers.sse_hub import HERE, Hub
+from carillon.live.hub import HERE, Hub
+from carillon.live.lookups import Lookups
+from carillon.live.reader import Reading, StreamRules
 from carillon.system import SystemClock
-from carillon.upkeep.streams_lookups import Lookups
-from carillon.upkeep.streams_reading import Reading, StreamRules
 from carillon.web.streaming import Outlet, PeerGone
 from tests.support.waiting import until
 

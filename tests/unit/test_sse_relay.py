@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from carillon.domain.live import Seat, Seated
 from carillon.domain.streams import Entry
 from carillon.domain.tail import Tail
-from carillon.providers.sse_hub import HERE, Hub
-from carillon.providers.sse_relay import MOST_IN_A_LETTER, Relay, _Letter, _read, texts
+from carillon.live.hub import HERE, Hub
+from carillon.live.relay import MOST_IN_A_LETTER, Relay, _Letter, _read, texts
 from tests.support.waiting import until
 
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=255)

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.blueprints.sse.wire import EventWire, open_events
-from carillon.config import load
+from carillon.config.reading import load
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed, Priority
-from carillon.doors.kafka_wire import Record, TopicWire
+from carillon.doors.kafka.wire import Record, TopicWire
 
 MESSAGE: dict[str, Any] = {
     "event_id": "e-1",

@@ -20,8 +20,8 @@ from carillon.domain.events import (
     RouteAttempted,
     Trouble,
 )
-from carillon.upkeep.logs import Sink, log_observer
-from carillon.upkeep.redaction import Redaction
+from carillon.upkeep.logs.lines import Sink, log_observer
+from carillon.upkeep.logs.redaction import Redaction
 
 CANARY = "CANARY-7f3a9c"
 HEAD = ["timestamp", "level", "event", "message", "service", "blueprint"]
@@ -150,7 +150,7 @@ import asyncio, logging, sys, threading, warnings
 import structlog
 from granian.log import LogLevels, configure_logging, logger
 from opentelemetry import trace
-from carillon.upkeep import logs
+from carillon.upkeep.logs import lines as logs
 logs.configure("json", "error", blueprint="local", secrets=["{CANARY}"])
 logs.ready(["http://127.0.0.1:1"])
 logs.configure("json", "info", blueprint="local", secrets=["{CANARY}"])

@@ -9,7 +9,7 @@ import pytest
 
 from carillon.domain.claims import Settled
 from carillon.domain.events import LeasesReset, RouteAttempted, Trouble
-from carillon.upkeep.logs import Sink, log_observer
+from carillon.upkeep.logs.lines import Sink, log_observer
 
 ATTEMPT = RouteAttempted(
     "n1", "job.new", "notifications", "user", "sse:user:ann", "sse", "sse", 1, "sent", "finish", 1.0, Settled.APPLIED

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.upkeep.redaction import CONTENT, REDACTED, Redaction, Throttle, encode, escape_control
+from carillon.upkeep.logs.redaction import CONTENT, REDACTED, Redaction, Throttle, encode, escape_control
 
 CANARY = "CANARY-7f3a9c"
 NAMES = [

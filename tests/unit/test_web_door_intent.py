@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from carillon.domain.canonical import fingerprint
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority
-from carillon.doors.http_intent import Context, check_address, idempotency_key, to_intent
-from carillon.doors.http_wire import SendBody
+from carillon.doors.http.intent import Context, check_address, idempotency_key, to_intent
+from carillon.doors.http.wire import SendBody
 from carillon.web import Caller, Problem
 from carillon.web.body import convert
 

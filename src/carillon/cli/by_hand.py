@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import typer
 
 from carillon.compose import Ledger, open_ledger
-from carillon.settings import Settings
+from carillon.config.settings import Settings
 
 Answer = TypeVar("Answer")
 

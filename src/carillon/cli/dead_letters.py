@@ -15,10 +15,10 @@ from rich.table import Table
 from carillon.cli.by_hand import confirmed, is_there, who, why, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
 from carillon.compose import Ledger, parts
-from carillon.config import load
+from carillon.config.reading import load
+from carillon.config.settings import Settings
 from carillon.domain.admin import AdminAction, FailedCounts, Revival
 from carillon.domain.errors import CarillonError
-from carillon.settings import Settings
 from carillon.upkeep.redriving import redrive_failed, revival
 
 app = typer.Typer(help="See and redrive what could not be delivered.", no_args_is_help=True)

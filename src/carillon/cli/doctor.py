@@ -8,7 +8,7 @@ from rich.console import Console
 
 from carillon.cli.options import AsJson, Blueprint, Config
 from carillon.compose.checkup import Finding, examine
-from carillon.config import load
+from carillon.config.reading import load
 
 MARKS = {"ok": "[green]ok  [/]", "warn": "[yellow]warn[/]", "ill": "[red]ill [/]"}
 

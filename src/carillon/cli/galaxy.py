@@ -12,8 +12,8 @@ from carillon.blueprints.galaxy.replay import replay_fields, xadd_line
 from carillon.cli.by_hand import is_there, why
 from carillon.cli.options import AsJson, Config, blueprint_option, load_for
 from carillon.compose import Ledger, open_ledger
+from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
-from carillon.settings import Settings
 
 app = typer.Typer(help="Ask about the notifications of the blueprint galaxy; nothing is changed.", no_args_is_help=True)
 BLUEPRINT = "galaxy"

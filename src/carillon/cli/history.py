@@ -14,8 +14,8 @@ from rich.text import Text
 from carillon.cli.by_hand import with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
 from carillon.compose.history import kept_at
-from carillon.config import load
-from carillon.config_environment import duration
+from carillon.config.environment import duration
+from carillon.config.reading import load
 from carillon.domain.errors import CarillonError
 
 app = typer.Typer(help="Look back: volume, latency and failures, kept in ClickHouse.", no_args_is_help=True)

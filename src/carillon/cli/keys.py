@@ -12,8 +12,8 @@ from rich.table import Table
 
 from carillon.cli.by_hand import with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
-from carillon.config import load
-from carillon.config_environment import duration
+from carillon.config.environment import duration
+from carillon.config.reading import load
 from carillon.domain.errors import CarillonError
 from carillon.domain.keys import ApiKey, NewKey
 from carillon.web.auth import fits_tenant

@@ -11,11 +11,11 @@ from carillon.cli.by_hand import is_there, with_ledger
 from carillon.cli.options import AsJson, Config, blueprint_option, load_for
 from carillon.compose import parts
 from carillon.compose.wording import Wording
+from carillon.config.policies import RetryTable
+from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.templates import Gap, gaps
-from carillon.settings import Settings
-from carillon.settings_policies import RetryTable
 from carillon.system import SystemClock
 
 app = typer.Typer(help="Check the templates and waits of the blueprint listo.", no_args_is_help=True)

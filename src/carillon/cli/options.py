@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from carillon.config import blueprint_names, load
-from carillon.settings import Settings
+from carillon.config.reading import blueprint_names, load
+from carillon.config.settings import Settings
 
 
 def blueprint_option(default: str, more: str = "", names: Callable[[], list[str]] | None = None) -> object:

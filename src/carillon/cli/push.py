@@ -12,8 +12,8 @@ from rich.progress import Progress
 from carillon.cli.by_hand import confirmed
 from carillon.cli.dead_letters import per_second
 from carillon.cli.options import AsJson, Config, blueprint_option, load_for
+from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
-from carillon.settings import Settings
 from carillon.system import SystemClock
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from carillon import settings_queues
 from carillon.cli.by_hand import is_there, opened, who
 from carillon.cli.options import Config, blueprint_option, load_for
 from carillon.compose import Ledger
+from carillon.config import queues as settings_queues
+from carillon.config.settings import Settings
 from carillon.domain.admin import AdminAction
 from carillon.domain.errors import CarillonError, ConfigurationError, LedgerUnavailable
 from carillon.domain.jobs import LOG_KEY
 from carillon.domain.queue_policy import Policy
 from carillon.domain.queues import Depth
-from carillon.settings import Settings
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

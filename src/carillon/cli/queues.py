@@ -12,8 +12,8 @@ from carillon.cli.by_hand import confirmed
 from carillon.cli.options import AsJson, Config
 from carillon.cli.queue_place import Blueprint, NoSuchQueue, Place, RedisUrl
 from carillon.domain.queues import Depth
-from carillon.upkeep.queues_api import count_failed, failed_view, job_log_view
-from carillon.upkeep.queues_wire import StatusWord
+from carillon.upkeep.api.queues import count_failed, failed_view, job_log_view
+from carillon.upkeep.api.queues_wire import StatusWord
 
 if TYPE_CHECKING:
     from carillon.queues import Queues

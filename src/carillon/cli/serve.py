@@ -21,11 +21,11 @@ from carillon.cli.options import Blueprints, Configs
 from carillon.compose import Program, Role
 from carillon.compose.parts import remarks
 from carillon.compose.trust import is_open
-from carillon.config import ignored, load, secrets
+from carillon.config.reading import ignored, load, secrets
+from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError, ConfigurationError
-from carillon.settings import Settings
 from carillon.system import collect_no_more, collect_rarely
-from carillon.upkeep import logs
+from carillon.upkeep.logs import lines as logs
 
 if TYPE_CHECKING:
     from carillon.compose.billing import BillingProgram

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from carillon.cli.options import AsJson, Blueprint, Config
 from carillon.compose import open_ledger
-from carillon.config import load, masked
+from carillon.config.reading import load, masked
 
 app = typer.Typer(help="See the settings a process would run with.", no_args_is_help=True)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from carillon.cli.by_hand import with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
 from carillon.compose import Ledger
-from carillon.config import load
+from carillon.config.reading import load
 from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.domain.templates import Draft, StoredTemplate, gaps, unfit_name
 from carillon.intake.templates import FileTemplates

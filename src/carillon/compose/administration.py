@@ -8,8 +8,8 @@ from carillon.domain.ports import Provider
 from carillon.ledger.opening import Ledger
 from carillon.outbound.probing import Healable
 from carillon.system import new_id
-from carillon.upkeep import admin_api
-from carillon.upkeep.console_series import Series
+from carillon.upkeep.api import admin as admin_api
+from carillon.upkeep.console.series import Series
 from carillon.web import Endpoint
 
 

@@ -5,12 +5,12 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from carillon.compose.process import Process
+from carillon.config.settings import Settings
 from carillon.domain.alerts import Outbox
 from carillon.domain.errors import ConfigurationError
 from carillon.providers.http import Answer, HttpClient, Request, header_id
 from carillon.providers.secret import Secret
-from carillon.providers.webhook_signing import SigningKey, sign_standard
-from carillon.settings import Settings
+from carillon.providers.webhook.signing import SigningKey, sign_standard
 from carillon.upkeep.alerts import AlertSink, Relay, RelayRules
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
-from carillon import settings_queues
 from carillon.blueprints.billing import payment_api, subscription_api, webhook_receiver
 from carillon.blueprints.billing.payloads import Job
 from carillon.blueprints.billing.payment import Payments
@@ -18,6 +17,9 @@ from carillon.compose.deadline import Deadline, calls_within
 from carillon.compose.fleet import Fleet
 from carillon.compose.parts import open_ledger
 from carillon.compose.telemetry import Telemetry
+from carillon.config import queues as settings_queues
+from carillon.config.billing import Billing
+from carillon.config.settings import Settings
 from carillon.domain.billing import (
     PAYMENT_INITIATION,
     PLAN_CHANGE,
@@ -32,12 +34,11 @@ from carillon.ledger.opening import Ledger
 from carillon.outbound.watchdog import Watchdog
 from carillon.providers.http import HttpClient
 from carillon.queues import Queues
-from carillon.settings import Settings
-from carillon.settings_billing import Billing
 from carillon.system import SystemClock
-from carillon.upkeep import health, queues_api
+from carillon.upkeep import health
+from carillon.upkeep.api import queues as queues_api
 from carillon.upkeep.health import Check
-from carillon.upkeep.queue_tally import QueueTally
+from carillon.upkeep.metrics.queue_tally import QueueTally
 from carillon.web import Endpoint, Server
 from carillon.web.limits import is_loopback
 

@@ -11,14 +11,14 @@ from carillon.blueprints.billing.relay import Relay
 from carillon.blueprints.billing.subscription import Neighbour, Subscriptions
 from carillon.blueprints.billing.webhook_receiver import Verify
 from carillon.blueprints.billing.webhooks import Post, Response, Sign, Webhooks
+from carillon.config.billing import Billing
+from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Clock, Observer
 from carillon.ledger.opening import Ledger
 from carillon.providers.http import Answer, HttpClient, Request
 from carillon.providers.secret import Secret
-from carillon.providers.webhook_signing import sign_x_webhook, verify_x_webhook
-from carillon.settings import Settings
-from carillon.settings_billing import Billing
+from carillon.providers.webhook.signing import sign_x_webhook, verify_x_webhook
 from carillon.system import new_id
 
 _USER_AGENT = "Carillon"

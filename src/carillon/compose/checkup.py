@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from carillon.compose import parts
+from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError
 from carillon.domain.people import NotAnswered
 from carillon.domain.ports import Probed, Provider
 from carillon.providers import Tools
-from carillon.settings import Settings
 from carillon.system import SystemClock, system_dice
 
 if TYPE_CHECKING:
-    from carillon.compose.streams import Streams
+    from carillon.compose.redis_stream import Streams
 
 PATIENCE_SECONDS = 5.0
 MAX_SKEW_SECONDS = 2.0
@@ -94,7 +94,7 @@ async def _broker(settings: Settings) -> list[Finding]:
     if settings.push is None:
         return []
     try:
-        from carillon.ledger.rabbitmq_line import LineRules, depths  # noqa: PLC0415 - its client is an extra
+        from carillon.ledger.rabbitmq.line import LineRules, depths  # noqa: PLC0415 - its client is an extra
     except ModuleNotFoundError as error:
         return [Finding("RabbitMQ", "ill", f"needs the package {error.name!r}; pip install 'carillon[rabbitmq]'")]
     push = settings.push
@@ -108,8 +108,8 @@ async def _topic(settings: Settings) -> list[Finding]:
     if kafka.bootstrap_servers is None:
         return []
     try:
-        from carillon.doors.kafka_depth import depth  # noqa: PLC0415 - its client is an extra
-        from carillon.doors.kafka_group import TopicRules  # noqa: PLC0415 - as said
+        from carillon.doors.kafka.depth import depth  # noqa: PLC0415 - its client is an extra
+        from carillon.doors.kafka.group import TopicRules  # noqa: PLC0415 - as said
     except ModuleNotFoundError as error:
         return [Finding("Kafka", "ill", f"needs the package {error.name!r}; pip install 'carillon[kafka]'")]
     rules = TopicRules(**msgspec.structs.asdict(kafka))
@@ -139,7 +139,7 @@ async def _templates(settings: Settings) -> list[Finding]:
 async def _directory(settings: Settings) -> list[Finding]:
     if settings.stream is None or settings.directory is None:
         return []
-    from carillon.compose.streams import directory_of  # noqa: PLC0415 - see its first line
+    from carillon.compose.redis_stream import directory_of  # noqa: PLC0415 - see its first line
 
     async with AsyncExitStack() as stack:
         http = _tools(settings, None, stack).http
@@ -165,7 +165,7 @@ async def _providers(settings: Settings) -> list[Finding]:
 async def _streams(settings: Settings, stack: AsyncExitStack) -> "Streams | None":
     if settings.stream is None:
         return None
-    from carillon.compose.streams import Streams  # noqa: PLC0415 - see its first line
+    from carillon.compose.redis_stream import Streams  # noqa: PLC0415 - see its first line
 
     streams = Streams(settings, SystemClock(), lambda _: None, NOBODY)
     await streams.open(stack)

@@ -2,7 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
-from carillon.compose import history, immediate, picker, receipts
+from carillon.compose import history, picker, receipts
+from carillon.compose import synchronous as immediate
 from carillon.compose.process import Process
 from carillon.ledger.opening import Ledger
 from carillon.upkeep.alerts import Relay

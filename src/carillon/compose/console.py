@@ -2,12 +2,13 @@
 
 from carillon.compose import parts
 from carillon.compose.process import Process
+from carillon.config.settings import Settings
 from carillon.domain.ports import Clock, Provider
 from carillon.ledger.opening import Ledger
 from carillon.providers.sandbox import Sandbox
-from carillon.settings import Settings
-from carillon.upkeep import console_api, console_files
-from carillon.upkeep.console_series import Series
+from carillon.upkeep.console import api as console_api
+from carillon.upkeep.console import files as console_files
+from carillon.upkeep.console.series import Series
 from carillon.web import Endpoint
 
 QUEUES = ("queues",)

@@ -4,7 +4,7 @@ import asyncio
 from typing import Protocol
 
 from carillon.domain.ports import Clock
-from carillon.outbound.leaving import CUT_SECONDS, SHORTEST_DRAIN
+from carillon.outbound.shutdown import CUT_SECONDS, SHORTEST_DRAIN
 
 LAST_SECONDS = 1.5
 """Kept for closing, also on a busy machine: by then a silent ledger has been left, and leases bring back its share."""

@@ -6,10 +6,10 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from carillon.compose import parts
+from carillon.config.settings import Settings
 from carillon.domain.ports import Clock, Observer
-from carillon.outbound.breakers_redis import RedisBreakers
+from carillon.outbound.breakers.redis import RedisBreakers
 from carillon.outbound.probing import Healable
-from carillon.settings import Settings
 
 PATIENCE_SECONDS = 2.0
 CONNECTIONS = 20

@@ -4,7 +4,7 @@ from carillon.compose import parts
 from carillon.compose.process import Process
 from carillon.domain.ports import Provider
 from carillon.ledger.opening import Ledger
-from carillon.outbound.breakers_ledger import LedgerBreakers
+from carillon.outbound.breakers.ledger import LedgerBreakers
 from carillon.outbound.probing import Healable, Probing
 
 

@@ -1,12 +1,12 @@
 """History, built from the settings: the loop that keeps it, and the place that is asked about it."""
 
 from carillon.compose.process import Process
+from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.ledger.opening import Ledger
-from carillon.settings import Settings
 from carillon.system import new_id
-from carillon.upkeep.history import History, HistoryRules
-from carillon.upkeep.history_clickhouse import ClickHouse
+from carillon.upkeep.history.clickhouse import ClickHouse
+from carillon.upkeep.history.copier import History, HistoryRules
 
 
 def keeping(process: Process, ledger: Ledger) -> History | None:

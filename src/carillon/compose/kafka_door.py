@@ -10,16 +10,16 @@ import msgspec
 from carillon.compose import parts
 from carillon.compose.process import Process
 from carillon.compose.surface import Opened
+from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.intents import Intent
-from carillon.doors import http_events
+from carillon.doors.http import events as http_events
 from carillon.intake.in_order import OrderedIntake
-from carillon.settings import Settings
 from carillon.system import new_id
 from carillon.web import Endpoint
 
 if TYPE_CHECKING:
-    from carillon.doors.kafka import KafkaDoor
+    from carillon.doors.kafka.door import KafkaDoor
 
 
 class EventWire(Protocol):
@@ -46,9 +46,9 @@ def door(process: Process, opened: Opened) -> "KafkaDoor | None":
         raise ConfigurationError(f"kafka.bootstrap_servers: {settings.blueprint} reads no topic; sse does")
     try:
         # Here, because the client is an extra and slow to load.
-        from carillon.doors.kafka import KafkaDoor  # noqa: PLC0415 - as said
-        from carillon.doors.kafka_group import TopicRules, refusal  # noqa: PLC0415 - as said
-        from carillon.doors.kafka_wire import TopicWire  # noqa: PLC0415 - as said
+        from carillon.doors.kafka.door import KafkaDoor  # noqa: PLC0415 - as said
+        from carillon.doors.kafka.group import TopicRules, refusal  # noqa: PLC0415 - as said
+        from carillon.doors.kafka.wire import TopicWire  # noqa: PLC0415 - as said
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"kafka.bootstrap_servers: needs the package {error.name!r}; pip install 'carillon[kafka]'"

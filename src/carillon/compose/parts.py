@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from carillon.config import blueprint_folder, variables
+from carillon.config.reading import blueprint_folder, variables
+from carillon.config.settings import Settings
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.lanes import Lanes
@@ -20,13 +21,12 @@ from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
 from carillon.ledger import opening
 from carillon.ledger.opening import Ledger
-from carillon.ledger.postgres_pools import PoolRules
+from carillon.ledger.postgres.pools import PoolRules
 from carillon.ledger.rows import ALERT_FROM
 from carillon.ledger.seals import read_keys
 from carillon.providers import Tools, load
 from carillon.providers import remarks as provider_remarks
 from carillon.providers.http import HttpClient
-from carillon.settings import Settings
 
 SANDBOX = "sandbox"
 NOT_OPTIONS = frozenset({"kind", "needs"})

@@ -4,9 +4,9 @@ import os
 import socket
 
 from carillon.compose.process import Process
+from carillon.config.picker import AUTO
+from carillon.config.settings import Settings
 from carillon.ledger.opening import Ledger
-from carillon.settings import Settings
-from carillon.settings_picker import AUTO
 from carillon.system import new_id
 from carillon.upkeep.lease_cleanup import LeaseCleanup
 

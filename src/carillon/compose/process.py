@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
+from carillon.config.settings import Settings
 from carillon.domain.ports import Clock, Observer
-from carillon.settings import Settings
 
 
 class Process(NamedTuple):

@@ -12,15 +12,15 @@ from carillon.compose import (
     chores,
     consuming,
     health_of,
-    immediate,
     kafka_door,
     parts,
     picker,
     receipts,
-    sse,
     surface,
     trust,
 )
+from carillon.compose import live as sse
+from carillon.compose import synchronous as immediate
 from carillon.compose.deadline import Deadline
 from carillon.compose.parts import open_ledger
 from carillon.compose.process import Process
@@ -29,27 +29,27 @@ from carillon.compose.telemetry import Telemetry
 from carillon.compose.wording import Wording
 from carillon.compose.work import idle_hands, rehome
 from carillon.compose.work import worker as built_worker
+from carillon.config.settings import Settings
 from carillon.domain.events import PartStarted, PartStopped
 from carillon.domain.ports import Backlog, Breakers, Hands, Provider, Signal
 from carillon.ending import ended
 from carillon.intake.accept import Intake
 from carillon.ledger.opening import Ledger
-from carillon.outbound.breakers import MemoryBreakers
+from carillon.outbound.breakers.memory import MemoryBreakers
 from carillon.outbound.probing import Healable
 from carillon.outbound.synchronous import Synchronous
 from carillon.outbound.watchdog import Watchdog
 from carillon.outbound.worker import Worker
 from carillon.providers import Tools
-from carillon.settings import Settings
 from carillon.system import SystemClock, new_id, system_dice
 from carillon.upkeep import health
 from carillon.upkeep.alerts import Relay
-from carillon.upkeep.log_sink import LoggerSink
+from carillon.upkeep.logs.sink import LoggerSink
 from carillon.web import NoServer, ProbeServer, Server
 
 if TYPE_CHECKING:
     from carillon.compose.fleet import Fleet
-    from carillon.compose.streams import Streams
+    from carillon.compose.redis_stream import Streams
     from carillon.web.stream_server import StreamServer
 
 
@@ -176,7 +176,7 @@ class Program:
     async def _streams(self, stack: AsyncExitStack) -> "Streams | None":
         if self._settings.stream is None:
             return None
-        from carillon.compose.streams import Streams  # noqa: PLC0415 - see its first line
+        from carillon.compose.redis_stream import Streams  # noqa: PLC0415 - see its first line
 
         streams = Streams(self._settings, self._clock, self._observe, f"{self._owner}/{new_id()}")
         await streams.open(stack)

@@ -15,23 +15,23 @@ from carillon.compose.parts import open_ledger
 from carillon.compose.push_templates import preparing
 from carillon.compose.telemetry import Telemetry
 from carillon.compose.work import worker as built_worker
+from carillon.config.push import Push
+from carillon.config.settings import Settings
 from carillon.domain.claims import Settlement
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.events import Trouble
 from carillon.domain.intents import Intent, Malformed
 from carillon.ending import ended
 from carillon.ledger.opening import Ledger
-from carillon.ledger.rabbitmq import QueueRules, RabbitBacklog
-from carillon.ledger.rabbitmq_deliveries import ClaimRules
-from carillon.ledger.rabbitmq_line import LineRules
-from carillon.ledger.rabbitmq_marks import MarkRules, Marks
-from carillon.ledger.rabbitmq_partings import LEAVE_SECONDS
-from carillon.outbound.breakers import MemoryBreakers
-from carillon.outbound.breakers_redis import RedisBreakers
+from carillon.ledger.rabbitmq.backlog import QueueRules, RabbitBacklog
+from carillon.ledger.rabbitmq.deliveries import ClaimRules
+from carillon.ledger.rabbitmq.delivery_end import LEAVE_SECONDS
+from carillon.ledger.rabbitmq.line import LineRules
+from carillon.ledger.rabbitmq.marks import MarkRules, Marks
+from carillon.outbound.breakers.memory import MemoryBreakers
+from carillon.outbound.breakers.redis import RedisBreakers
 from carillon.outbound.watchdog import Watchdog
 from carillon.outbound.worker import Worker
-from carillon.settings import Settings
-from carillon.settings_push import Push
 from carillon.system import SystemClock, new_id, system_dice
 from carillon.upkeep import health
 from carillon.upkeep.health import Check

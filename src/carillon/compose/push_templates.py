@@ -5,6 +5,8 @@ from typing import Any
 from urllib.parse import quote
 
 from carillon.compose import parts
+from carillon.config.push import Push
+from carillon.config.settings import Settings
 from carillon.domain.notifications import Message, Template
 from carillon.domain.outcomes import Outcome
 from carillon.domain.ports import Breakers
@@ -12,8 +14,6 @@ from carillon.intake.render import render_message
 from carillon.outbound.preparing import Preparing, PreparingRules, read_template, unreachable
 from carillon.providers import Tools
 from carillon.providers.http import Answer, Request, parse_retry_after
-from carillon.settings import Settings
-from carillon.settings_push import Push
 
 SERVICE = "template_service"
 PATH = "/api/v1/templates/"

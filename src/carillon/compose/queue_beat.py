@@ -8,7 +8,7 @@ from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import PartStarted, Trouble
 from carillon.domain.ports import Clock, Observer
 from carillon.domain.queue_events import QueueDeep, QueueLooked
-from carillon.ledger.redis_lists_beat import ListBeat
+from carillon.ledger.redis.lists_beat import ListBeat
 
 if TYPE_CHECKING:
     from carillon.compose.queues import QueueParts

@@ -23,17 +23,17 @@ from carillon.domain.ports import Clock, Dice, Ids, Observer, Provider
 from carillon.domain.queue_policy import Beat, Policy
 from carillon.ending import ended
 from carillon.ledger.job_logs import JobLogs
-from carillon.ledger.redis_effects import RedisEffects
-from carillon.ledger.redis_lists import ListRules, RedisLists
-from carillon.ledger.redis_lists_beat import BeatRules, ListBeat
-from carillon.ledger.redis_lists_desk import Desk
-from carillon.ledger.redis_lists_scripts import Scripts
-from carillon.ledger.redis_lists_signal import BLOCK_SECONDS, ListSignal
+from carillon.ledger.redis.effects import RedisEffects
+from carillon.ledger.redis.lists import ListRules, RedisLists
+from carillon.ledger.redis.lists_admin import Desk
+from carillon.ledger.redis.lists_beat import BeatRules, ListBeat
+from carillon.ledger.redis.lists_scripts import Scripts
+from carillon.ledger.redis.lists_signal import BLOCK_SECONDS, ListSignal
 from carillon.outbound.attempt import AttemptRules, Attempts
-from carillon.outbound.breakers_none import NoBreakers
+from carillon.outbound.breakers.none import NoBreakers
 from carillon.outbound.leases import Leases
-from carillon.outbound.leaving import CUT_SECONDS
 from carillon.outbound.settling import Settling
+from carillon.outbound.shutdown import CUT_SECONDS
 from carillon.outbound.worker import Worker, WorkerRules
 from carillon.providers.handlers import Handler, Handlers
 from carillon.providers.threads import Threads

@@ -8,7 +8,7 @@ from carillon.domain.errors import ConfigurationError
 from carillon.system import new_id
 
 if TYPE_CHECKING:
-    from carillon.doors.rabbitmq import RabbitDoor
+    from carillon.doors.rabbitmq.door import RabbitDoor
 
 
 def door(process: Process, opened: Opened) -> "RabbitDoor | None":
@@ -20,8 +20,8 @@ def door(process: Process, opened: Opened) -> "RabbitDoor | None":
         raise ConfigurationError("rabbitmq_door.url: rabbitmq_door.queue names a queue; say where it is (RABBITMQ_URL)")
     try:
         # Here, because the client is an extra and slow to load.
-        from carillon.doors.rabbitmq import QueueRules, RabbitDoor  # noqa: PLC0415 - as said
-        from carillon.doors.rabbitmq_wire import QueueWire  # noqa: PLC0415 - as said
+        from carillon.doors.rabbitmq.door import QueueRules, RabbitDoor  # noqa: PLC0415 - as said
+        from carillon.doors.rabbitmq.wire import QueueWire  # noqa: PLC0415 - as said
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"rabbitmq_door.queue: needs the package {error.name!r}; pip install 'carillon[rabbitmq]'"

@@ -3,13 +3,13 @@
 from carillon.compose import parts
 from carillon.compose.parts import NOT_OPTIONS
 from carillon.compose.process import Process
+from carillon.config.settings import Settings
 from carillon.domain.ports import Clock, ReceiptReader
 from carillon.domain.receipts import AmendRules
 from carillon.ledger.opening import Ledger
 from carillon.providers import load_reader
 from carillon.receipts import callbacks, suppressions
 from carillon.receipts.waiting import Waiting
-from carillon.settings import Settings
 from carillon.web import Endpoint
 
 Chains = dict[str, tuple[str, ...]]

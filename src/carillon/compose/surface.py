@@ -4,18 +4,20 @@ from typing import Any, Protocol
 
 from carillon.compose import parts
 from carillon.compose.process import Process
+from carillon.config.settings import Settings
 from carillon.domain.breaker import State
 from carillon.domain.explaining import Looks
-from carillon.domain.immediate import SendsNow
 from carillon.domain.ports import Breakers, Provider
-from carillon.doors import http as http_door
+from carillon.domain.synchronous import SendsNow
+from carillon.doors.http import endpoints as http_door
 from carillon.intake.accept import Intake
 from carillon.intake.explain import Explainer
 from carillon.ledger.opening import Ledger
 from carillon.outbound.worker import Worker
 from carillon.providers.sandbox import Drill, Sandbox
-from carillon.settings import Settings
-from carillon.upkeep import api, health, sandbox
+from carillon.upkeep import health
+from carillon.upkeep.api import notifications as api
+from carillon.upkeep.api import sandbox
 from carillon.upkeep.health import Check, Readiness
 from carillon.web import Endpoint, ServerSettings, WebSettings, app
 from carillon.web.application import Application

@@ -2,19 +2,19 @@
 
 import sys
 
+from carillon.config.settings import Settings
 from carillon.domain.events import Event
 from carillon.domain.ports import Observer
-from carillon.settings import Settings
 from carillon.system import SystemClock
-from carillon.upkeep import logs
-from carillon.upkeep.console_series import Series
-from carillon.upkeep.exporting import shut_down
-from carillon.upkeep.log_sink import Sink
-from carillon.upkeep.metrics import Metrics
-from carillon.upkeep.metrics_export import configure_metrics
-from carillon.upkeep.queue_instruments import QUEUES
-from carillon.upkeep.queue_metrics import QueueMetrics
-from carillon.upkeep.traces import Traces, configure_traces
+from carillon.upkeep.console.series import Series
+from carillon.upkeep.logs import lines as logs
+from carillon.upkeep.logs.sink import Sink
+from carillon.upkeep.metrics.export import configure_metrics
+from carillon.upkeep.metrics.meters import Metrics
+from carillon.upkeep.metrics.otlp import shut_down
+from carillon.upkeep.metrics.queue_instruments import QUEUES
+from carillon.upkeep.metrics.queue_meters import QueueMetrics
+from carillon.upkeep.metrics.traces import Traces, configure_traces
 
 END_SECONDS = 2.0
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from carillon.compose import parts
+from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.locale import LocaleRules
 from carillon.domain.notifications import Message, Template
@@ -13,10 +14,11 @@ from carillon.intake.people import Acquaintance, StoredPeople
 from carillon.intake.render import check_template, names_in, render_message
 from carillon.intake.stored_templates import StoredTemplates
 from carillon.ledger.opening import Ledger
-from carillon.settings import Settings
 from carillon.system import new_id
-from carillon.upkeep import console_templates, preferences_api, templates_api
-from carillon.upkeep.templates_reading import TemplateTools
+from carillon.upkeep.api import preferences as preferences_api
+from carillon.upkeep.api import templates as templates_api
+from carillon.upkeep.api.templates_reading import TemplateTools
+from carillon.upkeep.console import templates as console_templates
 from carillon.web import Endpoint
 
 SHOWN_GAPS = 20

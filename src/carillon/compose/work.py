@@ -2,17 +2,17 @@
 
 from carillon.compose import parts
 from carillon.compose.process import Process
+from carillon.config.settings import Settings
 from carillon.domain.events import Rehomed
 from carillon.domain.lanes import Lanes
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Preparer, Provider, Signal
 from carillon.ledger.opening import Ledger
 from carillon.outbound.attempt import AttemptRules, Attempts
-from carillon.outbound.hands import IdleHands
+from carillon.outbound.claim_on_accept import IdleHands
 from carillon.outbound.leases import Leases
 from carillon.outbound.settling import Settling
 from carillon.outbound.worker import Worker, WorkerRules
-from carillon.settings import Settings
 from carillon.system import system_dice
 
 Chains = dict[str, tuple[str, ...]]

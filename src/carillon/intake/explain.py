@@ -10,8 +10,8 @@ from carillon.domain.intents import Intent
 from carillon.domain.notifications import Conflict, Enrolment, Route, Status
 from carillon.intake.accept import key_conflict
 from carillon.intake.forecast import attempts_of
-from carillon.intake.holding import refuse_queued_only
 from carillon.intake.plan import PlanRules
+from carillon.intake.synchronous import refuse_queued_only
 
 _GATES = {
     "CHANNEL_REQUIRED": "channel",

@@ -11,8 +11,8 @@ from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.faultpoint import faultpoint
 from carillon.ledger.copy_values import Digest, Table
 from carillon.ledger.migrate import migrations
-from carillon.ledger.postgres_copy import PostgresEnd
-from carillon.ledger.sqlite_copy import SqliteEnd
+from carillon.ledger.postgres.copy import PostgresEnd
+from carillon.ledger.sqlite.copy import SqliteEnd
 from carillon.ledger.statements import load
 
 End: TypeAlias = PostgresEnd | SqliteEnd

@@ -4,12 +4,12 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from carillon.domain.errors import ConfigurationError
-from carillon.ledger.postgres import PostgresLedger
-from carillon.ledger.postgres_pools import PoolRules
+from carillon.ledger.postgres.ledger import PostgresLedger
+from carillon.ledger.postgres.pools import PoolRules
 from carillon.ledger.rows import ALERT_FROM, NEW_INTENT_HINT, RECOVERY_HINT
 from carillon.ledger.sealing import SealedPostgres, SealedSqlite
 from carillon.ledger.seals import Seals
-from carillon.ledger.sqlite import SqliteLedger
+from carillon.ledger.sqlite.ledger import SqliteLedger
 
 Ledger: TypeAlias = PostgresLedger | SqliteLedger
 

@@ -8,19 +8,19 @@ from msgspec.structs import replace
 
 from carillon.domain.claims import Claim, Settled, Settlement, Want
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.immediate import HeldEnrolment
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Enrolled, Enrolment, Route, Story
 from carillon.domain.people import Preferences, Wish
 from carillon.domain.receipts import Amended, AmendRules, Receipt
 from carillon.domain.streams import Entry
 from carillon.domain.suppressions import Silence
+from carillon.domain.synchronous import HeldEnrolment
 from carillon.domain.verdicts import Bury
-from carillon.ledger.postgres import PostgresLedger
+from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.ledger.rows import storable_json
 from carillon.ledger.seal_rows import TABLES, again
 from carillon.ledger.seals import Seals
-from carillon.ledger.sqlite import SqliteLedger
+from carillon.ledger.sqlite.ledger import SqliteLedger
 
 if TYPE_CHECKING:
     _Engine = PostgresLedger

@@ -1,4 +1,4 @@
-"""Named SQL statements, read from the files beside this module."""
+"""Named SQL statements, read from the .sql files of each engine."""
 
 import re
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ _NAME = re.compile(r"^-- name: *(\w+) *$", re.MULTILINE)
 def load(dialect: str) -> Mapping[str, str]:
     """Every statement of one dialect by its name; comments stay, so that a server's log shows the reason as well."""
     found: dict[str, str] = {}
-    room = files("carillon.ledger")
+    room = files("carillon.ledger").joinpath(dialect)
     for name in sorted(entry.name for entry in room.iterdir()):
-        if name.startswith(dialect) and name.endswith(".sql"):
+        if name.endswith(".sql"):
             found |= parse(room.joinpath(name).read_text(encoding="utf-8"))
     return MappingProxyType(found)
 

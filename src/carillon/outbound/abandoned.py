@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from carillon.domain.claims import Claim, Settlement, Want
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
-from carillon.domain.immediate import HoldingLedger, timed_out_text
 from carillon.domain.lanes import Lane
 from carillon.domain.outcomes import Unknown
 from carillon.domain.ports import Backlog, Clock, Observer
+from carillon.domain.synchronous import HoldingLedger, timed_out_text
 from carillon.domain.verdicts import Bury
 from carillon.outbound.attempt import noted
 from carillon.outbound.settling import Settling

@@ -9,7 +9,11 @@ import msgspec
 from carillon.domain.breaker import Admission
 from carillon.domain.claims import Claim, Dispatch, Settlement
 from carillon.domain.errors import LedgerUnavailable, Overloaded
-from carillon.domain.immediate import (
+from carillon.domain.intents import Intent
+from carillon.domain.notifications import Status
+from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable, Unknown
+from carillon.domain.ports import Breakers, Clock, Ids, Provider, UpkeepLedger
+from carillon.domain.synchronous import (
     Code,
     DeliveredNow,
     Held,
@@ -21,10 +25,6 @@ from carillon.domain.immediate import (
     is_use_case,
     timed_out_text,
 )
-from carillon.domain.intents import Intent
-from carillon.domain.notifications import Status
-from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable, Unknown
-from carillon.domain.ports import Breakers, Clock, Ids, Provider, UpkeepLedger
 from carillon.domain.verdicts import Bury, Finish
 from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import noted

@@ -15,12 +15,12 @@ from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Signal
 from carillon.ending import ended
 from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import Attempts
-from carillon.outbound.carrying import Carrying
+from carillon.outbound.in_flight import Carrying
+from carillon.outbound.lane_polling import Tempo
 from carillon.outbound.leases import Leases
-from carillon.outbound.leaving import Leaving
 from carillon.outbound.selection import blocked_providers, questions, wants
 from carillon.outbound.settling import Settling
-from carillon.outbound.tempo import Tempo
+from carillon.outbound.shutdown import Leaving
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 MOST_DOUBLINGS = 30

@@ -6,6 +6,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
     from carillon.providers.http import HttpClient
-    from carillon.providers.sse import Live
 
-__all__ = ["Secret", "Tools", "channels", "kinds", "load", "load_reader", "remarks"]
+__all__ = ["Secret", "Tools", "channels", "kinds", "load", "load_reader", "remarks", "settings_of"]
 
+_LIVE = {"inbox": "carillon.live.inbox", "sse": "carillon.live.sse"}
+"""Kinds that stand in the room of live streams, whose parts they share."""
 _KIND = re.compile(r"[a-z_]+")
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
@@ -42,8 +44,8 @@ class Tools:
     redis: "Redis | None" = None
     encoders: Mapping[str, Callable[[Claim], Mapping[str, str | bytes]]] = field(default_factory=dict)
     """What a blueprint's streams hold: from a claim to the fields of its entry; raises for what cannot be encoded."""
-    live: "Live | None" = None
-    """Where people read live; None in a process that serves no streams."""
+    live: object | None = None
+    """What `carillon.live` needs to reach readers; None in a process that serves no streams."""
 
 
 def load(name: str, kind: str, options: Mapping[str, Any], tools: Tools) -> Provider:
@@ -65,9 +67,9 @@ def remarks(name: str, kind: str, options: Mapping[str, Any]) -> list[str]:
 
 
 def load_reader(name: str, kind: str, options: Mapping[str, Any], clock: Clock) -> ReceiptReader:
-    """Build the reader of the callbacks of the provider `name`; only kinds with a `<kind>_receipts` have one."""
+    """Build the reader of the callbacks of the provider `name`; only kinds with a `<kind>/receipts.py` have one."""
     settings = _settings(name, _module(name, kind).Settings, options)
-    make: Callable[..., ReceiptReader] = importlib.import_module(f"{__name__}.{kind}_receipts").reader
+    make: Callable[..., ReceiptReader] = importlib.import_module(f"{__name__}.{kind}.receipts").reader
     try:
         return make(name, settings, clock) if "clock" in inspect.signature(make).parameters else make(name, settings)
     except (ValueError, OSError) as error:
@@ -80,22 +82,36 @@ def channels(kind: str) -> frozenset[str] | None:
     return found
 
 
+def settings_of(kind: str) -> type[msgspec.Struct]:
+    """The options a kind takes."""
+    found: type[msgspec.Struct] = _module(kind, kind).Settings
+    return found
+
+
 def kinds() -> list[str]:
     """Every kind there is a file for, also those whose extra is not installed."""
-    return sorted(found.name for found in pkgutil.iter_modules(__path__) if _is_kind(found.name))
+    return sorted({*_LIVE, *(found.name for found in pkgutil.iter_modules(__path__) if _is_kind(found))})
 
 
-def _is_kind(word: str) -> bool:
+def _is_kind(found: pkgutil.ModuleInfo) -> bool:
     try:
-        return hasattr(importlib.import_module(f"{__name__}.{word}"), "create")
+        return hasattr(importlib.import_module(_module_name(found.name)), "create")
     except ModuleNotFoundError:
         return True
+
+
+def _module_name(kind: str) -> str:
+    """`providers/<kind>.py`, or `providers/<kind>/send.py` where a vendor has a folder."""
+    if kind in _LIVE:
+        return _LIVE[kind]
+    found = find_spec(f"{__name__}.{kind}")
+    return f"{__name__}.{kind}.send" if found and found.submodule_search_locations else f"{__name__}.{kind}"
 
 
 def _module(name: str, kind: str) -> ModuleType:
     if not _KIND.fullmatch(kind):
         raise _unknown_kind(name, kind)
-    full_name = f"{__name__}.{kind}"
+    full_name = _module_name(kind)
     try:
         module = importlib.import_module(full_name)
     except ModuleNotFoundError as error:

@@ -12,7 +12,7 @@ from carillon.domain.errors import Forged
 from carillon.domain.outcomes import Refused
 from carillon.domain.receipts import Receipt
 from carillon.providers.secret import Secret
-from carillon.providers.smtp_message import Mailbox, parse_mailbox
+from carillon.providers.smtp.message import Mailbox, parse_mailbox
 
 MAX_CALLBACK = 4 * 1024 * 1024
 MAX_ID = 200

@@ -14,7 +14,7 @@ from carillon.domain.ports import Observer
 from carillon.domain.queue_policy import Beat, Policy
 from carillon.domain.queues import Depth, FailedMessage
 from carillon.ledger.opening import open_ledger
-from carillon.ledger.redis_lists_desk import Put
+from carillon.ledger.redis.lists_admin import Put
 from carillon.providers.handlers import Handler, Job
 from carillon.queues.telling import told_by_logging
 from carillon.system import SystemClock, new_id, system_dice

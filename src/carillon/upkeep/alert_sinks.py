@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from carillon.domain.alerts import Alert
-from carillon.upkeep.log_sink import ERROR, active
+from carillon.upkeep.logs.sink import ERROR, active
 
 _LONGEST_ERROR = 500
 

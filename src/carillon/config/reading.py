@@ -1,0 +1,284 @@
+"""Settings from a blueprint, a user's TOML file and the environment, each over the one before."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from carillon.config import environment as config_environment
+from carillon.config import queues as settings_queues
+from carillon.config.checks import CALL_SHARE, check
+from carillon.config.picker import folded
+from carillon.config.settings import Settings
+from carillon.domain.errors import ConfigurationError
+from carillon.domain.hints import hint
+
+BLUEPRINTS = files("carillon.blueprints")
+ALIASES = {
+    # The documents' own names for parts of a retry policy.
+    "maxAttempts": "max_attempts",
+    "baseDelaySeconds": "base_delay_seconds",
+    "backoffFactor": "backoff_factor",
+    "maxBackoffSeconds": "max_delay_seconds",
+    "timeoutSeconds": "timeout_seconds",
+    "backoff_multiplier": "backoff_factor",
+}
+_SECRET_NAME = re.compile(r"secret|password|token|key|credential|authorization", re.IGNORECASE)
+_PUBLIC = frozenset({"callback_key", "lease_keys", "public_key_file", "webhook_public_key"})
+"""Names that look like secrets and hold none."""
+_PATH_OF_SECRETS = re.compile(r"[^\n{]{1,255}")
+"""A `credentials_file` as it should be; somebody will put the content there instead, and that is never shown."""
+# A password may hold @ and / where nobody encoded it: everything up to the last @ counts.
+_PASSWORD = re.compile(r"://[^/@\s:]*:(\S+)@")
+_USERINFO = re.compile(r"://\S+@")
+_PARAMETER = re.compile(rf"([?&][^=&\s]*(?:{_SECRET_NAME.pattern})[^=&\s]*=)([^&#\s]+)", re.IGNORECASE)
+_PATH = re.compile(r"`\$\.?([^`]*)`")
+_FIELD = re.compile(r"field `([^`]*)`")
+_MEANT = re.compile(r"`([^`]*)`")
+
+
+def load(
+    blueprint: str | None = None, config: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings of one process; ConfigurationError names what is wrong and where."""
+    environ = os.environ if environ is None else environ
+    user = _read_toml(config) if config is not None else {}
+    name = str(blueprint or user.pop("extends", None) or "local")
+    user.pop("extends", None)
+    folder = blueprint_folder(name)
+    tree = _read_toml(folder / "blueprint.toml")
+    tables = {table: tree.pop(table, {}) for table in config_environment.TABLES}
+    tree, _ = folded(_breakers_folded(tree))
+    user, said = folded(_breakers_folded(user))
+    tree = _merge(tree, user)
+    origins = said | config_environment.apply(tree, tables, environ)
+    tree, said = folded(tree)
+    origins |= said
+    tree["blueprint"] = name
+    try:
+        settings = _picked(_fitted(_convert(tree)))
+        check(settings, environ)
+    except ConfigurationError as error:
+        raise ConfigurationError(config_environment.blame(str(error), origins)) from None
+    return settings
+
+
+def ignored(blueprint: str, environ: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
+    """Variables of the blueprint's document that are set and have no effect, each with the reason."""
+    tables = _read_toml(blueprint_folder(blueprint) / "blueprint.toml")
+    return config_environment.ignored(tables, os.environ if environ is None else environ)
+
+
+def variables(blueprint: str) -> dict[str, str]:
+    """Settings that a variable of the blueprint's document fills, each with that variable."""
+    table = _read_toml(blueprint_folder(blueprint) / "blueprint.toml").get("env", {})
+    return {path: name for name, paths in table.items() for path in ([paths] if isinstance(paths, str) else paths)}
+
+
+def blueprint_folder(name: str) -> Traversable:
+    """Where a blueprint's files lie."""
+    # A folder with Python in it is a package, and packages have no dashes.
+    folder = BLUEPRINTS / name.replace("-", "_")
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", name) or not (folder / "blueprint.toml").is_file():
+        several = "; only `serve` takes several" if "," in name else ""
+        raise ConfigurationError(f"there is no blueprint {name!r}; known: {', '.join(blueprint_names())}{several}")
+    return folder
+
+
+def blueprint_names() -> list[str]:
+    """Every blueprint that is shipped."""
+    return sorted(
+        entry.name.replace("_", "-") for entry in BLUEPRINTS.iterdir() if (entry / "blueprint.toml").is_file()
+    )
+
+
+def masked(settings: Settings) -> dict[str, Any]:
+    """The settings as plain data, with nothing secret in them."""
+    plain: dict[str, Any] = msgspec.to_builtins(settings)
+    return {name: _mask(name, value) for name, value in plain.items()}
+
+
+def secrets(settings: Settings) -> set[str]:
+    """Every secret value there is, for the log to hide wherever it turns up."""
+    found: set[str] = set()
+    _collect("", msgspec.to_builtins(settings), found)
+    return found
+
+
+def _collect(name: str, value: object, found: set[str]) -> None:
+    if isinstance(value, dict):
+        for inner, held in value.items():
+            _collect(name if _is_secret(name) else inner, held, found)
+    elif isinstance(value, list):
+        for held in value:
+            _collect(name, held, found)
+    elif isinstance(value, str) and value:
+        if _is_secret(name, value):
+            found.add(value)
+        found.update(unquote(part) for part in _PASSWORD.findall(value))
+        found.update(unquote(part) for _, part in _PARAMETER.findall(value))
+
+
+def _is_secret(name: str, value: str = "") -> bool:
+    if name == "credentials_file" and _PATH_OF_SECRETS.fullmatch(value):
+        return False
+    return name not in _PUBLIC and _SECRET_NAME.search(name) is not None
+
+
+def _mask(name: str, value: Any) -> Any:  # noqa: ANN401 - settings are whatever TOML carries
+    if isinstance(value, dict):
+        return {inner: _mask(name if _is_secret(name) else inner, held) for inner, held in value.items()}
+    if isinstance(value, list):
+        return [_mask(name, held) for held in value]
+    if isinstance(value, str) and value:
+        if _is_secret(name, value):
+            return "********"
+        return _PARAMETER.sub(r"\1********", _USERINFO.sub("://********@", value))
+    return value
+
+
+def _read_toml(path: Path | Traversable) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path}: there is no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+
+
+def _breakers_folded(tree: dict[str, Any]) -> dict[str, Any]:
+    """`[policy.breaker.Twilio]` and `[policy.breaker.twilio]` are one table."""
+    policy = tree.get("policy")
+    tables = policy.get("breaker") if isinstance(policy, dict) else None
+    if not isinstance(policy, dict) or not isinstance(tables, dict):
+        return tree
+    return {**tree, "policy": {**policy, "breaker": {name.lower(): table for name, table in tables.items()}}}
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for name, value in above.items():
+        held = merged.get(name)
+        merged[name] = _merge(held, value) if isinstance(held, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _convert(tree: dict[str, Any]) -> Settings:
+    policy = tree.get("policy", {})
+    tables = policy.get("retry", {}) if isinstance(policy, dict) else None
+    if isinstance(tables, dict):
+        tree = _merge(tree, {"policy": {}})
+        tree["policy"]["retry"] = {
+            name: _renamed(table) if isinstance(table, dict) else table for name, table in tables.items()
+        }
+    if isinstance(tree.get("queue"), dict):
+        tree = {**tree, "queue": settings_queues.named(tree["queue"])}
+    try:
+        # Not strict: what came through the environment is text.
+        return msgspec.convert(_seconds(tree), Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(_readable(str(error)) + _meant(str(error))) from None
+
+
+def _renamed(table: dict[str, Any]) -> dict[str, Any]:
+    renamed = {ALIASES.get(name, name): value for name, value in table.items()}
+    if isinstance(renamed.get("jitterMs"), int | float):
+        renamed["jitter_seconds"] = renamed.pop("jitterMs") / 1000
+    return renamed
+
+
+def _seconds(value: Any, name: str = "") -> Any:  # noqa: ANN401 - settings are whatever TOML carries
+    """Durations may be written as `"3s"`, `"5m"`, `"168h"` wherever seconds are meant."""
+    if isinstance(value, dict):
+        pace = "_interval" if name == "poll_intervals" else ""
+        return {inner: _seconds(held, inner + pace) for inner, held in value.items()}
+    if isinstance(value, str) and name.endswith(("_seconds", "_after", "_interval", "_duration")):
+        found = config_environment.duration(value)
+        return value if found is None else found
+    return value
+
+
+def _readable(text: str) -> str:
+    where = _PATH.search(text)
+    field = _FIELD.search(text)
+    parts = [part for part in ((where[1] if where else ""), (field[1] if field else "")) if part]
+    said = text.partition(" - at `")[0]
+    return f"{'.'.join(parts)}: {said}" if parts else said
+
+
+def _meant(text: str) -> str:
+    """What was meant; of a top setting also the variable, since one underscore for two is the usual slip."""
+    found = hint(text, Settings)
+    return found if _PATH.search(text) else _MEANT.sub(lambda name: f"{name[0]} ({_variable(name[1])})", found)
+
+
+def _variable(path: str) -> str:
+    return config_environment.PREFIX + path.replace(".", "__").upper()
+
+
+def _fitted(settings: Settings) -> Settings:
+    """Addresses in one spelling, each once; calls shorter than their lease where the settings ask for it."""
+    emails = {
+        kind: list(dict.fromkeys(word.strip().lower() for word in held)) for kind, held in settings.admin_emails.items()
+    }
+    retry = settings.policy.retry
+    if settings.ledger.shorten_calls:
+        longest = settings.ledger.lease_seconds * CALL_SHARE * CALL_SHARE
+        retry = {
+            name: msgspec.structs.replace(table, timeout_seconds=min(table.timeout_seconds, longest))
+            for name, table in retry.items()
+        }
+    policy = msgspec.structs.replace(settings.policy, retry=retry)
+    return msgspec.structs.replace(settings, policy=policy, admin_emails=emails, providers=_answers(settings))
+
+
+def _picked(settings: Settings) -> Settings:
+    """What document 004's task picker says, carried out; its other names show what holds."""
+    picker, work, providers = settings.task_picker, settings.work, settings.providers
+    if picker is None:
+        return settings
+    streams = {name: table for name, table in settings.policy.retry.items() if name.endswith("/sse")}
+    tries = [table.max_attempts for table in streams.values() if table.max_attempts]
+    if picker.delivery_failure == "terminal":
+        streams = {name: msgspec.structs.replace(table, max_attempts=1) for name, table in streams.items()}
+    paces = {str(queue_name): pace for queue_name, pace in picker.poll_intervals.items()}
+    lanes = {
+        name: msgspec.structs.replace(lane, poll_seconds=pace) if (pace := paces.get(lane.queue_name)) else lane
+        for name, lane in settings.lanes.items()
+    }
+    shown = msgspec.structs.replace(
+        picker,
+        poll_interval=work.poll_seconds,
+        batch_size=work.batch,
+        lease_duration=settings.ledger.lease_seconds,
+        max_retries=min(tries, default=picker.max_retries),
+        offline_policy=providers.get("sse", {}).get("offline", picker.offline_policy),
+    )
+    work = msgspec.structs.replace(
+        work,
+        strict_lanes=work.strict_lanes and not picker.ageing,
+        poll_seconds=min([work.poll_seconds, *(pace for pace in paces.values() if pace > 0)]),
+    )
+    policy = msgspec.structs.replace(settings.policy, retry={**settings.policy.retry, **streams})
+    return msgspec.structs.replace(settings, task_picker=shown, work=work, policy=policy, lanes=lanes)
+
+
+def _answers(settings: Settings) -> dict[str, dict[str, Any]]:
+    """The providers, told that 429 is a refusal where a push worker takes document 000 by its letter."""
+    if settings.push is None or settings.push.retry_429:
+        return settings.providers
+    refusal = {"outcome": "refused", "classification": "throttled"}
+    literal = dict.fromkeys(("408", "429", "QUOTA_EXCEEDED", "RESOURCE_EXHAUSTED"), refusal)
+    return {
+        name: {**options, "answers": {**options.get("answers", {}), **literal}}
+        if options.get("kind") == "fcm"
+        else options
+        for name, options in settings.providers.items()
+    }

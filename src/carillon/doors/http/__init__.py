@@ -1,0 +1,1 @@
+"""The HTTP door: one request becomes one intent."""

@@ -1,0 +1,242 @@
+"""The HTTP door: one notification or a batch, answered after the ledger has it."""
+
+import asyncio
+from functools import partial
+from typing import Any, assert_never
+
+import msgspec
+
+from carillon.domain.errors import BadIntent, LedgerUnavailable, Overloaded
+from carillon.domain.explaining import Explains
+from carillon.domain.intents import Intent
+from carillon.domain.notifications import Acceptance
+from carillon.domain.ports import Acceptor
+from carillon.domain.synchronous import DeliveredNow, Immediate, NotDelivered, SendsNow
+from carillon.doors.http import explain as http_explain
+from carillon.doors.http.intent import Context, idempotency_key, to_intent
+from carillon.doors.http.wire import (
+    BatchAnswer,
+    BatchBody,
+    BatchEnvelope,
+    BatchItem,
+    Delivered,
+    ItemError,
+    ItemResult,
+    SendAnswer,
+    SendBody,
+)
+from carillon.web import Answer, Endpoint, Header, Problem, Reply, Request
+from carillon.web.body import convert
+from carillon.web.problems import rfc3339_ms, unavailable
+
+_PATH = "/api/v1/notifications"
+_LONGEST_INDEX = len("/499")
+_MAX_KEY = 255
+_LANGUAGE = Header("Accept-Language", "Chooses the language when neither the body nor the person says one.")
+_TRACE = Header("Traceparent", "W3C trace context; its trace id is kept with the notification.")
+_KEY = Header("Idempotency-Key", "The same key with the same body is accepted once; quotes are optional.")
+_OLD_KEY = Header("X-Idempotency-Key", "The same, under its older name.")
+_HEADERS = (_KEY, _OLD_KEY, _LANGUAGE, _TRACE)
+_REPLAYED = Header("Idempotent-Replayed", "`true` when the notification had been accepted before.")
+_LOCATION = Header("Location", "Where the notification can be watched.")
+_CODES = (
+    "CHANNEL_REQUIRED",
+    "UNKNOWN_CHANNEL",
+    "TEMPLATE_RENDER_ERROR",
+    "SYNCHRONOUS_UNAVAILABLE",
+    "RECIPIENT_UNRESOLVED",
+    "CHANNEL_DISABLED",
+    "TEMPLATE_NOT_FOUND",
+    "IDEMPOTENCY_CONFLICT",
+)
+_SYNCHRONOUS_CODES = ("DELIVERY_FAILED", "DELIVERY_TIMEOUT")
+_EXAMPLE: dict[str, Any] = {
+    "templateKey": "welcome",
+    "channel": "email",
+    "recipient": "ada@example.org",
+    "data": {"name": "Ada", "link": "https://example.org/start"},
+}
+_EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
+
+
+def endpoints(
+    acceptor: Acceptor, *, synchronous: SendsNow | None = None, explains: Explains | None = None
+) -> list[Endpoint]:
+    """The send endpoints over whatever accepts intents."""
+    door = _Door(acceptor, synchronous)
+    found = [_send(door, synchronous=synchronous is not None), _batch(door)]
+    if explains is not None:
+        found.append(http_explain.endpoint(partial(door.explain, explains), _HEADERS, _EXAMPLE))
+    return found
+
+
+def _send(door: "_Door", *, synchronous: bool) -> Endpoint:
+    delivered = Answer(
+        status=200, description="Delivered while you waited.", kind=Delivered, headers=(_LOCATION, _REPLAYED)
+    )
+    accepted = Answer(
+        status=202,
+        description="Written down; it will be delivered.",
+        kind=SendAnswer,
+        headers=(_LOCATION, _REPLAYED),
+        example={"notificationId": _EXAMPLE_ID, "status": "queued", "queueName": "standard"},
+    )
+    return Endpoint(
+        method="POST",
+        path=f"{_PATH}/send",
+        call=door.send,
+        name="send",
+        summary="Send one notification",
+        description="Answers once the notification is written down; delivery follows.",
+        body=SendBody,
+        body_examples={"email": _EXAMPLE},
+        headers=_HEADERS,
+        answers=(accepted, delivered) if synchronous else (accepted,),
+        problems=(*_CODES, *_SYNCHRONOUS_CODES) if synchronous else _CODES,
+    )
+
+
+def _batch(door: "_Door") -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=f"{_PATH}/batch",
+        call=door.batch,
+        name="sendBatch",
+        summary="Send up to 500 notifications",
+        description=(
+            "Every item is accepted or rejected on its own; when none is accepted, the problem carries the results. "
+            "An Idempotency-Key of the request gives the item at index n the key `<key>/<n>`; an item's own "
+            "idempotencyKey goes before it."
+        ),
+        body=BatchBody,
+        body_examples={"two": {"notifications": [_EXAMPLE, {**_EXAMPLE, "idempotencyKey": "order-1002"}]}},
+        headers=_HEADERS,
+        answers=(Answer(status=202, description="At least one item was accepted.", kind=BatchAnswer),),
+        problems=("BATCH_REJECTED",),
+    )
+
+
+class _Door:
+    def __init__(self, acceptor: Acceptor, synchronous: SendsNow | None) -> None:
+        self._acceptor = acceptor
+        self._synchronous = synchronous
+
+    async def send(self, request: Request) -> Reply:
+        began = 0.0 if self._synchronous is None else self._synchronous.began()
+        context = _context(request)
+        body = await request.json(SendBody)
+        intent = self._intent(body, context)
+        if intent.synchronous and self._synchronous is not None:
+            return _delivered(await self._synchronous.deliver(intent, began))
+        acceptance = await self._acceptor.accept(intent)
+        notification_id = acceptance.notification_id
+        headers = {"Location": f"{_PATH}/{notification_id}"}
+        if acceptance.replayed:
+            headers["Idempotent-Replayed"] = "true"
+        answer = SendAnswer(notification_id=notification_id, queue_name=acceptance.queue_name)
+        return Reply(202, answer, headers)
+
+    async def explain(self, explains: Explains, request: Request) -> Reply:
+        context = _context(request)
+        body = await request.json(SendBody)
+        return await http_explain.answer(explains, self._intent(body, context), asked=body.synchronous)
+
+    def _intent(self, body: SendBody, context: Context) -> Intent:
+        intent = to_intent(body, context)
+        if not self._is_synchronous(body):
+            return intent
+        if self._synchronous is None:
+            raise BadIntent("SYNCHRONOUS_UNAVAILABLE", "synchronous delivery is not configured", field="synchronous")
+        if intent.scheduled_for_ms is not None:
+            raise BadIntent("VALIDATION_ERROR", "what is scheduled cannot be synchronous", field="scheduledFor")
+        return msgspec.structs.replace(intent, synchronous=True)
+
+    def _is_synchronous(self, body: SendBody) -> bool:
+        """Asked for, or a use case that waits by itself unless it is meant for later or for the inbox."""
+        if body.synchronous or self._synchronous is None:
+            return body.synchronous
+        return body.scheduled_for is None and body.channel != "inApp" and self._synchronous.wanted(body.template_key)
+
+    async def batch(self, request: Request) -> Reply:
+        context = _context(request)
+        if context.idempotency_key is not None and len(context.idempotency_key) > _MAX_KEY - _LONGEST_INDEX:
+            raise BadIntent(
+                "VALIDATION_ERROR",
+                f"a batch's idempotency key has at most {_MAX_KEY - _LONGEST_INDEX} characters",
+                field="Idempotency-Key",
+            )
+        items = (await request.json(BatchEnvelope)).notifications
+        outcomes = await asyncio.gather(
+            *(self._item(index, item, context) for index, item in enumerate(items)), return_exceptions=True
+        )
+        return _batch_reply(outcomes)
+
+    async def _item(self, index: int, item: object, context: Context) -> Acceptance:
+        body = convert(item, BatchItem, prefix=f"notifications[{index}]")
+        if body.synchronous:
+            raise BadIntent("SYNCHRONOUS_UNAVAILABLE", "a batch is never synchronous", field="synchronous")
+        key = body.idempotency_key
+        if key is None and context.idempotency_key is not None:
+            key = f"{context.idempotency_key}/{index}"
+        return await self._acceptor.accept(to_intent(body, msgspec.structs.replace(context, idempotency_key=key)))
+
+
+def _delivered(outcome: Immediate) -> Reply:
+    headers = {"Location": f"{_PATH}/{outcome.notification_id}"}
+    if outcome.replayed:
+        headers["Idempotent-Replayed"] = "true"
+    match outcome:
+        case DeliveredNow():
+            answer = Delivered(
+                notification_id=outcome.notification_id,
+                delivered_at=rfc3339_ms(outcome.delivered_at_ms),
+                provider_message_id=outcome.provider_message_id,
+            )
+            return Reply(200, answer, headers)
+        case NotDelivered():
+            raise Problem(outcome.code, outcome.message, headers=headers, notification_id=outcome.notification_id)
+        case _:
+            assert_never(outcome)
+
+
+def _context(request: Request) -> Context:
+    return Context(
+        caller=request.caller,
+        correlation_id=request.correlation_id,
+        idempotency_key=idempotency_key(request.header(b"idempotency-key"), request.header(b"x-idempotency-key")),
+        trace_id=request.trace_id,
+        accept_language=request.header(b"accept-language"),
+    )
+
+
+def _batch_reply(outcomes: list[Acceptance | BaseException]) -> Reply:
+    results = [_result(index, outcome) for index, outcome in enumerate(outcomes)]
+    accepted = sum(result.error is None for result in results)
+    answer = BatchAnswer(accepted=accepted, rejected=len(results) - accepted, results=results)
+    if accepted:
+        return Reply(202, answer)
+    if all(isinstance(outcome, LedgerUnavailable | Overloaded) for outcome in outcomes):
+        raise unavailable("nothing of the batch could be written down now")
+    raise Problem("BATCH_REJECTED", "no item was accepted", members=msgspec.to_builtins(answer))
+
+
+def _result(index: int, outcome: Acceptance | BaseException) -> ItemResult:
+    match outcome:
+        case Acceptance():
+            return ItemResult(
+                index=index,
+                status="queued",
+                notification_id=outcome.notification_id,
+                queue_name=outcome.queue_name,
+                replayed=outcome.replayed,
+            )
+        case BadIntent():
+            error = ItemError(outcome.code, str(outcome), outcome.field)
+        case Problem():
+            field = outcome.details[0].field if outcome.details else None
+            error = ItemError(outcome.code, outcome.message, field)
+        case LedgerUnavailable() | Overloaded():
+            error = ItemError("UNAVAILABLE", "this item could not be written down now")
+        case _:
+            raise outcome
+    return ItemResult(index=index, status="rejected", error=error)

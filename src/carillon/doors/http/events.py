@@ -1,0 +1,97 @@
+"""The HTTP twin of a topic: the same messages, one a request, answered after the ledger has them."""
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from carillon.domain.intents import Intent
+from carillon.domain.ports import Acceptor
+from carillon.doors.http.intent import idempotency_key
+from carillon.web import Answer, Endpoint, Header, Problem, Reply, Request
+
+PATH = "/notifications"
+_KEY = Header("Idempotency-Key", "Recognises a repeated message that has no event_id.")
+_REPLAYED = Header("Idempotent-Replayed", "`true` when the notification had been accepted before.")
+_EXAMPLE = {
+    "event_id": "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11",
+    "event_type": "job.new",
+    "user_id": "user-1",
+    "event_timestamp": "2026-11-16T12:00:00Z",
+    "payload": {"title": "Bell founder wanted"},
+}
+Word = Annotated[str, Meta(min_length=1, max_length=255)]
+
+ReadEvent = Callable[[object, str | None], Intent]
+"""From a message, and the key of one without an event id, to what it asks for; raises BadIntent."""
+
+
+class EventMetadata(msgspec.Struct, kw_only=True):
+    """Where the message comes from; further names are kept."""
+
+    source_service: str | None = None
+    trace_id: str | None = None
+
+
+class EventBody(msgspec.Struct, kw_only=True):
+    """One message, as producers write it to the topic."""
+
+    event_type: Word
+    user_id: Word
+    event_id: Annotated[str, Meta(max_length=255, description="The same id is accepted once.")] | None = None
+    priority: (
+        Annotated[Literal["HIGH", "MEDIUM", "LOW"], Meta(description="By the event type where missing.")] | None
+    ) = None
+    event_timestamp: dt.datetime | None = None
+    payload: dict[str, Any] = {}
+    metadata: EventMetadata | None = None
+
+
+class EventAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Accepted: the notification is written down."""
+
+    notification_id: str
+    priority: str
+    status: Literal["not_pushed"] = "not_pushed"
+
+
+def endpoints(acceptor: Acceptor, read: ReadEvent) -> list[Endpoint]:
+    """Where messages are posted."""
+
+    async def take(request: Request) -> Reply:
+        caller = request.caller
+        if caller.key_id is None and caller.role != "admin":
+            # People have tokens here to read their own stream, not to write into those of others.
+            raise Problem("FORBIDDEN", "an API key or the role admin is required")
+        key = idempotency_key(request.header(b"idempotency-key"), None)
+        intent = read(await request.value(), key)
+        tenant = caller.tenant_id
+        intent = msgspec.structs.replace(
+            intent,
+            tenant_id=tenant,
+            producer=f"{tenant}/{intent.producer}" if tenant else intent.producer,
+            request_id=request.correlation_id,
+            trace_id=intent.trace_id or request.trace_id,
+        )
+        accepted = await acceptor.accept(intent)
+        answer = EventAnswer(notification_id=accepted.notification_id, priority=accepted.queue_name)
+        return Reply(202, answer, {"Idempotent-Replayed": "true"} if accepted.replayed else {})
+
+    accepted = Answer(status=202, description="Written down.", kind=EventAnswer, headers=(_REPLAYED,))
+    return [
+        Endpoint(
+            method="POST",
+            path=PATH,
+            call=take,
+            name="postEvent",
+            summary="Notify one person",
+            description="Takes the message of the Kafka topic; answers once it is written down.",
+            body=EventBody,
+            body_examples={"job": _EXAMPLE},
+            headers=(_KEY,),
+            answers=(accepted,),
+            problems=("IDEMPOTENCY_CONFLICT",),
+        )
+    ]

@@ -1,0 +1,1 @@
+"""The Kafka door: one record becomes one intent."""

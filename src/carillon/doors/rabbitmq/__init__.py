@@ -1,0 +1,1 @@
+"""The RabbitMQ door: one message becomes one intent."""

@@ -1,0 +1,1 @@
+"""The Redis Stream door: one entry becomes one intent."""

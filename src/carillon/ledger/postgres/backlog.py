@@ -1,0 +1,111 @@
+"""Delivery in PostgreSQL: leasing routes, renewing leases, writing verdicts."""
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+from carillon.domain.claims import Claim, Settled, Settlement, Want
+from carillon.ledger.postgres.pools import Connection, Pools
+from carillon.ledger.postgres.vacuum import Vacuum
+from carillon.ledger.rows import finished_columns, is_plain_success, rounds, settlement_values, skips
+
+_token = attrgetter("token")
+_route = attrgetter("claim.notification_id", "claim.route_id")
+
+
+class PostgresBacklog:
+    """Satisfies Backlog."""
+
+    _pools: Pools
+    _sql: Mapping[str, str]
+    _lease_seconds: float
+    _record_attempts: bool
+    _recovery_hint: str
+    _vacuum: Vacuum
+    _alert_from: int | None
+
+    async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
+        if total <= 0 or not wants:
+            return []
+        lanes = [want.lane for want in wants]
+        providers = [want.provider for want in wants]
+        limits = [max(0, want.limit) for want in wants]
+        # Not repeated when the connection breaks: what was leased unheard comes back by itself when its lease ends.
+        rows = await self._pools.claims.run(
+            lambda c: c.fetch(
+                self._sql["claim"], lanes, providers, limits, skips(wants), total, owner, self._lease_seconds
+            ),
+            repeatable=False,
+        )
+        # Tokens are drawn in the order of picking, an UPDATE returns rows in any order.
+        # The statement names its columns in the order of the struct's fields: by position costs half of by name.
+        return sorted([Claim(*row) for row in rows], key=_token)
+
+    async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
+        if not claims:
+            return []
+        held = sorted(claims, key=lambda claim: claim.key)
+        columns = ([c.notification_id for c in held], [c.route_id for c in held], [c.token for c in held])
+        rows = await self._pools.settlements.run(
+            lambda c: c.fetch(self._sql["extend"], *columns, self._lease_seconds), repeatable=True
+        )
+        places: dict[int, Any] = dict(map(tuple, rows))
+        for claim in claims:
+            claim.place = places.get(claim.token)
+        return [claim for claim in claims if claim.token not in places]
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        if not settlements:
+            return []
+        self._vacuum.churned(2 * len(settlements))
+        return await self._pools.settlements.run(lambda c: self._settle_all(c, settlements), repeatable=True)
+
+    async def _settle_all(self, connection: Connection, settlements: Sequence[Settlement]) -> list[Settled]:
+        plain = [one for one in settlements if is_plain_success(one)]
+        # Two settlements of one route are judged one after the other, in their order.
+        if not plain or len(set(map(_route, settlements))) < len(settlements):
+            return await self._settle(connection, settlements)
+        if len(plain) == len(settlements):
+            settled = await self._finish(connection, plain)
+            if len(settled) == len(settlements):
+                return [Settled.APPLIED] * len(settlements)
+            return await self._settle_rest(connection, settlements, settled)
+        async with connection.transaction():
+            return await self._settle_rest(connection, settlements, await self._finish(connection, plain))
+
+    async def _finish(self, connection: Connection, plain: list[Settlement]) -> list[int]:
+        """Settle successes of undisturbed claims the short way; gives the tokens of those that were."""
+        plain.sort(key=_route)
+        columns = finished_columns(plain)
+        return await connection.fetchval(self._sql["settle_finished"], *columns, self._record_attempts) or []
+
+    async def _settle_rest(
+        self, connection: Connection, settlements: Sequence[Settlement], done: list[int]
+    ) -> list[Settled]:
+        tokens = set(done)
+        rest = [one for one in settlements if one.claim.token not in tokens]
+        answers = iter(await self._settle(connection, rest))
+        return [Settled.APPLIED if one.claim.token in tokens else next(answers) for one in settlements]
+
+    async def _settle(self, connection: Connection, settlements: Sequence[Settlement]) -> list[Settled]:
+        answers = await self._settle_rounds(connection, settlements)
+        return [answers.get(place, Settled.STALE) for place in range(len(settlements))]
+
+    async def _settle_rounds(self, connection: Connection, settlements: Sequence[Settlement]) -> dict[int, Settled]:
+        split = rounds(settlements)
+        if len(split) == 1:
+            return await self._settle_round(connection, settlements, split[0])
+        answers: dict[int, Settled] = {}
+        async with connection.transaction():
+            for places in split:
+                answers |= await self._settle_round(connection, settlements, places)
+        return answers
+
+    async def _settle_round(
+        self, connection: Connection, settlements: Sequence[Settlement], places: list[int]
+    ) -> dict[int, Settled]:
+        values = [settlement_values(settlements[place], noted=self._record_attempts) for place in places]
+        columns: list[list[Any]] = [list(column) for column in zip(*values, strict=True)]
+        # The server numbers the rows from 1, in key order, which is the order they are locked in.
+        rows = await connection.fetch(self._sql["settle"], self._recovery_hint, *columns, self._alert_from)
+        return {places[place - 1]: Settled(settled) for place, settled in rows}

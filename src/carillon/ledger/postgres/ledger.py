@@ -1,0 +1,162 @@
+"""The ledger in PostgreSQL."""
+
+from collections.abc import Mapping
+
+from carillon.domain.errors import ConfigurationError
+from carillon.domain.ports import Signal
+from carillon.ledger.local_signal import LocalSignal
+from carillon.ledger.migrate import migrate_postgres, refuse_newer
+from carillon.ledger.postgres.admin import PostgresAdmin
+from carillon.ledger.postgres.audit import PostgresAudit
+from carillon.ledger.postgres.backlog import PostgresBacklog
+from carillon.ledger.postgres.breakers import PostgresBreakers
+from carillon.ledger.postgres.history import PostgresHistory
+from carillon.ledger.postgres.hold import PostgresHolding
+from carillon.ledger.postgres.jobs import PostgresJobs
+from carillon.ledger.postgres.keys import PostgresKeys
+from carillon.ledger.postgres.leases import PostgresLeases
+from carillon.ledger.postgres.lookup import PostgresForesight
+from carillon.ledger.postgres.outbox import PostgresOutbox
+from carillon.ledger.postgres.pools import Address, PoolRules, Pools, guarded
+from carillon.ledger.postgres.preferences import PostgresPreferences
+from carillon.ledger.postgres.receipts import PostgresReceipts
+from carillon.ledger.postgres.seals import PostgresSeals
+from carillon.ledger.postgres.signal import PostgresSignal
+from carillon.ledger.postgres.streams import PostgresStreams
+from carillon.ledger.postgres.subscriptions import PostgresSubscriptions
+from carillon.ledger.postgres.templates import PostgresTemplates
+from carillon.ledger.postgres.upkeep import PostgresUpkeep, unsafe_settings
+from carillon.ledger.postgres.vacuum import Vacuum
+from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
+from carillon.ledger.statements import load
+
+
+class PostgresLedger(
+    PostgresHolding,
+    PostgresBacklog,
+    PostgresBreakers,
+    PostgresForesight,
+    PostgresUpkeep,
+    PostgresTemplates,
+    PostgresPreferences,
+    PostgresReceipts,
+    PostgresOutbox,
+    PostgresAdmin,
+    PostgresKeys,
+    PostgresAudit,
+    PostgresJobs,
+    PostgresLeases,
+    PostgresSubscriptions,
+    PostgresStreams,
+    PostgresHistory,
+    PostgresSeals,
+):
+    """Satisfies IntakeLedger, Backlog and UpkeepLedger; `signal` wakes claimers in every process."""
+
+    def __init__(
+        self,
+        address: Address,
+        pools: Pools,
+        sql: Mapping[str, str],
+        lease_seconds: float,
+        *,
+        record_attempts: bool = True,
+        recovery_hint: str = RECOVERY_HINT,
+        alerts: bool = False,
+        alert_from: int = ALERT_FROM,
+        allow_migration: int = 0,
+        alone: bool = False,
+    ) -> None:
+        """`alone` works without connections beside the pools: by polling, and vacuumed by the server."""
+        self._address = address
+        self._pools = pools
+        self._sql = sql
+        self._lease_seconds = lease_seconds
+        self._record_attempts = record_attempts
+        self._recovery_hint = recovery_hint
+        self._alerts = alerts
+        self._alert_from = alert_from if alerts else None
+        self._allow_migration = allow_migration
+        self._vacuum = Vacuum(address, sql, allowed=not alone)
+        self._signal = None if alone else PostgresSignal(address, sql)
+        self.signal: Signal = self._signal or LocalSignal()
+
+    @classmethod
+    async def open(
+        cls,
+        dsn: str,
+        *,
+        lease_seconds: float = 30.0,
+        record_attempts: bool = True,
+        recovery_hint: str = RECOVERY_HINT,
+        alerts: bool = False,
+        alert_from: int = ALERT_FROM,
+        allow_migration: int = 0,
+        allow_unsafe: bool = False,
+        intake_connections: int = 4,
+        read_connections: int = 4,
+        rules: PoolRules | None = None,
+        statements: Mapping[str, str] | None = None,
+    ) -> "PostgresLedger":
+        """Connect; refuses a server that may forget what it has confirmed."""
+        address = Address.parse(dsn)
+        rules = rules or PoolRules()
+        pools = await guarded(Pools.open(address, intake=intake_connections, reads=read_connections, rules=rules))
+        ledger = cls(
+            address,
+            pools,
+            statements or load("postgres"),
+            lease_seconds,
+            record_attempts=record_attempts,
+            recovery_hint=recovery_hint,
+            alerts=alerts,
+            alert_from=alert_from,
+            allow_migration=allow_migration,
+            alone=rules.scarce,
+        )
+        try:
+            await guarded(ledger._refuse_unsafe(allow_unsafe=allow_unsafe))
+        except BaseException:
+            await ledger.aclose()
+            raise
+        return ledger
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema up to date; returns the names of the steps taken by this process."""
+        steps = await guarded(self._migrate())
+        await self._know_keys()
+        return steps
+
+    async def refuse_newer(self) -> None:
+        """LedgerNewer where `migrate` would raise it; nothing is changed."""
+        reads = self._pools.reads
+        if await reads.run(lambda c: c.fetchval(self._sql["migrations_begun"]), repeatable=True):
+            rows = await reads.run(lambda c: c.fetch(self._sql["migrations_applied"]), repeatable=True)
+            refuse_newer("postgres", [row["version"] for row in rows], self._allow_migration)
+
+    def cut_off(self) -> None:
+        """At the end of a process: a server that is silent is waited for no longer, and nothing new is asked."""
+        self._pools.cut_off()
+
+    async def aclose(self) -> None:
+        """Give everything back; safe to call twice."""
+        if self._signal is not None:
+            await self._signal.aclose()
+        await self._vacuum.aclose()
+        await self._pools.aclose()
+
+    async def _migrate(self) -> list[str]:
+        connection = await self._address.connect("migrate", command_timeout=None)
+        try:
+            return await migrate_postgres(connection, self._sql, self._address.search_path, self._allow_migration)
+        finally:
+            connection.terminate()
+
+    async def _refuse_unsafe(self, *, allow_unsafe: bool) -> None:
+        settings = (await self.check())["settings"]
+        unsafe = unsafe_settings(settings)
+        if unsafe and not allow_unsafe:
+            found = ", ".join(f"{name}=off" for name in unsafe)
+            raise ConfigurationError(
+                f"PostgreSQL runs with {found} and may lose what it has confirmed; switch it on, or allow it explicitly"
+            )

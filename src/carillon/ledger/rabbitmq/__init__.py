@@ -1,0 +1,1 @@
+"""The backlog that is a RabbitMQ queue."""

@@ -1,0 +1,191 @@
+"""One process's line to RabbitMQ: a consumer, a confirmed publisher, and their return after every loss."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import aio_pika
+import msgspec
+from aio_pika.abc import AbstractChannel, AbstractConnection
+from aio_pika.exceptions import ChannelNotFoundEntity
+
+from carillon.domain.events import PartStarted, Trouble
+from carillon.domain.ports import Dice, Observer
+from carillon.ledger.rabbitmq.acks import GONE, Acks, Delivery
+
+if TYPE_CHECKING:
+    from aiormq.abc import DeliveredMessage
+
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
+_CONNECT_SECONDS, _HEARTBEAT_SECONDS, _LEAVE_SECONDS = 5.0, 10, 1.0
+
+
+class LineRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Which queues, and how many deliveries are held at once."""
+
+    url: str
+    queue: str = "push.queue"
+    failed_queue: str = "failed.queue"
+    prefetch: int = 10
+    exchange: str | None = None
+    """A direct exchange that both queues are bound to, where the neighbours publish to one."""
+    queue_key: str = "push"
+    failed_key: str = "failed"
+
+
+async def depths(rules: LineRules) -> dict[str, int | None]:
+    """How many messages wait in each queue, None where it is not there yet; ConnectionError says what is wrong."""
+    found: dict[str, int | None] = {}
+    try:
+        connection = await aio_pika.connect(rules.url, timeout=_CONNECT_SECONDS)
+        async with connection:
+            for queue in (rules.queue, rules.failed_queue):
+                channel = await connection.channel()
+                try:
+                    declared = await channel.declare_queue(queue, passive=True, timeout=_CONNECT_SECONDS)
+                    found[queue] = declared.declaration_result.message_count or 0
+                except ChannelNotFoundEntity:
+                    found[queue] = None
+    except GONE as error:
+        raise ConnectionError(f"{type(error).__name__}: {error}") from error
+    return found
+
+
+class Line:
+    """Connects, declares, consumes and says what arrived and what was lost; never gives up."""
+
+    def __init__(
+        self,
+        rules: LineRules,
+        *,
+        arrived: Callable[[Delivery], None],
+        lost: Callable[[], None],
+        observer: Observer,
+        dice: Dice,
+    ) -> None:
+        self._rules = rules
+        self._arrived = arrived
+        self._lost = lost
+        self._observe = observer
+        self._dice = dice
+        self._connection: AbstractConnection | None = None
+        self._publisher: AbstractChannel | None = None
+        self._acks: Acks | None = None
+        self._consumed: str | None = None
+        self._over = asyncio.Event()
+        self.begun = asyncio.Event()
+        """Both queues are there, and the first is read."""
+
+    async def run(self) -> None:
+        """Hold the line until cancelled."""
+        wait = FIRST_WAIT
+        while True:
+            said = "the line to the broker was lost"
+            try:
+                await self._open()
+                wait = FIRST_WAIT
+                await self._over.wait()
+            except Exception as error:  # noqa: BLE001 - without a line nothing would ever be delivered again
+                said = f"{type(error).__name__}: {error}"
+            finally:
+                await self._leave()
+            self._observe(Trouble(where="rabbitmq", error=said, retry_in_seconds=wait))
+            await asyncio.sleep(wait * (0.5 + self._dice()))
+            wait = min(wait * 2, LONGEST_WAIT)
+
+    async def stop_consuming(self) -> None:
+        """Take nothing more; what is held stays ours."""
+        consumed, self._consumed = self._consumed, None
+        if consumed is not None and self._acks is not None:
+            with contextlib.suppress(*GONE, TimeoutError):
+                await self._acks.channel.basic_cancel(consumed, timeout=_LEAVE_SECONDS)
+
+    async def publish_failed(self, body: bytes) -> None:
+        """Put a persistent message into the failed queue and return once the broker has confirmed it."""
+        if self._publisher is None:
+            raise ConnectionError("there is no line to the broker")
+        message = aio_pika.Message(
+            body, content_type="application/json", delivery_mode=aio_pika.DeliveryMode.PERSISTENT
+        )
+        await self._publisher.default_exchange.publish(message, routing_key=self._rules.failed_queue, mandatory=True)
+
+    async def check(self) -> None:
+        """Open a channel and close it again, or raise."""
+        if self._connection is None or self._connection.is_closed:
+            raise ConnectionError("there is no line to the broker")
+        channel = await self._connection.channel()
+        await channel.close()
+
+    async def aclose(self) -> None:
+        """Leave, once what was acknowledged has left; the broker gives what is held to others."""
+        if self._acks is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVE_SECONDS):
+                    await self._acks.drain()
+        await self._leave()
+
+    async def _open(self) -> None:
+        rules = self._rules
+        self._over.clear()
+        connection = await aio_pika.connect(rules.url, timeout=_CONNECT_SECONDS, heartbeat=_HEARTBEAT_SECONDS)
+        self._connection = connection
+        connection.close_callbacks.add(self._end)
+        await self._declare(connection, rules.failed_queue)
+        channel = await self._declare(connection, rules.queue)
+        if rules.exchange is not None:
+            await self._bind(connection, rules.exchange)
+        self._publisher = await connection.channel(on_return_raises=True)
+        self._publisher.close_callbacks.add(self._end)
+        channel.close_callbacks.add(self._end)
+        underlay = await channel.get_underlay_channel()
+        underlay.on_consumer_cancel_callbacks.add(self._end)
+        await channel.set_qos(prefetch_count=rules.prefetch, timeout=_CONNECT_SECONDS)
+        acks = self._acks = Acks(underlay)
+
+        # Below aio-pika's own consumer, which makes two more tasks and a second message of each delivery.
+        async def take(message: "DeliveredMessage") -> None:
+            tag = message.delivery_tag or 0
+            acks.arrived(tag)
+            self._arrived(Delivery(tag, message.body, message.header.properties.message_id, acks))
+
+        begun = await underlay.basic_consume(rules.queue, take, timeout=_CONNECT_SECONDS)
+        self._consumed = begun.consumer_tag
+        self.begun.set()
+        self._observe(PartStarted(part="rabbitmq", detail=f"consumes {rules.queue}"))
+
+    async def _declare(self, connection: AbstractConnection, queue: str) -> AbstractChannel:
+        channel = await connection.channel()
+        try:
+            # A queue that is there stays as its owner made it; a refusal costs the channel.
+            await channel.declare_queue(queue, passive=True, timeout=_CONNECT_SECONDS)
+        except ChannelNotFoundEntity:
+            channel = await connection.channel()
+            await channel.declare_queue(queue, durable=True, timeout=_CONNECT_SECONDS)
+        return channel
+
+    async def _bind(self, connection: AbstractConnection, name: str) -> None:
+        rules = self._rules
+        channel = await connection.channel()
+        try:
+            exchange = await channel.declare_exchange(name, passive=True, timeout=_CONNECT_SECONDS)
+        except ChannelNotFoundEntity:
+            channel = await connection.channel()
+            exchange = await channel.declare_exchange(name, durable=True, timeout=_CONNECT_SECONDS)
+        for queue, key in ((rules.queue, rules.queue_key), (rules.failed_queue, rules.failed_key)):
+            bound = await channel.get_queue(queue, ensure=False)
+            await bound.bind(exchange, routing_key=key, timeout=_CONNECT_SECONDS)
+        await channel.close()
+
+    def _end(self, *_: object) -> None:
+        self._over.set()
+
+    async def _leave(self) -> None:
+        connection, self._connection, self._publisher, self._consumed = self._connection, None, None, None
+        self._acks = None
+        if connection is None:
+            return
+        self._lost()
+        with contextlib.suppress(*GONE, TimeoutError):
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await connection.close()

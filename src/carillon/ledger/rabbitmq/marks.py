@@ -1,0 +1,71 @@
+"""The idempotency marks of queued messages in Redis: looked at and set in one step."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Literal
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from carillon.domain.errors import LedgerUnavailable
+
+_pack = msgspec.msgpack.encode
+SCRIPT = (files("carillon.ledger.rabbitmq") / "marks.lua").read_text()
+
+Verb = Literal["take", "renew", "release", "sent", "failed"]
+
+
+class MarkRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Names and times of marks."""
+
+    prefix: str = "idempotency:"
+    holder_prefix: str = "push_worker:holder:"
+    mark_seconds: int = 86_400
+    takeover_after_seconds: float = 300.0
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step over one key, as one claim."""
+
+    verb: Verb
+    key: str
+    claim: str
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a step came to: go, sent or busy for a `take`, else done or lost; and whose the mark was or is."""
+
+    word: str
+    holder: str
+
+
+class Marks:
+    """Marks as seen by one process; `process` is its alone."""
+
+    def __init__(self, redis: Redis, process: str, rules: MarkRules, script: str = SCRIPT) -> None:
+        self._script = redis.register_script(script)
+        self._process = process
+        self._rules = rules
+
+    def claim_name(self, token: int) -> str:
+        """What a mark of ours is known by."""
+        return f"{self._process}/{token}"
+
+    async def run(self, steps: Sequence[Step]) -> list[Said]:
+        """One answer each, in one atomic step; raises LedgerUnavailable, and steps may have been carried out."""
+        if not steps:
+            return []
+        rules = self._rules
+        packed = _pack([text for step in steps for text in (step.verb, step.key, step.claim)])
+        times = (rules.mark_seconds, rules.takeover_after_seconds)
+        try:
+            said = await self._script(args=[self._process, *times, rules.prefix, rules.holder_prefix, packed])
+        except (RedisError, OSError, TimeoutError) as error:
+            raise LedgerUnavailable(f"Redis is not available: {type(error).__name__}: {error}") from error
+        texts = [_text(each) for each in said]
+        return [Said(word, holder) for word, holder in zip(texts[::2], texts[1::2], strict=True)]
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,1 @@
+"""Backlogs and leases in Redis."""

@@ -1,0 +1,260 @@
+"""The backlog in Redis lists: document 003's keys, each move one script that is checked by token."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, assert_never
+
+import msgspec
+
+from carillon.domain.claims import Claim, Settled, Settlement, Want
+from carillon.domain.errors import LedgerUnavailable
+from carillon.domain.events import Trouble
+from carillon.domain.jobs import JobMessage, read_message, with_attempts
+from carillon.domain.ports import Observer
+from carillon.domain.queue_policy import Policy
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry
+from carillon.ledger.job_logs import JobLogs
+from carillon.ledger.redis.lists_scripts import Scripts, hints_for, seconds
+from carillon.ledger.redis.lists_signal import ListSignal
+
+CLAIM_BYTES = 4 * 1024 * 1024
+"""Texts fetched by one claim; a single larger one still comes."""
+HINT_ROUNDS = 3
+NOTHING = JobMessage("", "", 0, {})
+"""Stands for a message that is no JSON object."""
+_SETTLED = {0: Settled.STALE, 1: Settled.APPLIED, 2: Settled.ADOPTED}
+_encode = msgspec.json.Encoder().encode
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a claimed message lies: its exact bytes in the processing list, under this lock."""
+
+    queue: str
+    raw: bytes
+    id: bytes
+    token: str
+    message: JobMessage
+
+
+class ListRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What is claimed from which queues."""
+
+    policies: Mapping[str, Policy]
+    """Every queue that is worked on here, with its policy."""
+    actions: Mapping[str, str]
+    """A queue's own action, for messages that name none."""
+    lane: int = 1
+    service: str = "carillon"
+    busy_pause_seconds: float = 1.0
+    """How long a queue rests in which everything that waits is locked."""
+
+
+class RedisLists:
+    """Satisfies Backlog: a message is ours while its lock holds our token."""
+
+    def __init__(
+        self,
+        *,
+        scripts: Scripts,
+        signal: ListSignal,
+        logs: JobLogs,
+        rules: ListRules,
+        owner: str,
+        observer: Observer,
+    ) -> None:
+        """`owner` is this process's alone."""
+        self._scripts = scripts
+        self._logs = logs
+        self._rules = rules
+        self._owner = f"{owner}:"
+        self._observe = observer
+        self._number = 1
+        self._turn = 0
+        self._renewed: dict[int, float] = {}
+        """When each lock in hand was last known to be ours, by this process's clock."""
+        self.signal = signal
+        self.lost: Callable[[Claim], None] = lambda _: None
+        """Told of every claim whose lock is gone, or may be gone because Redis could not be asked for too long."""
+
+    async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:  # noqa: ARG002 - locks name us
+        limits = self._limits(wants, total)
+        if not limits:
+            return []
+        claims: list[Claim] = []
+        hints: dict[str, str] = {}
+        for _ in range(HINT_ROUNDS):
+            found, strange = await self._ask(limits, total - len(claims), hints)
+            claims += found
+            if not strange or len(claims) >= total:
+                break
+            hints |= hints_for(strange)
+        return claims
+
+    async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
+        if not claims:
+            return []
+        places: list[Place] = [claim.place for claim in claims]
+        items = [(place.queue, len(place.id), place.token, self._lock_ms(place.queue)) for place in places]
+        asked_at = _now()
+        try:
+            places_lost = await self._scripts.run("extend", {"items": items}, [place.id for place in places])
+        except LedgerUnavailable:
+            for claim in claims:
+                if _now() - self._renewed.get(claim.token, asked_at) > self._lock_ms(claim.provider) / 1000:
+                    self.lost(claim)
+            raise
+        lost = [claims[at - 1] for at in places_lost]
+        self._renewed |= {claim.token: asked_at for claim in claims if claim.token in self._renewed}
+        for claim in lost:
+            self._renewed.pop(claim.token, None)
+            self.lost(claim)
+        return lost
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        if not settlements:
+            return []
+        items: list[tuple[Any, ...]] = []
+        texts: list[bytes] = []
+        for each in settlements:
+            place: Place = each.claim.place
+            verb, changed, delay = _move(each, place)
+            entry = self._logs.entry_of(each, delay)
+            items.append((place.queue, verb, len(place.raw), len(changed), len(place.id), place.token, delay, entry))
+            texts += (place.raw, changed, place.id)
+        given = {"items": items, "entries": await self._logs.pending(), **self._scripts.log}
+        time, answers = await self._scripts.run("settle", given, texts)
+        now = seconds(time)
+        settled = [_SETTLED[answer] for answer in answers[::2]]
+        for each, result, score in zip(settlements, settled, answers[1::2], strict=True):
+            self._renewed.pop(each.claim.token, None)
+            if result is not Settled.STALE:
+                self._logs.settled(each, now, float(score) if score else None)
+        return settled
+
+    def _limits(self, wants: Sequence[Want], total: int) -> dict[str, int]:
+        limits: dict[str, int] = {}
+        for want in wants:
+            known = want.lane == self._rules.lane and want.provider in self._rules.policies
+            if known and want.limit > 0 and total > 0 and not self.signal.paused(want.provider):
+                limits[want.provider] = min(total, limits.get(want.provider, 0) + want.limit)
+        # Another queue first each time: what the shares leave over must not always be the same one's.
+        names = list(limits)
+        at = self._turn % max(1, len(names))
+        self._turn += 1
+        return {name: limits[name] for name in names[at:] + names[:at]}
+
+    async def _ask(
+        self, limits: Mapping[str, int], total: int, hints: Mapping[str, str]
+    ) -> tuple[list[Claim], list[bytes]]:
+        names = list(limits)
+        given = {
+            "queues": [(name, limits[name], self._lock_ms(name)) for name in names],
+            "total": total,
+            "owner": self._owner,
+            "number": self._number,
+            "hints": hints,
+            "bytes": CLAIM_BYTES,
+        }
+        # Numbers are spent before the answer: one that was lost on its way must not be given twice.
+        self._number += total
+        asked_at = _now()
+        time, found, busy, strange, errors = await self._scripts.run("claim", given)
+        now = seconds(time)
+        claims: list[Claim] = []
+        invalid: list[Place] = []
+        for at in range(0, len(found), 4):
+            number = found[at + 3]
+            place = self._place(names[found[at] - 1], found[at + 1], found[at + 2], number)
+            if place.message is NOTHING:
+                invalid.append(place)
+            else:
+                claims.append(self._claim_of(place, number, now))
+                self._logs.started(place.queue, place.message, now)
+        self._renewed |= {claim.token: asked_at for claim in claims}
+        self._rest(names, found, busy, now)
+        for at in range(0, len(errors), 2):
+            error = errors[at + 1].decode("utf-8", "replace")
+            self._observe(Trouble(where="claim", error=f"{names[errors[at] - 1]}: {error}"))
+            self.signal.pause(names[errors[at] - 1], self._rules.busy_pause_seconds)
+        if invalid:
+            await self._refuse(invalid)
+        return claims, strange[1::2]
+
+    def _place(self, queue: str, raw: bytes, own_id: bytes, number: int) -> Place:
+        message = read_message(raw, own_id.decode("utf-8", "replace"), self._rules.actions.get(queue, "job"))
+        return Place(queue, raw, own_id, f"{self._owner}{number}", message or NOTHING)
+
+    def _claim_of(self, place: Place, number: int, now: float) -> Claim:
+        message, queue = place.message, place.queue
+        most = self._rules.policies[queue].max_retries if message.max_attempts is None else message.max_attempts
+        return Claim(
+            notification_id=message.id,
+            route_id=queue,
+            token=number,
+            channel=queue,
+            recipient_ref=message.correlation_id or "",
+            lane=self._rules.lane,
+            provider=queue,
+            policy=queue,
+            attempt=message.attempts + 1,
+            attempts_before=0,
+            max_attempts=most + 1,
+            age_seconds=0.0,
+            notification_type=message.action,
+            producer=self._rules.service,
+            payload_json=_encode(message.payload).decode(),
+            accepted_at_ms=int(now * 1000),
+            address=queue,
+            trace_id=message.correlation_id or message.id,
+            audience_kind="queue",
+            intent_key=message.idempotency_key,
+            place=place,
+        )
+
+    def _rest(self, names: Sequence[str], found: Sequence[Any], busy: Sequence[Any], now: float) -> None:
+        """Tell of the locked ones; a queue that holds nothing else would be asked in a hot circle."""
+        worked = set(found[::4])
+        for at in range(0, len(busy), 3):
+            queue = names[busy[at] - 1]
+            text_id = busy[at + 2].decode("utf-8", "replace")
+            message = read_message(busy[at + 1], text_id, self._rules.actions.get(queue, "job"))
+            if message is not None:
+                self._logs.busy(queue, message, now)
+            if busy[at] not in worked:
+                self.signal.pause(queue, self._rules.busy_pause_seconds)
+
+    async def _refuse(self, invalid: Sequence[Place]) -> None:
+        """What can never become a job goes to the failed ones as it came."""
+        items, texts = [], []
+        for place in invalid:
+            own_id = place.id.decode("utf-8", "replace")
+            entry = self._logs.invalid(
+                place.queue, JobMessage(own_id, self._rules.actions.get(place.queue, "job"), 0, {})
+            )
+            items.append((place.queue, "fail", len(place.raw), 0, len(place.id), place.token, 0.0, entry))
+            texts += [place.raw, place.id]
+        given = {"items": items, "entries": await self._logs.pending(), **self._scripts.log}
+        await self._scripts.run("settle", given, texts)
+
+    def _lock_ms(self, queue: str) -> int:
+        return max(1, round(self._rules.policies[queue].lock_ttl_seconds * 1000))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _move(each: Settlement, place: Place) -> tuple[str, bytes, float]:
+    """The step a verdict becomes, the bytes it leaves behind, and for how long."""
+    match each.verdict:
+        case Finish():
+            return "ack", b"", 0.0
+        case Retry(delay) | FailOver(_, delay):
+            return "retry", with_attempts(place.raw, each.claim.attempt), delay
+        case Defer(delay):
+            # Put off as it is: nothing was tried.
+            return ("retry", place.raw, delay) if delay > 0.0 else ("release", b"", 0.0)
+        case Bury():
+            return "fail", b"", 0.0
+        case _:
+            assert_never(each.verdict)

@@ -1,0 +1,114 @@
+"""Delivery in SQLite: leasing routes, renewing leases, writing verdicts."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from carillon.domain.claims import Claim, Settled, Settlement, Want
+from carillon.ledger.rows import SETTLEMENT_FIELDS, settlement_values
+from carillon.ledger.sqlite.file import SqliteFile
+
+
+class SqliteBacklog:
+    """Satisfies Backlog."""
+
+    _file: SqliteFile
+    _sql: Mapping[str, str]
+    _lease_seconds: float
+    _record_attempts: bool
+    _recovery_hint: str
+    _alert_from: int | None
+
+    async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
+        if total <= 0 or not wants:
+            return []
+        claims = await self._file.write_if(
+            lambda connection, now: self._is_due(connection, now, wants),
+            lambda connection, now: self._claim(connection, now, wants, total, owner),
+        )
+        return claims or []
+
+    async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
+        if not claims:
+            return []
+
+        def work(connection: sqlite3.Connection, now: int) -> list[Claim]:
+            until = now + round(self._lease_seconds * 1000)
+            return [claim for claim in claims if not self._extend(connection, now, until, claim)]
+
+        return await self._file.write(work)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        if not settlements:
+            return []
+        values = [settlement_values(each, noted=self._record_attempts) for each in settlements]
+        rows = [dict(zip(SETTLEMENT_FIELDS, row, strict=True)) for row in values]
+        return await self._file.write(lambda connection, now: [self._settle(connection, now, row) for row in rows])
+
+    def _is_due(self, connection: sqlite3.Connection, now: int, wants: Sequence[Want]) -> bool:
+        return any(self._candidates(connection, now, want, 1) for want in wants if want.limit > 0)
+
+    def _candidates(self, connection: sqlite3.Connection, now: int, want: Want, most: int) -> list[sqlite3.Row]:
+        asked = {"now": now, "lane": want.lane, "provider": want.provider, "most": most}
+        return connection.execute(self._sql["claim_candidates"], asked).fetchall()
+
+    def _claim(
+        self, connection: sqlite3.Connection, now: int, wants: Sequence[Want], total: int, owner: str
+    ) -> list[Claim]:
+        claims: list[Claim] = []
+        for want in wants:
+            most = min(want.limit, total - len(claims))
+            if most <= 0:
+                continue
+            found = self._candidates(connection, now, want, most)
+            (last,) = connection.execute(self._sql["claim_tokens"], (len(found),)).fetchone()
+            claims += self._take(connection, now, found, last - len(found) + 1, owner)
+        return claims
+
+    def _take(
+        self, connection: sqlite3.Connection, now: int, found: list[sqlite3.Row], first_token: int, owner: str
+    ) -> list[Claim]:
+        lease = {"owner": owner, "lease_until": now + round(self._lease_seconds * 1000), "now": now}
+        rows = [{**dict(row), "token": token} for token, row in enumerate(found, first_token)]
+        connection.executemany(
+            self._sql["claim"], [{**lease, "token": row["token"], "place": row.pop("place")} for row in rows]
+        )
+        return [Claim(**_as_booleans(row)) for row in rows]
+
+    def _extend(self, connection: sqlite3.Connection, now: int, until: int, claim: Claim) -> bool:
+        values = {
+            "notification_id": claim.notification_id,
+            "route_id": claim.route_id,
+            "token": claim.token,
+            "lease_until": until,
+            "now": now,
+        }
+        return connection.execute(self._sql["extend"], values).rowcount > 0
+
+    def _settle(self, connection: sqlite3.Connection, now: int, row: dict[str, Any]) -> Settled:
+        judged = connection.execute(self._sql["settle_judge"], row).fetchone()
+        if judged is None:
+            return Settled.STALE
+        settled = Settled(judged[0])
+        row = {**row, "now": now, "settled": str(settled), "recovery_hint": self._recovery_hint}
+        answered = None
+        if settled is Settled.STALE:
+            answered = connection.execute(self._sql["settle_answered"], row).fetchone()
+        else:
+            self._change(connection, row)
+        if row["outcome"] is not None:
+            connection.execute(self._sql["settle_note"], row)
+        return Settled(answered[0]) if answered else settled
+
+    def _change(self, connection: sqlite3.Connection, row: dict[str, Any]) -> None:
+        connection.execute(self._sql["settle"], row)
+        if row["verdict"] == "bury":
+            connection.execute(self._sql["settle_bury"], row)
+            connection.execute(self._sql["settle_alert"], {**row, "alert_from": self._alert_from})
+        if row["suppress"]:
+            connection.execute(self._sql["settle_silence"], row)
+
+
+def _as_booleans(row: dict[str, Any]) -> dict[str, Any]:
+    row["abandoned"], row["suppressed"] = bool(row["abandoned"]), bool(row["suppressed"])
+    return row

@@ -1,0 +1,54 @@
+"""Acceptance in SQLite: records, their routes, and what could not be accepted."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+
+from carillon.domain.errors import LedgerUnavailable
+from carillon.domain.intents import Malformed
+from carillon.domain.notifications import Accepted, Enrolled, Enrolment
+from carillon.ledger.rows import (
+    RECORD_FIELDS,
+    ROUTE_FIELDS,
+    answer_for_loser,
+    malformed_values,
+    record_values,
+    route_rows,
+)
+from carillon.ledger.sqlite.file import SqliteFile
+
+_ROUTE_NAMES = ("notification_id", *ROUTE_FIELDS, "scheduled_for_ms", "tenant_id", "now")
+_RECORD_NAMES = (*RECORD_FIELDS, "now")
+
+
+class SqliteIntake:
+    """Satisfies IntakeLedger."""
+
+    _file: SqliteFile
+    _sql: Mapping[str, str]
+
+    async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
+        if not batch:
+            return []
+        return await self._file.write(
+            lambda connection, now: [self._enrol(connection, now, enrolment) for enrolment in batch]
+        )
+
+    async def park(self, malformed: Sequence[Malformed]) -> None:
+        if not malformed:
+            return
+        rows = [malformed_values(entry) for entry in malformed]
+        await self._file.write(
+            lambda connection, now: connection.executemany(self._sql["park"], [(*row, now) for row in rows])
+        )
+
+    def _enrol(self, connection: sqlite3.Connection, now: int, enrolment: Enrolment) -> Enrolled:
+        notification = enrolment.notification
+        values = dict(zip(_RECORD_NAMES, (*record_values(notification), now), strict=True))
+        if connection.execute(self._sql["enrol"], values).rowcount == 0:
+            winner = connection.execute(self._sql["winners"], values).fetchone()
+            if winner is None:
+                raise LedgerUnavailable("an idempotency key was taken by a record that cannot be read")
+            return answer_for_loser(notification, dict(winner)) or Accepted(notification.notification_id)
+        routes = [dict(zip(_ROUTE_NAMES, (*row, now), strict=True)) for row in route_rows(enrolment)]
+        connection.executemany(self._sql["enrol_route"], routes)
+        return Accepted(notification.notification_id)

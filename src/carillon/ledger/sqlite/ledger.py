@@ -1,0 +1,133 @@
+"""The ledger in one SQLite file."""
+
+import sqlite3
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from carillon.domain.errors import ConfigurationError
+from carillon.ledger.local_signal import LocalSignal
+from carillon.ledger.migrate import migrate_sqlite, refuse_newer
+from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
+from carillon.ledger.sqlite.admin import SqliteAdmin
+from carillon.ledger.sqlite.audit import SqliteAudit
+from carillon.ledger.sqlite.backlog import SqliteBacklog
+from carillon.ledger.sqlite.breakers import SqliteBreakers
+from carillon.ledger.sqlite.file import SqliteFile
+from carillon.ledger.sqlite.history import SqliteHistory
+from carillon.ledger.sqlite.hold import SqliteHolding
+from carillon.ledger.sqlite.jobs import SqliteJobs
+from carillon.ledger.sqlite.keys import SqliteKeys
+from carillon.ledger.sqlite.leases import SqliteLeases
+from carillon.ledger.sqlite.lookup import SqliteForesight
+from carillon.ledger.sqlite.outbox import SqliteOutbox
+from carillon.ledger.sqlite.preferences import SqlitePreferences
+from carillon.ledger.sqlite.receipts import SqliteReceipts
+from carillon.ledger.sqlite.seals import SqliteSeals
+from carillon.ledger.sqlite.streams import SqliteStreams
+from carillon.ledger.sqlite.subscriptions import SqliteSubscriptions
+from carillon.ledger.sqlite.templates import SqliteTemplates
+from carillon.ledger.sqlite.upkeep import SqliteUpkeep
+from carillon.ledger.statements import load
+
+
+class SqliteLedger(
+    SqliteHolding,
+    SqliteBacklog,
+    SqliteBreakers,
+    SqliteForesight,
+    SqliteUpkeep,
+    SqliteTemplates,
+    SqlitePreferences,
+    SqliteReceipts,
+    SqliteOutbox,
+    SqliteAdmin,
+    SqliteKeys,
+    SqliteAudit,
+    SqliteJobs,
+    SqliteLeases,
+    SqliteSubscriptions,
+    SqliteStreams,
+    SqliteHistory,
+    SqliteSeals,
+):
+    """Satisfies IntakeLedger, Backlog and UpkeepLedger; `signal` wakes claimers in this process."""
+
+    def __init__(
+        self,
+        file: SqliteFile,
+        sql: Mapping[str, str],
+        lease_seconds: float,
+        *,
+        record_attempts: bool = True,
+        recovery_hint: str = RECOVERY_HINT,
+        alerts: bool = False,
+        alert_from: int = ALERT_FROM,
+        allow_migration: int = 0,
+    ) -> None:
+        self._file = file
+        self._sql = sql
+        self._lease_seconds = lease_seconds
+        self._record_attempts = record_attempts
+        self._recovery_hint = recovery_hint
+        self._alerts = alerts
+        self._alert_from = alert_from if alerts else None
+        self._allow_migration = allow_migration
+        self.signal = LocalSignal()
+
+    @classmethod
+    async def open(
+        cls,
+        path: str | Path,
+        *,
+        lease_seconds: float = 30.0,
+        record_attempts: bool = True,
+        recovery_hint: str = RECOVERY_HINT,
+        alerts: bool = False,
+        alert_from: int = ALERT_FROM,
+        allow_migration: int = 0,
+        statements: Mapping[str, str] | None = None,
+    ) -> "SqliteLedger":
+        """Open the file, or make a new one."""
+        if str(path) == ":memory:":
+            raise ConfigurationError("a ledger in memory forgets what it has confirmed; name a file")
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        sql = statements or load("sqlite")
+        file = SqliteFile(Path(path), sql)
+        try:
+            await file.open()
+        except BaseException:
+            await file.aclose()
+            raise
+        return cls(
+            file,
+            sql,
+            lease_seconds,
+            record_attempts=record_attempts,
+            recovery_hint=recovery_hint,
+            alerts=alerts,
+            alert_from=alert_from,
+            allow_migration=allow_migration,
+        )
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema up to date; returns the names of the steps taken by this process."""
+        steps = await self._file.alone(partial(migrate_sqlite, sql=self._sql, allowed=self._allow_migration))
+        await self._know_keys()
+        return steps
+
+    async def refuse_newer(self) -> None:
+        """LedgerNewer where `migrate` would raise it; nothing is changed."""
+
+        def applied(connection: sqlite3.Connection, _now: int) -> list[int]:
+            begun = connection.execute(self._sql["migrations_begun"]).fetchone()[0]
+            return [row[0] for row in connection.execute(self._sql["migrations_applied"])] if begun else []
+
+        refuse_newer("sqlite", await self._file.read(applied), self._allow_migration)
+
+    def cut_off(self) -> None:
+        """A file is never silent: there is nothing to leave behind."""
+
+    async def aclose(self) -> None:
+        """Give everything back; safe to call twice."""
+        await self._file.aclose()

@@ -1,0 +1,1 @@
+"""Circuit breakers: in memory, in Redis, or in the ledger."""

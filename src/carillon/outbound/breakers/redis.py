@@ -1,0 +1,56 @@
+"""Breakers at home in Redis: one state for the whole fleet, every transition one script."""
+
+from collections.abc import Mapping
+from importlib.resources import files
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from carillon.domain.breaker import Admission, BreakerPolicy, BreakerVerb, State, Step
+from carillon.domain.ports import Clock, Observer
+from carillon.outbound.breakers.shared import Away, SharedBreakers
+from carillon.outbound.probing import Healable
+
+_SCRIPT = (files("carillon.outbound.breakers") / "breakers.lua").read_text()
+_PARTS = ("state", "failures", "successes", "opened_at", "probes")
+
+
+class RedisBreakers(SharedBreakers):
+    """Shared breakers on Redis's own clock."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        policies: Mapping[str, BreakerPolicy],
+        *,
+        prefix: str,
+        fallback: Healable,
+        clock: Clock,
+        observer: Observer,
+        refresh_seconds: float = 0.25,
+    ) -> None:
+        super().__init__(policies, fallback=fallback, clock=clock, observer=observer, refresh_seconds=refresh_seconds)
+        self._script = redis.register_script(_SCRIPT)
+        self._prefix = prefix
+
+    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> Step | Away:
+        try:
+            state, said, failures = await self._script(
+                keys=[f"{self._prefix}{provider}:{part}" for part in _PARTS],
+                args=[
+                    verb,
+                    policy.failure_threshold,
+                    policy.open_seconds,
+                    policy.success_threshold,
+                    policy.half_open_max_probes,
+                    policy.probe_seconds,
+                ],
+            )
+        except (RedisError, OSError, TimeoutError) as error:
+            return Away(str(error))
+        known = State(_text(state))
+        return Step(known, Admission(_text(said)), clean=known is State.CLOSED and _text(failures) == "0")
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,1 @@
+"""Azure Communication Services: email."""

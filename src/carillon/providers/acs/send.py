@@ -1,0 +1,200 @@
+"""Email through Azure Communication Services."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import uuid
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from carillon.domain.claims import Claim, Dispatch
+from carillon.domain.outcomes import Outcome, Refused, Sent
+from carillon.providers import Tools
+from carillon.providers.answers import AnswerTable, Rule, brief
+from carillon.providers.http import Answer, MaybeSent, NotSent, Request, parse_retry_after, unanswered
+from carillon.providers.mail_vendor import MAX_ID, Mail, checked_origin, read_mail, understood
+from carillon.providers.secret import Secret
+from carillon.providers.smtp.message import parse_sender
+
+CHANNELS = frozenset({"email"})
+API_VERSION = "2023-03-31"
+_OPERATIONS = uuid.uuid5(uuid.NAMESPACE_URL, "urn:carillon:acs:operations")
+_ACCEPTED, _NOT_FOUND = 202, 404
+_PROBE_SECONDS = 10.0
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_GIVEN_UP = frozenset({"Failed", "Canceled"})
+
+ANSWERS = {
+    "EmailDroppedAllRecipientsSuppressed": Rule("refused", "recipient_suppressed", recipient_gone=True),
+    # Whoever runs Carillon can mend these while messages wait.
+    "Denied": Rule("unavailable", "auth_failed"),
+    "DomainNotLinked": Rule("unavailable", "sender_not_ready"),
+    "InvalidSenderUserName": Rule("unavailable", "sender_not_ready"),
+    "400": Rule("refused", "bad_request"),
+    "401": Rule("unavailable", "auth_failed"),
+    "403": Rule("unavailable", "forbidden"),
+    "404": Rule("unavailable", "wrong_url"),
+    "405": Rule("unavailable", "wrong_url"),
+    # The operation of an earlier attempt may be what this one conflicts with.
+    "409": Rule("unknown", "operation_exists"),
+    "413": Rule("refused", "too_large"),
+    "429": Rule("throttled", "rate_limited"),
+}
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which resource sends, and what proves a callback."""
+
+    endpoint: str
+    """`https://<resource>.communication.azure.com`."""
+    access_key: Secret
+    """Base64, as the portal shows it."""
+    sender: str
+    """`local@domain` of a linked domain; the name shown beside it is set in the portal, one given here is not sent."""
+    webhook_secret: Secret | None = None
+    """What Event Grid brings along in every callback; without one no callback is believed."""
+    answers: dict[str, Rule] = {}
+
+
+class _Error(msgspec.Struct):
+    code: str | None = None
+    message: str | None = None
+
+
+class _Operation(msgspec.Struct):
+    id: str | None = None
+    status: str | None = None
+    error: _Error | None = None
+
+
+class Acs:
+    """One operation for each mail, which every repeat names alike."""
+
+    def __init__(self, name: str, settings: Settings, tools: Tools) -> None:
+        self.name = name
+        self._clock = tools.clock
+        self._http = tools.http
+        self._endpoint = checked_origin("endpoint", settings.endpoint)
+        self._sender = parse_sender(settings.sender).address
+        self._key = settings.access_key
+        decoded_key(settings.access_key)
+        self._answers = AnswerTable(ANSWERS, settings.answers)
+
+    async def send(self, dispatch: Dispatch) -> Outcome:
+        mail = read_mail(dispatch)
+        if isinstance(mail, Refused):
+            return mail
+        try:
+            body = msgspec.json.encode(self._content(mail))
+        except UnicodeEncodeError:
+            return Refused("the text is not valid Unicode", classification="bad_content")
+        operation = _operation_of(dispatch.claim)
+        answer = await self._call("POST", "/emails:send", dispatch.timeout_seconds, body, {"Operation-Id": operation})
+        if not isinstance(answer, Answer):
+            return unanswered(answer)
+        return self._judge(answer, operation, mail.recipient.address)
+
+    async def probe(self) -> str | None:
+        answer = await self._call("GET", f"/emails/operations/{operation_id('probe')}", _PROBE_SECONDS)
+        if not isinstance(answer, Answer):
+            return answer.error
+        # Only who is known and allowed is told that there is no such operation.
+        if answer.status == _NOT_FOUND or answer.ok:
+            return None
+        return brief(f"HTTP {answer.status} {answer.excerpt()}", self._key.reveal())
+
+    async def aclose(self) -> None:
+        """Connections belong to the shared client."""
+
+    def _content(self, mail: Mail) -> dict[str, Any]:
+        content = {"subject": mail.subject, "plainText": mail.text}
+        if mail.html is not None:
+            content["html"] = mail.html
+        return {
+            "senderAddress": self._sender,
+            "recipients": {"to": [{"address": mail.recipient.address}]},
+            "content": content,
+            "headers": mail.headers,
+        }
+
+    async def _call(
+        self,
+        method: Literal["GET", "POST"],
+        path: str,
+        seconds: float,
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+    ) -> Answer | NotSent | MaybeSent:
+        url = f"{self._endpoint}{path}?api-version={API_VERSION}"
+        sent = {
+            "Accept": "application/json",
+            "User-Agent": "Carillon",
+            **(headers or {}),
+            **({"Content-Type": "application/json"} if body else {}),
+            **signed_headers(self._key, method, url, body, self._clock.wall()),
+        }
+        return await self._http.post(Request(url=url, method=method, headers=sent, body=body, timeout_seconds=seconds))
+
+    def _judge(self, answer: Answer, operation: str, address: str) -> Outcome:
+        said = understood(answer.body, _Operation) or _Operation()
+        if answer.status == _ACCEPTED and said.status not in _GIVEN_UP:
+            # Lower-case like the id in reports, which is how the two find each other.
+            return Sent(message_id=(said.id or operation).lower()[:MAX_ID])
+        error = said.error or _Error(code=answer.headers.get("x-ms-error-code"))
+        text = brief(f"HTTP {answer.status} {_words(error) or answer.excerpt()}", self._key.reveal(), address)
+        retry_after = parse_retry_after(answer.headers.get("retry-after"), self._clock.wall())
+        return self._answers.judge([error.code] if error.code else [], answer.status, text, retry_after)
+
+
+def _words(error: _Error) -> str:
+    return " ".join(part for part in (error.code, error.message) if part)
+
+
+def _operation_of(claim: Claim) -> str:
+    """The same on every repeat; another one after Azure reported a failure, or it would send nothing again."""
+    key = claim.idempotency_key
+    return operation_id(f"{key}#{claim.attempts_before}" if claim.attempts_before else key)
+
+
+def operation_id(idempotency_key: str) -> str:
+    """The name of a message's operation: the same on every repeat, whoever makes it."""
+    return str(uuid.uuid5(_OPERATIONS, idempotency_key))
+
+
+def decoded_key(key: Secret) -> bytes:
+    """The bytes that sign; raises ValueError for what is no base64."""
+    try:
+        decoded = base64.b64decode(key.reveal(), validate=True)
+    except (ValueError, binascii.Error):
+        decoded = b""
+    if not decoded:
+        raise ValueError("access_key: expected base64")
+    return decoded
+
+
+def signed_headers(key: Secret, method: str, url: str, body: bytes, wall: float) -> dict[str, str]:
+    """The headers that prove a request: its verb, path, time, host and content."""
+    parts = urlsplit(url)
+    target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    # A request says its port only where that is not the usual one.
+    port = "" if parts.port in {None, _DEFAULT_PORTS[parts.scheme]} else f":{parts.port}"
+    host = f"{parts.netloc.rpartition(':')[0] if parts.port is not None else parts.netloc}{port}"
+    date = format_datetime(datetime.fromtimestamp(int(wall), UTC), usegmt=True)
+    digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+    signed = hmac.digest(decoded_key(key), f"{method}\n{target}\n{date};{host};{digest}".encode(), "sha256")
+    signature = base64.b64encode(signed).decode()
+    return {
+        "Host": host,
+        "x-ms-date": date,
+        "x-ms-content-sha256": digest,
+        "Authorization": f"HMAC-SHA256 SignedHeaders=x-ms-date;host;x-ms-content-sha256&Signature={signature}",
+    }
+
+
+def create(name: str, settings: Settings, tools: Tools) -> Acs:
+    return Acs(name, settings, tools)

@@ -1,0 +1,1 @@
+"""Email through an SMTP server."""

@@ -1,0 +1,249 @@
+"""What operators ask and do over HTTP: look, search, redrive."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import UNSET
+
+from carillon.domain.admin import AdminLedger
+from carillon.domain.lanes import Lanes
+from carillon.domain.notifications import Story
+from carillon.domain.ports import UpkeepLedger
+from carillon.upkeep.api.moments import unix_ms
+from carillon.upkeep.api.notifications_view import dead_letter_view, notification_view, statuses_of
+from carillon.upkeep.api.notifications_wire import (
+    Cancelled,
+    DeadLetterPage,
+    DeadLetterQuery,
+    NotificationPage,
+    NotificationView,
+    RedriveBody,
+    Redriven,
+    SearchQuery,
+    ShowQuery,
+)
+from carillon.upkeep.redriving import redrive_action, redrive_failed, revival
+from carillon.web import Answer, Endpoint, Problem, Reply, Request
+
+_PATH = "/api/v1"
+_EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
+_DEEPEST = 10_000
+"""A page costs as much as all pages before it."""
+_FILTERS = {
+    "channel": "channel",
+    "classification": "classification",
+    "user_id": "user_id",
+    "template_key": "notification_type",
+    "recipient": "recipient",
+    "trace_id": "trace_id",
+    "service_origin": "origin",
+    "notification_id": "notification_id",
+}
+"""A query's field to the ledger's name for it."""
+
+
+class Ledger(AdminLedger, UpkeepLedger, Protocol):
+    """What is looked at, and what writes down who redrove."""
+
+
+def endpoints(
+    ledger: Ledger, providers: Mapping[str, Sequence[str]], lanes: Lanes, *, strict_receipts: bool = False
+) -> list[Endpoint]:
+    """The upkeep endpoints; `providers` are those of each channel, which a redrive may choose from.
+
+    With strict receipts nothing is called delivered before a vendor said so.
+    """
+    desk = _Desk(ledger, providers, lanes, strict=strict_receipts)
+    return [*_notifications(desk), *_dead_letters(desk)]
+
+
+def _notifications(desk: "_Desk") -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/notifications",
+            call=desk.search,
+            name="searchNotifications",
+            summary="Search notifications, newest first",
+            query=SearchQuery,
+            answers=(Answer(status=200, description="One page", kind=NotificationPage),),
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/notifications/{{id}}",
+            call=desk.show,
+            name="showNotification",
+            summary="Show one notification",
+            description="`include=attempts,message` adds every attempt and the rendered content to each route.",
+            query=ShowQuery,
+            path_examples={"id": _EXAMPLE_ID},
+            answers=(Answer(status=200, description="The notification", kind=NotificationView),),
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_PATH}/notifications/{{id}}/cancel",
+            call=desk.cancel,
+            name="cancelNotification",
+            summary="Stop what has not been attempted yet",
+            description="What a worker holds at this moment may be on its way and is left alone.",
+            path_examples={"id": _EXAMPLE_ID},
+            answers=(Answer(status=200, description="Its waiting routes are skipped", kind=Cancelled),),
+            problems=("CONFLICT",),
+        ),
+    ]
+
+
+def _dead_letters(desk: "_Desk") -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/dead-letters",
+            call=desk.dead_letters,
+            name="listDeadLetters",
+            summary="List what was given up, newest first",
+            tag="Dead letters",
+            role="admin",
+            query=DeadLetterQuery,
+            answers=(Answer(status=200, description="One page", kind=DeadLetterPage),),
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_PATH}/dead-letters/redrive",
+            call=desk.redrive,
+            name="redriveDeadLetters",
+            summary="Give dead letters a fresh budget",
+            description="They keep their ids; what is no dead letter is left alone and not counted. Who did, and how "
+            "far it came, is told by `/api/v1/admin/audit` and `/api/v1/admin/redrives`.",
+            tag="Dead letters",
+            role="admin",
+            body=RedriveBody,
+            body_examples={
+                "one": {"items": [{"notificationId": _EXAMPLE_ID, "routeId": "email:email:ada@example.org"}]}
+            },
+            answers=(Answer(status=200, description="Done", kind=Redriven, example={"redriven": 1}),),
+        ),
+    ]
+
+
+class _Desk:
+    def __init__(self, ledger: Ledger, providers: Mapping[str, Sequence[str]], lanes: Lanes, *, strict: bool) -> None:
+        self._ledger = ledger
+        self._providers = providers
+        self._lanes = lanes
+        self._strict = strict
+
+    async def show(self, request: Request) -> Reply:
+        query = request.query(ShowQuery)
+        return Reply(200, self._view(await self._story(request), query))
+
+    def _view(self, story: Story, query: ShowQuery | SearchQuery) -> NotificationView:
+        return notification_view(story, _included(query), chains=self._providers, strict=self._strict)
+
+    async def cancel(self, request: Request) -> Reply:
+        notification_id: str = (await self._story(request)).notification["notification_id"]
+        cancelled = await self._ledger.cancel(notification_id, request.caller.tenant_id)
+        if not cancelled:
+            raise Problem("CONFLICT", "nothing of this notification is waiting any more")
+        return Reply(200, Cancelled(notification_id, cancelled))
+
+    async def _story(self, request: Request) -> Story:
+        caller = request.caller
+        story = await self._ledger.story(request.params["id"], caller.tenant_id)
+        # For the ledger no tenant means every tenant; that much only an administrator may mean.
+        if story is None or (caller.role != "admin" and story.notification["tenant_id"] != caller.tenant_id):
+            raise Problem("NOT_FOUND", "there is no notification with this id")
+        return story
+
+    async def search(self, request: Request) -> Reply:
+        query = request.query(SearchQuery)
+        if request.caller.tenant_id is None and request.caller.role != "admin":
+            raise Problem("FORBIDDEN", "searching takes a token with a tenant, or an administrator's")
+        filters = _filters(query, request)
+        if query.accepted_after is not UNSET:
+            filters["accepted_after_ms"] = unix_ms(query.accepted_after, "acceptedAfter")
+        if query.accepted_before is not UNSET:
+            filters["accepted_before_ms"] = unix_ms(query.accepted_before, "acceptedBefore")
+        stories, total = await self._stories(query, filters)
+        page = NotificationPage(
+            items=[self._view(story, query) for story in stories],
+            total_count=total,
+            page_number=query.page,
+            page_size=query.page_size,
+            total_pages=-(-total // query.page_size),
+        )
+        return Reply(200, page)
+
+    async def _stories(self, query: SearchQuery, filters: dict[str, Any]) -> tuple[list[Story], int]:
+        offset = _offset(query)
+        if query.status is UNSET:
+            return await self._ledger.search(filters, query.page_size, offset)
+        # The ledger knows one state at a time; a word of ours may stand for several, which are laid over each other.
+        found: dict[str, Story] = {}
+        total = 0
+        for state in statuses_of(query.status, strict=self._strict):
+            stories, count = await self._ledger.search({**filters, "status": state}, offset + query.page_size, 0)
+            found.update((story.notification["notification_id"], story) for story in stories)
+            total += count
+        newest_first = sorted(found.values(), key=_age, reverse=True)
+        return newest_first[offset : offset + query.page_size], total
+
+    async def dead_letters(self, request: Request) -> Reply:
+        query = request.query(DeadLetterQuery)
+        rows, total = await self._ledger.dead_letters(_filters(query, request), query.page_size, _offset(query))
+        page = DeadLetterPage(
+            items=[dead_letter_view(row) for row in rows],
+            total_count=total,
+            page_number=query.page,
+            page_size=query.page_size,
+            total_pages=-(-total // query.page_size),
+        )
+        return Reply(200, page)
+
+    async def redrive(self, request: Request) -> Reply:
+        body = await request.json(RedriveBody)
+        keys = sorted({(item.notification_id, item.route_id) for item in body.items})
+        if body.provider is not None:
+            self._check_provider(body.provider, keys)
+        filters: dict[str, Any] = {"letters": keys}
+        if request.caller.tenant_id is not None:
+            # A tenant's operator must not learn that another's dead letter exists, so it is simply not counted.
+            filters["tenant_id"] = request.caller.tenant_id
+        counts = await self._ledger.failed_counts(filters)
+        action = redrive_action(
+            actor=request.caller.sub or "anonymous",
+            reason=body.reason,
+            filters=filters,
+            matched=counts.total,
+            provider=body.provider,
+        )
+        how = revival(self._lanes, provider=body.provider)
+        return Reply(200, Redriven((await redrive_failed(self._ledger, filters, how, action, counts)).count))
+
+    def _check_provider(self, provider: str, keys: list[tuple[str, str]]) -> None:
+        for _, route_id in keys:
+            channel = route_id.partition(":")[0]
+            # A route with a provider nobody runs would never be claimed again.
+            if provider not in self._providers.get(channel, ()):
+                raise Problem("VALIDATION_ERROR", f"{provider} is no provider of the channel of {route_id}")
+
+
+def _included(query: ShowQuery | SearchQuery) -> tuple[str, ...]:
+    return () if query.include is UNSET else tuple(query.include.split(","))
+
+
+def _offset(query: SearchQuery | DeadLetterQuery) -> int:
+    if query.page * query.page_size > _DEEPEST:
+        raise Problem("VALIDATION_ERROR", f"only the first {_DEEPEST} can be paged through: narrow the search")
+    return (query.page - 1) * query.page_size
+
+
+def _age(story: Story) -> tuple[float, str]:
+    return story.notification["accepted_at"], story.notification["notification_id"]
+
+
+def _filters(query: SearchQuery | DeadLetterQuery, request: Request) -> dict[str, Any]:
+    found = {ours: getattr(query, theirs, UNSET) for theirs, ours in _FILTERS.items()}
+    filters = {name: value for name, value in found.items() if value is not UNSET}
+    if request.caller.tenant_id is not None:
+        filters["tenant_id"] = request.caller.tenant_id
+    return filters

@@ -1,0 +1,269 @@
+"""What operators ask and do about list queues over HTTP: depths, job logs, failed messages and their other life."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+from carillon.domain.admin import AdminAction
+from carillon.domain.canonical import strict_loads
+from carillon.domain.queue_policy import Policy
+from carillon.domain.queues import Depth, FailedMessage
+from carillon.upkeep.api.queues_wire import (
+    FailedList,
+    FailedQuery,
+    FailedView,
+    JobLogList,
+    JobLogQuery,
+    JobLogView,
+    QueueActionView,
+    QueueAudit,
+    QueueAuditQuery,
+    QueueList,
+    QueueView,
+    RequeueBody,
+    Requeued,
+    RunsView,
+)
+from carillon.upkeep.metrics.queue_tally import QueueTally, Runs
+from carillon.web import Answer, Endpoint, Problem, Reply, Request
+from carillon.web.body import convert
+from carillon.web.problems import rfc3339, rfc3339_ms
+
+_PATH = "/ops"
+_FOR_ADMINISTRATORS: dict[str, Any] = {"tag": "Queues", "role": "admin", "every_tenant": True}
+_REQUEUE = "requeue"
+"""The only thing that is done to a queue by hand."""
+_EXAMPLE = "q:pay:refund_initiation"
+_LONGEST_TEXT = 2000
+_BODY_LIMIT = 256 * 1024
+_TIMES = ("next_retry_at", "created_at", "updated_at")
+
+
+class Queued(Protocol):
+    """The queues of one Redis, as one process knows them; carillon.queues.Queues is one."""
+
+    @property
+    def handlers(self) -> dict[str, str]: ...
+    def policy(self, queue: str) -> Policy: ...
+    async def inspect(self, queues: Collection[str] | None = None) -> dict[str, Depth]: ...
+    async def failed(self, queue: str, limit: int = 100) -> list[FailedMessage]: ...
+    async def requeue(self, queue: str, ids: Collection[str] | None = None, limit: int | None = None) -> int: ...
+
+
+class Records(Protocol):
+    """Job logs in SQL, and where it is written down who did what."""
+
+    async def job_logs(self, filters: Mapping[str, str | None], limit: int) -> list[dict[str, Any]]: ...
+    async def note_action(self, action: AdminAction) -> int: ...
+    async def actions(
+        self, filters: Mapping[str, Any], limit: int, offset: int
+    ) -> tuple[list[dict[str, Any]], int]: ...
+
+
+class QueueOffice:
+    """What the endpoints are answered from; of several `queues` of one process, each knows its own handlers."""
+
+    def __init__(self, queues: Collection[Queued], records: Records, tally: QueueTally) -> None:
+        self._queues = list(queues)
+        self._records = records
+        self._tally = tally
+
+    async def list_queues(self, request: Request) -> Reply:  # noqa: ARG002 - nothing can be asked for
+        handlers = {queue: name for each in self._queues for queue, name in each.handlers.items()}
+        depths: dict[str, Depth] = {}
+        for each in self._queues:
+            depths |= await each.inspect()
+        policy = self._queues[0].policy
+        views = [
+            _view(queue, depth, handlers.get(queue), self._tally.of(queue), policy(queue))
+            for queue, depth in sorted(depths.items())
+        ]
+        return Reply(200, QueueList(queues=views))
+
+    async def list_failed(self, request: Request) -> Reply:
+        queues, queue, depth = await self._known(request)
+        found = await queues.failed(queue, request.query(FailedQuery).limit)
+        return Reply(200, FailedList(queue=queue, total=depth.failed, messages=[failed_view(one) for one in found]))
+
+    async def requeue(self, request: Request) -> Reply:
+        queues, queue, depth = await self._known(request)
+        raw = await request.raw(_BODY_LIMIT)
+        body = convert(strict_loads(raw), RequeueBody) if raw.strip() else RequeueBody()
+        ids = None if body.ids is None else set(body.ids)
+        found = depth.failed if ids is None else await count_failed(queues, queue, depth.failed, ids)
+        requeued = 0
+        if found and not body.dry_run:
+            # Before it is done: what is written down and did not happen misleads less than the other way round.
+            await self._records.note_action(
+                AdminAction(
+                    actor=request.caller.sub or "anonymous",
+                    action=_REQUEUE,
+                    reason=body.reason,
+                    subject=queue,
+                    detail={"ids": body.ids, "limit": body.limit, "found": found},
+                )
+            )
+            requeued = await queues.requeue(queue, ids, body.limit)
+        return Reply(200, Requeued(queue=queue, found=found, requeued=requeued, dry_run=body.dry_run))
+
+    async def list_job_logs(self, request: Request) -> Reply:
+        query = request.query(JobLogQuery)
+        filters = {
+            "queue": query.queue,
+            "status": query.status,
+            "correlation_id": query.correlation_id,
+            "idempotency_key": query.idempotency_key,
+        }
+        rows = await self._records.job_logs(filters, query.limit)
+        return Reply(200, JobLogList(job_logs=[job_log_view(row) for row in rows]))
+
+    async def list_actions(self, request: Request) -> Reply:
+        query = request.query(QueueAuditQuery)
+        filters = {"action": _REQUEUE} | ({} if query.queue is None else {"subject": query.queue})
+        rows, total = await self._records.actions(filters, query.limit, 0)
+        return Reply(200, QueueAudit(actions=[_action_view(row) for row in rows], total=total))
+
+    async def _known(self, request: Request) -> tuple[Queued, str, Depth]:
+        queue = request.params["queue"]
+        for each in self._queues:
+            depths = await each.inspect()
+            if queue in depths:
+                return each, queue, depths[queue]
+        raise Problem("NOT_FOUND", f"there is no queue {queue}: GET {_PATH}/queues names them all")
+
+
+async def count_failed(queues: Queued, queue: str, total: int, ids: Collection[str]) -> int:
+    """How many failed messages have one of these ids."""
+    return sum(message.id in ids for message in await queues.failed(queue, total))
+
+
+def failed_view(failed: FailedMessage) -> FailedView:
+    """A failed message as operators see it."""
+    said = failed.message
+    if said is None:
+        return FailedView(message_id=failed.id, text=failed.raw.decode("utf-8", "replace")[:_LONGEST_TEXT])
+    return FailedView(
+        message_id=failed.id,
+        action=said.action,
+        attempts=said.attempts,
+        max_attempts=said.max_attempts,
+        correlation_id=said.correlation_id,
+        idempotency_key=said.idempotency_key,
+        created_at=said.created_at,
+        payload=said.payload,
+    )
+
+
+def job_log_view(row: Mapping[str, Any]) -> JobLogView:
+    """A row of `job_logs` as operators see it."""
+    times = {name: row[name] and rfc3339(row[name]) for name in _TIMES}
+    return JobLogView(**{name: times.get(name, row[name]) for name in JobLogView.__struct_fields__})
+
+
+def _action_view(row: Mapping[str, Any]) -> QueueActionView:
+    detail = row["detail"]
+    ids = detail.get("ids")
+    return QueueActionView(
+        id=row["action_id"],
+        at=rfc3339_ms(row["at"]),
+        actor=row["actor"],
+        action=row["action"],
+        queue=row["subject"],
+        reason=row["reason"],
+        # The command line writes an empty list where nobody was named.
+        chosen=len(ids) if ids else None,
+        limit=detail.get("limit"),
+        found=detail.get("found"),
+    )
+
+
+def _view(queue: str, depth: Depth, handler: str | None, runs: Runs, policy: Policy) -> QueueView:
+    number = runs.success + runs.retry + runs.failed
+    return QueueView(
+        queue=queue,
+        main=depth.main,
+        processing=depth.processing,
+        delayed=depth.delayed,
+        failed=depth.failed,
+        oldest_seconds=depth.oldest_seconds,
+        handler=handler,
+        runs=RunsView(
+            success=runs.success,
+            retry=runs.retry,
+            failed=runs.failed,
+            swept=runs.swept,
+            average_ms=round(runs.seconds / number * 1000, 3) if number else None,
+        ),
+        policy=policy,
+    )
+
+
+def endpoints(queues: Collection[Queued], records: Records, tally: QueueTally) -> list[Endpoint]:
+    """For administrators of every tenant: queues are the whole system's."""
+    office = QueueOffice(queues, records, tally)
+    return [*_reading(office), _audited(office), _changing(office)]
+
+
+def _reading(office: QueueOffice) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/queues",
+            call=office.list_queues,
+            name="listQueues",
+            summary="Show every queue: what waits where, how old, who works it off",
+            answers=(Answer(status=200, description="Every queue", kind=QueueList),),
+            **_FOR_ADMINISTRATORS,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/job-logs",
+            call=office.list_job_logs,
+            name="listJobLogs",
+            summary="Look into the lives of messages, newest first",
+            query=JobLogQuery,
+            answers=(Answer(status=200, description="Those that match", kind=JobLogList),),
+            **_FOR_ADMINISTRATORS,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/queues/{{queue}}/failed",
+            call=office.list_failed,
+            name="listFailedMessages",
+            summary="Show the newest failed messages of a queue",
+            path_examples={"queue": _EXAMPLE},
+            query=FailedQuery,
+            answers=(Answer(status=200, description="The newest", kind=FailedList),),
+            **_FOR_ADMINISTRATORS,
+        ),
+    ]
+
+
+def _audited(office: QueueOffice) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path=f"{_PATH}/audit",
+        call=office.list_actions,
+        name="listQueueActions",
+        summary="Show who gave failed messages another life, and why, newest first",
+        query=QueueAuditQuery,
+        answers=(Answer(status=200, description="The newest", kind=QueueAudit),),
+        **_FOR_ADMINISTRATORS,
+    )
+
+
+def _changing(office: QueueOffice) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=f"{_PATH}/queues/{{queue}}/failed/requeue",
+        call=office.requeue,
+        name="requeueFailedMessages",
+        summary="Give failed messages another life",
+        description="They go to the end of their queue, the oldest first, with their attempts at 0. No body means all "
+        "of them; `dry_run` only counts.",
+        path_examples={"queue": _EXAMPLE},
+        body=RequeueBody,
+        body_optional=True,
+        body_examples={"count": {"dry_run": True}, "some": {"limit": 100, "reason": "the gateway is back"}},
+        answers=(Answer(status=200, description="How many went back", kind=Requeued),),
+        **_FOR_ADMINISTRATORS,
+    )

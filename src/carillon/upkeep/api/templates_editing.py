@@ -1,0 +1,168 @@
+"""Keeping templates: what editors see, write, switch off and publish again."""
+
+from typing import Any
+
+from msgspec import UNSET
+
+from carillon.domain.errors import BadTemplate
+from carillon.domain.ports import Ids
+from carillon.domain.templates import Draft, StoredTemplate, TemplateLedger
+from carillon.upkeep.api.templates_reading import TemplateTools
+from carillon.upkeep.api.templates_wire import (
+    PublishBody,
+    TemplateBody,
+    TemplateChange,
+    TemplateHistory,
+    TemplatePage,
+    TemplateQuery,
+    TemplateView,
+    VersionQuery,
+    template_view,
+)
+from carillon.web import Caller, Problem, Reply, Request
+from carillon.web.problems import Detail
+
+_PATH = "/api/v1/templates"
+_FIELDS = {
+    "body_template": "body",
+    "subject_template": "subject",
+    "html_template": "html",
+    "name": "name",
+    "description": "description",
+    "default_variables": "default_variables",
+    "is_active": "is_active",
+}
+"""A change's field to the ledger's name for it."""
+
+
+class TemplateDesk:
+    """Shows and writes templates for those who keep them."""
+
+    def __init__(self, ledger: TemplateLedger, tools: TemplateTools, ids: Ids) -> None:
+        self._ledger = ledger
+        self._tools = tools
+        self._ids = ids
+
+    async def list(self, request: Request) -> Reply:
+        query = request.query(TemplateQuery)
+        named = {name: getattr(query, name) for name in ("channel", "template_key", "locale")}
+        filters: dict[str, Any] = {name: value for name, value in named.items() if value is not UNSET}
+        if query.is_active is not UNSET:
+            filters["is_active"] = query.is_active == "true"
+        if request.caller.tenant_id is not None:
+            filters["tenant_id"] = request.caller.tenant_id
+        offset = (query.page_number - 1) * query.page_size
+        found, total = await self._ledger.list_templates(filters, query.page_size, offset)
+        page = TemplatePage(
+            items=[self._view(one) for one in found],
+            total_count=total,
+            page_number=query.page_number,
+            page_size=query.page_size,
+            total_pages=-(-total // query.page_size),
+        )
+        return Reply(200, page)
+
+    async def show(self, request: Request) -> Reply:
+        version = request.query(VersionQuery).version
+        return Reply(200, self._view(await self._seen(request, None if version is UNSET else version)))
+
+    async def history(self, request: Request) -> Reply:
+        stored = await self._seen(request)
+        versions = await self._ledger.template_history(stored.template_id)
+        return Reply(200, TemplateHistory([self._view(one) for one in versions]))
+
+    async def create(self, request: Request) -> Reply:
+        body = await request.json(TemplateBody)
+        caller = request.caller
+        if caller.tenant_id is not None and body.tenant_id not in {None, caller.tenant_id}:
+            raise Problem("FORBIDDEN", "the token belongs to another tenant", details=[Detail("not yours", "tenantId")])
+        draft = Draft(
+            template_key=body.template_key,
+            channel=body.channel,
+            locale=body.locale or self._tools.locale.default,
+            body=body.body_template,
+            subject=body.subject_template,
+            html=body.html_template,
+            name=body.name,
+            description=body.description,
+            default_variables=body.default_variables or {},
+            is_active=body.is_active,
+            tenant_id=caller.tenant_id or body.tenant_id,
+            created_by=caller.sub,
+        )
+        return self._made(await self._add(draft, body.version))
+
+    async def change(self, request: Request) -> Reply:
+        body = await request.json(TemplateChange)
+        stored = await self._own(request)
+        for name in ("template_key", "channel", "locale"):
+            if getattr(body, name) not in {UNSET, getattr(stored, name)}:
+                raise Problem("VALIDATION_ERROR", f"{name} cannot change: post it as another template")
+        newest = (await self._ledger.template_history(stored.template_id))[0]
+        if body.version is not UNSET and body.version not in {newest.version, newest.version + 1}:
+            raise Problem("CONFLICT", f"version {newest.version} was made meanwhile: look at it first")
+        given = {ours: getattr(body, theirs) for theirs, ours in _FIELDS.items()}
+        changes = {name: value for name, value in given.items() if value is not UNSET}
+        if changes.get("default_variables", {}) is None:
+            changes["default_variables"] = {}
+        draft = newest.draft(**{"is_active": True, **changes, "created_by": request.caller.sub})
+        self._check(draft)
+        if not draft.is_active:
+            await self._ledger.retire_template(stored.template_id)
+        made = await self._add(draft, None if body.version is UNSET else newest.version + 1)
+        return Reply(200, self._view(made))
+
+    async def retire(self, request: Request) -> Reply:
+        stored = await self._own(request)
+        await self._ledger.retire_template(stored.template_id, delete=True)
+        self._tools.changed()
+        return Reply(204, b"")
+
+    async def publish(self, request: Request) -> Reply:
+        version = (await request.json(PublishBody)).version
+        await self._own(request)
+        stored = await self._seen(request, version)
+        return self._made(await self._add(stored.draft(is_active=True, created_by=request.caller.sub), None))
+
+    async def _add(self, draft: Draft, version: int | None) -> StoredTemplate:
+        self._check(draft)
+        made = await self._ledger.add_template(draft, self._ids(), version)
+        if made is None:
+            raise Problem("CONFLICT", f"{version} is not the next version of {draft.template_key}")
+        self._tools.changed()
+        return made
+
+    def _made(self, made: StoredTemplate) -> Reply:
+        return Reply(201, self._view(made), {"Location": f"{_PATH}/{made.template_id}?version={made.version}"})
+
+    def _check(self, draft: Draft) -> None:
+        if draft.html is not None and draft.channel != "email":
+            raise Problem("VALIDATION_ERROR", "only an email has HTML", details=[Detail("not here", "htmlTemplate")])
+        parts = {"bodyTemplate": draft.body, "subjectTemplate": draft.subject, "htmlTemplate": draft.html}
+        for field, text in parts.items():
+            try:
+                self._tools.check(text or "")
+            except BadTemplate as error:
+                raise Problem("VALIDATION_ERROR", f"{field}: {error}", details=[Detail(str(error), field)]) from None
+
+    def _view(self, stored: StoredTemplate) -> TemplateView:
+        return template_view(stored, self._tools.names(stored.template()))
+
+    async def _seen(self, request: Request, version: int | None = None) -> StoredTemplate:
+        stored = await self._ledger.template(request.params["id"])
+        if stored is None or stored.deleted_at is not None or not _may_see(request.caller, stored):
+            raise Problem("NOT_FOUND", "there is no template with this id")
+        asked = stored if version is None else await self._ledger.template(stored.template_id, version)
+        if asked is None:
+            raise Problem("NOT_FOUND", "the template has no such version")
+        return asked
+
+    async def _own(self, request: Request) -> StoredTemplate:
+        stored = await self._seen(request)
+        if request.caller.tenant_id not in {None, stored.tenant_id}:
+            raise Problem("FORBIDDEN", "this template is everybody's: post one of your own under its key")
+        return stored
+
+
+def _may_see(caller: Caller, stored: StoredTemplate) -> bool:
+    return caller.tenant_id is None or stored.tenant_id in {None, caller.tenant_id}

@@ -1,0 +1,192 @@
+"""The JSON of templates: what editors write and what they, and push workers, read."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from carillon.domain.templates import (
+    KEY,
+    LOCALE,
+    LONGEST_BODY,
+    LONGEST_HTML,
+    LONGEST_KEY,
+    LONGEST_SUBJECT,
+    StoredTemplate,
+)
+from carillon.upkeep.api.notifications_wire import ChannelWord
+from carillon.web.problems import rfc3339_ms
+
+TemplateKey = Annotated[str, Meta(pattern=KEY, min_length=1, max_length=LONGEST_KEY, examples=["order_confirmed"])]
+Locale = Annotated[str, Meta(pattern=LOCALE, examples=["en-US"])]
+Subject = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=LONGEST_SUBJECT)]
+Body = Annotated[str, Meta(min_length=1, max_length=LONGEST_BODY)]
+Html = Annotated[str, Meta(min_length=1, max_length=LONGEST_HTML, description="The rich part of an email.")]
+Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=200)]
+Description = Annotated[str, Meta(max_length=2000)]
+Version = Annotated[int, Meta(ge=1, le=2_147_483_647)]
+TenantId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,64}\Z")]
+Truth = Annotated[str, Meta(pattern=r"^(true|false)\Z")]
+"""Text, because loose conversion would also read `1` as a truth."""
+
+
+class TemplateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """A template, or the next version of one."""
+
+    template_key: TemplateKey
+    channel: ChannelWord
+    body_template: Body
+    subject_template: Subject | None = None
+    html_template: Html | None = None
+    locale: Locale | None = None
+    name: Name | None = None
+    description: Description | None = None
+    default_variables: Annotated[dict[str, Any], Meta(description="For variables a request leaves out.")] | None = None
+    is_active: bool = True
+    version: Annotated[Version, Meta(description="Refused with CONFLICT unless it is the next one.")] | None = None
+    tenant_id: Annotated[TenantId, Meta(description="Whose it is; everybody's without one.")] | None = None
+
+
+class TemplateChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """What the next version says otherwise; what is left out stays."""
+
+    template_key: TemplateKey | UnsetType = UNSET
+    channel: ChannelWord | UnsetType = UNSET
+    locale: Locale | UnsetType = UNSET
+    body_template: Body | UnsetType = UNSET
+    subject_template: Subject | UnsetType | None = UNSET
+    html_template: Html | UnsetType | None = UNSET
+    name: Name | UnsetType | None = UNSET
+    description: Description | UnsetType | None = UNSET
+    default_variables: dict[str, Any] | UnsetType | None = UNSET
+    is_active: bool | UnsetType = UNSET
+    version: Annotated[Version, Meta(description="The version this change was made on.")] | UnsetType = UNSET
+
+
+class PublishBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which version is copied as the next one."""
+
+    version: Version
+
+
+class RenderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """A stored template by its id or its key, or one that is not stored at all, and the values."""
+
+    template_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    version: Version | None = None
+    template_key: TemplateKey | None = None
+    channel: ChannelWord | None = None
+    locale: Locale | None = None
+    body_template: Body | None = None
+    subject_template: Subject | None = None
+    html_template: Html | None = None
+    default_variables: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
+    variables: Annotated[dict[str, Any], Meta(description="Another name for data.")] | None = None
+
+
+class TemplateView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One version of a template."""
+
+    id: str
+    tenant_id: str | None
+    template_key: str
+    name: str | None
+    description: str | None
+    channel: str
+    locale: str
+    subject_template: str | None
+    body_template: str
+    html_template: str | None
+    default_variables: dict[str, Any]
+    variables: list[str]
+    is_active: bool
+    version: int
+    created_by: str | None
+    created_at: str
+    updated_at: str
+
+
+class TemplatePage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One page of templates, by key, channel and locale."""
+
+    items: list[TemplateView]
+    total_count: int
+    page_number: int
+    page_size: int
+    total_pages: int
+
+
+class TemplateHistory(msgspec.Struct, frozen=True):
+    """Every version of one template, newest first."""
+
+    items: list[TemplateView]
+
+
+class Rendered(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What a person would get."""
+
+    body: str
+    subject: str | None = None
+    html: str | None = None
+    channel: str | None = None
+    locale: str | None = None
+    version: int | None = None
+
+
+class PushContent(msgspec.Struct, frozen=True):
+    """The two texts of a push message, unrendered."""
+
+    title: str | None
+    body: str
+
+
+class CodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A template as push workers read it."""
+
+    id: str
+    code: str
+    type: str
+    language: str
+    version: int
+    content: PushContent
+    variables: list[str]
+
+
+class TemplateQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """Which templates to list."""
+
+    page_number: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    page_size: Annotated[int, Meta(ge=1, le=100)] = 20
+    channel: ChannelWord | UnsetType = UNSET
+    is_active: Truth | UnsetType = UNSET
+    template_key: TemplateKey | UnsetType = UNSET
+    locale: Locale | UnsetType = UNSET
+
+
+class VersionQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which version to show; without one the one in use, else the newest."""
+
+    version: Version | UnsetType = UNSET
+
+
+def template_view(stored: StoredTemplate, variables: list[str]) -> TemplateView:
+    return TemplateView(
+        id=stored.template_id,
+        tenant_id=stored.tenant_id,
+        template_key=stored.template_key,
+        name=stored.name,
+        description=stored.description,
+        channel=stored.channel,
+        locale=stored.locale,
+        subject_template=stored.subject,
+        body_template=stored.body,
+        html_template=stored.html,
+        default_variables=stored.default_variables,
+        variables=variables,
+        is_active=stored.is_active,
+        version=stored.version,
+        created_by=stored.created_by,
+        created_at=rfc3339_ms(stored.created_at),
+        updated_at=rfc3339_ms(stored.updated_at),
+    )

@@ -1,0 +1,139 @@
+"""The catalogue of templates: everything there is by key and channel, from files and stored, and what is missing."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from carillon.domain.notifications import Template
+from carillon.domain.templates import StoredTemplate, TemplateLedger, gaps
+from carillon.upkeep.api.templates_reading import TemplateTools
+from carillon.web import Answer, Endpoint, Reply, Request
+from carillon.web.problems import rfc3339_ms
+
+MOST = 2000
+"""Stored templates that are shown; whoever has more searches by key."""
+
+Filed = Mapping[tuple[str, str, str], Template]
+"""Templates of folders by key, channel and locale."""
+Key = tuple[str, str, str]
+"""A tenant, nobody's being empty, a template's key and its channel."""
+
+
+class VariantView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A template in one language, as it is used now."""
+
+    locale: str
+    id: str | None
+    """None where it comes from a folder."""
+    version: int
+    is_active: bool
+    subject_template: str | None
+    body_template: str
+    html_template: str | None
+    default_variables: dict[str, Any]
+    variables: list[str]
+    updated_at: str | None
+
+
+class CatalogueEntry(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One key on one channel, in every language it has."""
+
+    template_key: str
+    channel: str
+    tenant_id: str | None
+    variants: list[VariantView]
+    gaps: list[str]
+    """Supported locales it lacks."""
+
+
+class Catalogue(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Every template, by key and channel."""
+
+    items: list[CatalogueEntry]
+    supported: list[str]
+    default_locale: str
+    truncated: bool
+
+
+class Shelf:
+    """What the endpoint is answered from."""
+
+    def __init__(
+        self, ledger: TemplateLedger, filed: Callable[[], Filed], tools: TemplateTools, supported: Iterable[str]
+    ) -> None:
+        self._ledger = ledger
+        self._filed = filed
+        self._tools = tools
+        self._supported = list(supported)
+
+    async def catalogue(self, request: Request) -> Reply:
+        tenant = request.caller.tenant_id
+        stored, total = await self._ledger.list_templates({} if tenant is None else {"tenant_id": tenant}, MOST, 0)
+        found: dict[Key, dict[str, VariantView]] = {}
+        for (code, channel, locale), template in self._filed().items():
+            found.setdefault(("", code, channel), {})[locale] = self._view(template, None)
+        for one in stored:
+            key = (one.tenant_id or "", one.template_key, one.channel)
+            variants = found.setdefault(key, {})
+            # One that is switched off leaves the folder's in use.
+            if one.is_active or one.locale not in variants:
+                variants[one.locale] = self._view(one.template(), one)
+        missing = self._missing(found)
+        items = [
+            CatalogueEntry(
+                template_key=key,
+                channel=channel,
+                tenant_id=owner or None,
+                variants=[variants[locale] for locale in sorted(variants)],
+                gaps=missing.get((owner, key, channel), []),
+            )
+            for (owner, key, channel), variants in sorted(found.items(), key=lambda entry: (*entry[0][1:], entry[0][0]))
+        ]
+        default = self._tools.locale.default
+        answer = Catalogue(
+            items=items, supported=self._supported, default_locale=default, truncated=total > len(stored)
+        )
+        return Reply(200, answer)
+
+    def _missing(self, found: Mapping[Key, Mapping[str, VariantView]]) -> dict[Key, list[str]]:
+        existing = [
+            (owner or None, key, channel, locale)
+            for (owner, key, channel), variants in found.items()
+            for locale, variant in variants.items()
+            if variant.is_active
+        ]
+        missing: dict[Key, list[str]] = {}
+        for gap in gaps(existing, self._supported):
+            missing.setdefault((gap.tenant_id, gap.template_key, gap.channel), []).append(gap.locale)
+        return missing
+
+    def _view(self, template: Template, stored: StoredTemplate | None) -> VariantView:
+        return VariantView(
+            locale=template.locale,
+            id=None if stored is None else stored.template_id,
+            version=template.version,
+            is_active=stored is None or stored.is_active,
+            subject_template=template.subject,
+            body_template=template.text,
+            html_template=template.html,
+            default_variables=template.default_variables,
+            variables=self._tools.names(template),
+            updated_at=None if stored is None else rfc3339_ms(stored.updated_at),
+        )
+
+
+def endpoints(shelf: Shelf) -> list[Endpoint]:
+    """One question: what is there, and what is not."""
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/v1/console/templates",
+            call=shelf.catalogue,
+            name="consoleTemplates",
+            summary="Every template by key and channel, from folders and stored, with the languages it lacks",
+            tag="Console",
+            role="admin",
+            answers=(Answer(status=200, description="The catalogue.", kind=Catalogue),),
+        )
+    ]

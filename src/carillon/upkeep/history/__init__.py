@@ -1,0 +1,1 @@
+"""Copies of ended notifications for later analysis."""

@@ -1,0 +1,186 @@
+"""One stream of log lines, whoever speaks: our events, libraries, warnings, crashes."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Literal, TextIO
+
+import msgspec
+
+from carillon.domain.claims import Settled
+from carillon.domain.events import Event, IntentRepeated, ReceiptTaken, RouteAttempted, event_word
+from carillon.domain.ports import Observer
+from carillon.upkeep.logs.redaction import Redaction
+from carillon.upkeep.logs.routing import Stray, route_crashes, route_logging, route_structlog
+from carillon.upkeep.logs.sink import DEBUG, ERROR, INFO, LEVELS, WARNING, Sink, activate, active, configured, speak_for
+
+__all__ = [
+    "LEVELS",
+    "Format",
+    "Sink",
+    "active",
+    "configure",
+    "failed_to_start",
+    "granian_logging",
+    "log_observer",
+    "ready",
+    "speak_for",
+]
+
+Format = Literal["json", "pretty", "auto"]
+
+
+def configure(
+    format: Format = "auto",  # noqa: A002 - the option is called so
+    level: str = "info",
+    service: str = "carillon",
+    blueprint: str = "local",
+    stream: TextIO | None = None,
+    *,
+    secrets: Iterable[str] = (),
+) -> Callable[[], None]:
+    """Route everything this process says into one stream; calling the result puts things back as they were."""
+    before = configured()
+    out = stream or (before.stream if before else sys.stdout)
+    pretty = format == "pretty" or (format == "auto" and out.isatty())
+    sink = Sink(out, level=level, service=service, blueprint=blueprint, pretty=pretty, redaction=Redaction(secrets))
+    with contextlib.ExitStack() as stack:
+        route_crashes(sink, stack)
+        route_logging(sink, stack)
+        if not pretty:
+            stack.enter_context(contextlib.redirect_stdout(Stray(sink, "stdout")))
+            stack.enter_context(contextlib.redirect_stderr(Stray(sink, "stderr")))
+        route_structlog(sink, stack)
+        stack.callback(activate, before)
+        activate(sink)
+        return stack.pop_all().close
+
+
+def ready(addresses: Sequence[str], **hints: str) -> None:
+    """Say that doors are open, at every log level: tests and operators wait for this line; hints say what to try."""
+    where = ", ".join(addresses) or "no address"
+    sink = active()
+    if sink.readable:
+        lines = [f"Carillon is ready on {where}", *(f"  {name:7} {hint}" for name, hint in hints.items())]
+        sink.write("\n" + "\n".join(lines) + "\n\n")
+        return
+    sink.emit(INFO, "ready", f"Ready on {where}", {"addresses": list(addresses), **hints}, always=True)
+
+
+def failed_to_start(reason: str) -> None:
+    """Say why the process ends before it was ready, at every log level."""
+    active().emit(ERROR, "start_failed", reason, {}, always=True)
+
+
+def granian_logging() -> dict[str, Any]:
+    """What granian's `log_dictconfig` needs so that it leaves its lines to the root logger."""
+    return {"handlers": {}, "loggers": {"_granian": {"propagate": True}, "granian.access": {"propagate": True}}}
+
+
+# By the verdict or the outcome where an event has one, else by the event's own word.
+_SAID: Final[dict[str, tuple[int, str]]] = {
+    "intent_accepted": (INFO, "Accepted {notification_type} from {producer}, routes: {routes}"),
+    "duplicate": (INFO, "{notification_type} from {producer} came again and had been accepted before"),
+    "conflict": (WARNING, "{notification_type} from {producer} reuses an idempotency key for other content"),
+    "finish": (INFO, "Sent {channel} through {provider} on attempt {attempt}"),
+    "failover": (INFO, "Failover succeeded: sent {channel} through {provider} on attempt {attempt}"),
+    "retry": (WARNING, "{provider} failed {channel} on attempt {attempt}: {error}; again in {delay_seconds} s"),
+    "defer": (WARNING, "{provider} asks {channel} to wait: {error}; again in {delay_seconds} s, no attempt spent"),
+    "fail_over": (WARNING, "{provider} failed {channel} on attempt {attempt}: {error}; {next_provider} is next"),
+    "bury": (ERROR, "Gave up on {channel} through {provider} on attempt {attempt}: {error}"),
+    "intent_malformed": (WARNING, "Kept {stream_entry_id} as malformed, {failure_code}: {failure_message}"),
+    "person_sought": (DEBUG, "Asked the directory about a person: {result}"),
+    "door_stopped": (ERROR, "{door} stopped before {stream_entry_id}: {reason}; again in {retry_in_seconds} s"),
+    "stream_trimmed": (ERROR, "{stream} was trimmed past the offset {offset}: entries nobody had read are gone"),
+    "part_started": (INFO, "{part} started"),
+    "part_stopped": (INFO, "{part} stopped"),
+    "request_served": (INFO, "{method} {path} answered {status}"),
+    "token_refused": (WARNING, "Refused {method} {path} from {address}: the token or key is {reason}"),
+    "lease_lost": (WARNING, "A lease for {provider} was lost to another worker"),
+    "leases_reset": (WARNING, "reset expired leases"),
+    "breaker_changed": (WARNING, "The breaker of {provider} went from {before} to {after}"),
+    "trouble": (WARNING, "{where} failed and will try again: {error}"),
+    "provider_probed": (INFO, "{provider} was asked for its health while its breaker is open"),
+    "rehomed": (WARNING, "{routes} waiting {channel} routes lost their provider or lane and go to {provider}"),
+    "receipt_failed_over": (
+        WARNING,
+        "{provider} delivery failed for {provider_message_id}. Auto-retrying with secondary provider",
+    ),
+    "receipt_retried": (
+        WARNING,
+        "{provider} delivery failed for {provider_message_id}. Auto-retrying with the same provider",
+    ),
+    "receipt_buried": (ERROR, "Gave up after {provider} reported {kind} for {provider_message_id}"),
+    "receipt_noted": (INFO, "{provider} reported {kind} for {provider_message_id}"),
+    "receipt_ignored": (INFO, "{provider} reported {kind} for {provider_message_id}, which changes nothing"),
+    "receipt_waiting": (INFO, "{provider} reported {kind} for {provider_message_id}, which is not known here yet"),
+    "receipt_repeated": (DEBUG, "{provider} reported {kind} for {provider_message_id} again"),
+    "callback_refused": (WARNING, "A callback of {vendor} was refused: {reason}"),
+    "alert_told": (INFO, "Told {sink} that {channel} of {notification_id} was given up"),
+    "alert_delayed": (WARNING, "{sink} could not be told of alert {alert_id}: {error}; again in {retry_in_seconds} s"),
+    "message_finished": (INFO, "{template_code} for {user_id} came to its end: {status}"),
+    "history_kept": (DEBUG, "Kept {endings} endings, the newest {behind_seconds} s old"),
+    "queue_pumped": (DEBUG, "{moved} messages of {queue} are due again"),
+    "queue_looked": (DEBUG, "{queue} holds {main}, {processing} in hand, {delayed} delayed, {failed} failed"),
+    "queue_deep": (WARNING, "{depth} messages wait in {queue}, more than {limit}"),
+    "message_swept": (WARNING, "The worker of {message_id} of {queue} died: {verdict} after {attempts} attempts"),
+    "message_overdue": (WARNING, "{message_id} of {queue} has been in a worker's hands for {seconds} s"),
+    "failed_trimmed": (WARNING, "{messages} old failed messages of {queue} were thrown away"),
+    "webhook_called": (DEBUG, "Told of {event_id}: {status}"),
+    "pruned": (INFO, "Removed {records} old records and {malformed_intents} malformed intents"),
+}
+# What repeats by itself is thinned out, and this field says what is a repetition of what.
+_REPEATING: Final = {
+    "lease_lost": "provider",
+    "breaker_changed": "provider",
+    "trouble": "where",
+    "callback_refused": "vendor",
+    "alert_delayed": "sink",
+    "token_refused": "reason",
+}
+_ROUNDED: Final = frozenset({"behind_seconds", "duration_ms", "delay_seconds", "retry_in_seconds", "seconds"})
+_STALE: Final = "; it changed nothing, the lease was lost before"
+
+
+def log_observer(
+    sink: Sink | None = None, sentences: Mapping[str, str] = MappingProxyType({}), *, name_people: bool = False
+) -> Observer:
+    """Turn each event into a line; below the level nothing of it is formatted.
+
+    A blueprint may have sentences of its own, and lines that name the person an attempt was for.
+    """
+    out = sink or active()
+    said = _SAID | {word: (_SAID.get(word, (INFO, ""))[0], sentence) for word, sentence in sentences.items()}
+
+    def observe(event: Event) -> None:
+        if isinstance(event, RouteAttempted):
+            word = "failover" if event.verdict == "finish" and event.failed_over else event.verdict
+        elif isinstance(event, ReceiptTaken):
+            word = f"receipt_{event.effect}"
+        else:
+            word = event.outcome if isinstance(event, IntentRepeated) else event_word(event)
+        level, sentence = said.get(word, (INFO, word))
+        if level >= out.threshold:
+            fields = msgspec.to_builtins(event)
+            if isinstance(event, RouteAttempted) and not name_people:
+                del fields["user_id"]
+            _say(out, level, sentence, fields)
+
+    return observe
+
+
+def _say(out: Sink, level: int, sentence: str, fields: dict[str, Any]) -> None:
+    word = fields.pop("type")
+    for name in _ROUNDED & fields.keys():
+        fields[name] = fields[name] and round(fields[name], 3)
+    try:
+        message = sentence.format_map(fields)
+    except (KeyError, ValueError, IndexError, AttributeError):
+        # A blueprint's own sentence may ask for what this event does not have; the line must come all the same.
+        message = sentence
+    if fields.get("settled") == Settled.STALE:
+        message += _STALE
+    # Attempts and intents are each somebody's message and never thinned out.
+    key = f"{word}/{level}/{fields[_REPEATING[word]]}" if word in _REPEATING else ""
+    out.emit(level, word, message, fields | {"failed_over": fields.get("failed_over") or None}, key=key)
