@@ -9,10 +9,10 @@ from carillon.compose import parts
 from carillon.config.reading import load, masked, secrets
 from carillon.domain.backoff import Backoff
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.explain import attempts_of
 from carillon.domain.outcomes import Refused, Sent
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.synchronous import is_use_case, timed_out_text
-from carillon.intake.forecast import attempts_of
 from carillon.live.inbox import Inbox
 from carillon.upkeep.api.providers import providers_of
 from tests.support.dispatches import dispatch
@@ -66,6 +66,8 @@ def test_attempts_are_foretold_as_the_engine_would_make_them() -> None:
     assert two[1]["atMostSeconds"] == 6.0
     last = attempts_of(RetryPolicy(backoff=backoff, failover_after_attempts=None), ["a", "b"], 4)
     assert [each["provider"] for each in last] == ["a", "a", "a", "b"]
+    one = attempts_of(RetryPolicy(backoff=backoff, failover_after_attempts=1), ["a", "b", "c"], 5)
+    assert [each["provider"] for each in one] == ["a", "b", "c", "c", "c"]
     assert attempts_of(RetryPolicy(), ["only"], 1) == [{"attempt": 1, "provider": "only"}]
 
 

@@ -4,7 +4,7 @@ from carillon.client.asking import Asked, Item
 from carillon.client.clients import AsyncClient, Client
 from carillon.client.errors import Rejected, Unreachable
 from carillon.client.wire import Accepted, Attempt, ItemAnswer, Notification, Page, Route
-from carillon.domain.explaining import Explanation
+from carillon.domain.explain import Explanation
 
 __all__ = [
     "Accepted",

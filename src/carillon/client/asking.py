@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from carillon.client.wire import Accepted, BatchAnswer, Cancelled, ItemAnswer, Notification, Page
-from carillon.domain.explaining import Explanation
+from carillon.domain.explain import Explanation
 
 Answered = TypeVar("Answered")
 _NOTIFICATIONS = "/api/v1/notifications"

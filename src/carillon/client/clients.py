@@ -16,7 +16,7 @@ from carillon.client import asking
 from carillon.client.asking import LARGEST_BATCH, Asked, Item
 from carillon.client.exchange import Exchange, Patience
 from carillon.client.wire import Accepted, ItemAnswer, Notification, Page
-from carillon.domain.explaining import Explanation
+from carillon.domain.explain import Explanation
 
 Answered = TypeVar("Answered")
 POLL_SECONDS = 0.2

@@ -6,7 +6,7 @@ from carillon.compose import parts
 from carillon.compose.process import Process
 from carillon.config.settings import Settings
 from carillon.domain.breaker import State
-from carillon.domain.explaining import Looks
+from carillon.domain.explain import Looks
 from carillon.domain.ports import Breakers, Provider
 from carillon.domain.synchronous import SendsNow
 from carillon.doors.http import endpoints as http_door

@@ -33,6 +33,7 @@ def check(settings: Settings, environ: Mapping[str, str]) -> None:
         if not least <= value <= most:
             raise ConfigurationError(f"{path}: {value} is not between {least:g} and {most:g}")
     _check_policies(settings)
+    _check_lanes(settings)
     settings_queues.checked(settings.queue, settings.beat)
     _check_addresses(settings)
     _check_neighbours(settings)
@@ -189,6 +190,13 @@ def _check_policies(settings: Settings) -> None:
         # A breaker without a probe would never close again.
         if min(breaker.failure_threshold, breaker.success_threshold, breaker.half_open_max_probes) < 1:
             raise ConfigurationError(f'policy.breaker."{name}": thresholds and probes must be at least 1')
+
+
+def _check_lanes(settings: Settings) -> None:
     for name, lane in settings.lanes.items():
         if lane.weight < 1:
             raise ConfigurationError(f"lanes.{name}.weight: must be at least 1")
+        if lane.max_attempts is not None and lane.max_attempts < 1:
+            raise ConfigurationError(f"lanes.{name}.max_attempts: must be at least 1")
+        if lane.timeout_seconds is not None and not lane.timeout_seconds > 0:  # NaN too
+            raise ConfigurationError(f"lanes.{name}.timeout_seconds: must be more than 0")

@@ -42,6 +42,11 @@ class RetryTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         budget = self.max_retries if self.max_retries is not None else self.max_attempts
         if budget is None or budget < (0 if retries else 1):
             raise ConfigurationError(f'policy.retry."{name}": the budget must allow at least one attempt')
+        if self.failover_after_attempts != "max" and self.failover_after_attempts < 1:
+            raise ConfigurationError(
+                f'policy.retry."{name}".failover_after_attempts: {self.failover_after_attempts} is not at least 1; '
+                'say "max" to keep only the last attempt for the next provider'
+            )
         waits = (self.base_delay_seconds, self.max_delay_seconds, self.jitter_seconds)
         if not (self.timeout_seconds > 0 and self.backoff_factor >= 1 and all(wait >= 0 for wait in waits)):  # NaN too
             raise ConfigurationError(f'policy.retry."{name}": times must be positive and backoff_factor at least 1')

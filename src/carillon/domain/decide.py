@@ -1,5 +1,6 @@
 """The one decision: what becomes of a route after an attempt."""
 
+from collections.abc import Sequence
 from typing import assert_never
 
 import msgspec
@@ -99,3 +100,19 @@ def _after_silence(outcome: Unknown, policy: RetryPolicy, standing: Standing) ->
 def exhausted_text(attempts: int, error: str) -> str:
     """The sentence stored when a budget is used up."""
     return f"Retry exhausted after {attempts} attempts. Last error: {error}"
+
+
+def candidates(chain: Sequence[str], current: str) -> list[str]:
+    """The providers of a route in the order in which they are tried: the current one, those after it, then the rest."""
+    if current not in chain:
+        return list(chain)
+    at = list(chain).index(current)
+    return [*chain[at:], *chain[:at]]
+
+
+def following(chain: Sequence[str], provider: str) -> str | None:
+    """The provider that failover from `provider` goes to; None after the last one."""
+    if provider not in chain:
+        return None
+    rest = list(chain)[list(chain).index(provider) + 1 :]
+    return rest[0] if rest else None

@@ -6,7 +6,7 @@ from typing import assert_never
 
 import msgspec
 
-from carillon.domain.decide import exhausted_text
+from carillon.domain.decide import exhausted_text, following
 from carillon.domain.notifications import Status
 from carillon.domain.receipts import AmendRules, Receipt, ReceiptKind
 from carillon.domain.suppressions import Silence
@@ -152,11 +152,11 @@ def _failed(receipt: Receipt, route: Amending, rules: AmendRules, *, known: bool
     classification = receipt.classification or str(receipt.kind)
     if _is_dead(receipt, route, rules, strikes):
         return _bury(route, classification, error)
-    following = _following(rules, route)
-    if following is not None:
+    provider = _following(rules, route)
+    if provider is not None:
         # Whoever comes next gets an attempt, also when the one before used up the budget.
         route.max_attempts = max(route.max_attempts, route.attempt_count + 1)
-        _reopen(route, following, classification, error, rules)
+        _reopen(route, provider, classification, error, rules)
         return Effect.FAILED_OVER
     if route.attempt_count < route.max_attempts and route.provider in rules.chains.get(route.channel, ()):
         _reopen(route, route.provider, classification, error, rules)
@@ -187,8 +187,7 @@ def _following(rules: AmendRules, route: Amending) -> str | None:
     if route.provider not in chain:
         # The settings lost the provider since; whoever is first now takes over.
         return chain[0] if chain else None
-    rest = chain[chain.index(route.provider) + 1 :]
-    return rest[0] if rest else None
+    return following(chain, route.provider)
 
 
 def _advance(receipt: Receipt, route: Amending) -> None:

@@ -6,7 +6,7 @@ from typing import Any, assert_never
 from carillon.coalesce import Coalescer
 from carillon.domain.errors import BadIntent
 from carillon.domain.events import IntentAccepted, IntentRepeated
-from carillon.domain.explaining import Tell
+from carillon.domain.explain import Tell
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Acceptance, Accepted, Conflict, Duplicate, Enrolled, Enrolment
 from carillon.domain.ports import Hands, Ids, IntakeLedger, Observer, Signal, Templates

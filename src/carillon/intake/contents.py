@@ -1,7 +1,7 @@
 """What each recipient gets on each channel: rendered here, or left to whoever renders downstream."""
 
 from carillon.domain.errors import BadIntent
-from carillon.domain.explaining import Tell
+from carillon.domain.explain import Tell
 from carillon.domain.intents import Intent, Recipient
 from carillon.domain.locale import resolve_locale, wished_locale
 from carillon.domain.notifications import Template

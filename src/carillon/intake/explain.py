@@ -5,11 +5,19 @@ from typing import Any, Literal, Protocol
 
 from carillon.domain.breaker import State
 from carillon.domain.errors import BadIntent
-from carillon.domain.explaining import ExplainStep, Explanation, ForesightLedger, Looks, Tell, Verdict, in_order
+from carillon.domain.explain import (
+    ExplainStep,
+    Explanation,
+    ForesightLedger,
+    Looks,
+    Tell,
+    Verdict,
+    attempts_of,
+    in_order,
+)
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Conflict, Enrolment, Route, Status
 from carillon.intake.accept import key_conflict
-from carillon.intake.forecast import attempts_of
 from carillon.intake.plan import PlanRules
 from carillon.intake.synchronous import refuse_queued_only
 

@@ -6,7 +6,7 @@ import msgspec
 
 from carillon.domain.breaker import Admission, State
 from carillon.domain.claims import AttemptNote, Claim, Dispatch, Settlement
-from carillon.domain.decide import Standing, decide
+from carillon.domain.decide import Standing, candidates, decide, following
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown, outcome_word
@@ -16,7 +16,6 @@ from carillon.domain.verdicts import FINISH, Bury, Defer, Retry, Verdict
 from carillon.outbound.admitting import admitted
 from carillon.outbound.calling import Calling, Ended
 from carillon.outbound.leases import Leases
-from carillon.outbound.selection import candidates, following
 
 OPEN_PAUSE_SECONDS = 1.0
 

@@ -40,19 +40,3 @@ def blocked_providers(chains: Mapping[str, Sequence[str]], states: Mapping[str, 
         for provider in open_now
         if all(set(chain) <= open_now for chain in chains.values() if provider in chain)
     }
-
-
-def candidates(chain: Sequence[str], current: str) -> list[str]:
-    """The providers of a route in the order in which they are tried: the current one, those after it, then the rest."""
-    if current not in chain:
-        return list(chain)
-    at = list(chain).index(current)
-    return [*chain[at:], *chain[:at]]
-
-
-def following(chain: Sequence[str], provider: str) -> str | None:
-    """Where failover from `provider` would go; the last one has nowhere to go."""
-    if provider not in chain:
-        return None
-    rest = list(chain)[list(chain).index(provider) + 1 :]
-    return rest[0] if rest else None

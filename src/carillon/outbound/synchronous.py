@@ -8,6 +8,7 @@ import msgspec
 
 from carillon.domain.breaker import Admission
 from carillon.domain.claims import Claim, Dispatch, Settlement
+from carillon.domain.decide import candidates
 from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Status
@@ -28,7 +29,6 @@ from carillon.domain.synchronous import (
 from carillon.domain.verdicts import Bury, Finish
 from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import noted
-from carillon.outbound.selection import candidates
 from carillon.outbound.settling import Settling
 
 GRACE_SECONDS = 0.15

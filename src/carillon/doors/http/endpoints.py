@@ -7,7 +7,7 @@ from typing import Any, assert_never
 import msgspec
 
 from carillon.domain.errors import BadIntent, LedgerUnavailable, Overloaded
-from carillon.domain.explaining import Explains
+from carillon.domain.explain import Explains
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Acceptance
 from carillon.domain.ports import Acceptor

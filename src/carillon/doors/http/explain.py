@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from carillon.domain.explaining import Explains, Explanation
+from carillon.domain.explain import Explains, Explanation
 from carillon.domain.intents import Intent
 from carillon.doors.http.wire import SendBody
 from carillon.web import Answer, Endpoint, Header, Reply, Request

@@ -6,8 +6,12 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from carillon.domain.breaker import State
+from carillon.domain.decide import Standing, decide, following
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Enrolled, Notification
+from carillon.domain.outcomes import Unavailable
+from carillon.domain.policy import RetryPolicy
+from carillon.domain.verdicts import FailOver, Retry
 
 Verdict = Literal["pass", "stop", "note"]
 Tell = Callable[[str, Mapping[str, Any]], None]
@@ -82,3 +86,30 @@ class Looks(Protocol):
 def in_order(steps: Sequence[ExplainStep]) -> list[ExplainStep]:
     """Gates as a request meets them, however they were learnt."""
     return sorted(steps, key=lambda step: GATES.index(step.step))
+
+
+def attempts_of(policy: RetryPolicy, chain: Sequence[str], max_attempts: int) -> list[dict[str, Any]]:
+    """Every attempt of a route whose providers are all unavailable: who is called, and after how many seconds."""
+    found: list[dict[str, Any]] = [{"attempt": 1, "provider": chain[0]}]
+    provider, attempts_before = chain[0], 0
+    while True:
+        attempt = len(found)
+        waits: list[float] = []
+        for dice in (0.0, 1.0):
+            standing = Standing(
+                attempt=attempt,
+                attempts_here=attempt - attempts_before,
+                max_attempts=max_attempts,
+                age_seconds=0.0,
+                next_provider=following(chain, provider),
+                dice=dice,
+            )
+            verdict = decide(Unavailable("imagined"), policy, standing)
+            if not isinstance(verdict, Retry | FailOver):
+                return found
+            waits.append(round(verdict.delay, 3))
+        if isinstance(verdict, FailOver):
+            provider, attempts_before = verdict.provider, attempt
+        found.append(
+            {"attempt": attempt + 1, "provider": provider, "afterSeconds": waits[0], "atMostSeconds": waits[1]}
+        )
