@@ -12,7 +12,7 @@ from carillon.domain.verdicts import Finish
 from carillon.ledger.local_signal import LocalSignal
 from carillon.outbound.breakers.memory import MemoryBreakers
 from carillon.outbound.leases import Leases
-from carillon.outbound.settling import Settling
+from carillon.outbound.settle import Settler
 from carillon.outbound.worker import Worker, WorkerRules
 from carillon.system import SystemClock
 from tests.support.dispatches import claim
@@ -77,7 +77,7 @@ async def test_claims_in_hand_are_carried_out_when_the_ledger_leaves() -> None:
         backlog=ledger,
         signal=LocalSignal(),
         attempts=attempts,
-        settling=Settling(ledger, _ignore),
+        settler=Settler(ledger, _ignore),
         leases=leases,
         breakers=MemoryBreakers({}, clock, _ignore),
         rules=WorkerRules(lanes=LANES, chains={"push": ("p",)}, concurrency=10, batch=10, poll_seconds=0.01),

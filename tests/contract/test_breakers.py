@@ -14,8 +14,8 @@ from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, ad
 from carillon.domain.events import BreakerChanged, Event
 from carillon.outbound.breakers.ledger import BreakerLedger, LedgerBreakers
 from carillon.outbound.breakers.memory import MemoryBreakers
+from carillon.outbound.breakers.probe import RecoverableBreakers
 from carillon.outbound.breakers.redis import RedisBreakers
-from carillon.outbound.probing import Healable
 from tests.support.clocks import ManualClock
 from tests.support.ledger_engines import Engine, PostgresEngine, SqliteEngine
 
@@ -39,7 +39,7 @@ class Home:
 
     def __init__(
         self,
-        breakers: Healable,
+        breakers: RecoverableBreakers,
         clock: ManualClock,
         events: list[Event],
         redis: Redis | None = None,

@@ -10,8 +10,8 @@ from carillon.domain.events import Event
 from carillon.domain.lanes import Lane
 from carillon.domain.notifications import Accepted, Conflict, Duplicate
 from carillon.ledger.opening import Ledger
-from carillon.outbound.abandoned import Abandoned
-from carillon.outbound.settling import Settling
+from carillon.outbound.settle import Settler
+from carillon.outbound.synchronous_sweep import SynchronousSweep
 from tests.support.clocks import ManualClock
 from tests.support.ledger_builders import PROVIDER, enrolment, finish, redrive, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
@@ -33,12 +33,12 @@ async def held(ledger: Ledger, **changes: Any) -> Claim:
     return claim
 
 
-def sweep(ledger: Ledger) -> Abandoned:
+def sweep(ledger: Ledger) -> SynchronousSweep:
     events: list[Event] = []
-    return Abandoned(
+    return SynchronousSweep(
         ledger=ledger,
         backlog=ledger,
-        settling=Settling(ledger, events.append),
+        settler=Settler(ledger, events.append),
         lane=Lane(rank=LANE, queue_name="", timeout_seconds=2.0),
         instead=Lane(rank=INSTEAD, queue_name="priority"),
         providers=[PROVIDER],
@@ -121,9 +121,9 @@ async def test_a_repeat_takes_nobody_elses(engine: Engine, ledger: Ledger) -> No
 @pytest.mark.req("S2-25", "S2-26")
 async def test_the_sweep_buries_what_its_process_left_and_nothing_else(engine: Engine, ledger: Ledger) -> None:
     await held(ledger)
-    assert await sweep(ledger).look() == 0
+    assert await sweep(ledger).sweep() == 0
     await engine.expire_leases()
-    assert await sweep(ledger).look() == 1
+    assert await sweep(ledger).sweep() == 1
     row = await engine.only("routes")
     assert (row["status"], row["last_error_classification"]) == ("dead_letter", "DELIVERY_TIMEOUT")
     assert (await engine.only("attempts"))["classification"] == "abandoned"
@@ -133,7 +133,7 @@ async def test_the_sweep_buries_what_its_process_left_and_nothing_else(engine: E
 async def test_a_late_success_is_noted_and_changes_nothing(engine: Engine, ledger: Ledger) -> None:
     claim = await held(ledger)
     await engine.expire_leases()
-    await sweep(ledger).look()
+    await sweep(ledger).sweep()
     assert await ledger.settle([finish(claim)]) == [Settled.STALE]
     assert (await engine.only("routes"))["status"] == "dead_letter"
     assert "sent" in {row["outcome"] for row in await engine.rows("attempts")}
@@ -142,9 +142,9 @@ async def test_a_late_success_is_noted_and_changes_nothing(engine: Engine, ledge
 async def test_what_is_given_back_to_be_sent_again_goes_to_a_lane_with_workers(engine: Engine, ledger: Ledger) -> None:
     claim = await held(ledger)
     await engine.expire_leases()
-    await sweep(ledger).look()
+    await sweep(ledger).sweep()
     assert await redrive(ledger, claim.key) == 1
-    assert await sweep(ledger).look() == 0, "it was redriven, not abandoned"
+    assert await sweep(ledger).sweep() == 0, "it was redriven, not abandoned"
     (row,) = await engine.rows("routes")
     assert (row["lane"], row["status"]) == (INSTEAD, "failed")
     (found,) = await ledger.claim([want(lane=INSTEAD)], 10, "worker")

@@ -23,7 +23,7 @@ from carillon.ledger.statements import load
 from carillon.outbound import worker
 from carillon.outbound.attempt import Attempts
 from carillon.outbound.breakers.memory import MemoryBreakers
-from carillon.outbound.in_flight import Carrying
+from carillon.outbound.in_flight import InFlight
 from carillon.outbound.leases import Leases
 from carillon.outbound.watchdog import Watchdog
 
@@ -121,14 +121,14 @@ def id_per_attempt() -> None:
 
 
 def no_drain() -> None:
-    async def leave(_self: Carrying, _seconds: float) -> None:
+    async def leave(_self: InFlight, _seconds: float) -> None:
         os._exit(0)
 
     def go_on(_self: worker.Worker, _within_seconds: float | None = None) -> None:
         """Take work until the very end: who rests while doors close has often finished by then."""
 
-    vars_of(worker.Worker, rest=go_on)
-    vars_of(Carrying, drain=leave)
+    vars_of(worker.Worker, stop_claiming=go_on)
+    vars_of(InFlight, drain=leave)
 
 
 def no_watchdog() -> None:
@@ -157,7 +157,7 @@ def no_slow_start() -> None:
 
     def bold(self: worker.Worker, **parts: Any) -> None:
         begin(self, **parts)
-        self._carrying.carried_out = sys.maxsize // 2
+        self._in_flight.finished = sys.maxsize // 2
 
     vars_of(worker.Worker, __init__=bold)
 

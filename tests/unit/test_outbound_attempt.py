@@ -13,7 +13,7 @@ from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.policy import PolicyTable, RetryPolicy
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict
-from carillon.outbound import calling
+from carillon.outbound import calls
 from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers.memory import MemoryBreakers
 from carillon.outbound.leases import Leases
@@ -260,7 +260,7 @@ async def test_a_providers_bug_ends_in_its_own_routes_history() -> None:
 
 
 async def test_a_provider_that_forgets_its_deadline_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "BACKSTOP_SECONDS", 0.0)
+    monkeypatch.setattr(calls, "EXTRA_SECONDS", 0.0)
     vendor = HangingVendor(Sent)
     settlement = await Desk(vendor, policy=msgspec.structs.replace(POLICY, timeout_seconds=0.01)).attempt()
     assert settlement.note is not None

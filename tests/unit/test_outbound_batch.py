@@ -44,16 +44,16 @@ def words(settlements: list[Settlement]) -> list[str]:
 
 
 def test_only_a_provider_that_can_is_given_batches() -> None:
-    assert Desk(BatchVendor()).attempts.takes_many(CLAIM)
-    assert not Desk(Vendor(Sent)).attempts.takes_many(CLAIM)
+    assert Desk(BatchVendor()).attempts.sends_batches(CLAIM)
+    assert not Desk(Vendor(Sent)).attempts.sends_batches(CLAIM)
 
 
 def test_what_is_still_to_be_prepared_goes_alone() -> None:
     desk = Desk(BatchVendor())
     # Only the way alone asks for a message to be made.
     desk.attempts._preparer = Unused()  # type: ignore[assignment]  # noqa: SLF001 - nothing else is changed
-    assert not desk.attempts.takes_many(CLAIM)
-    assert not desk.attempts.goes_side_by_side(CLAIM)
+    assert not desk.attempts.sends_batches(CLAIM)
+    assert not desk.attempts.calls_concurrently(CLAIM)
 
 
 async def test_a_batch_is_one_call_with_one_outcome_each() -> None:

@@ -11,9 +11,9 @@ from carillon.domain.claims import Claim, Dispatch, Settled, Settlement
 from carillon.domain.events import Event, Trouble
 from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
 from carillon.domain.verdicts import Bury, Defer, Finish, Retry
-from carillon.outbound import calling
-from carillon.outbound.in_flight import Carrying
-from carillon.outbound.settling import Settling
+from carillon.outbound import calls
+from carillon.outbound.in_flight import InFlight
+from carillon.outbound.settle import Settler
 from tests.support.waiting import until
 from tests.unit.test_outbound_attempt import POLICY, Desk, Vendor
 from tests.unit.test_outbound_batch import claims
@@ -62,14 +62,14 @@ class Bench:
         self.desk = desk or Desk(vendor)
         self.ledger = Kept()
         self.said: list[Event] = []
-        settling = Settling(self.ledger, self.said.append)
-        self.carrying = Carrying(self.desk.attempts, settling, self.desk.leases, self.said.append)
+        settler = Settler(self.ledger, self.said.append)
+        self.in_flight = InFlight(self.desk.attempts, settler, self.desk.leases, self.said.append)
 
     async def begin(self, batch: list[Claim], *, lost: Sequence[Claim] = (), setting_out: int | None = None) -> None:
         self.desk.leases.take(batch, self.desk.clock.monotonic())
         for claim in lost:
             self.desk.leases.drop(claim)
-        self.carrying.start(batch)
+        self.in_flight.start(batch)
         expected = len(batch) if setting_out is None else setting_out
         await self.until(lambda: len(self.vendor.under_way) == expected, "calls that have set out")
 
@@ -77,8 +77,8 @@ class Bench:
         self.vendor.under_way[token](outcome)
 
     async def end(self) -> dict[int, Settlement]:
-        await self.until(lambda: self.carrying.in_flight == 0, "claims that are settled")
-        assert (len(self.desk.leases), self.carrying.calls["first"]) == (0, 0)
+        await self.until(lambda: self.in_flight.claims == 0, "claims that are settled")
+        assert (len(self.desk.leases), self.in_flight.calls["first"]) == (0, 0)
         return self.ledger.by_token
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
@@ -108,8 +108,8 @@ async def test_what_has_ended_is_settled_while_others_are_under_way() -> None:
     await bench.begin(claims(3))
     bench.desk.clock.now += 0.25
     bench.answer(2, Sent())
-    await bench.until(lambda: bench.carrying.in_flight == 2, "one that is settled")
-    assert bench.carrying.calls["first"] == 2
+    await bench.until(lambda: bench.in_flight.claims == 2, "one that is settled")
+    assert bench.in_flight.calls["first"] == 2
     (settlement,) = bench.ledger.by_token.values()
     assert settlement.note is not None
     assert settlement.claim.token == 2
@@ -161,7 +161,7 @@ async def test_what_is_not_plain_finds_its_way_alone() -> None:
     batch[1] = msgspec.structs.replace(batch[1], channel="sms")
     await bench.begin(batch, lost=[batch[2]], setting_out=1)
     bench.answer(4, Sent())
-    await bench.until(lambda: bench.carrying.in_flight == 0, "claims that are settled")
+    await bench.until(lambda: bench.in_flight.claims == 0, "claims that are settled")
     verdicts = {token: type(one.verdict) for token, one in bench.ledger.by_token.items()}
     # The chain of a channel without providers is as good as open.
     assert verdicts == {1: Bury, 2: Defer, 3: Defer, 4: Finish}
@@ -181,7 +181,7 @@ async def test_a_half_open_breaker_lets_one_probe_it() -> None:
     await bench.desk.break_provider("first")
     bench.desk.clock.now += 60.0
     await bench.begin(claims(3), setting_out=1)
-    await bench.until(lambda: bench.carrying.in_flight == 1, "two that wait for the probe")
+    await bench.until(lambda: bench.in_flight.claims == 1, "two that wait for the probe")
     (token,) = bench.vendor.under_way
     bench.answer(token, Sent())
     settled = await bench.end()
@@ -204,7 +204,7 @@ async def test_calls_cut_off_by_shutdown_may_have_gone_out() -> None:
     bench = Bench(StartingVendor())
     await bench.begin(claims(3))
     bench.answer(1, Sent())
-    await bench.carrying.drain(0.0)
+    await bench.in_flight.drain(0.0)
     settled = await bench.end()
     assert bench.vendor.given_up == [2, 3]
     notes = [settled[token].note for token in (1, 2, 3)]
@@ -220,7 +220,7 @@ async def test_where_a_repeat_would_be_recognised_they_are_given_back() -> None:
     bench = Bench(vendor, Desk(vendor, give_back=True))
     await bench.begin(claims(3))
     bench.answer(1, Sent())
-    await bench.carrying.drain(0.0)
+    await bench.in_flight.drain(0.0)
     settled = await bench.end()
     assert [type(settled[token].verdict) for token in (1, 2, 3)] == [Finish, Defer, Defer]
     assert [settled[token].note for token in (2, 3)] == [None, None]
@@ -231,7 +231,7 @@ async def test_where_a_repeat_would_be_recognised_they_are_given_back() -> None:
 async def test_the_drain_waits_for_calls_and_for_what_they_leave_to_be_written() -> None:
     bench = Bench(StartingVendor())
     await bench.begin(claims(2))
-    draining = asyncio.create_task(bench.carrying.drain(PATIENCE))
+    draining = asyncio.create_task(bench.in_flight.drain(PATIENCE))
     bench.answer(1, Sent())
     bench.answer(2, Sent())
     await asyncio.wait_for(draining, PATIENCE)
@@ -240,7 +240,7 @@ async def test_the_drain_waits_for_calls_and_for_what_they_leave_to_be_written()
 
 
 async def test_a_provider_that_forgets_its_deadline_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "BACKSTOP_SECONDS", 0.0)
+    monkeypatch.setattr(calls, "EXTRA_SECONDS", 0.0)
     vendor = StartingVendor()
     bench = Bench(vendor, Desk(vendor, policy=msgspec.structs.replace(POLICY, timeout_seconds=0.01)))
     await bench.begin(claims(2))

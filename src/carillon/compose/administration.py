@@ -6,7 +6,7 @@ from carillon.compose import console, parts
 from carillon.compose.process import Process
 from carillon.domain.ports import Provider
 from carillon.ledger.opening import Ledger
-from carillon.outbound.probing import Healable
+from carillon.outbound.breakers.probe import RecoverableBreakers
 from carillon.system import new_id
 from carillon.upkeep.api import admin as admin_api
 from carillon.upkeep.console.series import Series
@@ -19,7 +19,7 @@ class Opened(Protocol):
     @property
     def ledger(self) -> Ledger: ...
     @property
-    def breakers(self) -> Healable: ...
+    def breakers(self) -> RecoverableBreakers: ...
     @property
     def providers(self) -> dict[str, Provider]: ...
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Protocol
 
 from carillon.domain.ports import Clock
-from carillon.outbound.shutdown import CUT_SECONDS, SHORTEST_DRAIN
+from carillon.outbound.shutdown import CANCEL_SECONDS, SHORTEST_DRAIN
 
 LAST_SECONDS = 1.5
 """Kept for closing, also on a busy machine: by then a silent ledger has been left, and leases bring back its share."""
@@ -24,7 +24,7 @@ class Deadline:
     def __init__(self, clock: Clock, seconds: float, ledger: Silent) -> None:
         self._clock = clock
         # Calls are cut off before the ledger is: what became of them is worth writing down.
-        cut_off = max(seconds, SHORTEST_DRAIN + CUT_SECONDS) - LAST_SECONDS
+        cut_off = max(seconds, SHORTEST_DRAIN + CANCEL_SECONDS) - LAST_SECONDS
         self._doors_until = clock.monotonic() + min(seconds, cut_off)
         asyncio.get_running_loop().call_later(cut_off, ledger.cut_off)
 
@@ -39,4 +39,4 @@ class Deadline:
 
 def calls_within(seconds: float) -> float:
     """How long calls may take where they are cut off, and that written down, within so many seconds."""
-    return max(seconds - CUT_SECONDS, SHORTEST_DRAIN)
+    return max(seconds - CANCEL_SECONDS, SHORTEST_DRAIN)

@@ -8,8 +8,8 @@ from redis.exceptions import RedisError
 from carillon.compose import parts
 from carillon.config.settings import Settings
 from carillon.domain.ports import Clock, Observer
+from carillon.outbound.breakers.probe import RecoverableBreakers
 from carillon.outbound.breakers.redis import RedisBreakers
-from carillon.outbound.probing import Healable
 
 PATIENCE_SECONDS = 2.0
 CONNECTIONS = 20
@@ -30,7 +30,9 @@ class Fleet:
         )
         self.redis = Redis.from_pool(pool)
 
-    def breakers(self, settings: Settings, fallback: Healable, clock: Clock, observer: Observer) -> RedisBreakers:
+    def breakers(
+        self, settings: Settings, fallback: RecoverableBreakers, clock: Clock, observer: Observer
+    ) -> RedisBreakers:
         """One state for every process, with this process's own behind it."""
         return RedisBreakers(
             self.redis,

@@ -5,10 +5,10 @@ from carillon.compose.process import Process
 from carillon.domain.ports import Provider
 from carillon.ledger.opening import Ledger
 from carillon.outbound.breakers.ledger import LedgerBreakers
-from carillon.outbound.probing import Healable, Probing
+from carillon.outbound.breakers.probe import BreakerProbe, RecoverableBreakers
 
 
-def shared_breakers(process: Process, ledger: Ledger, own: Healable) -> Healable:
+def shared_breakers(process: Process, ledger: Ledger, own: RecoverableBreakers) -> RecoverableBreakers:
     """In the ledger where the settings ask for it, otherwise in this process's memory."""
     if not process.settings.ledger.share_breakers:
         return own
@@ -22,12 +22,12 @@ def shared_breakers(process: Process, ledger: Ledger, own: Healable) -> Healable
     )
 
 
-def probing(process: Process, providers: dict[str, Provider], breakers: Healable) -> Probing | None:
+def probing(process: Process, providers: dict[str, Provider], breakers: RecoverableBreakers) -> BreakerProbe | None:
     """None where nobody is to be asked; a drill's time scale shortens the interval as it does the breakers' times."""
     names = process.settings.probing.providers
     if not names:
         return None
-    return Probing(
+    return BreakerProbe(
         providers=providers,
         names=names,
         breakers=breakers,

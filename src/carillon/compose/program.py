@@ -27,17 +27,17 @@ from carillon.compose.process import Process
 from carillon.compose.supervising import supervise
 from carillon.compose.telemetry import Telemetry
 from carillon.compose.wording import Wording
-from carillon.compose.work import idle_hands, rehome
+from carillon.compose.work import claim_on_accept, rehome
 from carillon.compose.work import worker as built_worker
 from carillon.config.settings import Settings
 from carillon.domain.events import PartStarted, PartStopped
-from carillon.domain.ports import Backlog, Breakers, Hands, Provider, Signal
+from carillon.domain.ports import Backlog, Breakers, ClaimOnAccept, Provider, Signal
 from carillon.ending import ended
 from carillon.intake.accept import Intake
 from carillon.ledger.opening import Ledger
 from carillon.outbound.breakers.memory import MemoryBreakers
-from carillon.outbound.probing import Healable
-from carillon.outbound.synchronous import Synchronous
+from carillon.outbound.breakers.probe import RecoverableBreakers
+from carillon.outbound.synchronous import SynchronousDelivery
 from carillon.outbound.watchdog import Watchdog
 from carillon.outbound.worker import Worker
 from carillon.providers import Tools
@@ -68,11 +68,11 @@ class Opened(NamedTuple):
     streams: "Streams | None"
     tools: Tools
     providers: dict[str, Provider]
-    breakers: Healable
+    breakers: RecoverableBreakers
     worker: Worker | None
     wording: Wording
     intake: Intake
-    synchronous: Synchronous | None
+    synchronous: SynchronousDelivery | None
     live: sse.LiveStreams | None = None
 
 
@@ -123,7 +123,7 @@ class Program:
             self._readiness.ready = False
             deadline = Deadline(self._clock, self._settings.work.drain_seconds, opened.ledger)
             if opened.worker is not None:
-                opened.worker.rest(self._settings.work.drain_seconds)
+                opened.worker.stop_claiming(self._settings.work.drain_seconds)
             sse.close(opened.live)
             await server.stop(deadline.left())
             await self._stop_door(opened.streams, reading, deadline.left())
@@ -151,7 +151,7 @@ class Program:
             worker = self._worker(backlog, ledger.signal, providers, breakers)
         wording = Wording(self._settings, ledger, self._clock)
         await wording.refuse_gaps()
-        intake = self._intake(ledger, wording, idle_hands(self._settings, worker, ledger, self._owner))
+        intake = self._intake(ledger, wording, claim_on_accept(self._settings, worker, ledger, self._owner))
         waited = immediate.synchronous(
             self._process, stack, intake=intake, ledger=ledger, providers=providers, breakers=breakers
         )
@@ -220,7 +220,7 @@ class Program:
         if self._settings.http.surface == "probes":
             self._observe(PartStopped(part=part))
 
-    def _breakers(self, ledger: Ledger, stack: AsyncExitStack) -> Healable:
+    def _breakers(self, ledger: Ledger, stack: AsyncExitStack) -> RecoverableBreakers:
         own = MemoryBreakers(parts.breaker_policies(self._settings), self._clock, self._observe)
         if self._settings.redis.url is not None:
             from carillon.compose.fleet import Fleet  # noqa: PLC0415 - see its first line
@@ -230,7 +230,7 @@ class Program:
             return self._fleet.breakers(self._settings, own, self._clock, self._observe)
         return health_of.shared_breakers(self._process, ledger, own)
 
-    def _intake(self, ledger: Ledger, wording: Wording, hands: Hands | None) -> Intake:
+    def _intake(self, ledger: Ledger, wording: Wording, claim_on_accept: ClaimOnAccept | None) -> Intake:
         return Intake(
             ledger=ledger,
             templates=wording.templates,
@@ -239,7 +239,7 @@ class Program:
             rules=parts.plan_rules(self._settings, self._chains),
             observer=self._observe,
             ids=new_id,
-            hands=hands,
+            claim_on_accept=claim_on_accept,
         )
 
     def _worker(self, backlog: Backlog, signal: Signal, providers: dict[str, Provider], breakers: Breakers) -> Worker:

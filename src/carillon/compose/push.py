@@ -96,7 +96,7 @@ class PushProgram:
             await stop.wait()
             self._readiness.ready = False
             deadline = self._deadline = Deadline(self._clock, self._settings.work.drain_seconds, ledger)
-            worker.rest(self._settings.work.drain_seconds)
+            worker.stop_claiming(self._settings.work.drain_seconds)
             await backlog.stop()
             worker.stop()
             await working

@@ -11,7 +11,7 @@ from carillon.domain.notifications import Message, Template
 from carillon.domain.outcomes import Outcome
 from carillon.domain.ports import Breakers
 from carillon.intake.render import render_message
-from carillon.outbound.preparing import Preparing, PreparingRules, read_template, unreachable
+from carillon.outbound.prepare import PrepareRules, TemplatePreparer, read_template, unreachable
 from carillon.providers import Tools
 from carillon.providers.http import Answer, Request, parse_retry_after
 
@@ -19,7 +19,7 @@ SERVICE = "template_service"
 PATH = "/api/v1/templates/"
 
 
-def preparing(settings: Settings, push: Push, provider: str, tools: Tools, breakers: Breakers) -> Preparing:
+def preparing(settings: Settings, push: Push, provider: str, tools: Tools, breakers: Breakers) -> TemplatePreparer:
     """Retries are as stubborn as the provider's unless `[policy.retry.template_service]` says otherwise."""
     base = push.template_service_url.rstrip("/") + PATH
 
@@ -44,10 +44,10 @@ def preparing(settings: Settings, push: Push, provider: str, tools: Tools, break
         return render_message(template, variables, push.missing_variable)
 
     policies = parts.policies(settings)
-    rules = PreparingRules(
+    rules = PrepareRules(
         breaker=SERVICE,
         policy=policies.policies.get(SERVICE) or policies.get(provider),
         half_open_wait_seconds=push.half_open_seconds,
         cache_seconds=push.template_cache_seconds,
     )
-    return Preparing(fetch, render, breakers=breakers, rules=rules, clock=tools.clock, dice=tools.dice)
+    return TemplatePreparer(fetch, render, breakers=breakers, rules=rules, clock=tools.clock, dice=tools.dice)

@@ -30,10 +30,10 @@ from carillon.ledger.redis.lists_beat import BeatRules, ListBeat
 from carillon.ledger.redis.lists_scripts import Scripts
 from carillon.ledger.redis.lists_signal import BLOCK_SECONDS, ListSignal
 from carillon.outbound.attempt import AttemptRules, Attempts
-from carillon.outbound.breakers.none import NoBreakers
+from carillon.outbound.breakers.memory import NoBreakers
 from carillon.outbound.leases import Leases
-from carillon.outbound.settling import Settling
-from carillon.outbound.shutdown import CUT_SECONDS
+from carillon.outbound.settle import Settler
+from carillon.outbound.shutdown import CANCEL_SECONDS
 from carillon.outbound.worker import Worker, WorkerRules
 from carillon.providers.handlers import Handler, Handlers
 from carillon.providers.threads import Threads
@@ -41,7 +41,7 @@ from carillon.providers.threads import Threads
 CONNECTIONS = 16
 PATIENCE_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
-DARE_SECONDS = 0.5
+CLAIM_DOUBLING_SECONDS = 0.5
 """Handlers may take long: one that takes minutes must not keep a young process from everything else."""
 LANE = Lane(rank=1, queue_name="jobs")
 LANES = Lanes({"jobs": LANE})
@@ -61,7 +61,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     poll_seconds: float = 1.0
     drain_seconds: float = 20.0
     first_claims: int = 1
-    """How much a young process dares: what it claims together dies together."""
+    """The claim limit of a new process: a message that kills it also kills every claim beside it."""
     allow_unsafe: bool = False
     """True accepts a Redis that may throw messages away when its memory is full."""
 
@@ -114,7 +114,7 @@ class QueueParts:
 
     def begin_end(self) -> None:
         """From now on the time to drain counts, the cut included."""
-        self._end_at = self.tools.clock.monotonic() + self.settings.drain_seconds + CUT_SECONDS
+        self._end_at = self.tools.clock.monotonic() + self.settings.drain_seconds + CANCEL_SECONDS
 
     async def tell_last(self) -> None:
         """Write down what is left to be told; whoever is silent when the time to drain is over gets no more of it."""
@@ -240,7 +240,7 @@ class QueueRuntime:
             backlog=backlog,
             signal=backlog.signal,
             attempts=attempts,
-            settling=Settling(backlog, tools.observe, settings.batch),
+            settler=Settler(backlog, tools.observe, settings.batch),
             leases=leases,
             breakers=NoBreakers(),
             rules=self._rules(chains),
@@ -261,7 +261,7 @@ class QueueRuntime:
             chains=chains,
             concurrency=settings.concurrency,
             first_claims=settings.first_claims,
-            dare_seconds=DARE_SECONDS,
+            claim_doubling_seconds=CLAIM_DOUBLING_SECONDS,
             batch=settings.batch,
             max_in_flight=most,
             poll_seconds=settings.poll_seconds,

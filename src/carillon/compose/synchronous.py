@@ -9,9 +9,9 @@ from carillon.domain.ports import Breakers, Provider
 from carillon.intake.accept import Intake
 from carillon.intake.synchronous import IntakeHolder
 from carillon.ledger.opening import Ledger
-from carillon.outbound.abandoned import Abandoned
-from carillon.outbound.settling import Settling
-from carillon.outbound.synchronous import Synchronous, SynchronousRules
+from carillon.outbound.settle import Settler
+from carillon.outbound.synchronous import SynchronousDelivery, SynchronousRules
+from carillon.outbound.synchronous_sweep import SynchronousSweep
 from carillon.providers.sandbox import Sandbox
 from carillon.system import new_id, system_dice
 
@@ -28,18 +28,18 @@ def synchronous(
     ledger: Ledger,
     providers: dict[str, Provider],
     breakers: Breakers,
-) -> Synchronous | None:
+) -> SynchronousDelivery | None:
     """None where the blueprint has no lane for it."""
     settings = process.settings
     lane = settings.lanes.get(SYNCHRONOUS)
     if lane is None:
         return None
     seconds = lane.timeout_seconds or USUAL_SECONDS
-    return Synchronous(
+    return SynchronousDelivery(
         holder=IntakeHolder(intake, ledger, process.observe, owner=process.owner, seconds=seconds * LEASE_SHARE),
         providers=_own_providers(process, stack, providers),
         breakers=breakers,
-        settling=Settling(ledger, process.observe),
+        settler=Settler(ledger, process.observe),
         stories=ledger,
         rules=SynchronousRules(
             chains=process.chains,
@@ -63,15 +63,15 @@ def _own_providers(process: Process, stack: AsyncExitStack, shared: dict[str, Pr
     return own | kept
 
 
-def abandoned(process: Process, ledger: Ledger) -> Abandoned | None:
+def abandoned(process: Process, ledger: Ledger) -> SynchronousSweep | None:
     """The sweep that goes with it."""
     lane = process.settings.lanes.get(SYNCHRONOUS)
     if lane is None:
         return None
-    return Abandoned(
+    return SynchronousSweep(
         ledger=ledger,
         backlog=ledger,
-        settling=Settling(ledger, process.observe),
+        settler=Settler(ledger, process.observe),
         lane=lane,
         instead=process.settings.lanes["priority"],
         providers=process.used,

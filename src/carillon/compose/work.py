@@ -9,10 +9,9 @@ from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Preparer, Provider, Signal
 from carillon.ledger.opening import Ledger
 from carillon.outbound.attempt import AttemptRules, Attempts
-from carillon.outbound.claim_on_accept import IdleHands
 from carillon.outbound.leases import Leases
-from carillon.outbound.settling import Settling
-from carillon.outbound.worker import Worker, WorkerRules
+from carillon.outbound.settle import Settler
+from carillon.outbound.worker import Worker, WorkerClaimOnAccept, WorkerRules
 from carillon.system import system_dice
 
 Chains = dict[str, tuple[str, ...]]
@@ -47,7 +46,7 @@ def worker(
         backlog=backlog,
         signal=signal,
         attempts=attempts,
-        settling=Settling(backlog, observer, settings.work.batch),
+        settler=Settler(backlog, observer, settings.work.batch),
         leases=leases,
         breakers=breakers,
         rules=_rules(settings, lanes, policies, chains),
@@ -81,11 +80,13 @@ def _attempt_rules(settings: Settings, lanes: Lanes, policies: PolicyTable, chai
     )
 
 
-def idle_hands(settings: Settings, worker: Worker | None, ledger: Ledger, owner: str) -> IdleHands | None:
+def claim_on_accept(
+    settings: Settings, worker: Worker | None, ledger: Ledger, owner: str
+) -> WorkerClaimOnAccept | None:
     """None where nobody works beside the doors, or where a claim is made otherwise than in the ledger alone."""
     if worker is None or not settings.work.claim_on_accept or settings.stream is not None:
         return None
-    return IdleHands(worker, ledger, owner, settings.ledger.lease_seconds)
+    return WorkerClaimOnAccept(worker, ledger, owner, settings.ledger.lease_seconds)
 
 
 def _rules(settings: Settings, lanes: Lanes, policies: PolicyTable, chains: Chains) -> WorkerRules:

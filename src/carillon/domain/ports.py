@@ -1,6 +1,6 @@
 """The seams between rooms, each as small as it can be."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from carillon.domain.breaker import Admission, State
@@ -18,6 +18,9 @@ Observer = Callable[[Event], None]
 
 Dice = Callable[[], float]
 """Uniform in [0, 1)."""
+
+ClaimOnAccept = Callable[[Sequence[Enrolment]], Awaitable[list[Enrolled] | None]]
+"""Writes a batch in one commit as claims of an idle worker, which starts them; None, and nothing written, when busy."""
 
 Ids = Callable[[], str]
 """A new id, unique and growing with time."""
@@ -76,14 +79,6 @@ class Directory(Protocol):
 
     async def aclose(self) -> None:
         """Give connections back."""
-        ...
-
-
-class Hands(Protocol):
-    """The worker beside a door: while it has nothing else to do, it takes new routes without being rung for them."""
-
-    async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled] | None:
-        """Write the batch in one commit and carry it out; None, and nothing written, when there is other work."""
         ...
 
 

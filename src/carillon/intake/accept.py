@@ -9,7 +9,7 @@ from carillon.domain.events import IntentAccepted, IntentRepeated
 from carillon.domain.explain import Tell
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Acceptance, Accepted, Conflict, Duplicate, Enrolled, Enrolment
-from carillon.domain.ports import Hands, Ids, IntakeLedger, Observer, Signal, Templates
+from carillon.domain.ports import ClaimOnAccept, Ids, IntakeLedger, Observer, Signal, Templates
 from carillon.faultpoint import faultpoint
 from carillon.intake.contents import Contents
 from carillon.intake.plan import PlanRules, plan
@@ -28,7 +28,7 @@ class Intake:
         observer: Observer,
         ids: Ids,
         acquaint: Callable[[Intent], Awaitable[Intent]] | None = None,
-        hands: Hands | None = None,
+        claim_on_accept: ClaimOnAccept | None = None,
         max_batch: int = 500,
         max_pending: int = 10_000,
     ) -> None:
@@ -39,7 +39,7 @@ class Intake:
         self._ids = ids
         self._acquaint = acquaint
         self._ledger = ledger
-        self._hands = hands
+        self._claim_on_accept = claim_on_accept
         self._enrolments: Coalescer[Enrolment, Enrolled] = Coalescer(
             self._enrol, max_batch=max_batch, max_pending=max_pending
         )
@@ -62,8 +62,8 @@ class Intake:
         await self._enrolments.drain()
 
     async def _enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
-        """Write a batch down; idle hands take it in the same commit, others are rung for."""
-        taken = None if self._hands is None else await self._hands.enrol(batch)
+        """Write a batch; an idle worker claims it in the same commit, otherwise the signal wakes a worker."""
+        taken = None if self._claim_on_accept is None else await self._claim_on_accept(batch)
         if taken is not None:
             return taken
         answers = await self._ledger.enrol(batch)

@@ -1,1 +1,1 @@
-"""Room 4: a route is attempted."""
+"""Room 4: a worker claims routes, calls providers and settles the outcomes."""

@@ -1,4 +1,4 @@
-"""One attempt: the gates before the call, the call, the decision after it."""
+"""One attempt: the checks before the call, the call, and the verdict on its outcome."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,34 +13,34 @@ from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavaila
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import BatchProvider, Breakers, Clock, Dice, Preparer, Provider, StartingProvider
 from carillon.domain.verdicts import FINISH, Bury, Defer, Retry, Verdict
-from carillon.outbound.admitting import admitted
-from carillon.outbound.calling import Calling, Ended
+from carillon.outbound.breakers.admission import admitted
+from carillon.outbound.calls import Calls, EndedCall
 from carillon.outbound.leases import Leases
 
 OPEN_PAUSE_SECONDS = 1.0
 
 
 class AttemptRules(msgspec.Struct, frozen=True):
-    """What a blueprint says about attempts."""
+    """A blueprint's rules for attempts."""
 
     chains: Mapping[str, Sequence[str]]
-    """Channel to its providers in the order of failover."""
+    """The providers of each channel, in the order of failover."""
     policies: PolicyTable
     lanes: Lanes
     half_open_wait_seconds: float | None = None
-    """How long a message waits for another's probe before it is as if the breaker were open; None is for ever."""
+    """How long a message waits for the probe of a half-open breaker, which then counts as open; None: without limit."""
     end_on_open: bool = False
-    """True ends the retries of a message whose own failure opened the breaker."""
+    """True dead-letters a message whose own failure opened the breaker, instead of retrying it."""
     throttled_fails: bool = False
-    """True lets a breaker count throttled answers as failures."""
+    """True makes a breaker count throttled answers as failures."""
     outlive_leases: bool = False
-    """True bounds a call by its policy alone: its lease is renewed while it runs, and the call cancelled without it."""
+    """True limits a call by its policy only: its lease is renewed while it runs, and a lost lease cancels the call."""
     give_back: bool = False
-    """True gives back, unspent, what the end of the process cut off: a repeat would be recognised."""
+    """True returns a call that the shutdown cancelled to the backlog, uncounted: the vendor recognises a repeat."""
 
 
 class Attempts:
-    """Turns claims into settlements; never raises for what a provider or a message did."""
+    """Turns claims into settlements; an error of a provider or in a message becomes a verdict, not an exception."""
 
     def __init__(
         self,
@@ -63,21 +63,21 @@ class Attempts:
         self._next = {
             (channel, name): following(chain, name) for channel, chain in rules.chains.items() for name in chain
         }
-        self._calling = Calling(give_back=rules.give_back)
+        self._calls = Calls(give_back=rules.give_back)
         self._many = frozenset(name for name, provider in providers.items() if isinstance(provider, BatchProvider))
         self._starting = {name: one for name, one in providers.items() if isinstance(one, StartingProvider)}
         self._timeouts: dict[tuple[str, int], float] = {}
 
     def cut_off(self) -> None:
-        """The time for draining is over: a cancelled call is an unknown outcome, not a cancelled task."""
-        self._calling.cutting_off = True
+        """The drain time is over: from now on a cancelled call has an unknown outcome."""
+        self._calls.cutting_off = True
 
-    def takes_many(self, claim: Claim) -> bool:
-        """Whether the claim's provider would rather have a batch; what is still to be prepared goes alone."""
+    def sends_batches(self, claim: Claim) -> bool:
+        """Whether the claim's provider sends batches; a message that must be prepared first is sent alone."""
         return self._preparer is None and claim.provider in self._many
 
-    def goes_side_by_side(self, claim: Claim) -> bool:
-        """Whether many calls of the claim's provider can be under way without a task for each."""
+    def calls_concurrently(self, claim: Claim) -> bool:
+        """Whether the claim's provider can make many concurrent calls without a task for each."""
         return self._preparer is None and claim.provider in self._starting
 
     async def attempt(self, claim: Claim) -> Settlement:
@@ -85,13 +85,13 @@ class Attempts:
         gated = self._gate(claim)
         if gated is not None:
             return gated
-        # A lease that is over is noticed before a breaker's probe right is taken for nothing.
+        # Check the lease before asking the breaker: an expired claim must not use up a probe.
         dispatch = self._dispatch(claim)
         if dispatch is not None and self._preparer is not None and claim.message_json is None:
             prepared = await self._preparer.prepare(claim)
             if not isinstance(prepared, Message):
                 return Settlement(claim=claim, verdict=prepared)
-            # What was made once is kept for every attempt that follows.
+            # The message is stored with the claim: later attempts send the same text.
             claim.message_json = msgspec.json.encode(prepared).decode()
             dispatch = self._dispatch(claim)
         provider = None if dispatch is None else await self._choose(claim)
@@ -100,12 +100,12 @@ class Attempts:
         if dispatch is None or provider is None or self._leases.seconds_left(claim) <= 0.0:
             return Settlement(claim=claim, verdict=Defer(0.0))
         began = self._clock.monotonic()
-        outcome = await self._calling.one(self._providers[provider], dispatch)
+        outcome = await self._calls.one(self._providers[provider], dispatch)
         return await self._conclude(claim, provider, outcome, self._since(began))
 
     async def attempt_many(self, claims: Sequence[Claim]) -> list[Settlement]:
-        """Attempt many routes of one provider in one call, where the provider can."""
-        ready, alone = await self.line_up(claims)
+        """Attempt many routes of one provider in one batch call."""
+        ready, alone = await self.ready_to_call(claims)
         settlements = {one.claim.token: one for one in await self._send_batch(ready)} if ready else {}
         for claim in alone:
             settlements[claim.token] = await self.attempt(claim)
@@ -113,11 +113,11 @@ class Attempts:
 
     async def _send_batch(self, ready: Sequence[Dispatch]) -> list[Settlement]:
         began = self._clock.monotonic()
-        outcomes = await self._calling.many(self._providers[ready[0].claim.provider], ready)
+        outcomes = await self._calls.batch(self._providers[ready[0].claim.provider], ready)
         return await self.conclude(list(zip(ready, outcomes, strict=True)), self._since(began))
 
-    async def line_up(self, claims: Sequence[Claim]) -> tuple[list[Dispatch], list[Claim]]:
-        """Calls of one provider that may set out together, and the claims that must find their way alone."""
+    async def ready_to_call(self, claims: Sequence[Claim]) -> tuple[list[Dispatch], list[Claim]]:
+        """The calls of one provider that may start together, and the claims that need an attempt of their own."""
         provider = claims[0].provider
         plain: list[Claim] = []
         alone: list[Claim] = []
@@ -136,21 +136,23 @@ class Attempts:
                 alone.append(claim)
         return ready, alone
 
-    async def call_each(self, ready: Sequence[Dispatch], ended: Callable[[list[Ended], float], None]) -> None:
-        """Call what was lined up; `ended` hears which calls have ended, and after how many milliseconds."""
+    async def call_concurrently(
+        self, ready: Sequence[Dispatch], on_ended: Callable[[list[EndedCall], float], None]
+    ) -> None:
+        """Make these calls; `on_ended` gets the calls that ended and the milliseconds since the start."""
         began = self._clock.monotonic()
         provider = self._starting[ready[0].claim.provider]
-        await self._calling.each(provider, ready, lambda landed: ended(landed, self._since(began)))
+        await self._calls.concurrent(provider, ready, lambda ended: on_ended(ended, self._since(began)))
 
     def _gate(self, claim: Claim) -> Settlement | None:
-        """What keeps a claim from being called at all."""
+        """The settlement of a claim that must not be called; None when it may be called."""
         if claim.suppressed:
             return Settlement(claim=claim, verdict=Bury("suppressed", "the address was declared dead"))
         if claim.attempt > claim.max_attempts:
             reason = f"abandoned by a worker {claim.attempt - 1} times without an outcome"
             return Settlement(claim=claim, verdict=Bury("crash_loop", reason))
         if claim.abandoned and self._rules.policies.get(claim.policy).on_unknown in ("wait_for_receipt", "bury"):
-            # The worker before us died holding this route: its message may be out, and this class must not repeat it.
+            # The previous worker died with this route: its message may be out, and this policy forbids a repeat.
             lost = Unknown("a worker died holding this route", "abandoned")
             note = AttemptNote(
                 provider=claim.provider,
@@ -178,8 +180,8 @@ class Attempts:
         policy = self._rules.policies.get(claim.policy)
         states = await self._breakers.states()
         chain = self._rules.chains.get(claim.channel, ())
-        # While another's probe is under way, or has just closed the breaker, nothing is decided: a message must not die
-        # of asking a moment too early.
+        # While a probe of another worker runs, or has just closed the breaker, the message waits: it must not become a
+        # dead letter because it asked a moment too early.
         waits = self._rules.half_open_wait_seconds is None
         known = [states.get(provider) for provider in chain if provider in self._providers]
         healing = waits and any(state in (State.HALF_OPEN, State.CLOSED) for state in known)
@@ -190,7 +192,7 @@ class Attempts:
         return Settlement(claim=claim, verdict=Defer(OPEN_PAUSE_SECONDS * (1 + self._dice())))
 
     def _dispatch(self, claim: Claim) -> Dispatch | None:
-        """The call, bounded by policy and lease; None when the lease ran out while this process was not looking."""
+        """The call with its deadline from policy and lease; None when the lease has expired."""
         left = self._leases.seconds_left(claim)
         return None if left <= 0.0 else self._call_within(claim, left)
 
@@ -204,21 +206,21 @@ class Attempts:
     def _since(self, began: float) -> float:
         return (self._clock.monotonic() - began) * 1000
 
-    async def conclude(self, ended: Sequence[Ended], took: float) -> list[Settlement]:
-        """What becomes of calls of one provider that ended together, in the order in which they did."""
+    async def conclude(self, ended: Sequence[EndedCall], took: float) -> list[Settlement]:
+        """The settlements of calls of one provider, in the order in which the calls ended."""
         provider = ended[0][0].claim.provider
         settlements: list[Settlement] = []
-        well = False
+        succeeded = False
         for dispatch, outcome in ended:
             if not isinstance(outcome, Sent):
                 settlements.append(await self._conclude(dispatch.claim, provider, outcome, took))
             else:
-                # A breaker counts failures in a row: the second of two successes tells it nothing.
-                if not well:
+                # A breaker counts failures in a row: only the first of several successes changes it.
+                if not succeeded:
                     await self._breakers.record(provider, ok=True)
                 note = noted(provider, outcome, took)
                 settlements.append(Settlement(claim=dispatch.claim, verdict=FINISH, note=note))
-            well = isinstance(outcome, Sent)
+            succeeded = isinstance(outcome, Sent)
         return settlements
 
     async def _conclude(self, claim: Claim, provider: str, outcome: Outcome, took: float) -> Settlement:
@@ -235,7 +237,7 @@ class Attempts:
         return Settlement(claim=claim, verdict=verdict, note=note, suppress=gone)
 
     async def _unless_opened(self, claim: Claim, verdict: Retry) -> Verdict:
-        """There is no use in waiting for a retry that an open breaker will not let through."""
+        """The retry, or a dead letter if the breaker opened and would not let the retry through."""
         policy, states = self._rules.policies.get(claim.policy), await self._breakers.states()
         if policy.on_open == "bury" and states.get(claim.provider) is State.OPEN:
             return Bury("circuit_open", f"circuit breaker open: {claim.provider}")
@@ -254,7 +256,7 @@ class Attempts:
 
 
 def noted(provider: str, outcome: Outcome, duration_ms: float) -> AttemptNote:
-    """What is written down of a call that was made."""
+    """The ledger's note of a call."""
     if isinstance(outcome, Sent):
         return AttemptNote(
             provider=provider, outcome="sent", duration_ms=duration_ms, provider_message_id=outcome.message_id

@@ -1,4 +1,4 @@
-"""Every claim in this worker's hands, and the renewal that keeps it there."""
+"""The leases of a worker's claims, and the task that renews them."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from carillon.domain.ports import Backlog, Clock, Observer
 from carillon.faultpoint import faultpoint
 
 MARGIN = 0.1
-"""The share of a lease kept back: a call must end, and its settlement leave, before another may claim the route."""
+"""The share of a lease kept back, so that a call ends and its settlement is written before another worker may claim."""
 
 
 class Leases:
-    """Knows which leases are alive by this process's own monotonic clock, counted from before the claim was asked."""
+    """Knows which leases are alive: it counts on the local monotonic clock, from just before the claim."""
 
     def __init__(self, backlog: Backlog, clock: Clock, observer: Observer, lease_seconds: float) -> None:
         self._backlog = backlog
@@ -27,7 +27,7 @@ class Leases:
         return len(self._held)
 
     def take(self, claims: Iterable[Claim], asked_at: float) -> None:
-        """Remember claims; `asked_at` is when the ledger was asked, so the lease can only be longer than we think."""
+        """Hold claims; `asked_at` is taken before the claim, so the real lease is never shorter than this one."""
         until = asked_at + self._seconds * (1 - MARGIN)
         for claim in claims:
             self._held[claim.token] = (claim, until)
@@ -37,26 +37,26 @@ class Leases:
         self._held.pop(claim.token, None)
 
     def seconds_left(self, claim: Claim) -> float:
-        """How long a call may still take; 0 when the lease was lost or ran out while this process slept."""
+        """How long a call may still run; 0 when the lease was lost, or expired while this process was suspended."""
         held = self._held.get(claim.token)
         return 0.0 if held is None else max(0.0, held[1] - self._clock.monotonic())
 
     def all_seconds_left(self, claims: Iterable[Claim]) -> list[float]:
-        """The same for many, by one look at the clock."""
+        """The same for many claims, with one reading of the clock."""
         now, held = self._clock.monotonic(), self._held
         return [max(0.0, held[claim.token][1] - now) if claim.token in held else 0.0 for claim in claims]
 
     async def run(self) -> None:
-        """Renew everything at a third of the lease, for as long as the worker lives."""
+        """Renew all leases every third of their length, until cancelled."""
         while True:
             await asyncio.sleep(self._seconds / 3)
             try:
                 await self.renew()
-            except Exception as error:  # noqa: BLE001 - without renewal every later call would be another's to repeat
+            except Exception as error:  # noqa: BLE001 - if renewal ended, other workers would repeat every later call
                 self._observe(Trouble(where="leases", error=f"{type(error).__name__}: {error}"))
 
     async def renew(self) -> None:
-        """Renew all leases by token; those that are another's by now are forgotten."""
+        """Renew all leases by token; drop those that another worker has taken."""
         claims = [claim for claim, _ in self._held.values()]
         if not claims:
             return

@@ -1,54 +1,55 @@
-"""How a worker comes to its end: it rests, it is told to leave, and at its time what still lasts is cut off."""
+"""A worker's shutdown: it stops claiming, it is told to stop, and at the deadline it cancels what still runs."""
 
 import asyncio
 from contextlib import suppress
 
 from carillon.domain.ports import Clock
 
-SHORTEST_DRAIN, CUT_SECONDS = 1.0, 2.5
+SHORTEST_DRAIN, CANCEL_SECONDS = 1.0, 2.5
+"""The least time for draining, and the time kept back to cancel calls and settle them."""
 
 
-class Leaving:
-    """The time to drain counts from the first word: a claim that a silent ledger holds up is taken from it."""
+class Shutdown:
+    """The drain time counts from begin(): a claim that a slow ledger delays uses up part of it."""
 
     def __init__(self, clock: Clock, drain_seconds: float) -> None:
         self._clock = clock
         self._drain_seconds = drain_seconds
-        self._cut_at: float | None = None
-        self._resting = asyncio.Event()
-        self._told = asyncio.Event()
+        self._cancel_at: float | None = None
+        self._begun = asyncio.Event()
+        self._stopped = asyncio.Event()
 
     @property
-    def resting(self) -> bool:
-        """Nothing more is claimed."""
-        return self._resting.is_set()
+    def begun(self) -> bool:
+        """The worker claims nothing more."""
+        return self._begun.is_set()
 
-    def rest(self, within_seconds: float | None) -> None:
-        """Begin the end; the cut is included in `within_seconds`."""
+    def begin(self, within_seconds: float | None) -> None:
+        """Begin the shutdown; `within_seconds` includes the time to cancel calls."""
         seconds = self._drain_seconds
         if within_seconds is not None:
-            seconds = max(within_seconds - CUT_SECONDS, SHORTEST_DRAIN)
-        self._cut_at = self._clock.monotonic() + seconds
-        self._resting.set()
+            seconds = max(within_seconds - CANCEL_SECONDS, SHORTEST_DRAIN)
+        self._cancel_at = self._clock.monotonic() + seconds
+        self._begun.set()
 
-    def leave(self) -> None:
-        """Nothing more will be handed over."""
-        if not self.resting:
-            self.rest(None)
-        self._told.set()
+    def stop(self) -> None:
+        """No door will hand anything over."""
+        if not self.begun:
+            self.begin(None)
+        self._stopped.set()
 
-    def left(self) -> float:
-        """How long calls may still take; all of the usual time where nobody began the end."""
-        return self._drain_seconds if self._cut_at is None else max(0.0, self._cut_at - self._clock.monotonic())
+    def seconds_left(self) -> float:
+        """How long calls may still run; the whole drain time if the shutdown has not begun."""
+        return self._drain_seconds if self._cancel_at is None else max(0.0, self._cancel_at - self._clock.monotonic())
 
-    async def told(self) -> None:
-        """Wait for the word to leave, but not beyond the time of the cut."""
+    async def wait_for_stop(self) -> None:
+        """Wait for stop(), at most until calls are cancelled."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.left()):
-                await self._told.wait()
+            async with asyncio.timeout(self.seconds_left()):
+                await self._stopped.wait()
 
     async def pause(self, seconds: float) -> None:
-        """Sleep, unless the end has begun."""
+        """Sleep until the time is over or the shutdown begins."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._resting.wait()
+                await self._begun.wait()

@@ -1,4 +1,4 @@
-"""Delivery while the caller waits: one call, one deadline, nothing queued and nothing repeated."""
+"""Synchronous delivery: one call within one deadline while the caller waits; no queue and no retry."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
@@ -29,30 +29,30 @@ from carillon.domain.synchronous import (
 from carillon.domain.verdicts import Bury, Finish
 from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import noted
-from carillon.outbound.settling import Settling
+from carillon.outbound.settle import Settler
 
 GRACE_SECONDS = 0.15
-"""How much longer than its deadline a caller waits for the outcome to be written down."""
+"""How long after the deadline the caller still waits for the ledger to have the outcome."""
 LOOK_SECONDS = 0.05
 CLOSE_SECONDS = 0.05
-"""A call that fails so close to its deadline failed for want of time."""
+"""A call that fails this close to its deadline counts as timed out."""
 
 T = TypeVar("T")
 _CODES: tuple[Code, ...] = ("DELIVERY_TIMEOUT", "DELIVERY_FAILED")
 
 
 class SynchronousRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a blueprint says about callers who wait."""
+    """A blueprint's rules for synchronous delivery."""
 
     chains: Mapping[str, Sequence[str]]
     seconds: float
-    """From the request's arrival to the provider's answer, rendering and writing included."""
+    """From the request's arrival to the provider's answer, rendering and the ledger's commit included."""
     use_cases: Sequence[str] = ()
     slots: int = 200
 
 
-class Synchronous:
-    """Satisfies SendsNow; it passes no queue and shares no slot with the workers."""
+class SynchronousDelivery:
+    """Satisfies SendsNow; it uses no queue and none of the workers' slots."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Synchronous:
         holder: Holder,
         providers: Mapping[str, Provider],
         breakers: Breakers,
-        settling: Settling,
+        settler: Settler,
         stories: UpkeepLedger,
         rules: SynchronousRules,
         clock: Clock,
@@ -69,7 +69,7 @@ class Synchronous:
         self._holder = holder
         self._providers = providers
         self._breakers = breakers
-        self._settling = settling
+        self._settler = settler
         self._stories = stories
         self._rules = rules
         self._clock = clock
@@ -88,14 +88,14 @@ class Synchronous:
             raise Overloaded("too many callers wait for their delivery")
         self._busy += 1
         try:
-            # A caller who hangs up takes nothing with it: what was begun is carried out and written down.
+            # A caller who disconnects cancels nothing: the delivery goes on and its outcome is written.
             return await asyncio.shield(self._spawn(self._deliver(intent, began + self._rules.seconds)))
         finally:
             self._busy -= 1
 
     async def drain(self, seconds: float) -> None:
-        """Wait for what is being delivered and written now, and so long at most for a ledger that is away."""
-        giving_up = asyncio.get_running_loop().call_later(seconds, self._settling.give_up)
+        """Wait for the deliveries in flight and their outcomes; wait at most `seconds` for an absent ledger."""
+        giving_up = asyncio.get_running_loop().call_later(seconds, self._settler.give_up)
         try:
             while self._tasks:
                 await asyncio.wait(self._tasks)
@@ -109,7 +109,7 @@ class Synchronous:
             async with asyncio.timeout(self._left(deadline)):
                 holding = await self._holder.hold(intent)
         except TimeoutError:
-            # If it is written after all, nobody sends it: its lease ends and it is buried.
+            # If the ledger writes it late, nobody sends it: its lease expires and the sweep dead-letters it.
             return self._timed_out(notification_id)
         match holding:
             case Held():
@@ -148,7 +148,7 @@ class Synchronous:
         return answer
 
     async def _as_stored(self, answer: DeliveredNow) -> DeliveredNow:
-        """Whoever asks again under the same key is told what the ledger says: so is the first, where it answers."""
+        """The answer with the ledger's time, so that a repeat under the same key gets the same answer."""
         try:
             story = await self._stories.story(answer.notification_id, None)
         except LedgerUnavailable:
@@ -157,7 +157,7 @@ class Synchronous:
         return answer if at is None else msgspec.structs.replace(answer, delivered_at_ms=at)
 
     async def _choose(self, claim: Claim) -> str | None:
-        """The first provider that may be called: an open one is passed over, a failed one is not repeated."""
+        """The first provider whose breaker admits a call; None when all refuse."""
         for name in candidates(self._rules.chains.get(claim.channel, ()), claim.provider):
             if name in self._providers and await self._breakers.admit(name) is not Admission.STOP:
                 return name
@@ -177,12 +177,12 @@ class Synchronous:
         return NotDelivered(notification_id=claim.notification_id, code="DELIVERY_FAILED", message=outcome.error)
 
     async def _write(self, settlement: Settlement, provider: str | None, outcome: Outcome) -> None:
-        await self._settling.settle(settlement)
+        await self._settler.settle(settlement)
         if provider is not None:
             await self._breakers.record(provider, ok=not isinstance(outcome, Unavailable | Unknown))
 
     async def _replay(self, notification_id: str, tenant_id: str | None, deadline: float) -> Immediate:
-        """The outcome of the request that was first, once there is one."""
+        """The outcome of the first request with this key; waits for it until the deadline."""
         while True:
             story = await self._stories.story(notification_id, tenant_id)
             route = story.routes[0] if story is not None and story.routes else None

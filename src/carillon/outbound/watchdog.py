@@ -1,4 +1,4 @@
-"""A process whose event loop hangs renews no lease; it is ended, so that a supervisor starts a working one."""
+"""The watchdog: it ends a process whose event loop hangs, so that a supervisor starts a new one."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ TICK_SECONDS = 1.0
 
 
 class Watchdog:
-    """Counts its own ticks, not the clock's: a process that was stopped and continued has not hung."""
+    """Counts ticks instead of reading the clock: a process that was suspended and resumed has not hung."""
 
     def __init__(self, limit_seconds: float) -> None:
         self._limit = max(2, round(limit_seconds / TICK_SECONDS))
@@ -18,8 +18,8 @@ class Watchdog:
         self._done = threading.Event()
 
     async def run(self) -> None:
-        """Beat in the loop while a thread outside of it listens."""
-        thread = threading.Thread(target=self._listen, name="watchdog", daemon=True)
+        """Count heartbeats in the event loop while a thread watches them."""
+        thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         thread.start()
         try:
             while True:
@@ -28,13 +28,13 @@ class Watchdog:
         finally:
             self._done.set()
 
-    def _listen(self) -> None:
-        seen, silent = 0, 0
+    def _watch(self) -> None:
+        seen, missed = 0, 0
         while not self._done.wait(TICK_SECONDS):
-            silent = silent + 1 if self._beats == seen else 0
+            missed = missed + 1 if self._beats == seen else 0
             seen = self._beats
-            if silent >= self._limit:
-                line = f'{{"level":"critical","event":"loop_hung","message":"no heartbeat for {silent} s, exiting"}}\n'
+            if missed >= self._limit:
+                line = f'{{"level":"critical","event":"loop_hung","message":"no heartbeat for {missed} s, exiting"}}\n'
                 os.write(1, line.encode())
                 time.sleep(0.05)
                 os._exit(EXIT_CODE)

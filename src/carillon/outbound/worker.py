@@ -1,6 +1,7 @@
-"""The one loop over every backlog: claim what can start now, attempt each on its own, settle, drain."""
+"""The worker loop over every backlog: claim the routes that can start now, attempt each, settle, and drain on stop."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -11,44 +12,45 @@ from carillon.domain.claims import Claim
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.lanes import Lanes
+from carillon.domain.notifications import Enrolled, Enrolment, is_due_now
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Signal
+from carillon.domain.synchronous import HoldingLedger
 from carillon.ending import ended
 from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import Attempts
-from carillon.outbound.in_flight import Carrying
-from carillon.outbound.lane_polling import Tempo
+from carillon.outbound.in_flight import InFlight
 from carillon.outbound.leases import Leases
-from carillon.outbound.selection import blocked_providers, questions, wants
-from carillon.outbound.settling import Settling
-from carillon.outbound.shutdown import Leaving
+from carillon.outbound.selection import LanePolling, blocked_providers, questions, wants
+from carillon.outbound.settle import Settler
+from carillon.outbound.shutdown import Shutdown
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 MOST_DOUBLINGS = 30
-FEW = 40
-"""Up to so many calls at a time, a single free slot is worth a claim."""
+FEW_CALLS = 40
+"""A provider limited to this many concurrent calls is claimed for as soon as one slot is free."""
 
 
 class WorkerRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a worker takes on."""
+    """How many routes a worker claims, how often it polls and how long it drains."""
 
     lanes: Lanes
     chains: Mapping[str, Sequence[str]]
     skip_open: bool = True
-    """False where a policy buries on an open breaker: such routes must be claimed to be buried."""
+    """False where a policy dead-letters a route on an open breaker: the worker must claim such routes to end them."""
     concurrency: int = 1000
     first_claims: int = 1
-    """How much a young process dares: what it claims together dies together."""
-    dare_seconds: float | None = None
-    """A process that lives so long dares twice as much, even while its first calls are still under way."""
+    """The claim limit of a new process: a message that kills the worker also kills every claim beside it."""
+    claim_doubling_seconds: float | None = None
+    """The claim limit doubles every `claim_doubling_seconds`, even while the first calls are still in flight."""
     batch: int = 500
     max_in_flight: Mapping[str, int] = {}
-    """Calls under way at once, for providers that bear fewer than `concurrency`."""
+    """Concurrent calls of a provider that allows fewer than `concurrency`."""
     poll_seconds: float = 0.25
     drain_seconds: float = 20.0
 
 
 class Worker:
-    """Claims, attempts and settles until it is told to stop; holds at most `concurrency` claims."""
+    """Claims, attempts and settles until it is stopped; holds at most `concurrency` claims."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class Worker:
         backlog: Backlog,
         signal: Signal,
         attempts: Attempts,
-        settling: Settling,
+        settler: Settler,
         leases: Leases,
         breakers: Breakers,
         rules: WorkerRules,
@@ -67,95 +69,92 @@ class Worker:
         self._backlog = backlog
         self._signal = signal
         self._leases = leases
-        self._carrying = Carrying(attempts, settling, leases, observer)
+        self._in_flight = InFlight(attempts, settler, leases, observer)
         self._breakers = breakers
         self._rules = rules
-        self._tempo = Tempo(rules.lanes, clock)
+        self._lane_polling = LanePolling(rules.lanes, clock)
         self._clock = clock
         self._observe = observer
         self._owner = owner
-        self._born_at = clock.monotonic()
+        self._started_at = clock.monotonic()
         self._full = False
-        """Some provider has as many calls under way as it bears: its next work begins when one ends."""
+        """A provider has reached its limit of concurrent calls: the next claim waits until a call ends."""
         self._idle = False
-        """The last claim found nothing, and the worker waits to be rung for."""
-        self._leaving = Leaving(clock, rules.drain_seconds)
+        """The last claim found nothing, and the worker waits for the signal."""
+        self._shutdown = Shutdown(clock, rules.drain_seconds)
 
     @property
     def in_flight(self) -> int:
-        """Claims not yet settled."""
-        return self._carrying.in_flight
+        """Claims that are not settled yet."""
+        return self._in_flight.claims
 
     async def run(self) -> None:
-        """Work until rest(), wait for stop(), then drain."""
+        """Work until stop_claiming(), wait for stop(), then drain."""
         renewal = asyncio.create_task(self._leases.run())
         try:
-            while not self._leaving.resting:
+            while not self._shutdown.begun:
                 await self._turn()
-            await self._leaving.told()
+            await self._shutdown.wait_for_stop()
         finally:
-            await self._carrying.drain(self._leaving.left())
+            await self._in_flight.drain(self._shutdown.seconds_left())
             await ended(renewal)
 
-    def rest(self, within_seconds: float | None = None) -> None:
-        """Claim no more; what is in flight gets its time to finish from now on, the cut included."""
-        self._leaving.rest(within_seconds)
-        self._carrying.freed.set()
+    def stop_claiming(self, within_seconds: float | None = None) -> None:
+        """Claim nothing more; claims in flight must end within `within_seconds`, including their cancellation."""
+        self._shutdown.begin(within_seconds)
+        self._in_flight.freed.set()
         self._signal.ring()
 
     def stop(self) -> None:
-        """Nothing more comes from the doors either: drain, and end."""
-        if not self._leaving.resting:
-            self.rest()
-        self._leaving.leave()
+        """Drain and end: the doors hand over nothing more."""
+        if not self._shutdown.begun:
+            self.stop_claiming()
+        self._shutdown.stop()
 
     async def reserve(self, routes: Mapping[str, int]) -> float | None:
-        """Keep room for so many new routes by provider; gives the time from which their leases count.
+        """Reserve slots for new routes, counted by provider; returns the time from which their leases run.
 
-        None unless there is nothing older to do and every provider is well.
+        Returns None when older work waits, a breaker is not closed, or too few slots are free.
         """
         asked_at, total = self._clock.monotonic(), sum(routes.values())
         if not self._could_start(total):
             return None
         states = await self._breakers.states()
-        well = all(
+        fits = all(
             states.get(provider, State.CLOSED) is State.CLOSED
             and number
-            <= self._rules.max_in_flight.get(provider, self._rules.concurrency) - self._carrying.calls[provider]
+            <= self._rules.max_in_flight.get(provider, self._rules.concurrency) - self._in_flight.calls[provider]
             for provider, number in routes.items()
         )
-        if not well or not self._could_start(total):
+        if not fits or not self._could_start(total):
             return None
-        self._carrying.reserve(routes)
+        self._in_flight.reserve(routes)
         return asked_at
 
-    def take(self, reserved: Mapping[str, int], claims: Sequence[Claim], asked_at: float) -> None:
-        """Carry out what was enrolled as claims of this worker; the room kept for it is given back in any case."""
-        self._carrying.release(reserved)
+    def start_reserved(self, reserved: Mapping[str, int], claims: Sequence[Claim], asked_at: float) -> None:
+        """Free the reserved slots and start the claims that the ledger gave; there may be none."""
+        self._in_flight.release(reserved)
         if claims:
             faultpoint("after_claim")
             self._leases.take(claims, asked_at)
-            self._carrying.start(claims)
+            self._in_flight.start(claims)
 
     def _could_start(self, routes: int) -> bool:
-        return self._idle and not self._leaving.resting and routes <= self._free()
+        return self._idle and not self._shutdown.begun and routes <= self._free()
 
     def _free(self) -> int:
-        # A message that kills its worker takes everything claimed beside it along: a young process dares little, and
-        # twice as much with each round that it survives.
-        dared = self._rules.first_claims + self._carrying.carried_out
-        if self._rules.dare_seconds is not None and dared < self._rules.concurrency:
-            lived = (self._clock.monotonic() - self._born_at) / self._rules.dare_seconds
-            dared += self._rules.first_claims * 2 ** int(min(lived, MOST_DOUBLINGS)) - self._rules.first_claims
-        return min(self._rules.concurrency, dared) - self._carrying.in_flight
+        # A message that kills its worker kills every claim beside it. A new process therefore claims few routes, and
+        # its limit grows with each claim that it survives.
+        limit = self._rules.first_claims + self._in_flight.finished
+        if self._rules.claim_doubling_seconds is not None and limit < self._rules.concurrency:
+            doublings = (self._clock.monotonic() - self._started_at) / self._rules.claim_doubling_seconds
+            limit += self._rules.first_claims * 2 ** int(min(doublings, MOST_DOUBLINGS)) - self._rules.first_claims
+        return min(self._rules.concurrency, limit) - self._in_flight.claims
 
     async def _turn(self) -> None:
         free = self._free()
         if free <= 0:
-            self._carrying.freed.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._rules.dare_seconds):
-                    await self._carrying.freed.wait()
+            await self._wait_for_slot(self._rules.claim_doubling_seconds)
             return
         claimed = await self._claim(free)
         if claimed is None:
@@ -167,35 +166,38 @@ class Worker:
             finally:
                 self._idle = False
         elif not claimed or self.in_flight > self._rules.concurrency * 3 // 4:
-            # Under load many small claims cost more than they bring: let a few slots come free first.
-            self._carrying.freed.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._rules.poll_seconds / 10):
-                    await self._carrying.freed.wait()
+            # Under load many small claims cost more than they bring: wait until a few slots are free.
+            await self._wait_for_slot(self._rules.poll_seconds / 10)
+
+    async def _wait_for_slot(self, timeout_seconds: float | None) -> None:
+        self._in_flight.freed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await self._in_flight.freed.wait()
 
     async def _claim(self, free: int) -> int | None:
-        """Claim and start; None when the ledger was away and time has been spent waiting."""
+        """Claim and start, waiting for an absent ledger; None when the shutdown began before a claim succeeded."""
         wait = FIRST_WAIT
-        while not self._leaving.resting:
+        while not self._shutdown.begun:
             asked_at = self._clock.monotonic()
             try:
                 claims = await self._ask(min(free, self._rules.batch))
             except LedgerUnavailable as error:
                 self._observe(Trouble(where="claim", error=str(error), retry_in_seconds=wait))
-                await self._leaving.pause(wait)
+                await self._shutdown.pause(wait)
                 wait = min(wait * 2, LONGEST_WAIT)
             else:
                 if claims:
                     faultpoint("after_claim")
-                # Taken and started in one breath: a lease without its task would be renewed for ever.
+                # No await between these two: a lease without its task would be renewed forever.
                 self._leases.take(claims, asked_at)
-                self._carrying.start(claims)
+                self._in_flight.start(claims)
                 return len(claims)
         return None
 
     async def _ask(self, total: int) -> list[Claim]:
         claims: list[Claim] = []
-        lanes = self._tempo.due()
+        lanes = self._lane_polling.due()
         for providers, most in questions(await self._room(), total):
             left = min(most, total - len(claims))
             if left <= 0:
@@ -204,14 +206,15 @@ class Worker:
                 asked = wants(lanes, providers, left)
                 claims += await self._backlog.claim(asked, left, self._owner)
             except LedgerUnavailable:
-                # What is in hand already is carried out even if the ledger leaves now; the next turn will notice.
+                # Start what was already claimed; the next turn reports the absent ledger.
                 if not claims:
                     raise
                 break
-        self._tempo.looked(lanes, claims)
+        self._lane_polling.record(lanes, claims)
         return claims
 
     async def _room(self) -> dict[str, int]:
+        """How many more calls each provider may get now."""
         states = await self._breakers.states()
         blocked = blocked_providers(self._rules.chains, states) if self._rules.skip_open else set()
         room: dict[str, int] = {}
@@ -219,13 +222,39 @@ class Worker:
         for chain in self._rules.chains.values():
             for provider in chain:
                 most = self._rules.max_in_flight.get(provider, self._rules.concurrency)
-                space = most - self._carrying.calls[provider]
+                space = most - self._in_flight.calls[provider]
                 if states.get(provider) is State.HALF_OPEN and len(chain) == 1:
                     space = min(space, 1)
-                elif space * 4 < most and most > FEW:
-                    # Its calls under way will make room soon; a quarter at a time is worth a claim.
+                elif space * 4 < most and most > FEW_CALLS:
+                    # Calls in flight end soon: claim again when a quarter of the slots is free.
                     self._full = True
                     continue
                 if provider not in blocked and space > 0:
                     room[provider] = space
         return room
+
+
+class WorkerClaimOnAccept:
+    """Writes accepted routes as claims of an idle worker, in one commit; satisfies ClaimOnAccept.
+
+    A process that dies with such claims leaves leases that expire, as after any claim.
+    """
+
+    def __init__(self, worker: Worker, ledger: HoldingLedger, owner: str, lease_seconds: float) -> None:
+        self._worker = worker
+        self._ledger = ledger
+        self._owner = owner
+        self._seconds = lease_seconds
+
+    async def __call__(self, batch: Sequence[Enrolment]) -> list[Enrolled] | None:
+        wanted = Counter(route.provider for each in batch for route in each.routes if is_due_now(each, route))
+        asked_at = await self._worker.reserve(wanted) if wanted else None
+        if asked_at is None:
+            return None
+        claims: list[Claim] = []
+        try:
+            written = await self._ledger.enrol_held(batch, self._owner, self._seconds)
+            claims = [claim for each in written for claim in each.claims]
+        finally:
+            self._worker.start_reserved(wanted, claims, asked_at)
+        return [each.enrolled for each in written]

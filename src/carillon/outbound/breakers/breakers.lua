@@ -16,7 +16,7 @@ local function enter(new)
   state = new
 end
 
--- A state set by hand carries no opening time: its wait runs from the first sight.
+-- A state set by hand has no opening time: its open time runs from the first reading.
 local function remaining()
   local opened = tonumber(redis.call('GET', KEYS[4]) or '')
   if not opened then
@@ -46,7 +46,7 @@ if verb == 'admit' then
     if remaining() > 0 then return answer(state, 'stop') end
     enter('half_open')
   end
-  -- A probe whose worker died gives its right back after probe_seconds.
+  -- A probe whose worker died counts no longer after probe_seconds.
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now - probe_seconds)
   if redis.call('ZCARD', KEYS[5]) >= max_probes then return answer(state, 'stop') end
   redis.call('ZADD', KEYS[5], now, clock[1] .. '.' .. clock[2] .. '-' .. redis.call('INCR', KEYS[5] .. ':n'))
@@ -61,7 +61,7 @@ if verb == 'ok' then
   return answer(state, 'stop')
 end
 
--- verb == 'fail'; in open it is the late answer of an older call and says nothing about now
+-- verb == 'fail'; while open it is the late failure of an older call and changes nothing
 if state == 'closed' then
   if redis.call('INCR', KEYS[2]) >= threshold then enter('open') end
 elseif state == 'half_open' then

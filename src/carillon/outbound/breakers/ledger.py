@@ -1,4 +1,4 @@
-"""Breakers at home in the ledger: one state for a fleet that has no Redis."""
+"""Breakers in the ledger: one state for a fleet that has no Redis."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -6,15 +6,15 @@ from typing import Protocol
 from carillon.domain.breaker import BreakerPolicy, BreakerVerb, Step
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.ports import Clock, Observer
+from carillon.outbound.breakers.probe import RecoverableBreakers
 from carillon.outbound.breakers.shared import Away, SharedBreakers
-from carillon.outbound.probing import Healable
 
 
 class BreakerLedger(Protocol):
-    """Where breakers are kept for all processes."""
+    """A ledger that keeps breakers for all processes."""
 
     async def breaker_step(self, service: str, provider: str, verb: BreakerVerb, policy: BreakerPolicy) -> Step:
-        """One step of the machine, on the ledger's clock, alone with this breaker; raises LedgerUnavailable."""
+        """One atomic step of a breaker, on the ledger's clock; raises LedgerUnavailable."""
         ...
 
 
@@ -27,7 +27,7 @@ class LedgerBreakers(SharedBreakers):
         policies: Mapping[str, BreakerPolicy],
         *,
         service: str,
-        fallback: Healable,
+        fallback: RecoverableBreakers,
         clock: Clock,
         observer: Observer,
         refresh_seconds: float = 0.25,

@@ -1,4 +1,4 @@
-"""Breakers at home in this process's memory."""
+"""Breakers in the memory of this process, and no breakers at all."""
 
 from collections.abc import Collection, Mapping
 
@@ -36,12 +36,12 @@ class MemoryBreakers:
         return {name: effective(breaker, self._policy(name), now) for name, breaker in self._breakers.items()}
 
     async def look(self, providers: Collection[str]) -> dict[str, State]:
-        """The state of each; one that was never asked about is closed."""
+        """The state of each; a provider without a record is closed."""
         states = await self.states()
         return {provider: states.get(provider, State.CLOSED) for provider in providers}
 
     async def recovered(self, provider: str) -> None:
-        """The provider answered a question that carried no message."""
+        """Make an open breaker half-open: the provider passed a health check."""
         before = self._breakers.get(provider)
         if before is not None:
             self._keep(provider, before, recover(before))
@@ -56,3 +56,16 @@ class MemoryBreakers:
 
 
 _NEW = Breaker()
+
+
+class NoBreakers:
+    """Satisfies Breakers for list queues, which have retries only: it admits every call."""
+
+    async def admit(self, provider: str) -> Admission:  # noqa: ARG002 - the same for every provider
+        return Admission.GO
+
+    async def record(self, provider: str, *, ok: bool) -> None:
+        """Remember nothing."""
+
+    async def states(self) -> dict[str, State]:
+        return {}

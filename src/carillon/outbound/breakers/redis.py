@@ -1,4 +1,4 @@
-"""Breakers at home in Redis: one state for the whole fleet, every transition one script."""
+"""Breakers in Redis: one state for the whole fleet, each transition one Lua script."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -8,8 +8,8 @@ from redis.exceptions import RedisError
 
 from carillon.domain.breaker import Admission, BreakerPolicy, BreakerVerb, State, Step
 from carillon.domain.ports import Clock, Observer
+from carillon.outbound.breakers.probe import RecoverableBreakers
 from carillon.outbound.breakers.shared import Away, SharedBreakers
-from carillon.outbound.probing import Healable
 
 _SCRIPT = (files("carillon.outbound.breakers") / "breakers.lua").read_text()
 _PARTS = ("state", "failures", "successes", "opened_at", "probes")
@@ -24,7 +24,7 @@ class RedisBreakers(SharedBreakers):
         policies: Mapping[str, BreakerPolicy],
         *,
         prefix: str,
-        fallback: Healable,
+        fallback: RecoverableBreakers,
         clock: Clock,
         observer: Observer,
         refresh_seconds: float = 0.25,

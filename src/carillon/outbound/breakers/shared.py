@@ -1,4 +1,4 @@
-"""Breakers that a fleet shares: looked at when they may have changed, and never a reason to wait or to lose."""
+"""Breakers that a fleet shares: read from their store when they may have changed, local while the store is away."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -9,31 +9,31 @@ from carillon.coalesce import Coalescer
 from carillon.domain.breaker import Admission, BreakerPolicy, BreakerVerb, State, Step
 from carillon.domain.events import BreakerChanged, Trouble
 from carillon.domain.ports import Clock, Observer
-from carillon.outbound.probing import Healable
+from carillon.outbound.breakers.probe import RecoverableBreakers
 
 AWAY_SECONDS = 1.0
 _TOGETHER = 100_000
 KNOWN_SECONDS = 0.25
-"""How long a look is good enough to plan by; no call is made on it."""
+"""How long a state is good enough to choose what to claim; calls ask again."""
 
 _SURE = {State.CLOSED: Admission.GO, State.OPEN: Admission.STOP}
-"""What a fresh look answers by itself; only a half-open breaker has to be asked by everybody."""
+"""The admission that follows from a fresh state; only a half-open breaker must be asked for each call."""
 
 
 class Away(msgspec.Struct, frozen=True):
-    """The home cannot be asked now."""
+    """The store of the breakers does not answer now."""
 
     error: str
 
 
 class SharedBreakers:
-    """Satisfies Breakers; while their home is away each process falls back to its own."""
+    """Satisfies Breakers; while the store is away each process uses breakers of its own."""
 
     def __init__(
         self,
         policies: Mapping[str, BreakerPolicy],
         *,
-        fallback: Healable,
+        fallback: RecoverableBreakers,
         clock: Clock,
         observer: Observer,
         refresh_seconds: float = 0.25,
@@ -42,7 +42,7 @@ class SharedBreakers:
         self._fallback = fallback
         self._clock = clock
         self._observe = observer
-        # 0 trusts no look: every question and every answer goes to the home, and all processes count as one.
+        # 0 caches no state: every admission and every outcome goes to the store, and all processes count as one.
         self._refresh = refresh_seconds
         self._seen: dict[str, State] = {}
         self._fresh_until: dict[str, float] = {}
@@ -50,7 +50,7 @@ class SharedBreakers:
         self._clean: set[str] = set()
         self._away_until = 0.0
         self._failing: set[str] = set()
-        """Providers with failures since their last success: only their successes are worth a round trip."""
+        """Providers with failures since their last success: only their next success needs a round trip."""
         self._asking: dict[str, Coalescer[str, Admission]] = {}
 
     async def admit(self, provider: str) -> Admission:
@@ -73,11 +73,11 @@ class SharedBreakers:
         await self._fallback.record(provider, ok=ok)
         await self._run("ok" if ok else "fail", provider)
         if not ok:
-            # Others may be failing too: the next caller asks instead of trusting this look.
+            # Other processes may see failures too: the next caller asks the store.
             self._fresh_until[provider] = self._known_until[provider] = 0.0
 
     async def look(self, providers: Collection[str]) -> dict[str, State]:
-        """The state of each in their home, or in this process where it is away."""
+        """The state of each in the store, or in this process while the store is away."""
         for provider in providers:
             await self._run("look", provider)
         states = await self.states()
@@ -91,11 +91,11 @@ class SharedBreakers:
         for provider, state in list(self._seen.items()):
             if state is State.HALF_OPEN or self._clock.monotonic() >= self._known_until[provider]:
                 await self._run("look", provider)
-        # What the home could not be asked about is known only to the process's own breakers.
+        # The process's own breakers know the states that the store could not be asked for.
         return {**await self._fallback.states(), **self._seen}
 
     async def _admit(self, askers: Sequence[str]) -> list[Admission]:
-        """One look answers everybody who asked before it; the right to probe is asked for by each alone."""
+        """One answer of the store serves all waiting callers; each asks on its own while the breaker is half-open."""
         first = await self._ask(askers[0])
         if first.state in _SURE:
             return [first.admission] * len(askers)
@@ -107,7 +107,7 @@ class SharedBreakers:
         return said or Step(State.HALF_OPEN, await self._fallback.admit(provider))
 
     async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> Step | Away:
-        """One atomic step of the machine in its home, or why it cannot be asked now."""
+        """One atomic step of the breaker in its store; Away when the store does not answer."""
         raise NotImplementedError
 
     async def _run(self, verb: BreakerVerb, provider: str) -> Step | None:
@@ -118,7 +118,7 @@ class SharedBreakers:
         if isinstance(step, Away):
             self._observe(Trouble(where="breakers", error=step.error))
             self._seen.pop(provider, None)
-            # A home that hangs must not cost every attempt its time-out.
+            # A store that hangs must not cost every attempt a timeout.
             self._away_until = self._clock.monotonic() + AWAY_SECONDS
             return None
         self._note(provider, step)

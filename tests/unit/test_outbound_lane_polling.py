@@ -3,8 +3,7 @@
 import pytest
 
 from carillon.domain.lanes import Lane, Lanes
-from carillon.outbound.lane_polling import Tempo
-from carillon.outbound.selection import wants
+from carillon.outbound.selection import LanePolling, wants
 from tests.support.clocks import ManualClock
 from tests.support.dispatches import dispatch
 
@@ -12,37 +11,37 @@ HIGH = Lane(rank=1, queue_name="HIGH", weight=6)
 LOW = Lane(rank=3, queue_name="LOW", poll_seconds=5.0)
 
 
-def paced() -> tuple[Tempo, ManualClock]:
+def paced() -> tuple[LanePolling, ManualClock]:
     clock = ManualClock()
-    return Tempo(Lanes({"priority": HIGH, "bulk": LOW}, strict=True), clock), clock
+    return LanePolling(Lanes({"priority": HIGH, "bulk": LOW}, strict=True), clock), clock
 
 
 @pytest.mark.req("S4-59")
 def test_an_empty_lane_is_left_alone_for_its_time() -> None:
-    tempo, clock = paced()
-    lanes = tempo.due()
+    polling, clock = paced()
+    lanes = polling.due()
     assert list(lanes.by_name) == ["priority", "bulk"]
-    tempo.looked(lanes, [])
-    assert list(tempo.due().by_name) == ["priority"], "one without a pace is looked into whenever somebody looks"
+    polling.record(lanes, [])
+    assert list(polling.due().by_name) == ["priority"], "one without a pace is looked into whenever somebody looks"
     clock.now += 4.9
-    assert list(tempo.due().by_name) == ["priority"]
+    assert list(polling.due().by_name) == ["priority"]
     clock.now += 0.2
-    assert list(tempo.due().by_name) == ["priority", "bulk"]
-    assert tempo.due().strict
+    assert list(polling.due().by_name) == ["priority", "bulk"]
+    assert polling.due().strict
 
 
 @pytest.mark.req("S4-59")
 def test_a_lane_with_work_is_asked_again_at_once() -> None:
-    tempo, _ = paced()
-    tempo.looked(tempo.due(), [dispatch(lane=3).claim])
-    assert list(tempo.due().by_name) == ["priority", "bulk"]
+    polling, _ = paced()
+    polling.record(polling.due(), [dispatch(lane=3).claim])
+    assert list(polling.due().by_name) == ["priority", "bulk"]
 
 
 def test_without_paces_nothing_is_left_out() -> None:
     lanes = Lanes({"priority": HIGH})
-    tempo = Tempo(lanes, ManualClock())
-    tempo.looked(lanes, [])
-    assert tempo.due() is lanes
+    polling = LanePolling(lanes, ManualClock())
+    polling.record(lanes, [])
+    assert polling.due() is lanes
 
 
 @pytest.mark.req("S4-62")

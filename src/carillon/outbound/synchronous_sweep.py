@@ -1,4 +1,4 @@
-"""Deliveries somebody waited for whose process died: they are buried, because sending them now would be too late."""
+"""The sweep of synchronous deliveries whose process died: they become dead letters, as it is too late to send them."""
 
 from collections.abc import Iterable
 
@@ -11,21 +11,21 @@ from carillon.domain.ports import Backlog, Clock, Observer
 from carillon.domain.synchronous import HoldingLedger, timed_out_text
 from carillon.domain.verdicts import Bury
 from carillon.outbound.attempt import noted
-from carillon.outbound.settling import Settling
+from carillon.outbound.settle import Settler
 
 BATCH = 100
 LONGEST_WAIT = 5.0
 
 
-class Abandoned:
-    """Looks after a lane without workers: ended leases are buried, what was given back is queued in `instead`."""
+class SynchronousSweep:
+    """Sweeps the lane without workers: expired leases become dead letters, redriven routes move to lane `instead`."""
 
     def __init__(
         self,
         *,
         ledger: HoldingLedger,
         backlog: Backlog,
-        settling: Settling,
+        settler: Settler,
         lane: Lane,
         instead: Lane,
         providers: Iterable[str],
@@ -36,7 +36,7 @@ class Abandoned:
     ) -> None:
         self._ledger = ledger
         self._backlog = backlog
-        self._settling = settling
+        self._settler = settler
         self._lane = lane
         self._instead = instead
         self._wants = [Want(lane.rank, provider, BATCH) for provider in sorted(set(providers))]
@@ -46,26 +46,26 @@ class Abandoned:
         self._every = every_seconds
 
     async def run(self) -> None:
-        """Look again and again, for as long as the process lives."""
+        """Sweep until cancelled."""
         wait = self._every
         while True:
             try:
-                await self.look()
+                await self.sweep()
                 wait = self._every
             except LedgerUnavailable as error:
                 self._observe(Trouble(where="abandoned", error=str(error), retry_in_seconds=wait))
                 wait = min(wait * 2, LONGEST_WAIT)
             await self._clock.sleep(wait)
 
-    async def look(self) -> int:
-        """Bury what nobody waits for any more; answers how much that was."""
-        # First what was given back to be sent again: it is due as well, and must not be taken for abandoned.
+    async def sweep(self) -> int:
+        """Dead-letter the deliveries that no caller waits for; returns how many."""
+        # Redriven routes first: they are due as well, and must not be taken for abandoned ones.
         await self._ledger.queue_unheld(self._lane.rank, self._instead.rank)
         claims = await self._backlog.claim(self._wants, BATCH, self._owner)
-        await self._settling.settle_many([self._buried(claim) for claim in claims])
+        await self._settler.settle_many([self._dead_letter(claim) for claim in claims])
         return len(claims)
 
-    def _buried(self, claim: Claim) -> Settlement:
+    def _dead_letter(self, claim: Claim) -> Settlement:
         lost = Unknown("the process that delivered it died", "abandoned")
         text = timed_out_text(self._lane.timeout_seconds or 0.0)
         return Settlement(

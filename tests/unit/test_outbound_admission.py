@@ -3,7 +3,7 @@
 import pytest
 
 from carillon.domain.breaker import Admission, State
-from carillon.outbound.admitting import LOOK_SECONDS, admitted
+from carillon.outbound.breakers.admission import POLL_SECONDS, admitted
 from tests.support.clocks import ManualClock
 
 
@@ -38,5 +38,5 @@ async def test_an_open_breaker_is_not_waited_for(before: list[State]) -> None:
 
 async def test_patience_has_an_end() -> None:
     clock = ManualClock(0.0)
-    assert not await admitted(Changing([Admission.STOP] * 99, [State.HALF_OPEN] * 99), "fcm", clock, 15 * LOOK_SECONDS)
-    assert clock.now == pytest.approx(15 * LOOK_SECONDS, abs=LOOK_SECONDS)
+    assert not await admitted(Changing([Admission.STOP] * 99, [State.HALF_OPEN] * 99), "fcm", clock, 15 * POLL_SECONDS)
+    assert clock.now == pytest.approx(15 * POLL_SECONDS, abs=POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Questions to providers whose breaker is open: an answer lets a message probe them before their time is up."""
+"""Health checks of providers whose breaker is open: a healthy one goes half-open before its open time is over."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -11,27 +11,27 @@ from carillon.domain.ports import Breakers, Clock, Observer, Probed, Provider
 PATIENCE_SECONDS = 10.0
 
 
-class Healable(Breakers, Protocol):
-    """Breakers that believe an answer which carried no message."""
+class RecoverableBreakers(Breakers, Protocol):
+    """Breakers that a health check can make half-open."""
 
     async def look(self, providers: Collection[str]) -> dict[str, State]:
-        """The state of each, as the whole fleet sees it; takes no probe right."""
+        """The state of each, as the whole fleet sees it; uses up no probe."""
         ...
 
     async def recovered(self, provider: str) -> None:
-        """Let an open breaker be probed now; closes nothing."""
+        """Make an open breaker half-open; never closes one."""
         ...
 
 
-class Probing:
-    """Asks each open provider every so often; never sends anybody's message."""
+class BreakerProbe:
+    """Checks each provider with an open breaker at an interval; never sends a message."""
 
     def __init__(
         self,
         *,
         providers: Mapping[str, Provider],
         names: Collection[str],
-        breakers: Healable,
+        breakers: RecoverableBreakers,
         clock: Clock,
         observer: Observer,
         every_seconds: float,
@@ -43,20 +43,20 @@ class Probing:
         self._clock = clock
         self._observe = observer
         self._every = every_seconds
-        self._look = min(look_seconds, every_seconds / 10)
+        self._sleep = min(look_seconds, every_seconds / 10)
         self._next: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Look after the breakers for as long as the process lives."""
+        """Check until cancelled."""
         while True:
             try:
-                await self.look()
-            except Exception as error:  # noqa: BLE001 - a provider's bug must not end the questions to the others
+                await self.check()
+            except Exception as error:  # noqa: BLE001 - a provider's bug must not end the checks of the others
                 self._observe(Trouble(where="probing", error=f"{type(error).__name__}: {error}"))
-            await self._clock.sleep(self._look)
+            await self._clock.sleep(self._sleep)
 
-    async def look(self) -> None:
-        """Ask whoever is open and was not asked within the interval."""
+    async def check(self) -> None:
+        """Check each open provider that was not checked within the interval."""
         states = await self._breakers.states()
         now = self._clock.monotonic()
         due = []

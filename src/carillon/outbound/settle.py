@@ -1,4 +1,4 @@
-"""Settlements of many attempts in few commits, and the event that tells of each."""
+"""Settlements of many attempts in few commits, and one event for each attempt."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from carillon.faultpoint import faultpoint
 FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0
 
 
-class Settling:
-    """Writes settlements down; what is known of a sent message is kept and tried again until the ledger has it."""
+class Settler:
+    """Writes settlements to the ledger, and retries until the ledger has them."""
 
     def __init__(self, backlog: Backlog, observer: Observer, max_batch: int = 500) -> None:
         self._backlog = backlog
@@ -30,11 +30,11 @@ class Settling:
     async def settle(self, settlement: Settlement) -> Settled:
         """Settle one claim; returns after the commit."""
         settled = await self._coalescer.add(settlement)
-        self._tell(settlement, settled)
+        self._report(settlement, settled)
         return settled
 
     async def settle_many(self, settlements: Sequence[Settlement]) -> None:
-        """Settle what one batch call made; one bad settlement fails alone."""
+        """Settle many claims; a settlement that fails does not affect the others."""
         if not settlements:
             return
         try:
@@ -43,12 +43,12 @@ class Settling:
             results = [error] * len(settlements)
         for settlement, settled in zip(settlements, results, strict=True):
             if isinstance(settled, Settled):
-                self._tell(settlement, settled)
+                self._report(settlement, settled)
             else:
                 self._observe(Trouble(where="settle", error=f"{settlement.claim.idempotency_key}: {settled}"))
 
     def give_up(self) -> None:
-        """At the end of draining an absent ledger is asked once more and waited for no longer: leases will run out."""
+        """End of the drain: try an absent ledger once more and wait no longer; the leases expire by themselves."""
         self._giving_up.set()
 
     async def _flush(self, settlements: Sequence[Settlement]) -> list[Settled]:
@@ -69,13 +69,13 @@ class Settling:
                 faultpoint("after_settle")
                 return settled
 
-    def _tell(self, settlement: Settlement, settled: Settled) -> None:
+    def _report(self, settlement: Settlement, settled: Settled) -> None:
         claim, verdict, note = settlement.claim, settlement.verdict, settlement.note
         if note is None and isinstance(verdict, Defer):
-            # Nothing was called and nothing was decided about the message: a route waiting for a breaker is no news.
+            # No provider was called: a route that waits for a breaker is not an event.
             return
         provider = claim.provider if note is None else note.provider
-        # By position, in the order of the fields: every message makes one of these, and by name costs five times that.
+        # Positional arguments, in the order of the fields: keywords cost five times as much, once per message.
         self._observe(
             RouteAttempted(
                 claim.notification_id,
@@ -105,7 +105,7 @@ _PLAIN: _Reasons = (None, None, None, None)
 
 
 def _reasons(settlement: Settlement) -> _Reasons:
-    """Classification, error, delay and next provider of what did not simply succeed."""
+    """Classification, error, delay and next provider of an attempt that did not succeed."""
     verdict, note = settlement.verdict, settlement.note
     match verdict:
         case Bury():

@@ -9,7 +9,7 @@ from carillon.domain.claims import Dispatch
 from carillon.domain.events import Event, ProviderProbed
 from carillon.domain.outcomes import Outcome
 from carillon.outbound.breakers.memory import MemoryBreakers
-from carillon.outbound.probing import Probing
+from carillon.outbound.breakers.probe import BreakerProbe
 from tests.support.clocks import ManualClock
 
 pytestmark = pytest.mark.req("S2-61")
@@ -43,7 +43,7 @@ class Stand:
         self.vendor = Asked(says)
         self.vendor.clock = self.clock
         providers: Any = {"Twilio": self.vendor, "FCM": self.vendor}
-        self.probing = Probing(
+        self.probe = BreakerProbe(
             providers=providers,
             names=["Twilio", "unknown"],
             breakers=self.breakers,
@@ -54,7 +54,7 @@ class Stand:
 
     async def live(self, seconds: int) -> None:
         for _ in range(seconds):
-            await self.probing.look()
+            await self.probe.check()
             self.clock.now += 1.0
 
 

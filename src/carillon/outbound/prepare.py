@@ -1,4 +1,4 @@
-"""Messages made at the last moment: a template is fetched from its service and filled in, behind a breaker."""
+"""Messages rendered just before the call: the template comes from the template service, behind a breaker."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, assert_never
@@ -14,7 +14,7 @@ from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.ports import Breakers, Clock, Dice
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry
-from carillon.outbound.admitting import admitted
+from carillon.outbound.breakers.admission import admitted
 
 OPEN_PAUSE_SECONDS = 1.0
 _CACHED = 1000
@@ -22,7 +22,7 @@ _OK, _SERVER_ERROR = 200, 500
 _LATER = frozenset({408, 429})
 
 Fetch = Callable[[str, str], Awaitable[Template | Outcome]]
-"""The template of this code in this language, or why there is none."""
+"""Fetches the template of a code in a language; the outcome says why there is none."""
 Render = Callable[[Template, Mapping[str, Any]], Message]
 """Raises BadIntent and BadTemplate."""
 
@@ -32,8 +32,8 @@ class _Content(msgspec.Struct):
     body: str | None = None
 
 
-class _Answer(msgspec.Struct):
-    """The fields of document 000's answer that are used; others may come along."""
+class _TemplateAnswer(msgspec.Struct):
+    """The fields of the template service's answer that we use; it may hold others."""
 
     content: _Content
     type: str = ""
@@ -42,21 +42,21 @@ class _Answer(msgspec.Struct):
     version: int = 1
 
 
-class PreparingRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How stubbornly the service is asked."""
+class PrepareRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Breaker, retries and cache of the template service."""
 
     breaker: str
     policy: RetryPolicy
     half_open_wait_seconds: float = 0.0
     cache_seconds: float = 0.0
-    """0 asks for every message."""
+    """0 fetches the template for every message."""
 
 
-class Preparing:
-    """Satisfies Preparer; its retries are its own and spend none of the message's attempts."""
+class TemplatePreparer:
+    """Satisfies Preparer; its retries do not count as attempts of the message."""
 
     def __init__(
-        self, fetch: Fetch, render: Render, *, breakers: Breakers, rules: PreparingRules, clock: Clock, dice: Dice
+        self, fetch: Fetch, render: Render, *, breakers: Breakers, rules: PrepareRules, clock: Clock, dice: Dice
     ) -> None:
         self._fetch = fetch
         self._render = render
@@ -79,22 +79,22 @@ class Preparing:
         until, cached = self._cache.get((code, language), (0.0, None))
         if cached is not None and self._clock.monotonic() < until:
             return cached
-        found = await self._asked(code, language)
+        found = await self._fetched(code, language)
         if isinstance(found, Template) and self._rules.cache_seconds > 0.0:
             if len(self._cache) >= _CACHED:
                 self._cache.clear()
             self._cache[code, language] = (self._clock.monotonic() + self._rules.cache_seconds, found)
         return found
 
-    async def _asked(self, code: str, language: str) -> Template | Bury | Defer:
-        """Ask until there is an answer, the budget is spent, or the breaker is open."""
+    async def _fetched(self, code: str, language: str) -> Template | Bury | Defer:
+        """Fetch until there is an answer, the retries are used up, or the breaker is open."""
         rules, asked = self._rules, 0
         while True:
             if not await admitted(self._breakers, rules.breaker, self._clock, rules.half_open_wait_seconds):
                 return self._open()
             asked += 1
             answer = await self._fetch(code, language)
-            # Whoever says that there is no such template works.
+            # A 404 proves that the template service is healthy.
             ok = isinstance(answer, Template | Refused)
             await self._breakers.record(rules.breaker, ok=ok)
             if isinstance(answer, Template):
@@ -112,7 +112,7 @@ class Preparing:
         return Defer(OPEN_PAUSE_SECONDS * (1 + self._dice()))
 
     def _decide(self, answer: Outcome, asked: int) -> Retry | Bury | Defer:
-        """The one decision, with its last sentence in this neighbour's words."""
+        """The verdict of the retry policy, with a reason that names the template service."""
         policy = self._rules.policy
         standing = Standing(
             attempt=asked,
@@ -128,27 +128,27 @@ class Preparing:
             case FailOver(_, delay):
                 return Retry(delay)
             case Bury(classification, _):
-                return Bury(classification, _sentence(answer, asked))
+                return Bury(classification, _reason(answer, asked))
             case Finish():
                 return Bury("template", "the template service answered nothing")
             case _:
                 assert_never(verdict)
 
 
-def _sentence(answer: Outcome, asked: int) -> str:
+def _reason(answer: Outcome, asked: int) -> str:
     if isinstance(answer, Sent):
         return "the template service answered nothing"
     return answer.error if isinstance(answer, Refused) else f"Template Service {answer.error} after {asked - 1} retries"
 
 
 def read_template(code: str, status: int, body: bytes, retry_after: float | None) -> Template | Outcome:
-    """What the template service's answer means."""
+    """Translate the template service's answer."""
     if status in _LATER or status >= _SERVER_ERROR:
         return Unavailable(f"HTTP {status}", retry_after=retry_after)
     if status != _OK:
         return Refused(f"template {code}: the template service answered HTTP {status}", "template")
     try:
-        read = msgspec.json.decode(body, type=_Answer)
+        read = msgspec.json.decode(body, type=_TemplateAnswer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Refused(f"template {code}: the answer of the template service is not a template: {error}", "template")
     if read.type != "push":
@@ -168,6 +168,6 @@ def read_template(code: str, status: int, body: bytes, retry_after: float | None
 
 
 def unreachable(error: str, classification: str) -> Unavailable:
-    """No answer came; nothing is lost by asking again."""
+    """The outcome of a request without an answer; it may be repeated."""
     said = "connection timeout" if classification == "timeout" else f"connection failure ({error})"
     return Unavailable(said, classification)

@@ -1,4 +1,4 @@
-"""Acceptance into a worker's hands: only idle ones, and only what they can start at once."""
+"""Claim on accept: only an idle worker claims, and only routes that it can start at once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -16,10 +16,9 @@ from carillon.domain.synchronous import HeldEnrolment
 from carillon.domain.verdicts import Finish
 from carillon.ledger.local_signal import LocalSignal
 from carillon.outbound.breakers.memory import MemoryBreakers
-from carillon.outbound.claim_on_accept import IdleHands
 from carillon.outbound.leases import Leases
-from carillon.outbound.settling import Settling
-from carillon.outbound.worker import Worker, WorkerRules
+from carillon.outbound.settle import Settler
+from carillon.outbound.worker import Worker, WorkerClaimOnAccept, WorkerRules
 from carillon.system import SystemClock
 from tests.support.ledger_builders import PROVIDER, enrolment, route
 from tests.support.waiting import until as awaited
@@ -69,17 +68,17 @@ class Ledger:
         return [Settled.APPLIED for _ in settlements]
 
 
-class Calls:
+class Gated:
     """Attempts that end when the gate is open."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    def takes_many(self, _claim: Claim) -> bool:
+    def sends_batches(self, _claim: Claim) -> bool:
         return False
 
-    def goes_side_by_side(self, _claim: Claim) -> bool:
+    def calls_concurrently(self, _claim: Claim) -> bool:
         return False
 
     async def attempt(self, claim: Claim) -> Settlement:
@@ -88,11 +87,11 @@ class Calls:
 
 
 class Desk:
-    """A worker that has looked and found nothing, and the hands it lends."""
+    """A worker that has found nothing to do, and claim on accept with it."""
 
     def __init__(self, **rules: int | dict[str, int]) -> None:
         clock = SystemClock()
-        self.ledger, self.calls = Ledger(), Calls()
+        self.ledger, self.calls = Ledger(), Gated()
         self.breakers = MemoryBreakers({"*": BreakerPolicy(failure_threshold=1)}, clock, lambda _: None)
         self.leases = Leases(self.ledger, clock, lambda _: None, 30.0)
         self.signal = LocalSignal()
@@ -100,7 +99,7 @@ class Desk:
             backlog=self.ledger,
             signal=self.signal,
             attempts=self.calls,  # type: ignore[arg-type]
-            settling=Settling(self.ledger, lambda _: None),
+            settler=Settler(self.ledger, lambda _: None),
             leases=self.leases,
             breakers=self.breakers,
             rules=WorkerRules(
@@ -113,12 +112,12 @@ class Desk:
             observer=lambda _: None,
             owner="here",
         )
-        self.hands = IdleHands(self.worker, self.ledger, "here", 30.0)
+        self.accept = WorkerClaimOnAccept(self.worker, self.ledger, "here", 30.0)
 
     async def grow_up(self) -> None:
         """Carry out enough to be trusted with a batch."""
         for _ in range(4):
-            assert await self.hands.enrol([enrolment()]) is not None
+            assert await self.accept([enrolment()]) is not None
             await until(lambda: self.worker.in_flight == 0)
 
 
@@ -137,57 +136,57 @@ async def working(**rules: int | dict[str, int]) -> AsyncIterator[Desk]:
 async def test_an_idle_worker_carries_out_what_is_accepted() -> None:
     async with working() as desk:
         given = enrolment()
-        assert await desk.hands.enrol([given]) == [Accepted(given.notification.notification_id)]
+        assert await desk.accept([given]) == [Accepted(given.notification.notification_id)]
         await until(lambda: len(desk.ledger.settled) == 1)
         await until(lambda: desk.worker.in_flight == 0)
         assert len(desk.leases) == 0
 
 
 async def test_a_worker_that_does_not_run_takes_nothing() -> None:
-    assert await Desk().hands.enrol([enrolment()]) is None
+    assert await Desk().accept([enrolment()]) is None
 
 
 async def test_a_worker_that_was_told_to_stop_takes_nothing() -> None:
     async with working() as desk:
         desk.worker.stop()
-        assert await desk.hands.enrol([enrolment()]) is None
+        assert await desk.accept([enrolment()]) is None
 
 
-async def test_a_young_worker_dares_one_route_at_a_time() -> None:
+async def test_a_new_worker_claims_one_route_at_a_time() -> None:
     async with working() as desk:
-        assert await desk.hands.enrol([enrolment(), enrolment()]) is None
+        assert await desk.accept([enrolment(), enrolment()]) is None
         desk.calls.gate.clear()
-        assert await desk.hands.enrol([enrolment()]) is not None
-        assert await desk.hands.enrol([enrolment()]) is None
+        assert await desk.accept([enrolment()]) is not None
+        assert await desk.accept([enrolment()]) is None
 
 
 async def test_no_more_than_the_worker_may_hold() -> None:
     async with working(concurrency=3) as desk:
         await desk.grow_up()
         desk.calls.gate.clear()
-        assert await desk.hands.enrol([enrolment(route("a"), route("b"))]) is not None
-        assert await desk.hands.enrol([enrolment(route("a"), route("b"))]) is None
-        assert await desk.hands.enrol([enrolment()]) is not None
+        assert await desk.accept([enrolment(route("a"), route("b"))]) is not None
+        assert await desk.accept([enrolment(route("a"), route("b"))]) is None
+        assert await desk.accept([enrolment()]) is not None
 
 
 async def test_no_more_than_a_provider_bears() -> None:
     async with working(max_in_flight={PROVIDER: 1}) as desk:
         await desk.grow_up()
         desk.calls.gate.clear()
-        assert await desk.hands.enrol([enrolment(route("a"), route("b"))]) is None
-        assert await desk.hands.enrol([enrolment()]) is not None
-        assert await desk.hands.enrol([enrolment()]) is None
+        assert await desk.accept([enrolment(route("a"), route("b"))]) is None
+        assert await desk.accept([enrolment()]) is not None
+        assert await desk.accept([enrolment()]) is None
 
 
 async def test_nothing_for_a_provider_that_is_not_well() -> None:
     async with working() as desk:
         await desk.breakers.record(PROVIDER, ok=False)
-        assert await desk.hands.enrol([enrolment()]) is None
+        assert await desk.accept([enrolment()]) is None
 
 
 async def test_what_is_to_be_sent_later_is_left_to_the_ledger() -> None:
     async with working() as desk:
-        assert await desk.hands.enrol([enrolment(scheduled_for_ms=1)]) is None
+        assert await desk.accept([enrolment(scheduled_for_ms=1)]) is None
 
 
 async def test_an_absent_ledger_costs_no_room() -> None:
@@ -195,7 +194,7 @@ async def test_an_absent_ledger_costs_no_room() -> None:
         desk.ledger.away = True
         for _ in range(3):
             with pytest.raises(LedgerUnavailable):
-                await desk.hands.enrol([enrolment()])
+                await desk.accept([enrolment()])
             assert desk.worker.in_flight == 0
         desk.ledger.away = False
-        assert await desk.hands.enrol([enrolment()]) is not None
+        assert await desk.accept([enrolment()]) is not None
