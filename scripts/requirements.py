@@ -20,7 +20,8 @@ def carried_ids(tests: Path = TESTS) -> dict[str, list[str]]:
     """Every id a test carries, with the places that carry it."""
     carried: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(tests.rglob("*.py")):
-        for call in _req_marks(ast.parse(path.read_text(), filename=str(path))):
+        text = path.read_text()
+        for call in _req_marks(ast.parse(text, filename=str(path))) if "mark.req" in text else ():
             place = f"{path.relative_to(tests.parent)}:{call.lineno}"
             for argument in call.args:
                 # A computed id cannot be seen from here, so it counts as the unknown id it would hide.
@@ -31,8 +32,11 @@ def carried_ids(tests: Path = TESTS) -> dict[str, list[str]]:
 
 def _req_marks(tree: ast.Module) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"pytest.mark.req", "mark.req"}:
-            yield node
+        match node:
+            case ast.Call(func=ast.Attribute(attr="req")) if ast.unparse(node.func) in {"pytest.mark.req", "mark.req"}:
+                yield node
+            case _:
+                pass
 
 
 def report(known: list[str], carried: set[str]) -> str:

@@ -2,8 +2,13 @@
 
 import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
-from tests.support.sources import code_files, place, repository_files, syntax_trees
+from scripts.house_rules import Module
+from scripts.house_words import GLOSSARY, NAMES, glossary, words_in_names, words_in_prose
+from tests.house.not_yet import unexpected
+from tests.support.sources import ROOT, code_files, package_modules, place, repository_files, syntax_trees, text_of
 
 VAGUE = {"manager", "service", "helper", "util", "common", "base", "core"}
 VAGUE |= {f"{word}s" for word in VAGUE}
@@ -48,3 +53,69 @@ def test_no_file_names_a_machine_or_leaves_an_open_end() -> None:
         for number, line in enumerate(text.splitlines(), 1):
             found += [f"{place(path, number)}: {what}" for what, pattern in _FORBIDDEN.items() if pattern.search(line)]
     assert not found
+
+
+NAMES_ON_PURPOSE: dict[str, str] = {}
+"""Names that keep a given-up word, each with its reason."""
+
+
+def prose_files() -> Iterator[Path]:
+    """What people read: the package's own files, the documentation and the pages at the top."""
+    for path in code_files(".py", ".sql", ".lua", ".toml", ".yaml", ".md", ".js", ".html", folders=("src", "docs")):
+        # A migration that ran somewhere stays as it is, and a glossary names what it replaces.
+        if "migrations" not in path.parts and path != ROOT / GLOSSARY:
+            yield path
+    yield from (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
+
+
+def given_up_prose() -> set[str]:
+    return {f"{place(path)} {word}" for path in prose_files() for word in words_in_prose(text_of(path))}
+
+
+def given_up_names() -> set[str]:
+    unwanted = {word: known for known, (_, words) in glossary(text_of(ROOT / GLOSSARY)).items() for word in words}
+    return {
+        f"{module.place} {name}"
+        for module in package_modules().values()
+        for name in words_in_names(module, NAMES | unwanted)
+    } - NAMES_ON_PURPOSE.keys()
+
+
+def test_given_up_words_do_not_come_back_in_prose() -> None:
+    assert not unexpected("prose", given_up_prose())
+
+
+def test_given_up_words_do_not_come_back_in_names() -> None:
+    assert not unexpected("name", given_up_names())
+
+
+def test_control_given_up_words_are_seen() -> None:
+    assert words_in_prose("Whoever reads document 003.") == {"whoever", "a blueprint's number"}
+    assert words_in_prose("However long the documents are.") == set()
+    tree = ast.parse("class SendsNow:\n    def desk_of(self): ...\ndef handsome(): ...\nclass HTTPDesk: ...")
+    module = Module("carillon.tempo", "src/carillon/tempo.py", 4, tree, is_package=False)
+    words = {"sends_now": "synchronous", "desk": "it", "hands": "claim on accept", "tempo": "lane polling"}
+    assert set(words_in_names(module, words)) == {"SendsNow", "desk_of", "HTTPDesk", "tempo"}
+
+
+def test_the_glossary_says_one_sentence_a_word() -> None:
+    words = glossary(text_of(ROOT / GLOSSARY))
+    assert len(words) >= 25
+    assert not [word for word, (meaning, _) in words.items() if not re.fullmatch(r"[A-Z][^.]*\.", meaning)]
+    assert not {known for known in words for _, unwanted in words.values() if known in unwanted}
+
+
+def test_the_words_of_the_glossary_are_the_words_of_the_code() -> None:
+    """A word that the package never says describes a house that is gone."""
+    said = "\n".join(text_of(path).lower() for path in code_files(".py", ".sql", folders=("src",)))
+    gone = [
+        word
+        for word in glossary(text_of(ROOT / GLOSSARY))
+        if not re.search(rf"(?<![a-z]){re.sub(' ', '[ _-]', word)}", said)
+    ]
+    assert not gone
+
+
+def test_control_the_glossary_is_read() -> None:
+    rows = "| word | is | not |\n| --- | --- | --- |\n| **lane** | A queue. | line, row |\n| **door** | A way in. | |\n"
+    assert glossary(rows) == {"lane": ("A queue.", ["line", "row"]), "door": ("A way in.", [])}

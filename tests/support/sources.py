@@ -1,14 +1,39 @@
-"""The repository's own files, for the house rules."""
+"""The repository's own files, each read and parsed once, for the house rules."""
 
 import ast
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
+
+from scripts.house_rules import Module, read_modules
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE_FOLDERS = ("src", "tests", "bench", "scripts")
 # What a compiler wrote keeps no house rules.
 GENERATED = ROOT / "src" / "carillon" / "blueprints" / "galaxy" / "fbs" / "notification"
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path), filename=str(path))
+
+
+@cache
+def package_modules() -> Mapping[str, Module]:
+    """Every module of the package by its dotted name."""
+    return read_modules(ROOT, parse=tree_of)
+
+
+@cache
+def modules_of_tests() -> Mapping[str, Module]:
+    """Every module below tests by its dotted name."""
+    return read_modules(ROOT, ".", "tests", parse=tree_of)
 
 
 def code_files(*suffixes: str, folders: tuple[str, ...] = CODE_FOLDERS) -> Iterator[Path]:
@@ -20,7 +45,7 @@ def code_files(*suffixes: str, folders: tuple[str, ...] = CODE_FOLDERS) -> Itera
 
 def syntax_trees(folders: tuple[str, ...] = CODE_FOLDERS) -> Iterator[tuple[str, ast.Module]]:
     for path in code_files(".py", folders=folders):
-        yield place(path), ast.parse(path.read_text(), filename=str(path))
+        yield place(path), tree_of(path)
 
 
 def repository_files() -> Iterator[Path]:
