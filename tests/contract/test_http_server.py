@@ -124,6 +124,15 @@ async def test_a_port_in_use_stops_the_start() -> None:
             await Kind(app([]), ServerSettings(port=server.port)).start()
 
 
+@pytest.mark.parametrize("host", ["localhost", "0.0.0.0", "::1"])  # noqa: S104 - every address is one of the cases
+async def test_a_name_and_every_kind_of_address_is_listened_on(host: str) -> None:
+    async with serving(Desk(), host=host) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1" if host == "0.0.0.0" else host, server.port)  # noqa: S104
+        writer.write(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        assert (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+
 async def test_a_port_can_be_shared_by_those_who_all_say_so() -> None:
     async with serving(Desk(), share_port=True) as one, serving(Desk(), share_port=True, port=one.port) as other:
         assert one.port == other.port
@@ -185,7 +194,9 @@ async def test_broken_chunks_are_a_bad_request() -> None:
 
 async def test_a_slow_head_and_a_slow_body_are_cut_off() -> None:
     async with serving(Desk(), WebSettings(body_seconds=0.2), head_seconds=0.5) as server:
-        assert await talk(server, b"GET /ok HTTP/1.1\r\nHo") == b""
+        # Granian hangs up without a word; the listener on h11 says why.
+        said = await talk(server, b"GET /ok HTTP/1.1\r\nHo")
+        assert said == b"" if isinstance(server, Server) else said.startswith(b"HTTP/1.1 408 ")
         head = b"POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         assert b" 408 " in await talk(server, head + b"Content-Length: 9\r\n\r\n{")
 

@@ -1,13 +1,15 @@
-"""The listener for probes alone, over real sockets: two answers, three patiences, and nothing else."""
+"""The surface of probes alone, over real sockets: two answers, three deadlines, and nothing else."""
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import chain, repeat
 from typing import Any
 
+import h11
 import pytest
 import uvloop
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +19,7 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.events import Event, PartStarted, PartStopped, RequestServed
 from carillon.upkeep.health import Readiness, probes
 from carillon.web import ProbeServer, ServerSettings
-from carillon.web.http1 import read_head
+from carillon.web.http_head import HeadReader
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: probe\r\n\r\n"
 STALLED = b"GET /healthz HTTP/1.1\r\nHost: pro"
@@ -193,6 +195,8 @@ async def test_requests_on_one_connection_are_answered_in_order() -> None:
         (b"GET /healthz HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n", 400),
         (b"GET /healthz HTTP/1.1\r\nHost: a\nX: b\r\n\r\n", 400),
         (b"GET /healthz HTTP/1.1\r\nHost: a\x00\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: a\x01\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: a\rX: b\r\n\r\n", 400),
         (b"GET /heal\xe9 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         (b"GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400),
         (b"GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400),
@@ -256,8 +260,11 @@ async def test_a_port_in_use_stops_the_start() -> None:
 
 
 async def test_a_flood_of_requests_whose_answers_nobody_reads_ends() -> None:
-    async with standing(idle_seconds=0.3, head_seconds=0.3) as stand:
-        _, writer = await asyncio.open_connection("127.0.0.1", stand.server.port, limit=1)
+    async with standing(idle_seconds=0.3, head_seconds=0.3, write_seconds=0.3) as stand:
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", stand.server.port))
+        _, writer = await asyncio.open_connection(sock=client, limit=1)
 
         async def pour() -> None:
             while True:
@@ -271,8 +278,25 @@ async def test_a_flood_of_requests_whose_answers_nobody_reads_ends() -> None:
 
 @settings(derandomize=True, max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from([b"GET", b" ", b"/healthz", b"HTTP/1.1", b"\r\n", b"Host: a", b":", b"\x00", b"7"])))
-def test_any_head_is_read_or_refused(pieces: list[bytes]) -> None:
-    read_head(b"".join(pieces))
+def test_a_head_in_pieces_is_read_or_refused_as_it_is_in_one(pieces: list[bytes]) -> None:
+    def read(parts: list[bytes]) -> bytes | None:
+        reader, found = HeadReader(16_384), None
+        for part in parts:
+            found = reader.feed(part)
+            if found is not None:
+                break
+        return found
+
+    text = b"".join(pieces)
+    try:
+        whole = read([text])
+    except h11.RemoteProtocolError:
+        with pytest.raises(h11.RemoteProtocolError):
+            read([text[at : at + 1] for at in range(len(text))])
+    else:
+        bytewise = read([text[at : at + 1] for at in range(len(text))])
+        assert (bytewise is None) == (whole is None)
+        assert whole is None or (bytewise is not None and whole.startswith(bytewise))
 
 
 def test_the_loop_that_serves_in_earnest_serves_the_same() -> None:

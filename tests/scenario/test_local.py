@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import os
 import re
 import shlex
 import subprocess
@@ -135,6 +136,14 @@ def test_several_processes_share_one_port(environment: dict[str, str], tmp_path:
         assert {client.settled(one)["status"] for one in ids} == {"delivered"}
         program.terminate()
         assert program.wait() == 0
+
+
+def test_several_processes_do_not_join_a_port_that_is_taken(environment: dict[str, str], program: Program) -> None:
+    environment["CARILLON_HTTP__PORT"] = program.wait_ready()["addresses"][0].rpartition(":")[2]
+    several = [*carillon_command(), "serve", "--processes", "2"]
+    ended = subprocess.run(several, env=os.environ | environment, capture_output=True, check=False, text=True)
+    assert ended.returncode == 2
+    assert "cannot listen" in ended.stderr
 
 
 def test_roles_split_the_work(environment: dict[str, str], tmp_path: Path) -> None:

@@ -20,12 +20,14 @@ import uvloop
 from carillon.cli.options import Blueprints, Configs
 from carillon.compose import Program, Role
 from carillon.compose.parts import remarks
+from carillon.compose.surface import server_settings
 from carillon.compose.trust import is_open
 from carillon.config.reading import ignored, load, secrets
 from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.system import collect_no_more, collect_rarely
 from carillon.upkeep.logs import lines as logs
+from carillon.web.listening import reserve
 
 if TYPE_CHECKING:
     from carillon.compose.billing import BillingProgram
@@ -62,6 +64,9 @@ def serve(
     if processes > 1 and not index:
         if any(settings.http.port == 0 for settings in several):
             raise ConfigurationError("http.port: several processes need one port to share, 0 gives each its own")
+        for settings in several:
+            # The processes share the port with each other, and so with any other program that is there already.
+            reserve(server_settings(settings, share_port=False)).close()
         sys.exit(_supervise(processes))
     if index:
         _die_with_parent(int(parent))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from carillon.web import Answer, Endpoint, Reply, Request
-from carillon.web.probes import Probe
+from carillon.web.probe_surface import Probe
 from carillon.web.problems import rfc3339
 
 Check = Callable[[], Awaitable[Mapping[str, Any]]]

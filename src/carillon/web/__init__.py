@@ -1,10 +1,10 @@
-"""The ASGI toolkit under every HTTP endpoint of ours: declare, limit, decode, answer, document."""
+"""The toolkit under every HTTP endpoint: declare, limit, decode, answer, document, listen."""
 
 from carillon.web.application import app
 from carillon.web.auth import JwtSettings
 from carillon.web.declare import Answer, Endpoint, Header
 from carillon.web.listening import ServerSettings
-from carillon.web.probes import ProbeServer
+from carillon.web.probe_surface import ProbeServer
 from carillon.web.problems import Problem
 from carillon.web.request import Caller, Reply, Request
 from carillon.web.server import NoServer, Server

@@ -10,7 +10,7 @@ import msgspec
 from carillon.domain.errors import BadIntent, DirectoryUnavailable, LedgerUnavailable, Overloaded
 from carillon.web.body import Receive
 from carillon.web.declare import Endpoint
-from carillon.web.docs import pages
+from carillon.web.fixed import pages
 from carillon.web.gate import Gate
 from carillon.web.openapi import document as openapi
 from carillon.web.problems import MEDIA_TYPE, Problem, document, from_bad_intent, unavailable

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from carillon.domain.hints import hint
-from carillon.web.patience import Patience
 from carillon.web.problems import Detail, Problem
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -41,7 +40,7 @@ def check_head(headers: Mapping[bytes, bytes], limit: int) -> None:
 async def read_body(receive: Receive, limit: int, seconds: float) -> bytes:
     """The whole body, never more than `limit` bytes of it in memory."""
     try:
-        with Patience(seconds):
+        async with asyncio.timeout(seconds):
             message = await _next(receive)
             chunk: bytes = _bytes(message)
             if not message.get("more_body"):

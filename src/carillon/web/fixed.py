@@ -1,4 +1,6 @@
-"""Files of ours that are served as they are: nothing inline, nothing from elsewhere, nothing told."""
+"""Static files of the program, served under a strict policy: nothing inline, nothing from a third party."""
+
+from importlib.resources import files
 
 from carillon.web.declare import Answer, Endpoint
 from carillon.web.request import Reply, Request
@@ -14,11 +16,18 @@ KINDS = {
     "json": "application/json",
     "svg": "image/svg+xml",
 }
-"""Media types by the end of a file's name; other files are not served."""
+"""Media types by file extension; files of other kinds are not served."""
+
+_DOCS = {
+    "/docs": "index.html",
+    "/docs/style.css": "style.css",
+    "/docs/schema.js": "schema.js",
+    "/docs/docs.js": "docs.js",
+}
 
 
 def fixed(path: str, content: bytes, kind: str, *, guarded: bool = False) -> Endpoint:
-    """One file under one path, of a kind in KINDS; for everybody unless it is guarded."""
+    """One file under one path, of a kind in KINDS; open to everybody unless it is guarded."""
     media_type = KINDS[kind]
     reply = Reply(200, content, {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}, media_type)
 
@@ -36,3 +45,12 @@ def fixed(path: str, content: bytes, kind: str, *, guarded: bool = False) -> End
         by_address=True,
         hidden=True,
     )
+
+
+def pages(openapi: bytes) -> list[Endpoint]:
+    """The OpenAPI document for callers of the API, and the page that shows it, without data, for everybody."""
+    folder = files("carillon.web").joinpath("static")
+    document = fixed("/openapi.json", openapi, "json", guarded=True)
+    return [document] + [
+        fixed(path, folder.joinpath(name).read_bytes(), name.rpartition(".")[2]) for path, name in _DOCS.items()
+    ]

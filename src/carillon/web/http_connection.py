@@ -1,37 +1,45 @@
-"""One HTTP/1.1 connection: requests one after the other, every wait bounded, nothing buffered without end."""
+"""One HTTP/1.1 connection on h11: requests in turn, a deadline for every wait, a bound on every buffer."""
 
 import asyncio
 import contextlib
 import logging
 import re
+from http import HTTPStatus
 from typing import Protocol, cast
 from urllib.parse import unquote
 
 import h11
 
 from carillon.web.application import ASGI
-from carillon.web.http_exchange import Exchange, Message, head
+from carillon.web.http_exchange import Exchange, Message
+from carillon.web.http_head import HeadReader, check, refusal
 from carillon.web.listening import ServerSettings
 from carillon.web.streaming import SINK
 
+BEGAN = "carillon.began"
+"""The ASGI extension that says when the first byte of the request arrived, in the event loop's time."""
+
 _log = logging.getLogger(__name__)
-_MOST_HEADERS = 100
-_LAST_WORDS_SECONDS = 1.0
+_LINGER_SECONDS = 1.0
 _ABSOLUTE = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
-_HEAD_TOO_LARGE = 431
-_BAD_REQUEST = 400
 _OVER = frozenset({h11.CLOSED, h11.ERROR})
 
 
 class Serving(Protocol):
-    """What a connection needs of its server."""
+    """The server of a connection."""
 
     application: ASGI
     settings: ServerSettings
     stopping: bool
     connections: "set[Connection]"
 
-    def left(self, connection: "Connection") -> None: ...
+    def refused(self, status: int, seconds: float) -> None:
+        """A request that took this long so far was refused before it reached the application."""
+        ...
+
+    def left(self, connection: "Connection") -> None:
+        """Forget a connection that is gone."""
+        ...
 
 
 class Connection(asyncio.Protocol):
@@ -39,18 +47,27 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: Serving) -> None:
         self._server = server
-        self._http = self._parser()
+        self._heads = HeadReader(server.settings.head_bytes)
+        self._http: h11.Connection
+        """The parser of the request under way; every request has its own."""
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._began: float | None = None
+        """When the first byte of the request under way arrived; None between requests."""
+        self._kept = False
+        """True once a request was served: a kept connection may be silent for longer than a head may take."""
         self._exchange: Exchange | None = None
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._closing = False
-        self._silent = False
-        """Between two requests."""
         self.paused = False
-        """The kernel has not taken all that was written."""
+        """True while the kernel has not taken everything that was written."""
         self.transport: asyncio.Transport
+
+    @property
+    def ending(self) -> bool:
+        """Whether the connection takes no further request."""
+        return self._server.stopping
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports satisfy the interface without inheriting from it.
@@ -58,7 +75,7 @@ class Connection(asyncio.Protocol):
         if self._server.stopping or len(self._server.connections) >= self._server.settings.max_connections:
             self.transport.abort()
             return
-        # Nothing of ours waits in user space unnoticed: paused means that the kernel did not take all.
+        # The transport buffers nothing without notice: paused means that the kernel did not take everything.
         self.transport.set_write_buffer_limits(high=0)
         self._server.connections.add(self)
         self._wait(self._server.settings.head_seconds)
@@ -81,23 +98,39 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
-        if self._silent:
-            self._silent = False
-            self._wait(self._server.settings.head_seconds)
-        self._http.receive_data(data)
-        self.advance()
+        if self._exchange is None:
+            self._begin(data)
+        else:
+            self._http.receive_data(data)
+            self._advance()
 
     def eof_received(self) -> bool:
-        """A client that will send no more has left its stream; an answer under way is still written."""
+        """A client that sends no more has left its stream; a reply under way is still written."""
         if self._exchange is None or self._closing:
             return False
         self._http.receive_data(b"")
-        self.advance()
+        self._advance()
         self._exchange.leave()
         return True
 
-    def advance(self) -> None:
-        """Take what has arrived as far as it can be taken now."""
+    def _begin(self, data: bytes) -> None:
+        """Read the head of the next request."""
+        if self._began is None:
+            self._began = self._loop.time()
+            if self._kept:
+                self._wait(self._server.settings.head_seconds)
+        try:
+            whole = self._heads.feed(data)
+        except h11.RemoteProtocolError as error:
+            self._refuse(error.error_status_hint)
+            return
+        if whole is not None:
+            self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._server.settings.head_bytes)
+            self._http.receive_data(whole)
+            self._advance()
+
+    def _advance(self) -> None:
+        """Process the bytes that have arrived."""
         try:
             while not self.transport.is_closing():
                 event = self._http.next_event()
@@ -112,9 +145,8 @@ class Connection(asyncio.Protocol):
 
     def _take(self, event: object) -> None:
         if isinstance(event, h11.Request):
-            self._silent = False
+            check(event, self._server.settings.head_bytes)
             self._stop_waiting()
-            _check(event, self._server.settings.head_bytes)
             self._exchange = Exchange(self, self._http, event)
             self._task = self._loop.create_task(self._serve(self._exchange, event))
         elif isinstance(event, h11.Data) and self._exchange is not None:
@@ -128,7 +160,7 @@ class Connection(asyncio.Protocol):
         except OSError:
             self.transport.abort()
         except Exception:  # noqa: BLE001 - a bug in one reply ends that reply, and the log has it
-            # Without the query, which may hold a ticket.
+            # The log line leaves the query out, because a query may hold a ticket.
             _log.exception("reply failed: %r", request.target.partition(b"?")[0])
             self.transport.abort()
         finally:
@@ -136,30 +168,22 @@ class Connection(asyncio.Protocol):
             self._next(exchange)
 
     def _next(self, served: Exchange) -> None:
-        """Ready for another request, or the end."""
+        """Wait for another request, or hang up."""
         if not served.ended:
-            # A reply that did not end must not look as if it had.
+            # The client must see that this reply is incomplete.
             self.transport.abort()
         elif served.lasts and self._http.their_state not in _OVER and not self._server.stopping:
-            self._begin_anew()
-            self._silent = True
-            self._wait(self._server.settings.idle_seconds)
+            arrived, closed = self._http.trailing_data
+            self._began, self._kept = None, True
             self.transport.resume_reading()
-            self.advance()
+            if arrived:
+                self._begin(arrived)
+            elif closed:
+                self._hang_up()
+            else:
+                self._wait(self._server.settings.idle_seconds)
         else:
             self._hang_up()
-
-    def _parser(self) -> h11.Connection:
-        return h11.Connection(h11.SERVER, max_incomplete_event_size=self._server.settings.head_bytes)
-
-    def _begin_anew(self) -> None:
-        """A parser for the next request: replies are not written through it, so it does not know that one was."""
-        arrived, closed = self._http.trailing_data
-        self._http = self._parser()
-        if arrived:
-            self._http.receive_data(arrived)
-        if closed:
-            self._http.receive_data(b"")
 
     def _scope(self, exchange: Exchange, request: h11.Request) -> Message:
         target, _, query = _ABSOLUTE.sub(b"", request.target, count=1).partition(b"?")
@@ -172,21 +196,21 @@ class Connection(asyncio.Protocol):
             "query_string": query,
             "headers": list(request.headers),
             "client": [str(peer[0]), str(peer[1])],
-            "extensions": {SINK: exchange},
+            "extensions": {SINK: exchange, BEGAN: self._began},
         }
 
     def put(self, data: bytes) -> bool:
-        """Whether the kernel has all of it; if not, it waits here until it is drained."""
+        """Write; False if the kernel has not taken everything: the caller then waits for `drained`."""
         if self.transport.is_closing():
             raise ConnectionResetError
         self.transport.write(data)
         if self.transport.is_closing():
-            # The kernel refused it: the reader is gone.
+            # The kernel refused the bytes: the reader is gone.
             raise ConnectionResetError
         return not self.paused
 
     async def drained(self) -> None:
-        """Return once the kernel has all of it; a reader who does not make room for it in time is cut off."""
+        """Return once the kernel has taken everything; a reader that makes no room in time is cut off."""
         if self.paused:
             await self._room()
         if self.transport.is_closing():
@@ -203,52 +227,51 @@ class Connection(asyncio.Protocol):
             self._drained = None
 
     def wind_up(self) -> None:
-        """Serve what has begun and nothing after it."""
-        if self._exchange is None:
+        """Finish the request that has begun and take no other."""
+        if self._exchange is None and not self._heads.begun:
             self._hang_up()
 
     def cancel(self) -> None:
-        """End the request under way."""
+        """Cancel the request under way."""
         if self._task is not None:
             self._task.cancel()
 
     def abort(self) -> None:
-        """End it without another word."""
+        """Close the connection without another byte."""
         self.transport.abort()
 
     def _refuse(self, status: int) -> None:
         if self._exchange is not None:
-            # The application is in the middle of this body and answers for it.
+            # The application is reading this body: it answers.
             self.transport.pause_reading()
             self._exchange.leave()
             return
-        self.transport.write(head(status or _BAD_REQUEST, [(b"content-length", b"0"), (b"connection", b"close")]))
+        self.transport.write(refusal(status))
+        self._server.refused(status, 0.0 if self._began is None else self._loop.time() - self._began)
         self._hang_up()
 
     def _hang_up(self) -> None:
-        """Say that nothing more comes, and give the last answer time to be read before the connection goes."""
+        """Send the end of the stream, and leave the client time to read the last reply before the connection closes."""
         if self._closing or self.transport.is_closing():
             return
         self._closing = True
         with contextlib.suppress(OSError):
             self.transport.write_eof()
-        self._wait(_LAST_WORDS_SECONDS)
+        self._wait(_LINGER_SECONDS)
 
     def _wait(self, seconds: float) -> None:
         self._stop_waiting()
-        self._timer = self._loop.call_later(seconds, self.transport.abort)
+        self._timer = self._loop.call_later(seconds, self._too_late)
+
+    def _too_late(self) -> None:
+        if self._closing:
+            self.transport.abort()
+        elif self._began is None:
+            self._hang_up()
+        else:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _check(request: h11.Request, head_bytes: int) -> None:
-    size = len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
-    if size > head_bytes or len(request.headers) > _MOST_HEADERS:
-        raise h11.RemoteProtocolError("the head is too large", error_status_hint=_HEAD_TOO_LARGE)
-    names = {name for name, _ in request.headers}
-    if {b"transfer-encoding", b"content-length"} <= names:
-        # Two readers of such a request could see two different ones.
-        raise h11.RemoteProtocolError("two lengths")

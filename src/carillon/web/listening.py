@@ -1,4 +1,4 @@
-"""Where a listener listens, and how patient it is."""
+"""The sockets that the listeners bind, and their deadlines and bounds."""
 
 import errno
 import socket
@@ -9,40 +9,62 @@ from carillon.domain.errors import ConfigurationError
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to listen and how patient to be with a connection."""
+    """Where a server listens, and how long it waits for a client."""
 
     host: str = "127.0.0.1"
     port: int = 8080
-    """0 takes a free one; `Server.port` then knows it."""
+    """0 takes a free port; `Server.port` then holds its number."""
     share_port: bool = False
     """True lets several processes listen on one port (SO_REUSEPORT); the kernel spreads the connections."""
     head_seconds: float = 10.0
-    """How long a request's head may take; for `Server` also how long a kept connection may stay silent."""
+    """The time for the head of a request; on granian also for the silence between two requests."""
     read_seconds: float = 10.0
-    """How long a whole request may take, where probes are served alone."""
+    """The time for a whole request on a surface of probes alone."""
     idle_seconds: float = 60.0
-    """How long a kept connection may stay silent, where probes are served alone or replies may last."""
+    """The time for the silence between two requests on the h11 listener."""
     write_seconds: float = 10.0
-    """How long a reader may make no room for what is written to it, where replies may last."""
+    """How long the h11 listener waits for a reader that makes no room for the next bytes."""
     head_bytes: int = 16_384
     backlog: int = 1024
     max_connections: int = 4096
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """A bound socket; ConfigurationError says why there is none."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    """A listening socket; ConfigurationError says why the port cannot be had."""
+    listener = reserve(settings)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if settings.share_port:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listener.bind((settings.host, settings.port))
         listener.listen(settings.backlog)
-        listener.setblocking(False)  # noqa: FBT003 - the socket module's own signature
     except OSError as error:
         listener.close()
-        hint = "; CARILLON_HTTP__PORT names another port" if error.errno == errno.EADDRINUSE else ""
-        raise ConfigurationError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}{hint}") from None
+        raise refused(settings, error) from None
+    listener.setblocking(False)  # noqa: FBT003 - the socket module's own signature
     return listener
+
+
+def reserve(settings: ServerSettings) -> socket.socket:
+    """A bound socket that does not listen yet; ConfigurationError says why the port cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        share(bound, shared=settings.share_port)
+        bound.bind((settings.host, settings.port))
+    except OSError as error:
+        bound.close()
+        raise refused(settings, error) from None
+    return bound
+
+
+def share(bound: socket.socket, *, shared: bool) -> None:
+    """Let other sockets bind the same port from now on, or no longer."""
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
+
+
+def refused(settings: ServerSettings, error: BaseException) -> ConfigurationError:
+    """The error of a server that cannot listen."""
+    reason, hint = str(error), ""
+    if isinstance(error, OSError):
+        reason = error.strerror or reason
+        hint = "; CARILLON_HTTP__PORT names another port" if error.errno == errno.EADDRINUSE else ""
+    return ConfigurationError(f"cannot listen on {settings.host}:{settings.port}: {reason}{hint}")

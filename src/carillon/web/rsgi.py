@@ -1,12 +1,11 @@
-"""Granian's own interface under our application: a request is read and its whole answer given in one call each."""
+"""Granian's own interface under the application: one call reads a request's body, one call writes the whole answer."""
 
 from collections.abc import AsyncIterator, MutableMapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from granian._granian import RSGIHTTPProtocol, RSGIProtocolClosed
-from granian.rsgi import Scope
+from granian.rsgi import HTTPProtocol, ProtocolClosed, Scope
 
 from carillon.web.application import Application, encoded, head
 from carillon.web.streaming import pour
@@ -14,13 +13,13 @@ from carillon.web.streaming import pour
 Message = MutableMapping[str, Any]
 _NO_TEXT = b"\xff"
 _WHOLE_DIGITS = 6
-"""A body that names its length in so many digits, below a megabyte, is taken in one piece."""
+"""A body whose length has at most this many digits, so below a megabyte, is read in one piece."""
 
 
-async def serve(application: Application, scope: Scope, protocol: RSGIHTTPProtocol) -> None:
+async def serve(application: Application, scope: Scope, protocol: HTTPProtocol) -> None:
     """Serve one request; the application sees it as ASGI."""
-    headers = _headers(scope)
-    exchange = _Exchange(protocol, next((value for name, value in headers if name == b"content-length"), b""))
+    headers, length = _headers(scope)
+    exchange = _Exchange(protocol, length)
     if scope.authority:
         headers.append((b"host", scope.authority.encode("latin-1")))
     method, path = scope.method, scope.path
@@ -47,26 +46,28 @@ async def serve(application: Application, scope: Scope, protocol: RSGIHTTPProtoc
 
 @lru_cache(maxsize=256)
 def _quoted(path: str) -> bytes:
-    """Granian tells a path decoded; most requests go to a few of them."""
+    """The path as a URL spells it, because granian gives it decoded; most requests go to a few paths."""
     return quote(path).encode()
 
 
-def _headers(scope: Scope) -> list[tuple[bytes, bytes]]:
-    given = scope.headers.items()
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in given]
-    names = scope.headers.keys()
+def _headers(scope: Scope) -> tuple[list[tuple[bytes, bytes]], str]:
+    """The headers as ASGI spells them, and the length that the body declares."""
+    given = scope.headers
+    pairs = given.items()
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
+    names = given.keys()
     if len(names) != len(headers):
-        # Granian leaves out a value that is no text; whoever asks for that header must see that it was there.
-        headers += [(name.encode("latin-1"), _NO_TEXT) for name in set(names) - {name for name, _ in given}]
-    return headers
+        # Granian leaves out a value that is no text; the application must see that the header was there.
+        headers += [(name.encode("latin-1"), _NO_TEXT) for name in set(names) - {name for name, _ in pairs}]
+    return headers, given.get("content-length", "")
 
 
 class _Exchange:
-    """The body on its way in, and an answer that writes itself on its way out."""
+    """Reads the body of a request, and writes an answer that comes in pieces."""
 
     __slots__ = ("_chunks", "_head", "_protocol", "_read", "_stream", "_whole")
 
-    def __init__(self, protocol: RSGIHTTPProtocol, length: bytes) -> None:
+    def __init__(self, protocol: HTTPProtocol, length: str) -> None:
         self._protocol = protocol
         self._chunks: AsyncIterator[bytes] | None = None
         self._read = False
@@ -80,12 +81,12 @@ class _Exchange:
                 self._read = True
                 return {"type": "http.request", "body": await self._protocol(), "more_body": False}
             return await self._next()
-        except RSGIProtocolClosed:
+        except ProtocolClosed:
             return {"type": "http.disconnect"}
 
     async def _next(self) -> Message:
         if self._read:
-            # The body is over: whoever asks again waits for the caller to leave.
+            # The body is over: the only thing left to wait for is that the client leaves.
             await self._protocol.client_disconnect()
             return {"type": "http.disconnect"}
         if self._chunks is None:
@@ -97,7 +98,7 @@ class _Exchange:
             return {"type": "http.request", "body": b"", "more_body": False}
 
     def begin(self, status: int, headers: list[tuple[str, str]]) -> None:
-        """What goes before the first piece of the answer, and with it."""
+        """Keep the head until the first piece of the answer goes with it."""
         self._head = (status, headers)
 
     async def send(self, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""The limits of the HTTP surface and who may use it."""
+"""The limits of the HTTP surface, and how callers prove who they are."""
 
 import msgspec
 
@@ -9,35 +9,35 @@ from carillon.web.tickets import Tickets
 
 
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of the HTTP surface and who may use it; a limit of None is none."""
+    """The limits of the HTTP surface, and how callers prove who they are; None sets no limit."""
 
     body_limit: int = 262_144
     body_seconds: float = 10.0
     max_in_flight: int = 1000
     requests_per_second: float | None = None
-    """Per token's caller, or per address without tokens."""
+    """For each caller that a token names, or for each address where no tokens are used."""
     requests_burst: float = 200.0
     key_requests_per_second: float | None = None
-    """Per API key, with the same burst."""
+    """For each API key, with the same burst."""
     anonymous_requests_per_second: float | None = None
-    """Per address, of those who show nothing although everybody is asked; twice as many at once."""
+    """For each address, for requests without the credentials that are required; the burst is twice as large."""
     auth_failures_per_minute: float | None = None
-    """Per address, 429 beyond it; a valid token is never held back by this."""
+    """For each address; beyond it 429. A valid token is never refused for this reason."""
     jwt: JwtSettings | None = None
     keys: KeyFinder | None = None
-    """Where API keys are found; with or without tokens."""
+    """Looks API keys up; works with and without tokens."""
     tickets: Tickets | None = None
-    """Where streams are opened by tickets."""
+    """Set where tickets open streams."""
     observe: Observer = lambda _: None
-    """Who is told of refused tokens."""
+    """Receives an event for every refused token."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host names served beside loopback; empty where callers are asked who they are serves every name."""
+    """Host names served beside loopback; if it is empty and credentials are required, every name is served."""
     docs: bool = True
-    """Serves /docs and /openapi.json, the latter to those who may call where callers are asked who they are."""
+    """Serves /docs and /openapi.json; where credentials are required, /openapi.json requires them too."""
     title: str = "Carillon"
     version: str = "0"
 
     @property
     def asks(self) -> bool:
-        """Whether callers are asked who they are."""
+        """Whether credentials are required."""
         return self.jwt is not None or self.keys is not None

@@ -1,22 +1,29 @@
-"""The HTTP server where replies may last: it waits for slow readers, which granian's streams do not."""
+"""The HTTP listener on h11, for replies that last and for probes: it waits for slow readers, which granian does not."""
 
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable
 
 from carillon.web.application import ASGI
 from carillon.web.http_connection import Connection
 from carillon.web.listening import ServerSettings, listen
 
-_LAST_WORDS_SECONDS = 1.0
+Refused = Callable[[int, float], None]
+"""Hears the status and the seconds of a request that was refused before it reached the application."""
+
+_CANCEL_SECONDS = 1.0
 
 
 class StreamServer:
     """Serves one ASGI application until stopped; starts and stops as `Server` does."""
 
-    def __init__(self, application: ASGI, settings: ServerSettings) -> None:
+    def __init__(
+        self, application: ASGI, settings: ServerSettings, refused: Refused = lambda _status, _seconds: None
+    ) -> None:
         self.application = application
         self.settings = settings
+        self.refused = refused
         self.port = settings.port
         self.connections: set[Connection] = set()
         self.stopping = False
@@ -24,10 +31,10 @@ class StreamServer:
         self._listener: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen; returns when connections are being accepted."""
+        """Listen; returns when the server accepts connections."""
         listener = listen(self.settings)
         self.port = listener.getsockname()[1]
-        _notice_the_dead(listener, self.settings.write_seconds)
+        _detect_dead_peers(listener, self.settings.write_seconds)
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
             lambda: Connection(self), sock=listener, backlog=self.settings.backlog
@@ -45,7 +52,7 @@ class StreamServer:
         await self._until_gone(grace)
         for connection in list(self.connections):
             connection.cancel()
-        await self._until_gone(_LAST_WORDS_SECONDS)
+        await self._until_gone(_CANCEL_SECONDS)
         for connection in list(self.connections):
             connection.abort()
 
@@ -62,8 +69,8 @@ class StreamServer:
                     await self._gone.wait()
 
 
-def _notice_the_dead(listener: socket.socket, seconds: float) -> None:
-    """Connections inherit it: who vanished without a word, or stopped reading, ends in time even when nobody writes."""
+def _detect_dead_peers(listener: socket.socket, seconds: float) -> None:
+    """Let the kernel end connections whose peer vanished or stopped reading; connections inherit the options."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     option = getattr(socket, "TCP_USER_TIMEOUT", None)
     if option is not None:

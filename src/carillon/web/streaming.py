@@ -1,4 +1,4 @@
-"""Replies that do not end by themselves: written piece by piece, each only when the one before has left."""
+"""Replies that last: the next piece is written only when the kernel has taken the one before."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -10,29 +10,29 @@ from carillon.web.body import Receive
 
 Send: TypeAlias = "Callable[[MutableMapping[str, Any]], Awaitable[None]]"
 Pouring: TypeAlias = "Callable[[Outlet], Awaitable[None]]"
-"""The body of a reply that writes itself."""
+"""The body of a reply that lasts: a function that writes the pieces to an outlet."""
 SINK = "carillon.sink"
-"""The ASGI extension by which a server offers one."""
+"""The ASGI extension in which a server passes its Sink."""
 
 
 class PeerGone(CarillonError):
-    """Nobody reads any more; what was written last may not have arrived."""
+    """The reader is gone; the last bytes written may not have arrived."""
 
 
 class Sink(Protocol):
-    """Where a server takes the pieces of a reply; raises OSError once the reader is gone."""
+    """The server's end of a reply that lasts; raises OSError once the reader is gone."""
 
     def put(self, data: bytes) -> bool:
-        """Whether the kernel has all of it; if not, nothing may follow before it is drained."""
+        """Write; False if the caller must wait for `drained` before it writes more."""
         ...
 
     async def drained(self) -> None:
-        """Return once the kernel has all of it."""
+        """Return once the kernel has taken everything."""
         ...
 
 
 class _Sending:
-    """Satisfies Sink with what every ASGI server has."""
+    """Satisfies Sink on an ASGI server that passes no Sink of its own."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -47,23 +47,23 @@ class _Sending:
 
 
 class Outlet:
-    """Where a reply is written to while its reader is there."""
+    """A reply that lasts, as the code that writes it sees it."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._task = asyncio.current_task()
         self.gone = asyncio.Event()
-        """Set when the reader has left."""
+        """Set once the reader has left."""
         self._on_gone: Callable[[], None] | None = None
 
     def when_gone(self, call: Callable[[], None]) -> None:
-        """Call once the reader has left; at once if it already has."""
+        """Call `call` once the reader has left; at once if it already has."""
         self._on_gone = call
         if self.gone.is_set():
             call()
 
     def put(self, data: bytes) -> bool:
-        """Whether the kernel has all of it; if not, nothing may be put before it is drained. PeerGone as in `write`."""
+        """Write; False if the caller must wait for `drained` before it puts more. PeerGone if the reader is gone."""
         if self.gone.is_set():
             raise PeerGone
         try:
@@ -73,7 +73,7 @@ class Outlet:
             raise PeerGone from None
 
     async def drained(self) -> None:
-        """Return once the kernel has all that was put; PeerGone as in `write`."""
+        """Return once the kernel has taken everything; PeerGone if the reader is gone."""
         try:
             await self._sink.drained()
         except OSError:
@@ -81,25 +81,25 @@ class Outlet:
             raise PeerGone from None
 
     async def write(self, data: bytes) -> None:
-        """Return once the kernel has all of it; PeerGone when it cannot be written any more."""
+        """Write, and return once the kernel has taken everything; PeerGone if the reader is gone."""
         if not self.put(data):
             await self.drained()
 
     def left(self) -> None:
-        """The reader is not there any more."""
+        """Note that the reader is gone."""
         self.gone.set()
         if self._on_gone is not None:
             self._on_gone()
 
     def cut(self) -> None:
-        """End the reply where it is, also in the middle of a write that waits."""
+        """End the reply now, even in the middle of a write that waits."""
         self.gone.set()
         if self._task is not None:
             self._task.cancel()
 
 
 async def pour(pouring: Pouring, receive: Receive, send: Send, sink: Sink | None = None) -> None:
-    """Let a reply write itself; what breaks it off leaves it visibly unfinished."""
+    """Run the code that writes a reply; a reply that breaks off looks unfinished to its reader."""
     outlet = Outlet(sink or _Sending(send))
     watching = asyncio.create_task(_watch(receive, outlet))
     try:
@@ -110,7 +110,7 @@ async def pour(pouring: Pouring, receive: Receive, send: Send, sink: Sink | None
     except PeerGone:
         return
     except asyncio.CancelledError:
-        # Cut from inside: the connection ends with this call. From outside: the server is stopping.
+        # `cut` ended the reply, and the connection ends with this call. Otherwise the server is stopping.
         if not outlet.gone.is_set():
             raise
     finally:
