@@ -49,7 +49,7 @@ def fixed(path: str, content: bytes, kind: str, *, guarded: bool = False) -> End
 
 def pages(openapi: bytes) -> list[Endpoint]:
     """The OpenAPI document for callers of the API, and the page that shows it, without data, for everybody."""
-    folder = files("carillon.web").joinpath("static")
+    folder = files(__package__).joinpath("static")
     document = fixed("/openapi.json", openapi, "json", guarded=True)
     return [document] + [
         fixed(path, folder.joinpath(name).read_bytes(), name.rpartition(".")[2]) for path, name in _DOCS.items()
