@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from carillon.domain.billing import transaction_of
+from carillon.blueprints.billing.domain import transaction_of
 from tests.support.billing_stand import QUEUES, Billing, event, stand_fixture
 from tests.support.servers import Postgres, Redis
 

@@ -151,10 +151,14 @@ async def test_rewinding_brings_everything_again_and_stops_whoever_is_at_it(ledg
 
 
 CONTROLS = {
-    ("postgres", "fence"): ("advance_history", "WHERE owner = $1", "WHERE $1 <> ''"),
+    ("postgres", "fence"): ("advance_history", "WHERE owner = :owner", "WHERE :owner <> ''"),
     ("sqlite", "fence"): ("advance_history", "WHERE owner = :owner", "WHERE :owner <> ''"),
-    ("postgres", "place"): ("endings", "> ($1, $2, $3)", ">= ($1, $2, $3)"),
-    ("sqlite", "place"): ("endings", "> (:changed, :notification_id, :route_id)", ">= (:changed, '', '')"),
+    ("postgres", "place"): ("endings", "      > (timestamptz", "      >= (timestamptz"),
+    ("sqlite", "place"): (
+        "endings",
+        "> (:changed_us / 1000, :notification_id, :route_id)",
+        ">= (:changed_us / 1000, '', '')",
+    ),
 }
 
 

@@ -191,8 +191,12 @@ CONTROLS = {
     ("sqlite", "fence"): ("postpone_alerts", "AND attempt_count = :tries", ""),
     ("postgres", "lane"): ("settle", "AND lane >= $18::smallint", "AND $18::smallint IS NOT NULL"),
     ("sqlite", "lane"): ("settle_alert", "AND lane >= :alert_from", "AND :alert_from IS NOT NULL"),
-    ("postgres", "lease"): ("due_alerts", "clock.now + $2::float8", "o.next_attempt_at + 0 * $2::float8"),
-    ("sqlite", "lease"): ("take_alert", "next_attempt_at = :until", "next_attempt_at = next_attempt_at + 0 * :until"),
+    ("postgres", "lease"): (
+        "due_alerts",
+        "clock.now + :lease_seconds::float8",
+        "o.next_attempt_at + 0 * :lease_seconds::float8",
+    ),
+    ("sqlite", "lease"): ("due_alerts", "next_attempt_at = :now + ", "next_attempt_at = next_attempt_at + 0 * "),
 }
 
 

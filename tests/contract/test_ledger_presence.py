@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from carillon.ledger.opening import Ledger
-from carillon.ledger.stream_rows import FORGOTTEN_SECONDS
+from carillon.ledger.streams import FORGOTTEN_SECONDS
 from tests.support.ledger_engines import Engine, ledger_fixture, shared_dsn_fixture, shared_engine_fixture
 
 engine = shared_engine_fixture()

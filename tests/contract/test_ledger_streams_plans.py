@@ -7,6 +7,7 @@ import pytest
 
 from carillon.ledger.postgres.pools import _BY_INDEX, _PER_QUESTION
 from carillon.ledger.rows import RECOVERY_HINT
+from carillon.ledger.statements import numbered
 from tests.support.ledger_engines import PostgresEngine
 from tests.support.ledger_postgres import connected
 
@@ -67,7 +68,7 @@ async def test_nothing_looks_at_a_million(postgres_dsn: str) -> None:
     for questions, settings in ((HOT, _BY_INDEX), (READ, _PER_QUESTION)):
         async with connected(engine.dsn, jit="off", **settings) as connection:
             for name, arguments, index in questions:
-                plan = await looked_at(connection, sql[name], *arguments)
+                plan = await looked_at(connection, numbered(sql[name]).text, *arguments)
                 assert index in plan, f"{name}\n{plan}"
                 assert "Seq Scan on routes" not in plan, f"{name}\n{plan}"
                 assert "Seq Scan on stream_entries" not in plan, f"{name}\n{plan}"
@@ -105,7 +106,7 @@ async def test_a_crowd_is_not_looked_at_whole(postgres_dsn: str, *, counted: boo
         await connection.execute(CROWD + ("ANALYZE;" if counted else ""))
     async with connected(engine.dsn, jit="off", **_BY_INDEX) as connection:
         for name, arguments, index in FRESH:
-            plan = await looked_at(connection, sql[name], *arguments)
+            plan = await looked_at(connection, numbered(sql[name]).text, *arguments)
             assert index in plan, f"{name}\n{plan}"
             assert pages_of(plan) <= FEW_PAGES, f"{name}\n{plan}"
 

@@ -2,14 +2,15 @@
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from carillon.ledger.statements import load, numbered
 from tests.support.sources import ROOT, place, syntax_trees
 
-LEDGER = ROOT / "src" / "carillon" / "ledger"
+ROOMS = [ROOT / "src" / "carillon" / "ledger", *sorted((ROOT / "src" / "carillon" / "blueprints").iterdir())]
 _STATEMENT = re.compile(r"\b(SELECT\s|INSERT\s+INTO\s|UPDATE\s|DELETE\s+FROM\s)")
 
 
@@ -37,7 +38,7 @@ def statements(files: Iterable[Path]) -> tuple[set[str], set[str], list[str]]:
 
 
 def dialect(name: str) -> list[Path]:
-    return sorted(LEDGER.glob(f"{name}/*.sql"))
+    return sorted(path for room in ROOMS for path in room.glob(f"{name}/*.sql"))
 
 
 def test_every_statement_has_its_twin() -> None:
@@ -47,6 +48,28 @@ def test_every_statement_has_its_twin() -> None:
     assert not postgres - sqlite - postgres_only, "missing in sqlite"
     assert not sqlite - postgres - sqlite_only, "missing in postgres"
     assert not (postgres_only | sqlite_only) & postgres & sqlite, "marked as only, yet both have it"
+
+
+def unlike(postgres: Mapping[str, str], sqlite: Mapping[str, str]) -> list[str]:
+    """Statements with names for their values in PostgreSQL whose twin in SQLite has other names."""
+    found = []
+    for name, text in postgres.items():
+        names = set(numbered(text).names)
+        if names and re.search(r"\$\d", text):
+            found.append(f"{name}: names and numbers together")
+        other = set(numbered(sqlite.get(name, text)).names) - {"now"}
+        if names and other != names:
+            found.append(f"{name}: {sorted(other ^ names)}")
+    return found
+
+
+def test_both_dialects_name_their_values_alike() -> None:
+    assert not unlike(load("postgres"), load("sqlite"))
+
+
+def test_an_unlike_name_is_seen() -> None:
+    assert unlike({"a": "SELECT :x"}, {"a": "SELECT :y + :now"}) == ["a: ['x', 'y']"]
+    assert unlike({"a": "SELECT :x, $1"}, {"a": "SELECT :x"}) == ["a: names and numbers together"]
 
 
 def pieced_together(tree: ast.AST) -> Iterator[int]:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from carillon.domain.billing import producer_key
+from carillon.blueprints.billing.domain import producer_key
 from tests.support.billing_stand import PROCESS, TOKEN, Billing, stand_fixture
 from tests.support.vendor import Entry, Reply
 

@@ -12,6 +12,7 @@ import msgspec
 from typer.main import get_command
 
 from carillon.blueprints.billing import payment_api, subscription_api, webhook_receiver
+from carillon.blueprints.billing.domain import Plan
 from carillon.cli import app
 from carillon.config.billing import Billing
 from carillon.config.picker import TaskPicker
@@ -20,7 +21,6 @@ from carillon.config.queues import QueueTable
 from carillon.config.reading import blueprint_folder
 from carillon.config.settings import Directory, Settings, Stream, Tenant
 from carillon.config.sse import Sse
-from carillon.domain.billing import Plan
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.events import Event
 from carillon.domain.lanes import Lane, Lanes

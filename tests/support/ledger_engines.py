@@ -13,8 +13,8 @@ import pytest
 from redis.asyncio import Redis
 
 from carillon.ledger.opening import Ledger
+from carillon.ledger.postgres.engine import plain
 from carillon.ledger.postgres.ledger import PostgresLedger
-from carillon.ledger.questions import plain
 from carillon.ledger.redis.leases import RedisLeases
 from carillon.ledger.sqlite.ledger import SqliteLedger
 from carillon.ledger.statements import load

@@ -12,6 +12,7 @@ from carillon.blueprints.billing import payment_api
 from carillon.blueprints.billing.gateway import Charged, GatewayRules, GatewayUnavailable, MockGateway
 from carillon.blueprints.billing.payloads import amount_in, text_in, whole_in
 from carillon.blueprints.billing.payment import PaymentRules, Payments
+from carillon.blueprints.billing.store import BillingStore
 from carillon.domain.jobs import Permanent
 from carillon.ledger.sqlite.ledger import SqliteLedger
 from carillon.system import SystemClock
@@ -65,7 +66,10 @@ async def ledger(tmp_path: Path) -> AsyncIterator[SqliteLedger]:
 async def test_an_order_without_a_gateway_is_503_and_nothing_is_written_down(ledger: SqliteLedger) -> None:
     nobody: Any = None
     payments = Payments(
-        *(ledger, gateway(payments="unavailable"), nobody, nobody), clock=CLOCK, ids=lambda: "x", rules=PaymentRules()
+        *(BillingStore(ledger.engine), gateway(payments="unavailable"), nobody, nobody),
+        clock=CLOCK,
+        ids=lambda: "x",
+        rules=PaymentRules(),
     )
     served = app(payment_api.endpoints(payments, "token"), WebSettings(docs=False))
     said: list[Any] = []
@@ -82,7 +86,7 @@ async def test_an_order_without_a_gateway_is_503_and_nothing_is_written_down(led
     problem = json.loads(said[1]["body"])
     assert (said[0]["status"], problem["error"]["code"]) == (503, "UNAVAILABLE")
     assert dict(said[0]["headers"])[b"retry-after"]
-    assert await ledger.payment_by_key("s", "k") is None
+    assert await BillingStore(ledger.engine).payment_by_key("s", "k") is None
 
 
 @pytest.mark.parametrize("value", [None, "", True, 1.5, [], "x" * 256, "nul\x00"])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.domain.billing import (
+from carillon.blueprints.billing.domain import (
     Change,
     PaymentEvent,
     Plan,

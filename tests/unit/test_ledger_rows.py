@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from carillon.domain.claims import Claim, Want
 from carillon.domain.notifications import Conflict, Duplicate
-from carillon.ledger.questions import bound, counted, stories
+from carillon.ledger.questions import chosen, counted, stories
 from carillon.ledger.rows import (
     RECORD_FIELDS,
     SETTLEMENT_FIELDS,
@@ -22,7 +22,7 @@ from carillon.ledger.rows import (
     storable,
     storable_json,
 )
-from carillon.ledger.statements import load, parse
+from carillon.ledger.statements import Numbered, load, numbered, parse
 from tests.support import dispatches
 from tests.support.ledger_builders import bury, enrolment, fail_over, finish, notification, retry, route
 
@@ -122,9 +122,9 @@ def test_settlements_say_what_their_verdict_means() -> None:
 
 
 def test_filters_are_known_or_refused() -> None:
-    assert bound({"b": 1}, ("a", "b")) == [None, 1]
+    assert chosen({"b": 1}, ("a", "b")) == {"a": None, "b": 1}
     with pytest.raises(ValueError, match="known are a, b"):
-        bound({"c": 1}, ("a", "b"))
+        chosen({"c": 1}, ("a", "b"))
 
 
 def test_counts_are_summed_over_lanes() -> None:
@@ -142,3 +142,18 @@ def test_counts_are_summed_over_lanes() -> None:
 def test_stories_without_routes_are_told_too() -> None:
     (story,) = stories([{"notification_id": "n"}], [], [{"notification_id": "other"}])
     assert (story.routes, story.attempts) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "compiled"),
+    [
+        ("SELECT :b, :a, :b", Numbered("SELECT $1, $2, $1", ("b", "a"))),
+        ("SELECT :a::text[], x::jsonb", Numbered("SELECT $1::text[], x::jsonb", ("a",))),
+        ("SELECT ':a', 'it''s :a' -- :a\n, :c", Numbered("SELECT ':a', 'it''s :a' -- :a\n, $1", ("c",))),
+        ('SELECT ":a", :c', Numbered('SELECT ":a", $1', ("c",))),
+        ("SELECT $1, now() - $2", Numbered("SELECT $1, now() - $2", ())),
+        ("SELECT a[1:2], j -> 'x' ->> 'y'", Numbered("SELECT a[1:2], j -> 'x' ->> 'y'", ())),
+    ],
+)
+def test_names_become_numbers(text: str, compiled: Numbered) -> None:
+    assert numbered(text) == compiled

@@ -6,9 +6,18 @@ from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from carillon.blueprints.billing import payment_api, subscription_api, webhook_receiver
+from carillon.blueprints.billing.domain import (
+    PAYMENT_INITIATION,
+    PLAN_CHANGE,
+    REFUND_INITIATION,
+    SUBSCRIPTION_UPDATE,
+    TRIAL_PAYMENT,
+    USAGE_SYNC,
+)
 from carillon.blueprints.billing.payloads import Job
 from carillon.blueprints.billing.payment import Payments
 from carillon.blueprints.billing.relay import Relay
+from carillon.blueprints.billing.store import BillingStore
 from carillon.blueprints.billing.subscription import Subscriptions
 from carillon.blueprints.billing.webhooks import Webhooks
 from carillon.compose import console, surface, trust
@@ -20,14 +29,6 @@ from carillon.compose.telemetry import Telemetry
 from carillon.config import queues as settings_queues
 from carillon.config.billing import Billing
 from carillon.config.settings import Settings
-from carillon.domain.billing import (
-    PAYMENT_INITIATION,
-    PLAN_CHANGE,
-    REFUND_INITIATION,
-    SUBSCRIPTION_UPDATE,
-    TRIAL_PAYMENT,
-    USAGE_SYNC,
-)
 from carillon.domain.errors import ConfigurationError
 from carillon.ending import ended
 from carillon.ledger.opening import Ledger
@@ -97,14 +98,15 @@ class BillingProgram:
         queues = {role: self._queues(role, ledger) for role in sorted(self._roles)}
         for each in queues.values():
             stack.push_async_callback(each.aclose)
+        store = BillingStore(ledger.engine)
         relay = Relay(
-            ledger,
+            store,
             next(iter(queues.values())).enqueue,
             clock=self._clock,
             observer=self._observe,
             poll_seconds=self._billing.outbox_poll_seconds,
         )
-        building = Building(self._settings, self._billing, ledger, http=http, relay=relay, clock=self._clock)
+        building = Building(self._settings, self._billing, store, http=http, relay=relay, clock=self._clock)
         webhooks = building.webhooks(self._neighbours.subscription, self._observe)
         endpoints: list[Endpoint] = []
         if BillingRole.PAYMENT in queues:
@@ -116,7 +118,7 @@ class BillingProgram:
             _register(queues[BillingRole.SUBSCRIPTION], _subscription_handlers(subscriptions))
             verify = verifier(self._billing, self._clock)
             endpoints += subscription_api.endpoints(subscriptions)
-            endpoints += webhook_receiver.endpoints(ledger, verify, self._billing.plans, self._observe)
+            endpoints += webhook_receiver.endpoints(store, verify, self._billing.plans, self._observe)
         tally = QueueTally()
         self._observe.also(tally)
         endpoints += queues_api.endpoints(list(queues.values()), ledger, tally)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from carillon.blueprints.billing.gateway import GatewayRules, MockGateway
 from carillon.blueprints.billing.payment import PaymentRules, Payments
 from carillon.blueprints.billing.relay import Relay
+from carillon.blueprints.billing.store import BillingStore
 from carillon.blueprints.billing.subscription import Neighbour, Subscriptions
 from carillon.blueprints.billing.webhook_receiver import Verify
 from carillon.blueprints.billing.webhooks import Post, Response, Sign, Webhooks
@@ -15,7 +16,6 @@ from carillon.config.billing import Billing
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Clock, Observer
-from carillon.ledger.opening import Ledger
 from carillon.providers.http import Answer, HttpClient, Request
 from carillon.providers.secret import Secret
 from carillon.providers.webhook.signing import sign_x_webhook, verify_x_webhook
@@ -102,11 +102,11 @@ class Building:
     """The two services of one process, over what they share."""
 
     def __init__(
-        self, settings: Settings, billing: Billing, ledger: Ledger, *, http: HttpClient, relay: Relay, clock: Clock
+        self, settings: Settings, billing: Billing, store: BillingStore, *, http: HttpClient, relay: Relay, clock: Clock
     ) -> None:
         self._settings = settings
         self._billing = billing
-        self._ledger = ledger
+        self._store = store
         self._post = _poster(http)
         self._relay = relay
         self._clock = clock
@@ -130,7 +130,7 @@ class Building:
             delay_seconds=gateway.delay_seconds,
         )
         return Payments(
-            self._ledger,
+            self._store,
             MockGateway(rules, self._clock),
             self._relay,
             webhooks,
@@ -149,4 +149,4 @@ class Building:
             token=service_token(self._billing),
             seconds=self._billing.payment_timeout_seconds,
         )
-        return Subscriptions(self._ledger, self._relay, neighbour, self._billing.plans, clock=self._clock, ids=new_id)
+        return Subscriptions(self._store, self._relay, neighbour, self._billing.plans, clock=self._clock, ids=new_id)

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from carillon.domain.billing import Plan
+from carillon.blueprints.billing.domain import Plan
 
 
 class Billing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

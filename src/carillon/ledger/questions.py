@@ -1,39 +1,19 @@
-"""What may be asked of the ledger, and how its rows are told: the same for every engine."""
+"""What may be asked of the ledger, and how its rows are told."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from itertools import groupby
 from typing import Any
 
 from carillon.domain.notifications import Status, Story
-
-SEARCH_FILTERS = (
-    "user_id",
-    "notification_type",
-    "tenant_id",
-    "trace_id",
-    "origin",
-    "accepted_after_ms",
-    "accepted_before_ms",
-    "status",
-    "channel",
-    "recipient",
-)
-DEAD_LETTER_FILTERS = ("channel", "classification", "notification_id", "tenant_id", "created_after_ms")
-SUPPRESSION_FILTERS = ("channel", "address", "tenant_id", "source")
+from carillon.domain.store import Row
 
 
-def bound(filters: Mapping[str, Any], known: Sequence[str]) -> list[Any]:
-    """The values of the known filters in order, None for those left out; an unknown filter is the caller's error."""
+def chosen(filters: Mapping[str, Any], known: Sequence[str]) -> Row:
+    """Every known filter, None for those left out; an unknown filter is the caller's error."""
     unknown = sorted(set(filters) - set(known))
     if unknown:
         raise ValueError(f"unknown filter {unknown[0]}; known are {', '.join(known)}")
-    return [filters.get(name) for name in known]
-
-
-def plain(row: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A row as a dictionary, times as Unix milliseconds."""
-    return {name: round(value.timestamp() * 1000) if isinstance(value, datetime) else value for name, value in row}
+    return {name: filters.get(name) for name in known}
 
 
 def stories(

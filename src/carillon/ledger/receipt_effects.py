@@ -185,15 +185,6 @@ def found_routes(rows: Sequence[Row], sent: Mapping[int, Key], meant: Mapping[in
     return found
 
 
-def silence_values(silences: Iterable[Silence]) -> list[tuple[Any, ...]]:
-    """Rows of silences, each once, in the order in which they are locked."""
-    once = {(each.channel, each.address, each.tenant_id): each for each in silences}
-    return [
-        (each.channel, storable(each.address), each.tenant_id, storable(each.reason), each.source, each.seconds)
-        for _, each in sorted(once.items(), key=lambda item: item[0])
-    ]
-
-
 class Amendments:
     """One batch of receipts, applied in their order to routes that are locked."""
 

@@ -121,18 +121,18 @@ class Sealing(_Engine):
         return self._person(await super().wish(tenant_id, user_id, replace(wish, contacts=contacts)))
 
     async def append(self, claims: Sequence[Claim]) -> list[Entry]:
-        return self._entries(await super().append(claims))
+        return self._unsealed(await super().append(claims))
 
     async def read(self, user_id: str, after: int, limit: int) -> list[Entry]:
-        return self._entries(await super().read(user_id, after, limit))
+        return self._unsealed(await super().read(user_id, after, limit))
 
     async def newest_first(self, user_id: str, limit: int, before: int | None = None) -> list[Entry]:
-        return self._entries(await super().newest_first(user_id, limit, before))
+        return self._unsealed(await super().newest_first(user_id, limit, before))
 
     async def waiting(self, user_id: str, limit: int) -> list[Entry]:
-        return self._entries(await super().waiting(user_id, limit))
+        return self._unsealed(await super().waiting(user_id, limit))
 
-    def _entries(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _unsealed(self, entries: Sequence[Entry]) -> list[Entry]:
         return [replace(entry, payload_json=self.seals.open(entry.payload_json)) for entry in entries]
 
     def _enrolment(self, enrolment: Enrolment) -> Enrolment:

@@ -1,21 +1,49 @@
-"""Named SQL statements, read from the .sql files of each engine."""
+"""Named SQL statements, read from the .sql files of each engine; billing brings its own."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from types import MappingProxyType
+from typing import NamedTuple
 
 _NAME = re.compile(r"^-- name: *(\w+) *$", re.MULTILINE)
+_PARAMETER = re.compile(
+    r"""'(?:[^']|'')*'      # a text
+      | "(?:[^"]|"")*"      # a quoted name
+      | --[^\n]*            # a comment
+      | ::                  # a cast
+      | :(?P<name>[a-z_]\w*)
+    """,
+    re.VERBOSE,
+)
+
+
+class Numbered(NamedTuple):
+    """A statement as PostgreSQL takes it: $1, $2 and so on, and which name each number stands for."""
+
+    text: str
+    names: tuple[str, ...]
 
 
 def load(dialect: str) -> Mapping[str, str]:
     """Every statement of one dialect by its name; comments stay, so that a server's log shows the reason as well."""
     found: dict[str, str] = {}
-    room = files("carillon.ledger").joinpath(dialect)
-    for name in sorted(entry.name for entry in room.iterdir()):
-        if name.endswith(".sql"):
-            found |= parse(room.joinpath(name).read_text(encoding="utf-8"))
+    for room in _rooms(dialect):
+        for name in sorted(entry.name for entry in room.iterdir()):
+            if name.endswith(".sql"):
+                more = parse(room.joinpath(name).read_text(encoding="utf-8"))
+                if found.keys() & more.keys():
+                    raise ValueError(f"{name}: another file has a statement of the same name")
+                found |= more
     return MappingProxyType(found)
+
+
+def _rooms(dialect: str) -> Iterator[Traversable]:
+    yield files("carillon.ledger").joinpath(dialect)
+    for blueprint in files("carillon").joinpath("blueprints").iterdir():
+        if (room := blueprint.joinpath(dialect)).is_dir():
+            yield room
 
 
 def parse(text: str) -> dict[str, str]:
@@ -25,3 +53,14 @@ def parse(text: str) -> dict[str, str]:
     if len(set(names)) != len(names):
         raise ValueError("two statements carry one name")
     return {name: body.strip() for name, body in zip(names, bodies, strict=True)}
+
+
+def numbered(text: str) -> Numbered:
+    """Give each `:name` its number, in the order in which the names first appear."""
+    places: dict[str, int] = {}
+
+    def number(match: re.Match[str]) -> str:
+        name = match["name"]
+        return match[0] if name is None else f"${places.setdefault(name, len(places) + 1)}"
+
+    return Numbered(_PARAMETER.sub(number, text), tuple(places))

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from carillon.domain.billing import Result
+from carillon.blueprints.billing.domain import Result
 from carillon.domain.errors import CarillonError
 from carillon.domain.ports import Clock
 

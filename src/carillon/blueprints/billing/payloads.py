@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Protocol
 
-from carillon.domain.billing import DECIMALS, money
+from carillon.blueprints.billing.domain import DECIMALS, money
 from carillon.domain.jobs import Permanent
 
 _LONGEST = 255

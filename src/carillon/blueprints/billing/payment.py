@@ -6,22 +6,22 @@ from typing import Any
 
 import msgspec
 
-from carillon.blueprints.billing.gateway import MockGateway
-from carillon.blueprints.billing.payloads import Job, amount_in, text_in
-from carillon.blueprints.billing.relay import Relay
-from carillon.blueprints.billing.webhooks import Webhooks
-from carillon.domain.billing import (
+from carillon.blueprints.billing.domain import (
     REFUND_INITIATION,
     SUBSCRIPTION_UPDATE,
     TRIAL_REFUND,
     Outgoing,
     Payment,
-    PaymentLedger,
     Refund,
     event_id_of,
     number,
     transaction_of,
 )
+from carillon.blueprints.billing.gateway import MockGateway
+from carillon.blueprints.billing.payloads import Job, amount_in, text_in
+from carillon.blueprints.billing.relay import Relay
+from carillon.blueprints.billing.store import PaymentStore
+from carillon.blueprints.billing.webhooks import Webhooks
 from carillon.domain.errors import CarillonError
 from carillon.domain.jobs import Permanent
 from carillon.domain.ports import Clock
@@ -56,7 +56,7 @@ class Payments:
 
     def __init__(
         self,
-        ledger: PaymentLedger,
+        ledger: PaymentStore,
         gateway: MockGateway,
         relay: Relay,
         webhooks: Webhooks,

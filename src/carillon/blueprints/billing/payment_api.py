@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import msgspec
 
+from carillon.blueprints.billing.domain import DECIMALS, Payment, Refund, money, number
 from carillon.blueprints.billing.gateway import GatewayUnavailable
 from carillon.blueprints.billing.payment import Order, Payments
-from carillon.domain.billing import DECIMALS, Payment, Refund, money, number
 from carillon.domain.canonical import strict_loads
 from carillon.web import Answer, Endpoint, Header, Problem, Reply, Request
 from carillon.web.auth import Unauthorized

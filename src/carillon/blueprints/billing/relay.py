@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from carillon.domain.billing import Outgoing, OutgoingLedger
+from carillon.blueprints.billing.domain import Outgoing
+from carillon.blueprints.billing.store import OutgoingStore
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.ports import Clock, Observer
@@ -36,7 +37,7 @@ class Relay:
     """A message may reach its queue twice, when we die between the queue's answer and our note: under one id."""
 
     def __init__(
-        self, ledger: OutgoingLedger, enqueue: Enqueue, *, clock: Clock, observer: Observer, poll_seconds: float
+        self, ledger: OutgoingStore, enqueue: Enqueue, *, clock: Clock, observer: Observer, poll_seconds: float
     ) -> None:
         self._ledger = ledger
         self._enqueue = enqueue

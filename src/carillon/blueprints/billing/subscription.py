@@ -8,10 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from carillon.blueprints.billing.payloads import Job, amount_in, text_in, whole_in
-from carillon.blueprints.billing.relay import Relay
-from carillon.blueprints.billing.webhooks import Post, Where
-from carillon.domain.billing import (
+from carillon.blueprints.billing.domain import (
     PAYMENT_INITIATION,
     PLAN_CHANGE,
     TRIAL_PAYMENT,
@@ -19,11 +16,14 @@ from carillon.domain.billing import (
     Plan,
     Plans,
     Subscription,
-    SubscriptionLedger,
     number,
     plan_of,
     producer_key,
 )
+from carillon.blueprints.billing.payloads import Job, amount_in, text_in, whole_in
+from carillon.blueprints.billing.relay import Relay
+from carillon.blueprints.billing.store import BillingStore
+from carillon.blueprints.billing.webhooks import Post, Where
 from carillon.domain.canonical import canonical
 from carillon.domain.errors import CarillonError
 from carillon.domain.jobs import Permanent
@@ -53,7 +53,7 @@ class Subscriptions:
 
     def __init__(
         self,
-        ledger: SubscriptionLedger,
+        ledger: BillingStore,
         relay: Relay,
         payments: Neighbour,
         plans: Plans,

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import msgspec
 
+from carillon.blueprints.billing.domain import Plan, Subscription, plan_of
 from carillon.blueprints.billing.subscription import Subscriptions
-from carillon.domain.billing import Plan, Subscription, plan_of
 from carillon.web import Answer, Endpoint, Header, Problem, Reply, Request
 from carillon.web.problems import rfc3339_ms
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from carillon.domain.billing import EventRow, PaymentEvent, Plans, SubscriptionLedger, UnknownSubscription
+from carillon.blueprints.billing.domain import EventRow, PaymentEvent, Plans, UnknownSubscription
+from carillon.blueprints.billing.store import BillingStore
 from carillon.domain.canonical import canonical, strict_loads
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import CallbackRefused
@@ -50,7 +51,7 @@ class EventStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Receiver:
-    def __init__(self, ledger: SubscriptionLedger, verify: Verify, plans: Plans, observer: Observer) -> None:
+    def __init__(self, ledger: BillingStore, verify: Verify, plans: Plans, observer: Observer) -> None:
         self._ledger = ledger
         self._verify = verify
         self._plans = plans
@@ -105,7 +106,7 @@ def _status(row: EventRow) -> EventStatus:
     )
 
 
-def endpoints(ledger: SubscriptionLedger, verify: Verify, plans: Plans, observer: Observer) -> list[Endpoint]:
+def endpoints(ledger: BillingStore, verify: Verify, plans: Plans, observer: Observer) -> list[Endpoint]:
     """The receiver, and the question what became of an event."""
     receiver = _Receiver(ledger, verify, plans, observer)
     return [

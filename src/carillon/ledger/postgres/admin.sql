@@ -9,18 +9,18 @@ WITH matching AS MATERIALIZED (
     FROM dead_letters d
     JOIN routes r ON r.notification_id = d.notification_id AND r.route_id = d.route_id
     JOIN records n ON n.notification_id = d.notification_id
-    WHERE ($1::text IS NULL OR d.channel = $1)
-      AND ($2::text IS NULL OR d.failure_classification = $2)
-      AND ($3::text IS NULL OR r.provider = $3)
-      AND ($4::text IS NULL OR n.notification_type = $4)
-      AND ($5::text IS NULL OR n.tenant_id = $5)
-      AND ($6::text IS NULL OR d.notification_id = $6)
-      AND ($7::float8 IS NULL OR d.created_at >= to_timestamp($7 / 1000.0))
-      AND ($8::float8 IS NULL OR d.created_at < to_timestamp($8 / 1000.0))
-      AND ($9::text[] IS NULL OR d.notification_id = ANY ($9))
-      AND ($10::text[] IS NULL OR d.notification_id || chr(31) || d.route_id = ANY ($10))
+    WHERE (:channel::text IS NULL OR d.channel = :channel)
+      AND (:classification::text IS NULL OR d.failure_classification = :classification)
+      AND (:provider::text IS NULL OR r.provider = :provider)
+      AND (:notification_type::text IS NULL OR n.notification_type = :notification_type)
+      AND (:tenant_id::text IS NULL OR n.tenant_id = :tenant_id)
+      AND (:notification_id::text IS NULL OR d.notification_id = :notification_id)
+      AND (:failed_after_ms::float8 IS NULL OR d.created_at >= to_timestamp(:failed_after_ms / 1000.0))
+      AND (:failed_before_ms::float8 IS NULL OR d.created_at < to_timestamp(:failed_before_ms / 1000.0))
+      AND (:notification_ids::text[] IS NULL OR d.notification_id = ANY (:notification_ids))
+      AND (:letters::text[] IS NULL OR d.notification_id || chr(31) || d.route_id = ANY (:letters))
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT $11 OFFSET $12
+    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)
@@ -36,16 +36,16 @@ LEFT JOIN (
     FROM dead_letters d
     JOIN routes r ON r.notification_id = d.notification_id AND r.route_id = d.route_id
     JOIN records n ON n.notification_id = d.notification_id
-    WHERE ($1::text IS NULL OR d.channel = $1)
-      AND ($2::text IS NULL OR d.failure_classification = $2)
-      AND ($3::text IS NULL OR r.provider = $3)
-      AND ($4::text IS NULL OR n.notification_type = $4)
-      AND ($5::text IS NULL OR n.tenant_id = $5)
-      AND ($6::text IS NULL OR d.notification_id = $6)
-      AND ($7::float8 IS NULL OR d.created_at >= to_timestamp($7 / 1000.0))
-      AND ($8::float8 IS NULL OR d.created_at < to_timestamp($8 / 1000.0))
-      AND ($9::text[] IS NULL OR d.notification_id = ANY ($9))
-      AND ($10::text[] IS NULL OR d.notification_id || chr(31) || d.route_id = ANY ($10))
+    WHERE (:channel::text IS NULL OR d.channel = :channel)
+      AND (:classification::text IS NULL OR d.failure_classification = :classification)
+      AND (:provider::text IS NULL OR r.provider = :provider)
+      AND (:notification_type::text IS NULL OR n.notification_type = :notification_type)
+      AND (:tenant_id::text IS NULL OR n.tenant_id = :tenant_id)
+      AND (:notification_id::text IS NULL OR d.notification_id = :notification_id)
+      AND (:failed_after_ms::float8 IS NULL OR d.created_at >= to_timestamp(:failed_after_ms / 1000.0))
+      AND (:failed_before_ms::float8 IS NULL OR d.created_at < to_timestamp(:failed_before_ms / 1000.0))
+      AND (:notification_ids::text[] IS NULL OR d.notification_id = ANY (:notification_ids))
+      AND (:letters::text[] IS NULL OR d.notification_id || chr(31) || d.route_id = ANY (:letters))
     GROUP BY d.channel, d.failure_classification
 ) AS counted ON TRUE
 ORDER BY counted.count DESC, counted.channel, counted.classification;
@@ -63,70 +63,75 @@ WITH clock AS MATERIALIZED (
     FROM dead_letters d
     JOIN routes r ON r.notification_id = d.notification_id AND r.route_id = d.route_id
     JOIN records n ON n.notification_id = d.notification_id
-    WHERE ($1::text IS NULL OR d.channel = $1)
-      AND ($2::text IS NULL OR d.failure_classification = $2)
-      AND ($3::text IS NULL OR r.provider = $3)
-      AND ($4::text IS NULL OR n.notification_type = $4)
-      AND ($5::text IS NULL OR n.tenant_id = $5)
-      AND ($6::text IS NULL OR d.notification_id = $6)
-      AND ($7::float8 IS NULL OR d.created_at >= to_timestamp($7 / 1000.0))
-      AND ($8::float8 IS NULL OR d.created_at < to_timestamp($8 / 1000.0))
-      AND ($9::text[] IS NULL OR d.notification_id = ANY ($9))
-      AND ($10::text[] IS NULL OR d.notification_id || chr(31) || d.route_id = ANY ($10))
+    WHERE (:channel::text IS NULL OR d.channel = :channel)
+      AND (:classification::text IS NULL OR d.failure_classification = :classification)
+      AND (:provider::text IS NULL OR r.provider = :provider)
+      AND (:notification_type::text IS NULL OR n.notification_type = :notification_type)
+      AND (:tenant_id::text IS NULL OR n.tenant_id = :tenant_id)
+      AND (:notification_id::text IS NULL OR d.notification_id = :notification_id)
+      AND (:failed_after_ms::float8 IS NULL OR d.created_at >= to_timestamp(:failed_after_ms / 1000.0))
+      AND (:failed_before_ms::float8 IS NULL OR d.created_at < to_timestamp(:failed_before_ms / 1000.0))
+      AND (:notification_ids::text[] IS NULL OR d.notification_id = ANY (:notification_ids))
+      AND (:letters::text[] IS NULL OR d.notification_id || chr(31) || d.route_id = ANY (:letters))
     ORDER BY d.created_at, d.notification_id, d.route_id
-    LIMIT $11
+    LIMIT :limit
     FOR UPDATE OF d SKIP LOCKED
     FOR KEY SHARE OF n SKIP LOCKED
 ), turns AS MATERIALIZED (
     SELECT notification_id, route_id,
-           $17::int + row_number() OVER (ORDER BY created_at, notification_id, route_id) - 1 AS place
+           :done::int + row_number() OVER (ORDER BY created_at, notification_id, route_id) - 1 AS place
     FROM picked
 ), due AS MATERIALIZED (
     -- Without a rate the second of the two is NULL, and everybody's turn is now.
-    SELECT turns.*, greatest(clock.now, to_timestamp($16::float8 / 1000.0) + place / $15::float8 * interval '1 second')
+    SELECT turns.*, greatest(clock.now,
+        to_timestamp(:began_ms::float8 / 1000.0) + place / :rate::float8 * interval '1 second')
                AS due_at
     FROM turns CROSS JOIN clock
 ), revived AS (
     UPDATE routes r
-    SET status = 'failed', attempt_count = 0, provider_since = CASE WHEN $18::boolean THEN -1 ELSE 0 END,
-        provider = coalesce($12::text, r.provider),
-        lane = CASE WHEN r.lane = ANY ($13::smallint[]) THEN $14::smallint ELSE r.lane END,
+    SET status = 'failed', attempt_count = 0, provider_since = CASE WHEN :forced::boolean THEN -1 ELSE 0 END,
+        provider = coalesce(:new_provider::text, r.provider),
+        lane = CASE WHEN r.lane = ANY (:unqueued::smallint[]) THEN :instead::smallint ELSE r.lane END,
         next_attempt_at = due.due_at, budget_since = due.due_at, dead_lettered_at = NULL, updated_at = clock.now
     FROM due CROSS JOIN clock
     WHERE r.notification_id = due.notification_id AND r.route_id = due.route_id AND r.status = 'dead_letter'
     RETURNING r.notification_id, r.route_id
-), forgotten AS (
-    DELETE FROM dead_letters d USING revived
-    WHERE d.notification_id = revived.notification_id AND d.route_id = revived.route_id
 )
 SELECT notification_id, route_id FROM revived;
+
+-- name: revive_forget
+-- Runs in the transaction of the revival, under the locks that `revive` took.
+DELETE FROM dead_letters d
+USING unnest(:notification_id::text[], :route_id::text[]) AS revived (notification_id, route_id)
+WHERE d.notification_id = revived.notification_id AND d.route_id = revived.route_id;
 
 -- name: mark_redriven
 -- Runs in the transaction of the revival. A route redriven again belongs to the newer action.
 INSERT INTO redriven_routes (notification_id, route_id, action_id)
-SELECT key.notification_id, key.route_id, $3 FROM unnest($1::text[], $2::text[]) AS key (notification_id, route_id)
+SELECT key.notification_id, key.route_id, :action_id::bigint FROM unnest(:notification_id::text[],
+    :route_id::text[]) AS key (notification_id, route_id)
 ON CONFLICT (notification_id, route_id) DO UPDATE SET action_id = excluded.action_id;
 
 -- name: note_action
 -- Runs in the transaction of what it is about, where there is one: neither is there without the other.
 INSERT INTO admin_actions (at, actor, action, tenant_id, subject, reason, detail_json)
-VALUES (clock_timestamp(), $1, $2, $3, $4, $5, $6)
+VALUES (clock_timestamp(), :actor, :action, :tenant_id, :subject, :reason, :detail_json)
 RETURNING action_id;
 
 -- name: amend_action
 -- Runs in the transaction of a further page.
-UPDATE admin_actions SET detail_json = $2 WHERE action_id = $1;
+UPDATE admin_actions SET detail_json = :detail_json WHERE action_id = :action_id;
 
 -- name: actions
 WITH matching AS MATERIALIZED (
     SELECT * FROM admin_actions a
-    WHERE ($1::text IS NULL OR a.actor = $1)
-      AND ($2::text IS NULL OR a.action = $2)
-      AND ($3::text IS NULL OR a.subject = $3)
-      AND ($4::text IS NULL OR a.tenant_id = $4)
-      AND ($5::float8 IS NULL OR a.at >= to_timestamp($5 / 1000.0))
+    WHERE (:actor::text IS NULL OR a.actor = :actor)
+      AND (:action::text IS NULL OR a.action = :action)
+      AND (:subject::text IS NULL OR a.subject = :subject)
+      AND (:tenant_id::text IS NULL OR a.tenant_id = :tenant_id)
+      AND (:after_ms::float8 IS NULL OR a.at >= to_timestamp(:after_ms / 1000.0))
 ), page AS (
-    SELECT * FROM matching ORDER BY action_id DESC LIMIT $6 OFFSET $7
+    SELECT * FROM matching ORDER BY action_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)
@@ -141,17 +146,17 @@ SELECT m.action_id, count(*) FILTER (WHERE r.status IN ('pending', 'failed')) AS
        count(*) FILTER (WHERE r.status = 'skipped') AS skipped, max(r.budget_since) AS last_turn_at
 FROM redriven_routes m
 JOIN routes r ON r.notification_id = m.notification_id AND r.route_id = m.route_id
-WHERE m.action_id = ANY ($1::bigint[])
+WHERE m.action_id = ANY (:action_ids::bigint[])
 GROUP BY m.action_id;
 
 -- name: recent_outcomes
 -- Ids grow with time, so that the newest attempts are found through the primary key whatever the table's size.
 WITH recent AS MATERIALIZED (
-    SELECT * FROM attempts ORDER BY notification_id DESC, attempt_id DESC LIMIT $1
+    SELECT * FROM attempts ORDER BY notification_id DESC, attempt_id DESC LIMIT :limit
 )
 SELECT r.channel, a.provider, a.outcome, a.error, a.started_at
 FROM recent a
 JOIN routes r ON r.notification_id = a.notification_id AND r.route_id = a.route_id
 JOIN records n ON n.notification_id = a.notification_id
-WHERE $2::text IS NULL OR n.tenant_id = $2
+WHERE :tenant_id::text IS NULL OR n.tenant_id = :tenant_id
 ORDER BY a.started_at, a.attempt_id;

@@ -5,6 +5,7 @@ from operator import attrgetter
 from typing import Any
 
 from carillon.domain.claims import Claim, Settled, Settlement, Want
+from carillon.domain.leases import Reset
 from carillon.ledger.postgres.pools import Connection, Pools
 from carillon.ledger.postgres.vacuum import Vacuum
 from carillon.ledger.rows import finished_columns, is_plain_success, rounds, settlement_values, skips
@@ -14,7 +15,7 @@ _route = attrgetter("claim.notification_id", "claim.route_id")
 
 
 class PostgresBacklog:
-    """Satisfies Backlog."""
+    """Satisfies Backlog and LeaseLedger."""
 
     _pools: Pools
     _sql: Mapping[str, str]
@@ -53,6 +54,14 @@ class PostgresBacklog:
         for claim in claims:
             claim.place = places.get(claim.token)
         return [claim for claim in claims if claim.token not in places]
+
+    async def reset_expired(self, limit: int) -> Reset:
+        # Not repeated when the connection breaks: what was reset unheard would be counted as nothing.
+        (row,) = await self._pools.settlements.run(
+            lambda c: c.fetch(self._sql["reset_expired"], limit, self._recovery_hint, self._alert_from),
+            repeatable=False,
+        )
+        return Reset(*row)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         if not settlements:

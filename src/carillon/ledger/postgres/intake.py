@@ -23,7 +23,7 @@ _ROUNDS = 3
 
 
 class PostgresIntake:
-    """Satisfies IntakeLedger."""
+    """Satisfies IntakeLedger and ForesightLedger."""
 
     _pools: Pools
     _sql: Mapping[str, str]
@@ -40,6 +40,14 @@ class PostgresIntake:
         if len(answers) < len(batch):
             raise LedgerUnavailable("idempotency keys were taken and given up again faster than they could be read")
         return [answers[place] for place in range(len(batch))]
+
+    async def foresee(self, notification: Notification) -> Enrolled | None:
+        """What `enrol` would answer by what is written down; None where nothing stands in the way."""
+        if notification.idempotency_key is None:
+            return None
+        asked = ([notification.notification_id], [notification.producer], [notification.idempotency_key])
+        rows = await self._pools.reads.run(lambda c: c.fetch(self._sql["winners"], *asked), repeatable=True)
+        return answer_for_loser(notification, dict(rows[0])) if rows else None
 
     async def park(self, malformed: Sequence[Malformed]) -> None:
         if not malformed:

@@ -9,8 +9,9 @@ INSERT INTO job_logs AS kept (service, queue, message_id, correlation_id, idempo
                               next_retry_at, action, created_at, updated_at)
 SELECT row.service, row.queue, row.message_id, row.correlation_id, row.idempotency_key, row.status, row.attempts,
        row.last_error, to_timestamp(row.next_retry_at), row.action, to_timestamp(row.since), to_timestamp(row.at)
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::text[],
-            $9::double precision[], $10::text[], $11::double precision[], $12::double precision[])
+FROM unnest(:service::text[], :queue::text[], :message_id::text[], :correlation_id::text[], :idempotency_key::text[],
+    :status::text[], :attempts::int[], :last_error::text[],
+            :next_retry_at::double precision[], :action::text[], :since::double precision[], :at::double precision[])
      AS row (service, queue, message_id, correlation_id, idempotency_key, status, attempts, last_error, next_retry_at,
              action, since, at)
 ORDER BY row.queue, row.message_id
@@ -25,41 +26,42 @@ WHERE kept.updated_at <= excluded.updated_at;
 SELECT id, service, queue, message_id, correlation_id, idempotency_key, status, attempts, last_error, next_retry_at,
        action, created_at, updated_at
 FROM job_logs
-WHERE ($1::text IS NULL OR queue = $1) AND ($2::text IS NULL OR status = $2)
-  AND ($3::text IS NULL OR correlation_id = $3) AND ($4::text IS NULL OR idempotency_key = $4)
+WHERE (:queue::text IS NULL OR queue = :queue) AND (:status::text IS NULL OR status = :status)
+  AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id) AND (:idempotency_key::text IS NULL OR
+      idempotency_key = :idempotency_key)
 ORDER BY updated_at DESC, id DESC
-LIMIT $5;
+LIMIT :limit;
 
 -- name: begin_effect
 -- Race: two messages ask for one effect at once, or one message's second run meets its first one's mark.
 --   PRIMARY KEY            one of them inserts
 --   the WHERE              the other takes over only what is its own message's, or was left behind; done stays done
 INSERT INTO job_effects AS kept (effect_key, holder, held_until)
-VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3))
+VALUES (:key, :holder, clock_timestamp() + make_interval(secs => :seconds))
 ON CONFLICT (effect_key) DO UPDATE
 SET holder = excluded.holder, held_until = excluded.held_until
 WHERE kept.done_at IS NULL AND (kept.holder = excluded.holder OR kept.held_until <= clock_timestamp())
-RETURNING TRUE;
+RETURNING TRUE AS begun;
 
 -- name: effect_done
-SELECT done_at IS NOT NULL AS done FROM job_effects WHERE effect_key = $1;
+SELECT done_at IS NOT NULL AS done FROM job_effects WHERE effect_key = :key;
 
 -- name: finish_effect
 -- Race: a run that overslept finishes what another has taken over: it was done, whoever says so.
-UPDATE job_effects SET done_at = clock_timestamp() WHERE effect_key = $1 AND done_at IS NULL;
+UPDATE job_effects SET done_at = clock_timestamp() WHERE effect_key = :key AND done_at IS NULL;
 
 -- name: abandon_effect
 -- Race: a run that failed must not take away the mark of the one that took over.
-DELETE FROM job_effects WHERE effect_key = $1 AND holder = $2 AND done_at IS NULL;
+DELETE FROM job_effects WHERE effect_key = :key AND holder = :holder AND done_at IS NULL;
 
 -- name: prune_jobs
 -- In bounded pieces, so that nobody waits behind a long delete.
-WITH old AS (
-    SELECT id FROM job_logs WHERE updated_at < clock_timestamp() - make_interval(secs => $1)
-    ORDER BY updated_at LIMIT $2 FOR UPDATE SKIP LOCKED
-), forgotten AS (
-    DELETE FROM job_effects WHERE effect_key = ANY(ARRAY(
-        SELECT effect_key FROM job_effects WHERE done_at < clock_timestamp() - make_interval(secs => $1)
-        LIMIT $2 FOR UPDATE SKIP LOCKED))
-)
-DELETE FROM job_logs WHERE id = ANY(ARRAY(SELECT id FROM old)) RETURNING id;
+DELETE FROM job_logs WHERE id = ANY(ARRAY(
+    SELECT id FROM job_logs WHERE updated_at < clock_timestamp() - make_interval(secs => :older_than_seconds)
+    ORDER BY updated_at LIMIT :limit FOR UPDATE SKIP LOCKED))
+RETURNING id;
+
+-- name: prune_effects
+DELETE FROM job_effects WHERE effect_key = ANY(ARRAY(
+    SELECT effect_key FROM job_effects WHERE done_at < clock_timestamp() - make_interval(secs => :older_than_seconds)
+    LIMIT :limit FOR UPDATE SKIP LOCKED));

@@ -6,51 +6,20 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Signal
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import migrate_postgres, refuse_newer
-from carillon.ledger.postgres.admin import PostgresAdmin
-from carillon.ledger.postgres.audit import PostgresAudit
 from carillon.ledger.postgres.backlog import PostgresBacklog
-from carillon.ledger.postgres.breakers import PostgresBreakers
-from carillon.ledger.postgres.history import PostgresHistory
+from carillon.ledger.postgres.engine import PostgresEngine, unsafe_settings
 from carillon.ledger.postgres.hold import PostgresHolding
-from carillon.ledger.postgres.jobs import PostgresJobs
-from carillon.ledger.postgres.keys import PostgresKeys
-from carillon.ledger.postgres.leases import PostgresLeases
-from carillon.ledger.postgres.lookup import PostgresForesight
-from carillon.ledger.postgres.outbox import PostgresOutbox
 from carillon.ledger.postgres.pools import Address, PoolRules, Pools, guarded
-from carillon.ledger.postgres.preferences import PostgresPreferences
 from carillon.ledger.postgres.receipts import PostgresReceipts
-from carillon.ledger.postgres.seals import PostgresSeals
 from carillon.ledger.postgres.signal import PostgresSignal
 from carillon.ledger.postgres.streams import PostgresStreams
-from carillon.ledger.postgres.subscriptions import PostgresSubscriptions
-from carillon.ledger.postgres.templates import PostgresTemplates
-from carillon.ledger.postgres.upkeep import PostgresUpkeep, unsafe_settings
 from carillon.ledger.postgres.vacuum import Vacuum
 from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
 from carillon.ledger.statements import load
+from carillon.ledger.stores import Stores
 
 
-class PostgresLedger(
-    PostgresHolding,
-    PostgresBacklog,
-    PostgresBreakers,
-    PostgresForesight,
-    PostgresUpkeep,
-    PostgresTemplates,
-    PostgresPreferences,
-    PostgresReceipts,
-    PostgresOutbox,
-    PostgresAdmin,
-    PostgresKeys,
-    PostgresAudit,
-    PostgresJobs,
-    PostgresLeases,
-    PostgresSubscriptions,
-    PostgresStreams,
-    PostgresHistory,
-    PostgresSeals,
-):
+class PostgresLedger(PostgresHolding, PostgresBacklog, PostgresReceipts, PostgresStreams, Stores):
     """Satisfies IntakeLedger, Backlog and UpkeepLedger; `signal` wakes claimers in every process."""
 
     def __init__(
@@ -71,6 +40,8 @@ class PostgresLedger(
         self._address = address
         self._pools = pools
         self._sql = sql
+        self._engine = PostgresEngine(pools, sql)
+        self.engine = self._engine
         self._lease_seconds = lease_seconds
         self._record_attempts = record_attempts
         self._recovery_hint = recovery_hint

@@ -79,7 +79,8 @@ WITH clock AS MATERIALIZED (
     WHERE (r.notification_id IN (SELECT notification_id FROM written)) IS TRUE
     RETURNING notification_id, route_id, claim_token, budget_since, ctid AS place
 )
-SELECT notification_id, NULL::text AS route_id, NULL::bigint AS token, NULL::bigint AS accepted_at_ms, NULL::tid AS place
+SELECT notification_id, NULL::text AS route_id, NULL::bigint AS token, NULL::bigint AS accepted_at_ms,
+    NULL::tid AS place
 FROM written
 UNION ALL
 SELECT notification_id, route_id, claim_token,
@@ -107,7 +108,8 @@ INSERT INTO malformed_intents (
     stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields, recorded_at)
 SELECT m.*, clock_timestamp()
 FROM (
-    SELECT stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields::jsonb
+    SELECT stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message,
+        raw_fields::jsonb
     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]) AS given (
         stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields)
 ) AS m

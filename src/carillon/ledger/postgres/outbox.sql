@@ -11,22 +11,25 @@ WITH clock AS MATERIALIZED (
     SELECT o.outbox_id FROM outbox o
     WHERE o.next_attempt_at <= (SELECT now FROM clock)
     ORDER BY o.next_attempt_at, o.outbox_id
-    LIMIT $1
+    LIMIT :limit
     FOR UPDATE SKIP LOCKED
-), taken AS (
-    UPDATE outbox o
-    SET next_attempt_at = clock.now + $2::float8 * interval '1 second', attempt_count = o.attempt_count + 1
-    FROM picked CROSS JOIN clock
-    WHERE o.outbox_id = picked.outbox_id
-    RETURNING o.*
 )
-SELECT o.outbox_id, o.notification_id, o.route_id, o.created_at, o.attempt_count AS tries, o.told,
+UPDATE outbox o
+SET next_attempt_at = clock.now + :lease_seconds::float8 * interval '1 second', attempt_count = o.attempt_count + 1
+FROM picked CROSS JOIN clock
+WHERE o.outbox_id = picked.outbox_id
+RETURNING o.outbox_id, o.attempt_count AS tries;
+
+-- name: taken_alerts
+-- What those that were taken are about; a later taker's number is not this taker's, so `due_alerts` says it.
+SELECT o.outbox_id, o.notification_id, o.route_id, o.created_at, o.told,
        coalesce(o.final_attempt_count, r.attempt_count) AS attempt_count,
        coalesce(o.failure_message, r.last_error_message, '') AS last_error,
        r.channel, n.tenant_id, n.user_id, n.notification_type
-FROM taken o
+FROM outbox o
 LEFT JOIN routes r ON r.notification_id = o.notification_id AND r.route_id = o.route_id
 LEFT JOIN records n ON n.notification_id = o.notification_id
+WHERE o.outbox_id = ANY (:alert_ids::bigint[])
 ORDER BY o.outbox_id;
 
 -- name: alert_history
@@ -34,20 +37,22 @@ ORDER BY o.outbox_id;
 SELECT a.notification_id, a.route_id, a.provider, a.started_at + a.duration_ms * interval '1 millisecond' AS at,
        a.provider_message_id AS message_id, a.error
 FROM attempts a
-WHERE a.notification_id = ANY ($1::text[]) AND a.settled <> 'stale'
+WHERE a.notification_id = ANY (:notification_ids::text[]) AND a.settled <> 'stale'
 UNION ALL
 SELECT c.notification_id, c.route_id, c.provider, c.received_at, c.provider_message_id,
        coalesce(c.reason, c.classification, c.kind)
 FROM receipts c
-WHERE c.notification_id = ANY ($1::text[]) AND c.kind IN ('failed', 'bounced', 'complained') AND c.effect <> 'ignored';
+WHERE c.notification_id = ANY (:notification_ids::text[]) AND c.kind IN ('failed', 'bounced',
+    'complained') AND c.effect <> 'ignored';
 
 -- name: told_alerts
-DELETE FROM outbox WHERE outbox_id = ANY ($1::bigint[]);
+DELETE FROM outbox WHERE outbox_id = ANY (:alert_ids::bigint[]);
 
 -- name: postpone_alerts
 -- Race: the lease ran out meanwhile and another process has taken the alert.
 --   tries                   only the present taker may say when it is told next.
 UPDATE outbox o
 SET next_attempt_at = clock_timestamp() + given.seconds * interval '1 second', told = given.told
-FROM unnest($1::bigint[], $2::int[], $3::text[], $4::float8[]) AS given (outbox_id, tries, told, seconds)
-WHERE o.outbox_id = given.outbox_id AND o.attempt_count = given.tries;
+FROM unnest(:alert_id::bigint[], :tries::int[], :told::text[], :seconds::float8[]) AS given (alert_id, tries, told,
+    seconds)
+WHERE o.outbox_id = given.alert_id AND o.attempt_count = given.tries;

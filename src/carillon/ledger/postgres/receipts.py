@@ -7,10 +7,10 @@ from carillon.domain.people import Wish
 from carillon.domain.ports import Signal
 from carillon.domain.receipt_effect import Effect
 from carillon.domain.receipts import Amended, AmendRules, Receipt
-from carillon.domain.suppressions import Silence
+from carillon.domain.store import Ask
+from carillon.ledger.postgres.engine import PostgresEngine
 from carillon.ledger.postgres.pools import Connection, Pools
-from carillon.ledger.preference_rows import wish_values
-from carillon.ledger.questions import SUPPRESSION_FILTERS, bound, plain
+from carillon.ledger.preferences import wish_values
 from carillon.ledger.receipt_effects import (
     WAITING_SECONDS,
     Amendments,
@@ -24,13 +24,14 @@ from carillon.ledger.receipt_effects import (
     receipt_values,
     route_values,
     rows_of,
-    silence_values,
 )
+from carillon.ledger.suppressions import silence_rows
 
 
 class PostgresReceipts:
-    """Satisfies ReceiptLedger and SuppressionLedger."""
+    """Satisfies ReceiptLedger."""
 
+    _engine: PostgresEngine
     _pools: Pools
     _sql: Mapping[str, str]
     _alert_from: int | None = None
@@ -49,24 +50,6 @@ class PostgresReceipts:
         found = await self._pools.intake.run(lambda c: self._take_waiting(c, rules, limit), repeatable=True)
         self._ring(found)
         return [amended for amended in found.values() if amended.effect != Effect.WAITING]
-
-    async def suppress(self, silences: Sequence[Silence]) -> None:
-        await self._pools.reads.run(lambda c: self._silence(c, silences), repeatable=True)
-
-    async def unsuppress(self, channel: str, address: str, tenant_id: str) -> bool:
-        rows = await self._pools.reads.run(
-            lambda c: c.fetch(self._sql["unsuppress"], channel, address, tenant_id), repeatable=True
-        )
-        return bool(rows)
-
-    async def suppressions(
-        self, filters: Mapping[str, Any], limit: int, offset: int
-    ) -> tuple[list[dict[str, Any]], int]:
-        values = bound(filters, SUPPRESSION_FILTERS)
-        rows = await self._pools.reads.run(
-            lambda c: c.fetch(self._sql["suppressions"], *values, limit, offset), repeatable=True
-        )
-        return [plain(row.items()) for row in rows if row["channel"] is not None], rows[0]["total"]
 
     async def _take(self, connection: Connection, rows: dict[str, Row], rules: AmendRules) -> dict[str, Amended]:
         async with connection.transaction():
@@ -124,17 +107,13 @@ class PostgresReceipts:
         if batch.changed:
             values = [route_values(route) for route in batch.changed]
             await connection.execute(self._sql["amend"], self._recovery_hint, *_columns(values), self._alert_from)
-        await self._silence(connection, list(batch.silences.values()))
+        await self._engine.ask(connection, Ask("suppress", each=silence_rows(batch.silences.values())))
         for tenant_id, user_id, channel in sorted(batch.unsubscribed):
             off = wish_values(tenant_id, user_id, Wish(channels={channel: False}))
-            await connection.execute(self._sql["wish"], *off)
+            await self._engine.ask(connection, Ask("wish", off))
         effects = batch.effects()
         if effects:
             await connection.execute(self._sql["receipts_effects"], *_columns(effects))
-
-    async def _silence(self, connection: Connection, silences: Sequence[Silence]) -> None:
-        if silences:
-            await connection.execute(self._sql["suppress"], *_columns(silence_values(silences)))
 
     def _ring(self, found: Mapping[str, Amended]) -> None:
         if any(amended.effect in (Effect.FAILED_OVER, Effect.RETRIED) for amended in found.values()):

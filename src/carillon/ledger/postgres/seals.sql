@@ -6,10 +6,10 @@ SELECT key_id FROM seal_keys;
 
 -- name: note_seal_key
 -- Race: replicas start together; the first one writes it down.
-INSERT INTO seal_keys (key_id, first_used_at) VALUES ($1, clock_timestamp()) ON CONFLICT (key_id) DO NOTHING;
+INSERT INTO seal_keys (key_id, first_used_at) VALUES (:key_id, clock_timestamp()) ON CONFLICT (key_id) DO NOTHING;
 
 -- name: forget_seal_keys
-DELETE FROM seal_keys WHERE key_id <> $1;
+DELETE FROM seal_keys WHERE key_id <> :key_id;
 
 -- name: unsealed_suppressions
 -- Race: a worker changes a row while it is sealed anew.
@@ -17,8 +17,8 @@ DELETE FROM seal_keys WHERE key_id <> $1;
 --   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
 SELECT ctid AS place, address AS one, NULL::text AS two
 FROM suppressions
-WHERE address NOT LIKE $1
-LIMIT $2
+WHERE address NOT LIKE :pattern
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- name: reseal_suppressions
@@ -26,7 +26,7 @@ FOR UPDATE SKIP LOCKED;
 --   ON CONFLICT             that one stands.
 WITH moved AS (
     DELETE FROM suppressions s
-    USING unnest($1::tid[], $2::text[], $3::text[]) AS given (place, one, two)
+    USING unnest(:place::tid[], :one::text[], :two::text[]) AS given (place, one, two)
     WHERE s.ctid = given.place
     RETURNING s.channel, given.one AS address, s.tenant_id, s.reason, s.source, s.created_at, s.expires_at
 )
@@ -40,13 +40,13 @@ ON CONFLICT (channel, address, tenant_id) DO NOTHING;
 --   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
 SELECT ctid AS place, address AS one, NULL::text AS two
 FROM receipts
-WHERE address NOT LIKE $1
-LIMIT $2
+WHERE address NOT LIKE :pattern
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- name: reseal_receipts
 UPDATE receipts SET address = given.one
-FROM unnest($1::tid[], $2::text[], $3::text[]) AS given (place, one, two)
+FROM unnest(:place::tid[], :one::text[], :two::text[]) AS given (place, one, two)
 WHERE receipts.ctid = given.place;
 
 -- name: unsealed_routes
@@ -55,13 +55,13 @@ WHERE receipts.ctid = given.place;
 --   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
 SELECT ctid AS place, address AS one, message_json AS two
 FROM routes
-WHERE address NOT LIKE $1 OR message_json NOT LIKE $1
-LIMIT $2
+WHERE address NOT LIKE :pattern OR message_json NOT LIKE :pattern
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- name: reseal_routes
 UPDATE routes SET address = given.one, message_json = given.two
-FROM unnest($1::tid[], $2::text[], $3::text[]) AS given (place, one, two)
+FROM unnest(:place::tid[], :one::text[], :two::text[]) AS given (place, one, two)
 WHERE routes.ctid = given.place;
 
 -- name: unsealed_records
@@ -70,13 +70,13 @@ WHERE routes.ctid = given.place;
 --   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
 SELECT ctid AS place, payload_json AS one, metadata_json AS two
 FROM records
-WHERE payload_json NOT LIKE $1 OR metadata_json NOT LIKE $1
-LIMIT $2
+WHERE payload_json NOT LIKE :pattern OR metadata_json NOT LIKE :pattern
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- name: reseal_records
 UPDATE records SET payload_json = given.one, metadata_json = given.two
-FROM unnest($1::tid[], $2::text[], $3::text[]) AS given (place, one, two)
+FROM unnest(:place::tid[], :one::text[], :two::text[]) AS given (place, one, two)
 WHERE records.ctid = given.place;
 
 -- name: unsealed_preferences
@@ -85,11 +85,11 @@ WHERE records.ctid = given.place;
 --   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
 SELECT ctid AS place, contacts_json AS one, NULL::text AS two
 FROM preferences
-WHERE contacts_json <> '{}' AND contacts_json NOT LIKE '%"' || $1
-LIMIT $2
+WHERE contacts_json <> '{}' AND contacts_json NOT LIKE '%"' || :pattern
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- name: reseal_preferences
 UPDATE preferences SET contacts_json = given.one
-FROM unnest($1::tid[], $2::text[], $3::text[]) AS given (place, one, two)
+FROM unnest(:place::tid[], :one::text[], :two::text[]) AS given (place, one, two)
 WHERE preferences.ctid = given.place;

@@ -77,9 +77,9 @@ SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
            AS event_timestamp_ms,
        n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
 FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
-WHERE e.user_id = $1 AND e.seq > $2
+WHERE e.user_id = :user_id AND e.seq > :after
 ORDER BY e.seq
-LIMIT $3;
+LIMIT :limit;
 
 -- name: newest_first
 SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
@@ -87,22 +87,22 @@ SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
            AS event_timestamp_ms,
        n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
 FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
-WHERE e.user_id = $1 AND ($2::bigint IS NULL OR e.seq < $2)
+WHERE e.user_id = :user_id AND (:before::bigint IS NULL OR e.seq < :before)
 ORDER BY e.seq DESC
-LIMIT $3;
+LIMIT :limit;
 
 -- name: waiting
-SELECT $1::text AS user_id, 0 AS seq, n.notification_id, n.notification_type, n.priority,
+SELECT :user_id::text AS user_id, 0 AS seq, n.notification_id, n.notification_type, n.priority,
        (date_part('epoch', date_trunc('milliseconds', coalesce(n.occurred_at, n.accepted_at))) * 1000)::bigint
            AS event_timestamp_ms,
        n.payload_json, FALSE AS read, FALSE AS delivered
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
-WHERE r.recipient_ref = ANY ($2::text[]) AND r.provider = 'sse' AND r.last_error_classification = 'throttled'
-  AND r.next_attempt_at IS NOT NULL AND n.tenant_id IS NOT DISTINCT FROM $3
+WHERE r.recipient_ref = ANY (:recipients::text[]) AND r.provider = 'sse' AND r.last_error_classification = 'throttled'
+  AND r.next_attempt_at IS NOT NULL AND n.tenant_id IS NOT DISTINCT FROM :tenant_id
   AND NOT EXISTS (
       SELECT FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
 ORDER BY n.accepted_at DESC
-LIMIT $4;
+LIMIT :limit;
 
 -- name: bounds
 -- One snapshot for all three, so that a reader never begins behind what it will be told of.
@@ -113,10 +113,11 @@ SELECT s.user_id, s.pruned_seq + 1 AS oldest, s.last_seq AS newest,
            WHERE e.user_id = s.user_id AND e.seq > s.last_seq - 1000 AND r.status IN ('pending', 'failed')
        ), 0) AS unsettled
 FROM streams s
-WHERE s.user_id = ANY ($1::text[]);
+WHERE s.user_id = ANY (:user_ids::text[]);
 
 -- name: held
-SELECT count(*) AS total, count(*) FILTER (WHERE read_at IS NULL) AS unread FROM stream_entries WHERE user_id = $1;
+SELECT count(*) AS total,
+    count(*) FILTER (WHERE read_at IS NULL) AS unread FROM stream_entries WHERE user_id = :user_id;
 
 -- name: acknowledge
 -- Races: the acknowledgement comes twice, or before the push is settled.
@@ -140,7 +141,9 @@ SELECT EXISTS (SELECT FROM found);
 -- Race: two windows of one person.
 --   read_at IS NULL         each entry is counted by one of them.
 UPDATE stream_entries SET read_at = clock_timestamp()
-WHERE user_id = $1 AND read_at IS NULL AND ($2::text[] IS NULL OR notification_id = ANY ($2));
+WHERE user_id = :user_id AND read_at IS NULL AND (:notification_ids::text[] IS NULL OR notification_id = ANY
+    (:notification_ids))
+RETURNING 1 AS changed;
 
 -- name: wake
 -- Races: a claim, or the settlement that holds back, at this very moment; whoever wakes comes again a little later.
@@ -148,39 +151,46 @@ WHERE user_id = $1 AND read_at IS NULL AND ($2::text[] IS NULL OR notification_i
 --   throttled               only what waits for the person, not what waits for its time.
 --   budget_since            when it was due first: what was held back is claimed in the order in which it came.
 UPDATE routes r SET next_attempt_at = r.budget_since, updated_at = clock_timestamp()
-FROM unnest($1::text[], $2::text[]) AS person (recipient_ref, tenant_id), records n
+FROM unnest(:recipient_ref::text[], :tenant_id::text[]) AS person (recipient_ref, tenant_id), records n
 WHERE r.recipient_ref = person.recipient_ref AND r.provider = 'sse' AND r.last_error_classification = 'throttled'
   AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at > clock_timestamp() AND r.claim_token IS NULL
-  AND n.notification_id = r.notification_id AND n.tenant_id IS NOT DISTINCT FROM person.tenant_id;
+  AND n.notification_id = r.notification_id AND n.tenant_id IS NOT DISTINCT FROM person.tenant_id
+RETURNING 1 AS changed;
 
 -- name: arrive
-INSERT INTO presence (user_id, replica) SELECT user_id, $2 FROM unnest($1::text[]) AS given (user_id)
+INSERT INTO presence (user_id, replica) SELECT user_id, :replica FROM unnest(:user_id::text[]) AS given (user_id)
 ON CONFLICT DO NOTHING;
 
 -- name: leave
-DELETE FROM presence WHERE replica = $2 AND user_id = ANY ($1::text[]);
+DELETE FROM presence WHERE replica = :replica AND user_id = ANY (:user_id::text[]);
 
 -- name: renew
 -- Race: it slept for so long that the others forget it, perhaps at this very moment.
---   xmax                    tells an update from an insert: whoever was forgotten hears so and lets its people arrive again.
-INSERT INTO replicas AS r (replica, alive_until) VALUES ($1, clock_timestamp() + $2::float8 * interval '1 second')
-ON CONFLICT (replica) DO UPDATE SET alive_until = excluded.alive_until
-RETURNING xmax::text <> '0';
+--   no row                  whoever was forgotten hears so and lets its people arrive again.
+UPDATE replicas SET alive_until = clock_timestamp() + :seconds::float8 * interval '1 second'
+WHERE replica = :replica
+RETURNING 1 AS known;
+
+-- name: enter_replica
+INSERT INTO replicas (replica, alive_until) VALUES (:replica,
+    clock_timestamp() + :seconds::float8 * interval '1 second')
+ON CONFLICT (replica) DO UPDATE SET alive_until = excluded.alive_until;
 
 -- name: forget_replicas
 -- A replica may be late with its word; it is forgotten long after nobody counts on it any more.
 --   SKIP LOCKED             one that says at this moment that it lives is left alone, and nobody waits for another.
-WITH dead AS MATERIALIZED (
-    SELECT replica FROM replicas WHERE alive_until < clock_timestamp() - $1::float8 * interval '1 second'
-    FOR UPDATE SKIP LOCKED
-), gone AS (
-    DELETE FROM presence p USING dead WHERE p.replica = dead.replica
-)
-DELETE FROM replicas r USING dead WHERE r.replica = dead.replica;
+DELETE FROM replicas WHERE replica = ANY (ARRAY(
+    SELECT replica FROM replicas WHERE alive_until < clock_timestamp() - :seconds::float8 * interval '1 second'
+    FOR UPDATE SKIP LOCKED))
+RETURNING replica;
+
+-- name: forget_presence
+-- Runs in the transaction of `forget_replicas`.
+DELETE FROM presence WHERE replica = ANY (:replicas::text[]);
 
 -- name: where
 -- One look-up a person; as a list, a plan made for few people would read everybody who is there.
 SELECT p.user_id, p.replica
-FROM unnest($1::text[]) AS given (user_id)
+FROM unnest(:user_ids::text[]) AS given (user_id)
 JOIN presence p ON p.user_id = given.user_id
 JOIN replicas r ON r.replica = p.replica AND r.alive_until > clock_timestamp();

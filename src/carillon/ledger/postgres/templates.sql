@@ -6,40 +6,41 @@
 WITH family AS (
     SELECT min(template_id) AS template_id, coalesce(max(version), 0) + 1 AS version
     FROM templates
-    WHERE tenant_id = $2 AND template_key = $3 AND channel = $4 AND locale = $5
+    WHERE tenant_id = :tenant_id AND template_key = :template_key AND channel = :channel AND locale = :locale
 )
 INSERT INTO templates (template_id, tenant_id, template_key, channel, locale, version, name, description, subject, body,
                        html, default_variables_json, is_active, created_by, created_at, updated_at)
-SELECT coalesce(family.template_id, $1), $2, $3, $4, $5, family.version, $6, $7, $8, $9, $10, $11, $12, $13,
+SELECT coalesce(family.template_id, :template_id), :tenant_id, :template_key, :channel, :locale, family.version,
+    :name, :description, :subject, :body, :html, :default_variables_json, :is_active, :created_by,
        clock_timestamp(), clock_timestamp()
 FROM family
-WHERE $14::integer IS NULL OR family.version = $14
+WHERE :version::integer IS NULL OR family.version = :version
 ON CONFLICT DO NOTHING
 RETURNING *;
 
 -- name: template
 -- The one in use, else the newest; or the one asked for. What is deleted comes last.
 SELECT * FROM templates
-WHERE template_id = $1 AND ($2::integer IS NULL OR version = $2)
+WHERE template_id = :template_id AND (:version::integer IS NULL OR version = :version)
 ORDER BY deleted_at IS NOT NULL, is_active DESC, version DESC
 LIMIT 1;
 
 -- name: template_history
-SELECT * FROM templates WHERE template_id = $1 ORDER BY version DESC;
+SELECT * FROM templates WHERE template_id = :template_id ORDER BY version DESC;
 
 -- name: list_templates
 -- One snapshot for the page and the total: a list never says less than it shows.
 WITH ranked AS (
     SELECT t.*, row_number() OVER (PARTITION BY t.template_id ORDER BY t.is_active DESC, t.version DESC) AS place
     FROM templates t
-    WHERE ($1::text IS NULL OR t.tenant_id IN ($1, ''))
-      AND ($2::text IS NULL OR t.template_key = $2)
-      AND ($3::text IS NULL OR t.channel = $3)
-      AND ($4::text IS NULL OR t.locale = $4)
+    WHERE (:tenant_id::text IS NULL OR t.tenant_id IN (:tenant_id, ''))
+      AND (:template_key::text IS NULL OR t.template_key = :template_key)
+      AND (:channel::text IS NULL OR t.channel = :channel)
+      AND (:locale::text IS NULL OR t.locale = :locale)
 ), matching AS MATERIALIZED (
-    SELECT * FROM ranked WHERE place = 1 AND ($5::boolean IS NULL OR is_active = $5)
+    SELECT * FROM ranked WHERE place = 1 AND (:is_active::boolean IS NULL OR is_active = :is_active)
 ), page AS (
-    SELECT * FROM matching ORDER BY template_key, channel, locale, tenant_id LIMIT $6 OFFSET $7
+    SELECT * FROM matching ORDER BY template_key, channel, locale, tenant_id LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)
@@ -50,13 +51,13 @@ ORDER BY page.template_key, page.channel, page.locale, page.tenant_id;
 -- Race: a new version is written meanwhile. It is not seen here and stays in use, as if it had come a moment later.
 UPDATE templates
 SET is_active = FALSE, updated_at = clock_timestamp(),
-    deleted_at = CASE WHEN $2::boolean THEN clock_timestamp() ELSE deleted_at END
-WHERE template_id = $1 AND (is_active OR ($2 AND deleted_at IS NULL))
+    deleted_at = CASE WHEN :delete::boolean THEN clock_timestamp() ELSE deleted_at END
+WHERE template_id = :template_id AND (is_active OR (:delete AND deleted_at IS NULL))
 RETURNING version;
 
 -- name: current_templates
 SELECT DISTINCT ON (t.tenant_id, t.template_key, t.channel, t.locale) t.*
-FROM unnest($1::text[], $2::text[]) AS asked (tenant_id, template_key)
+FROM unnest(:tenant_id::text[], :template_key::text[]) AS asked (tenant_id, template_key)
 JOIN templates t ON t.tenant_id = asked.tenant_id AND t.template_key = asked.template_key
 WHERE t.is_active
 ORDER BY t.tenant_id, t.template_key, t.channel, t.locale, t.version DESC;

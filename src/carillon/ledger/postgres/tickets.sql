@@ -2,7 +2,8 @@
 
 -- name: add_ticket
 INSERT INTO stream_tickets (digest, user_id, tenant_id, token_until_ms, token_id, expires_at)
-VALUES ($1, $2, $3, $4, $5, clock_timestamp() + $6::double precision * interval '1 second');
+VALUES (:digest, :user_id, :tenant_id, :token_until_ms, :token_id,
+    clock_timestamp() + :seconds::double precision * interval '1 second');
 
 -- name: forget_tickets
 -- Race: every process of a fleet clears up.
@@ -15,10 +16,10 @@ DELETE FROM stream_tickets WHERE digest = ANY (ARRAY(
 -- Race: the same ticket is shown twice at the same moment, perhaps to two replicas.
 --   NOT opened              the second waits for the first one's row and finds it used.
 UPDATE stream_tickets
-SET opened = TRUE, expires_at = clock_timestamp() + $2::double precision * interval '1 second'
-WHERE digest = $1 AND NOT opened AND expires_at > clock_timestamp()
+SET opened = TRUE, expires_at = clock_timestamp() + :seconds::double precision * interval '1 second'
+WHERE digest = :digest AND NOT opened AND expires_at > clock_timestamp()
 RETURNING user_id, tenant_id, token_until_ms, token_id;
 
 -- name: ticket
 SELECT user_id, tenant_id, token_until_ms, token_id FROM stream_tickets
-WHERE digest = $1 AND expires_at > clock_timestamp();
+WHERE digest = :digest AND expires_at > clock_timestamp();

@@ -2,14 +2,14 @@
 
 -- name: records
 SELECT * FROM records
-WHERE notification_id = ANY ($1::text[]) AND ($2::text IS NULL OR tenant_id = $2)
+WHERE notification_id = ANY (:notification_ids::text[]) AND (:tenant_id::text IS NULL OR tenant_id = :tenant_id)
 ORDER BY accepted_at DESC, notification_id DESC;
 
 -- name: routes
-SELECT * FROM routes WHERE notification_id = ANY ($1::text[]) ORDER BY notification_id, route_id;
+SELECT * FROM routes WHERE notification_id = ANY (:notification_ids::text[]) ORDER BY notification_id, route_id;
 
 -- name: attempts
-SELECT * FROM attempts WHERE notification_id = ANY ($1::text[]) ORDER BY notification_id, attempt_id;
+SELECT * FROM attempts WHERE notification_id = ANY (:notification_ids::text[]) ORDER BY notification_id, attempt_id;
 
 -- name: search
 -- One snapshot for the page and the total: a list never says less than it shows.
@@ -17,23 +17,23 @@ SELECT * FROM attempts WHERE notification_id = ANY ($1::text[]) ORDER BY notific
 WITH matching AS MATERIALIZED (
     SELECT n.notification_id, n.accepted_at
     FROM records n
-    WHERE ($1::text IS NULL OR n.user_id = $1)
-      AND ($2::text IS NULL OR n.notification_type = $2)
-      AND ($3::text IS NULL OR n.tenant_id = $3)
-      AND ($4::text IS NULL OR n.trace_id = $4)
-      AND ($5::text IS NULL OR n.origin = $5)
-      AND ($6::float8 IS NULL OR n.accepted_at >= to_timestamp($6 / 1000.0))
-      AND ($7::float8 IS NULL OR n.accepted_at < to_timestamp($7 / 1000.0))
-      AND (($8::text IS NULL AND $9::text IS NULL AND $10::text IS NULL) OR EXISTS (
+    WHERE (:user_id::text IS NULL OR n.user_id = :user_id)
+      AND (:notification_type::text IS NULL OR n.notification_type = :notification_type)
+      AND (:tenant_id::text IS NULL OR n.tenant_id = :tenant_id)
+      AND (:trace_id::text IS NULL OR n.trace_id = :trace_id)
+      AND (:origin::text IS NULL OR n.origin = :origin)
+      AND (:accepted_after_ms::float8 IS NULL OR n.accepted_at >= to_timestamp(:accepted_after_ms / 1000.0))
+      AND (:accepted_before_ms::float8 IS NULL OR n.accepted_at < to_timestamp(:accepted_before_ms / 1000.0))
+      AND ((:status::text IS NULL AND :channel::text IS NULL AND :recipient::text IS NULL) OR EXISTS (
               SELECT FROM routes r
               WHERE r.notification_id = n.notification_id
-                AND ($8::text IS NULL OR $8 = CASE
+                AND (:status::text IS NULL OR :status = CASE
                          WHEN r.status <> 'published' THEN r.status WHEN r.opened_at IS NOT NULL THEN 'opened'
                          WHEN r.delivered_at IS NOT NULL THEN 'received' ELSE 'published' END)
-                AND ($9::text IS NULL OR r.channel = $9)
-                AND ($10::text IS NULL OR r.address = $10)))
+                AND (:channel::text IS NULL OR r.channel = :channel)
+                AND (:recipient::text IS NULL OR r.address = :recipient)))
 ), page AS (
-    SELECT * FROM matching ORDER BY accepted_at DESC, notification_id DESC LIMIT $11 OFFSET $12
+    SELECT * FROM matching ORDER BY accepted_at DESC, notification_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.notification_id
 FROM (VALUES (1)) AS always (row)
@@ -54,13 +54,13 @@ GROUP BY r.lane, r.status, clock.now;
 WITH matching AS MATERIALIZED (
     SELECT d.*, n.tenant_id, n.notification_type, n.producer
     FROM dead_letters d JOIN records n ON n.notification_id = d.notification_id
-    WHERE ($1::text IS NULL OR d.channel = $1)
-      AND ($2::text IS NULL OR d.failure_classification = $2)
-      AND ($3::text IS NULL OR d.notification_id = $3)
-      AND ($4::text IS NULL OR n.tenant_id = $4)
-      AND ($5::float8 IS NULL OR d.created_at >= to_timestamp($5 / 1000.0))
+    WHERE (:channel::text IS NULL OR d.channel = :channel)
+      AND (:classification::text IS NULL OR d.failure_classification = :classification)
+      AND (:notification_id::text IS NULL OR d.notification_id = :notification_id)
+      AND (:tenant_id::text IS NULL OR n.tenant_id = :tenant_id)
+      AND (:created_after_ms::float8 IS NULL OR d.created_at >= to_timestamp(:created_after_ms / 1000.0))
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT $6 OFFSET $7
+    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)
@@ -75,8 +75,8 @@ SET status = 'skipped', skipped_at = clock_timestamp(), next_attempt_at = NULL, 
     last_error_classification = 'cancelled', last_error_message = 'cancelled before delivery',
     last_error_at = clock_timestamp(), updated_at = clock_timestamp()
 FROM records n
-WHERE n.notification_id = r.notification_id AND ($2::text IS NULL OR n.tenant_id = $2)
-  AND r.notification_id = $1 AND r.status IN ('pending', 'failed')
+WHERE n.notification_id = r.notification_id AND (:tenant_id::text IS NULL OR n.tenant_id = :tenant_id)
+  AND r.notification_id = :notification_id AND r.status IN ('pending', 'failed')
   AND (r.claim_token IS NULL OR r.next_attempt_at <= clock_timestamp())
 RETURNING r.route_id;
 
@@ -84,16 +84,16 @@ RETURNING r.route_id;
 -- Settings no longer name the provider or lane these routes wait for, so nobody would ever claim them.
 -- Race: a worker with the old settings holds the route; its settlement needs only the token, which stays.
 UPDATE routes
-SET provider = CASE WHEN provider = ANY ($2::text[]) THEN provider ELSE ($2::text[])[1] END,
-    lane = CASE WHEN lane = ANY ($3::smallint[]) THEN lane ELSE $4::smallint END,
+SET provider = CASE WHEN provider = ANY (:providers::text[]) THEN provider ELSE (:providers::text[])[1] END,
+    lane = CASE WHEN lane = ANY (:lanes::smallint[]) THEN lane ELSE :otherwise::smallint END,
     updated_at = clock_timestamp()
-WHERE channel = $1 AND next_attempt_at IS NOT NULL
-  AND NOT (provider = ANY ($2::text[]) AND lane = ANY ($3::smallint[]))
+WHERE channel = :channel AND next_attempt_at IS NOT NULL
+  AND NOT (provider = ANY (:providers::text[]) AND lane = ANY (:lanes::smallint[]))
 RETURNING route_id;
 
 -- name: hasten
 -- For tests and drills: time passes for what waits. What a worker holds keeps its lease, whatever the clock seems to say.
-UPDATE routes SET next_attempt_at = next_attempt_at - make_interval(secs => $1)
+UPDATE routes SET next_attempt_at = next_attempt_at - make_interval(secs => :seconds)
 WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL
 RETURNING route_id;
 
@@ -101,48 +101,53 @@ RETURNING route_id;
 -- What somebody outside must still be told about is kept until they are.
 -- Locks what may go; a record that somebody is redriving is skipped, one that was redriven is seen by `prune`.
 SELECT n.notification_id FROM records n
-WHERE n.accepted_at < clock_timestamp() - $1::float8 * interval '1 second'
+WHERE n.accepted_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
   AND NOT EXISTS (
       SELECT FROM routes r WHERE r.notification_id = n.notification_id AND r.status IN ('pending', 'failed'))
   AND NOT EXISTS (SELECT FROM outbox o WHERE o.notification_id = n.notification_id)
 ORDER BY n.accepted_at
-LIMIT $2
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- name: prune
 -- Race: a dead letter was redriven after the candidates had been looked up and before they were locked.
 --   NOT EXISTS              a statement of its own looks again, under the locks, with a fresh snapshot.
---   cut                     a reader that stood below what was taken hears that something is missing.
-WITH old AS MATERIALIZED (
-    DELETE FROM records n
-    WHERE n.notification_id = ANY ($1::text[])
-      AND NOT EXISTS (
-          SELECT FROM routes r WHERE r.notification_id = n.notification_id AND r.status IN ('pending', 'failed'))
-    RETURNING n.notification_id
-), history AS (
-    DELETE FROM attempts a WHERE a.notification_id IN (SELECT notification_id FROM old)
-), unwritten AS (
-    DELETE FROM stream_entries e WHERE e.notification_id IN (SELECT notification_id FROM old)
-    RETURNING e.user_id, e.seq
-), cut AS (
-    UPDATE streams s SET pruned_seq = greatest(s.pruned_seq, gone.seq)
-    FROM (SELECT user_id, max(seq) AS seq FROM unwritten GROUP BY user_id) AS gone
-    WHERE s.user_id = gone.user_id
-)
-SELECT count(*) FROM old;
+-- Routes and dead letters go with their record.
+DELETE FROM records n
+WHERE n.notification_id = ANY (:notification_ids::text[])
+  AND NOT EXISTS (
+      SELECT FROM routes r WHERE r.notification_id = n.notification_id AND r.status IN ('pending', 'failed'))
+RETURNING n.notification_id;
+
+-- name: prune_attempts
+-- Runs in the transaction of `prune`.
+DELETE FROM attempts WHERE notification_id = ANY (:notification_ids::text[]);
+
+-- name: prune_stream_note
+-- Runs in the transaction of `prune`, before `prune_stream`: a reader that stood below what is taken hears that something
+-- is missing.
+UPDATE streams s SET pruned_seq = greatest(s.pruned_seq, gone.seq)
+FROM (SELECT user_id, max(seq) AS seq FROM stream_entries WHERE notification_id = ANY (:notification_ids::text[])
+      GROUP BY user_id) AS gone
+WHERE s.user_id = gone.user_id;
+
+-- name: prune_stream
+-- Runs in the transaction of `prune`.
+DELETE FROM stream_entries WHERE notification_id = ANY (:notification_ids::text[]);
 
 -- name: prune_malformed
-WITH old AS (
-    DELETE FROM malformed_intents WHERE stream_entry_id IN (
-        SELECT stream_entry_id FROM malformed_intents
-        WHERE recorded_at < clock_timestamp() - $1::float8 * interval '1 second'
-        ORDER BY recorded_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-    RETURNING 1
-)
-SELECT count(*) FROM old;
+DELETE FROM malformed_intents WHERE stream_entry_id IN (
+    SELECT stream_entry_id FROM malformed_intents
+    WHERE recorded_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
+    ORDER BY recorded_at LIMIT :limit FOR UPDATE SKIP LOCKED)
+RETURNING 1 AS pruned;
 
--- name: prune_suppressions
-DELETE FROM suppressions WHERE expires_at <= clock_timestamp();
+-- name: prune_receipts
+-- Race: two processes prune; each deletes what the other has not locked. What still waits is decided first.
+DELETE FROM receipts WHERE receipt_key IN (
+    SELECT receipt_key FROM receipts
+    WHERE received_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second' AND effect <> 'waiting'
+    ORDER BY received_at LIMIT :limit FOR UPDATE SKIP LOCKED);
 
 -- name: check
 -- only: SQLite is asked by pragmas

@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from carillon.domain.claims import Claim, Settled, Settlement, Want
+from carillon.domain.leases import Reset
 from carillon.ledger.rows import SETTLEMENT_FIELDS, settlement_values
 from carillon.ledger.sqlite.file import SqliteFile
 
+_EXPIRED = {"error_classification": "lease_expired", "error_message": "Lease expired"}
+
 
 class SqliteBacklog:
-    """Satisfies Backlog."""
+    """Satisfies Backlog and LeaseLedger."""
 
     _file: SqliteFile
     _sql: Mapping[str, str]
@@ -38,12 +41,34 @@ class SqliteBacklog:
 
         return await self._file.write(work)
 
+    async def reset_expired(self, limit: int) -> Reset:
+        reset = await self._file.write_if(
+            lambda connection, now: bool(self._expired(connection, now, 1)),
+            lambda connection, now: self._reset(connection, now, limit),
+        )
+        return reset or Reset()
+
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         if not settlements:
             return []
         values = [settlement_values(each, noted=self._record_attempts) for each in settlements]
         rows = [dict(zip(SETTLEMENT_FIELDS, row, strict=True)) for row in values]
         return await self._file.write(lambda connection, now: [self._settle(connection, now, row) for row in rows])
+
+    def _expired(self, connection: sqlite3.Connection, now: int, most: int) -> list[sqlite3.Row]:
+        return connection.execute(self._sql["expired_leases"], {"now": now, "most": most}).fetchall()
+
+    def _reset(self, connection: sqlite3.Connection, now: int, limit: int) -> Reset:
+        expired = self._expired(connection, now, limit)
+        failed = 0
+        for row in expired:
+            route = {**dict(row), **_EXPIRED, "now": now, "recovery_hint": self._recovery_hint}
+            connection.execute(self._sql["reset_expired"], route)
+            if row["spent"]:
+                failed += 1
+                connection.execute(self._sql["settle_bury"], route)
+                connection.execute(self._sql["settle_alert"], {**route, "alert_from": self._alert_from})
+        return Reset(len(expired), failed)
 
     def _is_due(self, connection: sqlite3.Connection, now: int, wants: Sequence[Want]) -> bool:
         return any(self._candidates(connection, now, want, 1) for want in wants if want.limit > 0)

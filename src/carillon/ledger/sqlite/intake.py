@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Malformed
-from carillon.domain.notifications import Accepted, Enrolled, Enrolment
+from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification
 from carillon.ledger.rows import (
     RECORD_FIELDS,
     ROUTE_FIELDS,
@@ -21,7 +21,7 @@ _RECORD_NAMES = (*RECORD_FIELDS, "now")
 
 
 class SqliteIntake:
-    """Satisfies IntakeLedger."""
+    """Satisfies IntakeLedger and ForesightLedger."""
 
     _file: SqliteFile
     _sql: Mapping[str, str]
@@ -32,6 +32,22 @@ class SqliteIntake:
         return await self._file.write(
             lambda connection, now: [self._enrol(connection, now, enrolment) for enrolment in batch]
         )
+
+    async def foresee(self, notification: Notification) -> Enrolled | None:
+        """What `enrol` would answer by what is written down; None where nothing stands in the way."""
+        if notification.idempotency_key is None:
+            return None
+        asked = {
+            "notification_id": notification.notification_id,
+            "producer": notification.producer,
+            "idempotency_key": notification.idempotency_key,
+        }
+
+        def look(connection: sqlite3.Connection, now: int) -> Enrolled | None:
+            row = connection.execute(self._sql["winners"], asked | {"now": now}).fetchone()
+            return answer_for_loser(notification, dict(row)) if row else None
+
+        return await self._file.read(look)
 
     async def park(self, malformed: Sequence[Malformed]) -> None:
         if not malformed:

@@ -9,48 +9,17 @@ from carillon.domain.errors import ConfigurationError
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import migrate_sqlite, refuse_newer
 from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
-from carillon.ledger.sqlite.admin import SqliteAdmin
-from carillon.ledger.sqlite.audit import SqliteAudit
 from carillon.ledger.sqlite.backlog import SqliteBacklog
-from carillon.ledger.sqlite.breakers import SqliteBreakers
+from carillon.ledger.sqlite.engine import SqliteEngine
 from carillon.ledger.sqlite.file import SqliteFile
-from carillon.ledger.sqlite.history import SqliteHistory
 from carillon.ledger.sqlite.hold import SqliteHolding
-from carillon.ledger.sqlite.jobs import SqliteJobs
-from carillon.ledger.sqlite.keys import SqliteKeys
-from carillon.ledger.sqlite.leases import SqliteLeases
-from carillon.ledger.sqlite.lookup import SqliteForesight
-from carillon.ledger.sqlite.outbox import SqliteOutbox
-from carillon.ledger.sqlite.preferences import SqlitePreferences
 from carillon.ledger.sqlite.receipts import SqliteReceipts
-from carillon.ledger.sqlite.seals import SqliteSeals
 from carillon.ledger.sqlite.streams import SqliteStreams
-from carillon.ledger.sqlite.subscriptions import SqliteSubscriptions
-from carillon.ledger.sqlite.templates import SqliteTemplates
-from carillon.ledger.sqlite.upkeep import SqliteUpkeep
 from carillon.ledger.statements import load
+from carillon.ledger.stores import Stores
 
 
-class SqliteLedger(
-    SqliteHolding,
-    SqliteBacklog,
-    SqliteBreakers,
-    SqliteForesight,
-    SqliteUpkeep,
-    SqliteTemplates,
-    SqlitePreferences,
-    SqliteReceipts,
-    SqliteOutbox,
-    SqliteAdmin,
-    SqliteKeys,
-    SqliteAudit,
-    SqliteJobs,
-    SqliteLeases,
-    SqliteSubscriptions,
-    SqliteStreams,
-    SqliteHistory,
-    SqliteSeals,
-):
+class SqliteLedger(SqliteHolding, SqliteBacklog, SqliteReceipts, SqliteStreams, Stores):
     """Satisfies IntakeLedger, Backlog and UpkeepLedger; `signal` wakes claimers in this process."""
 
     def __init__(
@@ -67,6 +36,8 @@ class SqliteLedger(
     ) -> None:
         self._file = file
         self._sql = sql
+        self._engine = SqliteEngine(file, sql)
+        self.engine = self._engine
         self._lease_seconds = lease_seconds
         self._record_attempts = record_attempts
         self._recovery_hint = recovery_hint

@@ -7,39 +7,44 @@ SELECT EXISTS (SELECT 1 FROM outbox WHERE next_attempt_at <= :now);
 -- name: due_alerts
 -- Race: a process that died while it told.
 --   next_attempt_at <= now  due alerts and expired leases are the same thing.
-SELECT o.outbox_id, o.notification_id, o.route_id, o.created_at, o.attempt_count + 1 AS tries, o.told,
+--   attempt_count + 1       tells this taking from an earlier one whose lease ran out.
+UPDATE outbox
+SET next_attempt_at = :now + CAST(round(:lease_seconds * 1000) AS INTEGER), attempt_count = attempt_count + 1
+WHERE outbox_id IN (
+    SELECT outbox_id FROM outbox WHERE next_attempt_at <= :now ORDER BY next_attempt_at, outbox_id LIMIT :limit)
+RETURNING outbox_id, attempt_count AS tries;
+
+-- name: taken_alerts
+-- What those that were taken are about; a later taker's number is not this taker's, so `due_alerts` says it.
+SELECT o.outbox_id, o.notification_id, o.route_id, o.created_at, o.told,
        coalesce(o.final_attempt_count, r.attempt_count) AS attempt_count,
        coalesce(o.failure_message, r.last_error_message, '') AS last_error,
        r.channel, n.tenant_id, n.user_id, n.notification_type
 FROM outbox o
 LEFT JOIN routes r ON r.notification_id = o.notification_id AND r.route_id = o.route_id
 LEFT JOIN records n ON n.notification_id = o.notification_id
-WHERE o.next_attempt_at <= :now
-ORDER BY o.next_attempt_at, o.outbox_id
-LIMIT :most;
-
--- name: take_alert
--- only: PostgreSQL picks and leases in one statement
---   attempt_count + 1       tells this taking from an earlier one whose lease ran out.
-UPDATE outbox SET next_attempt_at = :until, attempt_count = attempt_count + 1 WHERE outbox_id = :outbox_id;
+WHERE o.outbox_id IN (SELECT value FROM json_each(:alert_ids))
+ORDER BY o.outbox_id;
 
 -- name: alert_history
 -- Calls of providers, and their later words about messages they had taken.
 SELECT a.notification_id, a.route_id, a.provider, a.started_at + CAST(round(a.duration_ms) AS INTEGER) AS at,
        a.provider_message_id AS message_id, a.error
 FROM attempts a
-WHERE a.notification_id IN (SELECT value FROM json_each(?1)) AND a.settled <> 'stale'
+WHERE a.notification_id IN (SELECT value FROM json_each(:notification_ids)) AND a.settled <> 'stale'
 UNION ALL
 SELECT c.notification_id, c.route_id, c.provider, c.received_at, c.provider_message_id,
        coalesce(c.reason, c.classification, c.kind)
 FROM receipts c
-WHERE c.notification_id IN (SELECT value FROM json_each(?1)) AND c.kind IN ('failed', 'bounced', 'complained')
+WHERE c.notification_id IN (SELECT value FROM json_each(:notification_ids)) AND c.kind IN ('failed', 'bounced',
+    'complained')
   AND c.effect <> 'ignored';
 
 -- name: told_alerts
-DELETE FROM outbox WHERE outbox_id = ?1;
+DELETE FROM outbox WHERE outbox_id IN (SELECT value FROM json_each(:alert_ids));
 
 -- name: postpone_alerts
 -- Race: the lease ran out meanwhile and another process has taken the alert.
 --   tries                   only the present taker may say when it is told next.
-UPDATE outbox SET next_attempt_at = :until, told = :told WHERE outbox_id = :outbox_id AND attempt_count = :tries;
+UPDATE outbox SET next_attempt_at = :now + CAST(round(:seconds * 1000) AS INTEGER), told = :told
+WHERE outbox_id = :alert_id AND attempt_count = :tries;

@@ -9,9 +9,8 @@ from carillon.domain.people import Wish
 from carillon.domain.ports import Signal
 from carillon.domain.receipt_effect import Amending, Effect
 from carillon.domain.receipts import Amended, AmendRules, Receipt
-from carillon.domain.suppressions import Silence
-from carillon.ledger.preference_rows import wish_values
-from carillon.ledger.questions import SUPPRESSION_FILTERS, bound
+from carillon.domain.store import Ask
+from carillon.ledger.preferences import wish_values
 from carillon.ledger.receipt_effects import (
     RECEIPT_FIELDS,
     ROUTE_FIELDS,
@@ -27,14 +26,16 @@ from carillon.ledger.receipt_effects import (
     receipt_values,
     route_values,
     rows_of,
-    silence_values,
 )
+from carillon.ledger.sqlite.engine import SqliteEngine
 from carillon.ledger.sqlite.file import SqliteFile
+from carillon.ledger.suppressions import silence_rows
 
 
 class SqliteReceipts:
-    """Satisfies ReceiptLedger and SuppressionLedger."""
+    """Satisfies ReceiptLedger."""
 
+    _engine: SqliteEngine
     _file: SqliteFile
     _sql: Mapping[str, str]
     _alert_from: int | None = None
@@ -61,26 +62,6 @@ class SqliteReceipts:
         )
         self._ring(found or {})
         return [amended for amended in (found or {}).values() if amended.effect != Effect.WAITING]
-
-    async def suppress(self, silences: Sequence[Silence]) -> None:
-        await self._file.write(lambda connection, now: self._silence(connection, now, silences))
-
-    async def unsuppress(self, channel: str, address: str, tenant_id: str) -> bool:
-        key = (channel, address, tenant_id)
-        return await self._file.write(
-            lambda connection, _: connection.execute(self._sql["unsuppress"], key).rowcount > 0
-        )
-
-    async def suppressions(
-        self, filters: Mapping[str, Any], limit: int, offset: int
-    ) -> tuple[list[dict[str, Any]], int]:
-        values = bound(filters, SUPPRESSION_FILTERS)
-        rows = await self._file.read(
-            lambda connection, now: connection.execute(
-                self._sql["suppressions"], (*values, limit, offset, now)
-            ).fetchall()
-        )
-        return [dict(row) for row in rows if row["channel"] is not None], rows[0]["total"]
 
     def _is_new(self, connection: sqlite3.Connection, now: int, row: Row) -> bool:
         values = dict(zip(RECEIPT_FIELDS, receipt_values(row), strict=True))
@@ -141,10 +122,10 @@ class SqliteReceipts:
     def _write(self, connection: sqlite3.Connection, now: int, batch: Amendments) -> None:
         for route in batch.changed:
             self._rewrite(connection, now, route)
-        self._silence(connection, now, list(batch.silences.values()))
+        self._engine.ask(connection, now, Ask("suppress", each=silence_rows(batch.silences.values())))
         for tenant_id, user_id, channel in sorted(batch.unsubscribed):
             off = wish_values(tenant_id, user_id, Wish(channels={channel: False}))
-            connection.execute(self._sql["wish"], (*off, now))
+            self._engine.ask(connection, now, Ask("wish", off))
         connection.executemany(self._sql["receipts_effects"], batch.effects())
 
     def _rewrite(self, connection: sqlite3.Connection, now: int, route: Amending) -> None:
@@ -153,9 +134,6 @@ class SqliteReceipts:
         if route.buried:
             connection.execute(self._sql["amend_bury"], {**values, "recovery_hint": self._recovery_hint})
             connection.execute(self._sql["amend_tell"], {**values, "alert_from": self._alert_from})
-
-    def _silence(self, connection: sqlite3.Connection, now: int, silences: Sequence[Silence]) -> None:
-        connection.executemany(self._sql["suppress"], [(*row, now) for row in silence_values(silences)])
 
     def _ring(self, found: Mapping[str, Amended]) -> None:
         if any(amended.effect in (Effect.FAILED_OVER, Effect.RETRIED) for amended in found.values()):

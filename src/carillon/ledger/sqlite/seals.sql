@@ -6,58 +6,58 @@ SELECT key_id FROM seal_keys;
 
 -- name: note_seal_key
 -- Race: replicas start together; the first one writes it down.
-INSERT INTO seal_keys (key_id, first_used_at) VALUES (?1, ?2) ON CONFLICT (key_id) DO NOTHING;
+INSERT INTO seal_keys (key_id, first_used_at) VALUES (:key_id, :now) ON CONFLICT (key_id) DO NOTHING;
 
 -- name: forget_seal_keys
-DELETE FROM seal_keys WHERE key_id <> ?1;
+DELETE FROM seal_keys WHERE key_id <> :key_id;
 
 -- name: unsealed_suppressions
 -- The writer is alone with the file until it has sealed them anew.
 SELECT rowid AS place, address AS one, NULL AS two
 FROM suppressions
-WHERE address NOT LIKE ?1
-LIMIT ?2;
+WHERE address NOT LIKE :pattern
+LIMIT :limit;
 
 -- name: reseal_suppressions
 -- Where the same silence was written under the first key already, this one takes its place.
-UPDATE OR REPLACE suppressions SET address = ?2 WHERE rowid = ?1 AND ?3 IS NULL;
+UPDATE OR REPLACE suppressions SET address = :one WHERE rowid = :place AND :two IS NULL;
 
 -- name: unsealed_receipts
 -- The writer is alone with the file until it has sealed them anew.
 SELECT rowid AS place, address AS one, NULL AS two
 FROM receipts
-WHERE address NOT LIKE ?1
-LIMIT ?2;
+WHERE address NOT LIKE :pattern
+LIMIT :limit;
 
 -- name: reseal_receipts
-UPDATE receipts SET address = ?2 WHERE rowid = ?1 AND ?3 IS NULL;
+UPDATE receipts SET address = :one WHERE rowid = :place AND :two IS NULL;
 
 -- name: unsealed_routes
 -- The writer is alone with the file until it has sealed them anew.
 SELECT rowid AS place, address AS one, message_json AS two
 FROM routes
-WHERE address NOT LIKE ?1 OR message_json NOT LIKE ?1
-LIMIT ?2;
+WHERE address NOT LIKE :pattern OR message_json NOT LIKE :pattern
+LIMIT :limit;
 
 -- name: reseal_routes
-UPDATE routes SET address = ?2, message_json = ?3 WHERE rowid = ?1;
+UPDATE routes SET address = :one, message_json = :two WHERE rowid = :place;
 
 -- name: unsealed_records
 -- The writer is alone with the file until it has sealed them anew.
 SELECT rowid AS place, payload_json AS one, metadata_json AS two
 FROM records
-WHERE payload_json NOT LIKE ?1 OR metadata_json NOT LIKE ?1
-LIMIT ?2;
+WHERE payload_json NOT LIKE :pattern OR metadata_json NOT LIKE :pattern
+LIMIT :limit;
 
 -- name: reseal_records
-UPDATE records SET payload_json = ?2, metadata_json = ?3 WHERE rowid = ?1;
+UPDATE records SET payload_json = :one, metadata_json = :two WHERE rowid = :place;
 
 -- name: unsealed_preferences
 -- The writer is alone with the file until it has sealed them anew.
 SELECT rowid AS place, contacts_json AS one, NULL AS two
 FROM preferences
-WHERE contacts_json <> '{}' AND contacts_json NOT LIKE '%"' || ?1
-LIMIT ?2;
+WHERE contacts_json <> '{}' AND contacts_json NOT LIKE '%"' || :pattern
+LIMIT :limit;
 
 -- name: reseal_preferences
-UPDATE preferences SET contacts_json = ?2 WHERE rowid = ?1 AND ?3 IS NULL;
+UPDATE preferences SET contacts_json = :one WHERE rowid = :place AND :two IS NULL;

@@ -34,29 +34,30 @@ SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
        coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms,
        n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
 FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
-WHERE e.user_id = ?1 AND e.seq > ?2
+WHERE e.user_id = :user_id AND e.seq > :after
 ORDER BY e.seq
-LIMIT ?3;
+LIMIT :limit;
 
 -- name: newest_first
 SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
        coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms,
        n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
 FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
-WHERE e.user_id = ?1 AND (?2 IS NULL OR e.seq < ?2)
+WHERE e.user_id = :user_id AND (:before IS NULL OR e.seq < :before)
 ORDER BY e.seq DESC
-LIMIT ?3;
+LIMIT :limit;
 
 -- name: waiting
 SELECT :user_id AS user_id, 0 AS seq, n.notification_id, n.notification_type, n.priority,
        coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms, n.payload_json, 0 AS read, 0 AS delivered
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
-WHERE r.recipient_ref IN (:first, :second) AND r.provider = 'sse' AND r.last_error_classification = 'throttled'
+WHERE r.recipient_ref IN (SELECT value FROM json_each(:recipients)) AND r.provider = 'sse' AND
+    r.last_error_classification = 'throttled'
   AND r.next_attempt_at IS NOT NULL AND n.tenant_id IS :tenant_id
   AND NOT EXISTS (
       SELECT 1 FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
 ORDER BY n.accepted_at DESC, n.notification_id DESC
-LIMIT :most;
+LIMIT :limit;
 
 -- name: bounds
 -- One snapshot for all three, so that a reader never begins behind what it will be told of.
@@ -67,10 +68,11 @@ SELECT s.user_id, s.pruned_seq + 1 AS oldest, s.last_seq AS newest,
            WHERE e.user_id = s.user_id AND e.seq > s.last_seq - 1000 AND r.status IN ('pending', 'failed')
        ), 0) AS unsettled
 FROM streams s
-WHERE s.user_id IN (SELECT value FROM json_each(?1));
+WHERE s.user_id IN (SELECT value FROM json_each(:user_ids));
 
 -- name: held
-SELECT count(*) AS total, count(*) FILTER (WHERE read_at IS NULL) AS unread FROM stream_entries WHERE user_id = ?1;
+SELECT count(*) AS total,
+    count(*) FILTER (WHERE read_at IS NULL) AS unread FROM stream_entries WHERE user_id = :user_id;
 
 -- name: acknowledge
 -- Races: the acknowledgement comes twice, or before the push is settled.
@@ -90,7 +92,8 @@ WHERE notification_id = :notification_id AND route_id = :route_id AND delivered_
 --   read_at IS NULL         each entry is counted by one of them.
 UPDATE stream_entries SET read_at = :now
 WHERE user_id = :user_id AND read_at IS NULL
-  AND (:notification_ids IS NULL OR notification_id IN (SELECT value FROM json_each(:notification_ids)));
+  AND (:notification_ids IS NULL OR notification_id IN (SELECT value FROM json_each(:notification_ids)))
+RETURNING 1 AS changed;
 
 -- name: wake
 -- Races: a claim, or the settlement that holds back, at this very moment; whoever wakes comes again a little later.
@@ -101,43 +104,34 @@ UPDATE routes SET next_attempt_at = budget_since, updated_at = :now
 WHERE recipient_ref = :recipient_ref AND provider = 'sse' AND last_error_classification = 'throttled'
   AND next_attempt_at IS NOT NULL AND next_attempt_at > :now AND claim_token IS NULL
   AND EXISTS (
-      SELECT 1 FROM records n WHERE n.notification_id = routes.notification_id AND n.tenant_id IS :tenant_id);
+      SELECT 1 FROM records n WHERE n.notification_id = routes.notification_id AND n.tenant_id IS :tenant_id)
+RETURNING 1 AS changed;
 
 -- name: arrive
-INSERT INTO presence (user_id, replica) VALUES (?1, ?2) ON CONFLICT DO NOTHING;
+INSERT INTO presence (user_id, replica) VALUES (:user_id, :replica) ON CONFLICT DO NOTHING;
 
 -- name: leave
-DELETE FROM presence WHERE replica = ?2 AND user_id = ?1;
+DELETE FROM presence WHERE replica = :replica AND user_id = :user_id;
 
 -- name: renew
-INSERT INTO replicas (replica, alive_until) VALUES (?1, ?2)
-ON CONFLICT (replica) DO UPDATE SET alive_until = excluded.alive_until;
+-- A replica that was forgotten finds no row, hears so and lets its people arrive again.
+UPDATE replicas SET alive_until = :now + CAST(round(:seconds * 1000) AS INTEGER) WHERE replica = :replica
+RETURNING 1 AS known;
 
--- name: known_replica
--- only: PostgreSQL answers from the renewal itself
-SELECT EXISTS (SELECT 1 FROM replicas WHERE replica = ?1);
+-- name: enter_replica
+INSERT INTO replicas (replica, alive_until) VALUES (:replica, :now + CAST(round(:seconds * 1000) AS INTEGER))
+ON CONFLICT (replica) DO UPDATE SET alive_until = excluded.alive_until;
 
 -- name: forget_replicas
 -- A replica may be late with its word; it is forgotten long after nobody counts on it any more.
-DELETE FROM replicas WHERE alive_until < ?1;
+DELETE FROM replicas WHERE alive_until < :now - CAST(round(:seconds * 1000) AS INTEGER)
+RETURNING replica;
 
 -- name: forget_presence
--- only: PostgreSQL forgets both in the same statement
-DELETE FROM presence WHERE replica NOT IN (SELECT replica FROM replicas);
+-- Runs in the transaction of `forget_replicas`.
+DELETE FROM presence WHERE replica IN (SELECT value FROM json_each(:replicas));
 
 -- name: where
 SELECT p.user_id, p.replica
 FROM presence p JOIN replicas r ON r.replica = p.replica
-WHERE p.user_id IN (SELECT value FROM json_each(?1)) AND r.alive_until > ?2;
-
--- name: prune_stream
--- only: PostgreSQL deletes them in the same statement
-DELETE FROM stream_entries WHERE notification_id = ?1;
-
--- name: prune_stream_note
--- only: PostgreSQL notes it in the same statement
--- Runs before `prune_stream`: a reader that stood below hears that something is missing.
-UPDATE streams
-SET pruned_seq = max(pruned_seq, (
-    SELECT max(e.seq) FROM stream_entries e WHERE e.notification_id = ?1 AND e.user_id = streams.user_id))
-WHERE user_id IN (SELECT e.user_id FROM stream_entries e WHERE e.notification_id = ?1);
+WHERE p.user_id IN (SELECT value FROM json_each(:user_ids)) AND r.alive_until > :now;

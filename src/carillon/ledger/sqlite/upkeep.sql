@@ -2,14 +2,17 @@
 
 -- name: records
 SELECT * FROM records
-WHERE notification_id IN (SELECT value FROM json_each(?1)) AND (?2 IS NULL OR tenant_id = ?2)
+WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) AND (:tenant_id IS NULL OR tenant_id =
+    :tenant_id)
 ORDER BY accepted_at DESC, notification_id DESC;
 
 -- name: routes
-SELECT * FROM routes WHERE notification_id IN (SELECT value FROM json_each(?1)) ORDER BY notification_id, route_id;
+SELECT * FROM routes WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) ORDER BY
+    notification_id, route_id;
 
 -- name: attempts
-SELECT * FROM attempts WHERE notification_id IN (SELECT value FROM json_each(?1)) ORDER BY notification_id, attempt_id;
+SELECT * FROM attempts WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) ORDER BY
+    notification_id, attempt_id;
 
 -- name: search
 -- One snapshot for the page and the total: a list never says less than it shows.
@@ -17,23 +20,23 @@ SELECT * FROM attempts WHERE notification_id IN (SELECT value FROM json_each(?1)
 WITH matching AS MATERIALIZED (
     SELECT n.notification_id, n.accepted_at
     FROM records n
-    WHERE (?1 IS NULL OR n.user_id = ?1)
-      AND (?2 IS NULL OR n.notification_type = ?2)
-      AND (?3 IS NULL OR n.tenant_id = ?3)
-      AND (?4 IS NULL OR n.trace_id = ?4)
-      AND (?5 IS NULL OR n.origin = ?5)
-      AND (?6 IS NULL OR n.accepted_at >= ?6)
-      AND (?7 IS NULL OR n.accepted_at < ?7)
-      AND ((?8 IS NULL AND ?9 IS NULL AND ?10 IS NULL) OR EXISTS (
+    WHERE (:user_id IS NULL OR n.user_id = :user_id)
+      AND (:notification_type IS NULL OR n.notification_type = :notification_type)
+      AND (:tenant_id IS NULL OR n.tenant_id = :tenant_id)
+      AND (:trace_id IS NULL OR n.trace_id = :trace_id)
+      AND (:origin IS NULL OR n.origin = :origin)
+      AND (:accepted_after_ms IS NULL OR n.accepted_at >= :accepted_after_ms)
+      AND (:accepted_before_ms IS NULL OR n.accepted_at < :accepted_before_ms)
+      AND ((:status IS NULL AND :channel IS NULL AND :recipient IS NULL) OR EXISTS (
               SELECT 1 FROM routes r
               WHERE r.notification_id = n.notification_id
-                AND (?8 IS NULL OR ?8 = CASE
+                AND (:status IS NULL OR :status = CASE
                          WHEN r.status <> 'published' THEN r.status WHEN r.opened_at IS NOT NULL THEN 'opened'
                          WHEN r.delivered_at IS NOT NULL THEN 'received' ELSE 'published' END)
-                AND (?9 IS NULL OR r.channel = ?9)
-                AND (?10 IS NULL OR r.address = ?10)))
+                AND (:channel IS NULL OR r.channel = :channel)
+                AND (:recipient IS NULL OR r.address = :recipient)))
 ), page AS (
-    SELECT * FROM matching ORDER BY accepted_at DESC, notification_id DESC LIMIT ?11 OFFSET ?12
+    SELECT * FROM matching ORDER BY accepted_at DESC, notification_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.notification_id
 FROM (SELECT 1) AS always
@@ -42,9 +45,9 @@ ORDER BY page.accepted_at DESC, page.notification_id DESC;
 
 -- name: counts
 SELECT lane, status, count(*) AS routes,
-       count(*) FILTER (WHERE next_attempt_at <= ?1) AS due,
-       count(*) FILTER (WHERE next_attempt_at > ?1 AND claim_token IS NOT NULL) AS leased,
-       (?1 - min(next_attempt_at) FILTER (WHERE next_attempt_at <= ?1)) / 1000.0 AS oldest_due_seconds
+       count(*) FILTER (WHERE next_attempt_at <= :now) AS due,
+       count(*) FILTER (WHERE next_attempt_at > :now AND claim_token IS NOT NULL) AS leased,
+       (:now - min(next_attempt_at) FILTER (WHERE next_attempt_at <= :now)) / 1000.0 AS oldest_due_seconds
 FROM routes
 GROUP BY lane, status;
 
@@ -52,13 +55,13 @@ GROUP BY lane, status;
 WITH matching AS MATERIALIZED (
     SELECT d.*, n.tenant_id, n.notification_type, n.producer
     FROM dead_letters d JOIN records n ON n.notification_id = d.notification_id
-    WHERE (?1 IS NULL OR d.channel = ?1)
-      AND (?2 IS NULL OR d.failure_classification = ?2)
-      AND (?3 IS NULL OR d.notification_id = ?3)
-      AND (?4 IS NULL OR n.tenant_id = ?4)
-      AND (?5 IS NULL OR d.created_at >= ?5)
+    WHERE (:channel IS NULL OR d.channel = :channel)
+      AND (:classification IS NULL OR d.failure_classification = :classification)
+      AND (:notification_id IS NULL OR d.notification_id = :notification_id)
+      AND (:tenant_id IS NULL OR n.tenant_id = :tenant_id)
+      AND (:created_after_ms IS NULL OR d.created_at >= :created_after_ms)
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT ?6 OFFSET ?7
+    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always
@@ -74,45 +77,71 @@ SET status = 'skipped', skipped_at = :now, next_attempt_at = NULL, claim_token =
 WHERE notification_id = :notification_id AND status IN ('pending', 'failed')
   AND (claim_token IS NULL OR next_attempt_at <= :now)
   AND (:tenant_id IS NULL
-       OR EXISTS (SELECT 1 FROM records n WHERE n.notification_id = :notification_id AND n.tenant_id = :tenant_id));
+       OR EXISTS (SELECT 1 FROM records n WHERE n.notification_id = :notification_id AND n.tenant_id = :tenant_id))
+RETURNING route_id;
 
 -- name: rehome
 -- Settings no longer name the provider or lane these routes wait for, so nobody would ever claim them.
 UPDATE routes
-SET provider = CASE WHEN provider IN (SELECT value FROM json_each(:providers)) THEN provider ELSE :first END,
+SET provider = CASE WHEN provider IN (SELECT value FROM json_each(:providers)) THEN provider
+                    ELSE json_extract(:providers, '$[0]') END,
     lane = CASE WHEN lane IN (SELECT value FROM json_each(:lanes)) THEN lane ELSE :otherwise END,
     updated_at = :now
 WHERE channel = :channel AND next_attempt_at IS NOT NULL
-  AND NOT (provider IN (SELECT value FROM json_each(:providers)) AND lane IN (SELECT value FROM json_each(:lanes)));
+  AND NOT (provider IN (SELECT value FROM json_each(:providers)) AND lane IN (SELECT value FROM json_each(:lanes)))
+RETURNING route_id;
 
 -- name: hasten
 -- For tests and drills: time passes for what waits.
-UPDATE routes SET next_attempt_at = next_attempt_at - :ms WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL;
+UPDATE routes SET next_attempt_at = next_attempt_at - CAST(round(:seconds * 1000) AS INTEGER)
+WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL
+RETURNING route_id;
 
 -- name: prune_candidates
 -- What somebody outside must still be told about is kept until they are.
 SELECT n.notification_id FROM records n
-WHERE n.accepted_at < :before
+WHERE n.accepted_at < :now - CAST(round(:older_than_seconds * 1000) AS INTEGER)
   AND NOT EXISTS (
       SELECT 1 FROM routes r WHERE r.notification_id = n.notification_id AND r.status IN ('pending', 'failed'))
   AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.notification_id = n.notification_id)
 ORDER BY n.accepted_at
-LIMIT :most;
+LIMIT :limit;
 
 -- name: prune
 -- Routes and dead letters go with their record.
-DELETE FROM records WHERE notification_id = ?1;
+DELETE FROM records WHERE notification_id IN (SELECT value FROM json_each(:notification_ids))
+RETURNING notification_id;
 
 -- name: prune_attempts
--- only: PostgreSQL deletes them in the same statement
-DELETE FROM attempts WHERE notification_id = ?1;
+-- Runs in the transaction of `prune`.
+DELETE FROM attempts WHERE notification_id IN (SELECT value FROM json_each(:notification_ids));
+
+-- name: prune_stream_note
+-- Runs in the transaction of `prune`, before `prune_stream`: a reader that stood below what is taken hears that something
+-- is missing.
+UPDATE streams
+SET pruned_seq = max(pruned_seq, gone.seq)
+FROM (SELECT e.user_id, max(e.seq) AS seq FROM stream_entries e
+      WHERE e.notification_id IN (SELECT value FROM json_each(:notification_ids)) GROUP BY e.user_id) AS gone
+WHERE streams.user_id = gone.user_id;
+
+-- name: prune_stream
+-- Runs in the transaction of `prune`.
+DELETE FROM stream_entries WHERE notification_id IN (SELECT value FROM json_each(:notification_ids));
 
 -- name: prune_malformed
 DELETE FROM malformed_intents WHERE stream_entry_id IN (
-    SELECT stream_entry_id FROM malformed_intents WHERE recorded_at < :before ORDER BY recorded_at LIMIT :most);
+    SELECT stream_entry_id FROM malformed_intents WHERE recorded_at < :now - CAST(round(:older_than_seconds * 1000) AS
+        INTEGER)
+    ORDER BY recorded_at LIMIT :limit)
+RETURNING 1 AS pruned;
 
--- name: prune_suppressions
-DELETE FROM suppressions WHERE expires_at <= ?1;
+-- name: prune_receipts
+-- What still waits is decided first.
+DELETE FROM receipts WHERE receipt_key IN (
+    SELECT receipt_key FROM receipts
+    WHERE received_at < :now - CAST(round(:older_than_seconds * 1000) AS INTEGER) AND effect <> 'waiting'
+    ORDER BY received_at LIMIT :limit);
 
 -- name: migrations_table
 CREATE TABLE IF NOT EXISTS schema_migrations (

@@ -1,0 +1,217 @@
+"""Subscriptions, payments, refunds: what they are, and what the result of a payment makes of a subscription."""
+
+import hashlib
+import uuid
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+PAYMENT_INITIATION = "q:sub:payment_initiation"
+TRIAL_PAYMENT = "q:sub:trial_payment"
+PLAN_CHANGE = "q:sub:plan_change"
+USAGE_SYNC = "q:sub:usage_sync"
+SUBSCRIPTION_UPDATE = "q:pay:subscription_update"
+REFUND_INITIATION = "q:pay:refund_initiation"
+
+EVERY_OTHER = "*"
+DECIMALS = 4
+TRIAL_REFUND = "trial_refund"
+_HOUR = 3600
+_MOST = 10**12
+_FINEST = Decimal(1).scaleb(-DECIMALS)
+_NAMES = uuid.UUID("5a3f9d52-7f0c-4d8e-8f38-0a6f2a1f7c11")
+
+Result = Literal["success", "failed"]
+
+
+class Status(StrEnum):
+    """Where a subscription stands."""
+
+    PENDING = "pending"
+    TRIAL = "trial"
+    ACTIVE = "active"
+    PAST_DUE = "past_due"
+    REVOKED = "revoked"
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is paid for how long."""
+
+    amount: float = 9.99
+    currency: str = "USD"
+    period_days: float = 30.0
+    trial: bool = False
+    """True for a plan that is itself a trial."""
+    trial_days: float = 14.0
+    renewal_plan_id: str | None = None
+    """The plan that follows a trial; none is the same plan, paid."""
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """Times are Unix milliseconds."""
+
+    subscription_id: str
+    user_id: str
+    plan_id: str
+    status: Status
+    trial: bool
+    started_at: float | None
+    ends_at: float | None
+    created_at: float
+    updated_at: float
+
+
+class Payment(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of the gateway for money, and what came of it."""
+
+    transaction_id: str
+    subscription_id: str
+    status: Result
+    amount: Decimal
+    currency: str
+    action: str
+    event_id: str
+    idempotency_key: str | None = None
+    gateway_reference: str | None = None
+    message: str | None = None
+    created_at: float = 0.0
+
+
+class Refund(msgspec.Struct, frozen=True, kw_only=True):
+    """Money that went back; once for each transaction."""
+
+    refund_id: str
+    transaction_id: str
+    amount: Decimal
+    reason: str
+    status: str
+    gateway_reference: str | None = None
+    created_at: float = 0.0
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """A message for a queue, written in the commit that made it true and removed once the queue has it."""
+
+    queue: str
+    message_id: str
+    action: str
+    payload: dict[str, Any]
+    correlation_id: str | None = None
+    idempotency_key: str | None = None
+
+
+class PaymentEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a payment as it is told to the subscription service; what else it says is kept and not read."""
+
+    event_id: str
+    subscription_id: str
+    status: Result
+    action: str | None = None
+    metadata: dict[str, Any] | None = None
+
+    @property
+    def new_plan_id(self) -> str | None:
+        """The plan that was paid for, where it is another one."""
+        found = (self.metadata or {}).get("new_plan_id")
+        return str(found) if isinstance(found, str | int) and found != "" else None
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a subscription; `days` of service are added to what it has."""
+
+    status: Status
+    plan_id: str
+    trial: bool
+    days: float | None = None
+
+
+class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `payment_webhook_requests`."""
+
+    event_id: str
+    processed: bool
+    processed_at: float | None
+    error_message: str | None
+    retry_count: int
+    created_at: float
+    updated_at: float
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """How often one person used one feature since the last reset."""
+
+    user_id: str
+    feature_name: str
+    usage_count: int
+    reset_at: float | None
+
+
+class UnknownSubscription(msgspec.Struct, frozen=True):
+    """An event names a subscription that is not here, or not here yet."""
+
+    subscription_id: str
+
+
+Taken = Literal["processed", "duplicate"] | UnknownSubscription
+Plans = Mapping[str, Plan]
+
+
+def plan_of(plans: Plans, plan_id: str) -> Plan | None:
+    """The plan of that name, else the one for every other name, else none."""
+    return plans.get(plan_id) or plans.get(EVERY_OTHER)
+
+
+def change(subscription: Subscription, event: PaymentEvent, plans: Plans) -> Change:
+    """What the result of a payment makes of a subscription."""
+    if event.status == "failed":
+        return _unpaid(subscription)
+    plan_id = event.new_plan_id or subscription.plan_id
+    if subscription.status is Status.PENDING and subscription.trial:
+        return Change(status=Status.TRIAL, plan_id=plan_id, trial=True, days=_plan(plans, plan_id).trial_days)
+    if subscription.status is Status.TRIAL:
+        plan_id = event.new_plan_id or _plan(plans, plan_id).renewal_plan_id or plan_id
+    # Whoever has paid is served, also after service was revoked.
+    return Change(status=Status.ACTIVE, plan_id=plan_id, trial=False, days=_plan(plans, plan_id).period_days)
+
+
+def _unpaid(subscription: Subscription) -> Change:
+    served = subscription.status in (Status.ACTIVE, Status.TRIAL)
+    status = Status.REVOKED if served else subscription.status
+    return Change(status=status, plan_id=subscription.plan_id, trial=subscription.trial)
+
+
+def _plan(plans: Plans, plan_id: str) -> Plan:
+    # A plan that the settings lost since somebody chose it: who has paid is served as long as any plan says.
+    return plan_of(plans, plan_id) or Plan()
+
+
+def money(value: float | str) -> Decimal | None:
+    """An amount as it was written; None when it is no amount or finer than any currency."""
+    try:
+        amount = Decimal(str(value))
+        rounded = amount.quantize(_FINEST)
+    except InvalidOperation:
+        return None
+    return amount if amount == rounded and 0 <= amount <= _MOST else None
+
+
+def number(amount: Decimal) -> float:
+    """The amount as JSON carries it."""
+    return int(amount) if amount == amount.to_integral_value() else float(amount)
+
+
+def producer_key(subscription_id: str, action: str, wall: float) -> str:
+    """The same for whoever asks for the same thing of the same subscription within the same hour."""
+    return hashlib.sha256(f"{subscription_id}:{action}:{int(wall // _HOUR)}".encode()).hexdigest()
+
+
+def transaction_of(subscription_id: str, key: str) -> str:
+    """The same order makes the same transaction, also when whoever ordered it died before it was written down."""
+    return str(uuid.uuid5(_NAMES, f"{subscription_id}/{key}"))
+
+
+def event_id_of(transaction_id: str, wall: float) -> str:
+    return f"payment_{transaction_id}_{int(wall)}"

@@ -1,0 +1,54 @@
+-- Statements of the payment service, and of messages on their way to a queue.
+
+-- name: payment_by_key
+SELECT * FROM payments WHERE subscription_id = :subscription_id AND idempotency_key = :idempotency_key;
+
+-- name: payment
+SELECT * FROM payments WHERE transaction_id = :transaction_id;
+
+-- name: add_payment
+-- Race: one order arrives twice, and both were charged under its one transaction id.
+--   ON CONFLICT             one row, and only who writes it adds messages.
+INSERT INTO payments (transaction_id, subscription_id, status, amount, currency, action, event_id, idempotency_key,
+                      gateway_reference, message, created_at)
+VALUES (:transaction_id, :subscription_id, :status, :amount, :currency, :action, :event_id, :idempotency_key,
+    :gateway_reference, :message, clock_timestamp())
+ON CONFLICT DO NOTHING
+RETURNING *;
+
+-- name: add_refund
+-- Race: one refund is asked for twice at the same moment.
+--   transaction_id UNIQUE   the first is kept, the second is told that it was done.
+INSERT INTO refunds (refund_id, transaction_id, amount, reason, status, gateway_reference, created_at)
+VALUES (:refund_id, :transaction_id, :amount, :reason, :status, :gateway_reference, clock_timestamp())
+ON CONFLICT (transaction_id) DO NOTHING
+RETURNING refund_id;
+
+-- name: refunds
+SELECT * FROM refunds WHERE transaction_id = :transaction_id ORDER BY created_at;
+
+-- name: add_outgoing
+-- Race: whoever committed this brings it to the queue itself, at once; others must not at the same moment.
+--   next_attempt_at         born leased: others look when the bringer has had its time.
+INSERT INTO queue_outbox (message_id, queue, action, correlation_id, idempotency_key, payload_json, created_at,
+                          next_attempt_at)
+SELECT given.message_id, given.queue, given.action, given.correlation_id, given.idempotency_key, given.payload_json,
+       clock_timestamp(), clock_timestamp() + :lease_seconds::float8 * interval '1 second'
+FROM unnest(:message_id::text[], :queue::text[], :action::text[], :correlation_id::text[], :idempotency_key::text[],
+    :body::text[])
+     AS given (message_id, queue, action, correlation_id, idempotency_key, payload_json)
+ON CONFLICT (message_id) DO NOTHING;
+
+-- name: due_outgoing
+-- Races: other processes that bring messages, and one that died before it could.
+--   SKIP LOCKED             takers never wait for each other and never share a message.
+--   next_attempt_at <= now  what nobody brought and what its bringer dropped are the same thing.
+UPDATE queue_outbox o SET next_attempt_at = clock_timestamp() + :lease_seconds::float8 * interval '1 second'
+WHERE o.message_id = ANY (ARRAY (
+    SELECT message_id FROM queue_outbox WHERE next_attempt_at <= clock_timestamp()
+    ORDER BY next_attempt_at LIMIT :limit FOR UPDATE SKIP LOCKED
+))
+RETURNING message_id, queue, action, correlation_id, idempotency_key, payload_json, created_at;
+
+-- name: drop_outgoing
+DELETE FROM queue_outbox WHERE message_id = ANY (:message_ids::text[]);

@@ -1,0 +1,79 @@
+-- Statements of the subscription service.
+
+-- name: add_subscription
+-- Race: a caller repeats its request before the first one has answered.
+--   ON CONFLICT             an order's own id is made of its key: the second finds the first one's row.
+INSERT INTO subscriptions (subscription_id, user_id, plan_id, status, trial, created_at, updated_at)
+VALUES (:subscription_id, :user_id, :plan_id, 'pending', :trial, clock_timestamp(), clock_timestamp())
+ON CONFLICT (subscription_id) DO NOTHING
+RETURNING *;
+
+-- name: subscription
+SELECT * FROM subscriptions WHERE subscription_id = :subscription_id;
+
+-- name: lock_subscription
+-- Race: two events of one subscription are carried out at the same moment.
+--   FOR UPDATE              the second decides by what the first has made of it.
+SELECT * FROM subscriptions WHERE subscription_id = :subscription_id FOR UPDATE;
+
+-- name: change_subscription
+-- Days are added to the service that was paid for already; a first period begins now.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+)
+UPDATE subscriptions
+SET status = :status, plan_id = :plan_id, trial = :trial, updated_at = clock.now,
+    started_at = CASE WHEN :days::float8 IS NULL THEN started_at ELSE coalesce(started_at, clock.now) END,
+    ends_at = CASE WHEN :days::float8 IS NULL THEN ends_at
+                   ELSE greatest(ends_at, clock.now) + :days::float8 * interval '1 day' END
+FROM clock
+WHERE subscription_id = :subscription_id;
+
+-- name: change_plan
+UPDATE subscriptions SET plan_id = :plan_id, updated_at = clock_timestamp() WHERE subscription_id = :subscription_id
+RETURNING subscription_id;
+
+-- name: enter_payment_event
+-- Race: the immediate and the queued delivery of one event arrive together.
+--   event_id UNIQUE         one row; the second waits at it until the first has committed.
+--   DO UPDATE               locks the row also when it was there, so that the answer is what the first one left.
+INSERT INTO payment_webhook_requests AS r (event_id, payload) VALUES (:event_id, :payload::jsonb)
+ON CONFLICT (event_id) DO UPDATE SET payload = CASE WHEN r.processed THEN r.payload ELSE excluded.payload END
+RETURNING processed;
+
+-- name: finish_payment_event
+UPDATE payment_webhook_requests SET processed = TRUE, processed_at = clock_timestamp(), error_message = NULL
+WHERE event_id = :event_id;
+
+-- name: fail_payment_event
+-- Race: another delivery of the event was carried out meanwhile.
+--   NOT processed           what was done stays done.
+INSERT INTO payment_webhook_requests AS r (event_id, payload, error_message, retry_count)
+VALUES (:event_id, :payload::jsonb, :error, 1)
+ON CONFLICT (event_id) DO UPDATE SET error_message = excluded.error_message, retry_count = r.retry_count + 1
+WHERE NOT r.processed;
+
+-- name: payment_event
+SELECT event_id, processed, processed_at, error_message, retry_count, created_at, updated_at
+FROM payment_webhook_requests WHERE event_id = :event_id;
+
+-- name: enter_usage
+-- Race: a message comes again after it was counted, or while it is.
+--   ON CONFLICT             who does not enter its id counts nothing.
+INSERT INTO usage_deltas (message_id, user_id, feature_name, delta, counted_at)
+VALUES (:message_id, :user_id, :feature_name, :delta, clock_timestamp())
+ON CONFLICT (message_id) DO NOTHING
+RETURNING message_id;
+
+-- name: add_usage
+-- Runs in the transaction of `enter_usage`.
+INSERT INTO usage_counters AS u (user_id, feature_name, usage_count, reset_at, updated_at)
+VALUES (:user_id, :feature_name, :delta, to_timestamp(:reset_at::float8 / 1000), clock_timestamp())
+ON CONFLICT (user_id, feature_name) DO UPDATE
+SET usage_count = CASE WHEN u.reset_at <= clock_timestamp() THEN 0 ELSE u.usage_count END + excluded.usage_count,
+    reset_at = CASE WHEN u.reset_at <= clock_timestamp() THEN excluded.reset_at
+                    ELSE coalesce(excluded.reset_at, u.reset_at) END,
+    updated_at = excluded.updated_at;
+
+-- name: usage_of
+SELECT user_id, feature_name, usage_count, reset_at FROM usage_counters WHERE user_id = :user_id ORDER BY feature_name;

@@ -1,0 +1,183 @@
+"""What the payment and the subscription service write down, and messages on their way to a queue."""
+
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+
+import msgspec
+
+from carillon.blueprints.billing.domain import (
+    EventRow,
+    Outgoing,
+    Payment,
+    PaymentEvent,
+    Plans,
+    Refund,
+    Subscription,
+    Taken,
+    UnknownSubscription,
+    Usage,
+    change,
+)
+from carillon.domain.store import Ask, Engine, Row, Steps, Values
+
+OUTGOING_LEASE_SECONDS = 5.0
+"""How long the process that committed a message has to bring it to its queue before others do."""
+
+
+class OutgoingStore:
+    """Messages that were committed with what they tell of, and may not have reached their queue yet."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def add_outgoing(self, messages: Sequence[Outgoing]) -> None:
+        ask = _add_outgoing(messages)
+        await self._engine.write(ask.statement, ask.values, each=ask.each, repeatable=True, pool="intake")
+
+    async def due_outgoing(self, limit: int, lease_seconds: float) -> list[Outgoing]:
+        """Take messages that nobody is bringing to its queue now, oldest first; they come again after the lease."""
+        values = {"limit": limit, "lease_seconds": lease_seconds}
+        # Not repeated when the connection breaks: what was taken unheard comes back by itself when its lease ends.
+        rows = await self._engine.write(
+            "due_outgoing", values, repeatable=False, pool="claims", look="any_outgoing_due"
+        )
+        rows.sort(key=lambda row: (row["created_at"], row["message_id"]))
+        return [msgspec.convert({**row, "payload": json.loads(row["payload_json"])}, Outgoing) for row in rows]
+
+    async def drop_outgoing(self, message_ids: Sequence[str]) -> None:
+        """The queue has them."""
+        ids = sorted(message_ids)
+        await self._engine.write("drop_outgoing", {"message_ids": ids}, repeatable=True, pool="settlements")
+
+
+class PaymentStore(OutgoingStore):
+    """Payments and refunds."""
+
+    async def payment_by_key(self, subscription_id: str, idempotency_key: str) -> Payment | None:
+        key = {"subscription_id": subscription_id, "idempotency_key": idempotency_key}
+        return await self._payment("payment_by_key", key)
+
+    async def payment(self, transaction_id: str) -> Payment | None:
+        return await self._payment("payment", {"transaction_id": transaction_id})
+
+    async def add_payment(self, payment: Payment, messages: Sequence[Outgoing]) -> Payment | None:
+        """The payment and its messages in one commit; None when this transaction is written down already."""
+
+        def steps() -> Steps[Payment | None]:
+            made = yield Ask("add_payment", msgspec.structs.asdict(payment))
+            if not made:
+                return None
+            yield _add_outgoing(messages)
+            return _read_payment(made[0])
+
+        # Not repeated: a commit whose answer was lost would look like somebody else's payment.
+        return await self._engine.change(steps, repeatable=False, pool="intake")
+
+    async def add_refund(self, refund: Refund) -> bool:
+        """False when this transaction was refunded already."""
+        values = msgspec.structs.asdict(refund)
+        return bool(await self._engine.write("add_refund", values, repeatable=True, pool="intake"))
+
+    async def refunds(self, transaction_id: str) -> list[Refund]:
+        rows = await self._engine.rows("refunds", {"transaction_id": transaction_id})
+        return [msgspec.convert({**row, "amount": Decimal(row["amount"])}, Refund) for row in rows]
+
+    async def _payment(self, statement: str, key: Values) -> Payment | None:
+        row = await self._engine.one(statement, key)
+        return None if row is None else _read_payment(row)
+
+
+class BillingStore(PaymentStore):
+    """With subscriptions, what payments made of them, and usage: all that billing writes down."""
+
+    async def add_subscription(
+        self, subscription_id: str, user_id: str, plan_id: str, messages: Sequence[Outgoing], *, trial: bool
+    ) -> tuple[Subscription, bool]:
+        """The subscription, and whether it was made now; only then are its messages written down."""
+        values = {"subscription_id": subscription_id, "user_id": user_id, "plan_id": plan_id, "trial": trial}
+
+        def steps() -> Steps[tuple[Subscription, bool]]:
+            made = yield Ask("add_subscription", values)
+            if made:
+                yield _add_outgoing(messages)
+            found = made or (yield Ask("subscription", values))
+            return _read_subscription(found[0]), bool(made)
+
+        # Not repeated: a commit whose answer was lost would look like somebody else's.
+        return await self._engine.change(steps, repeatable=False, pool="intake")
+
+    async def subscription(self, subscription_id: str) -> Subscription | None:
+        row = await self._engine.one("subscription", {"subscription_id": subscription_id})
+        return None if row is None else _read_subscription(row)
+
+    async def change_plan(self, subscription_id: str, plan_id: str) -> bool:
+        """False when there is no such subscription."""
+        values = {"subscription_id": subscription_id, "plan_id": plan_id}
+        return bool(await self._engine.write("change_plan", values, repeatable=True, pool="intake"))
+
+    async def take_payment_event(self, event: PaymentEvent, payload: str, plans: Plans) -> Taken:
+        """Remember the event and carry it out in one commit; what was carried out before is not done again."""
+        key = {"subscription_id": event.subscription_id}
+
+        def steps() -> Steps[Taken]:
+            (entered,) = yield Ask("enter_payment_event", {"event_id": event.event_id, "payload": payload})
+            if entered["processed"]:
+                return "duplicate"
+            found = yield Ask("lock_subscription", key)
+            if not found:
+                return UnknownSubscription(event.subscription_id)
+            made = change(_read_subscription(found[0]), event, plans)
+            yield Ask("change_subscription", {**key, **msgspec.structs.asdict(made)})
+            yield Ask("finish_payment_event", {"event_id": event.event_id})
+            return "processed"
+
+        # Repeating is harmless: the row says whether the first time was carried out.
+        return await self._engine.change(steps, repeatable=True, pool="intake")
+
+    async def fail_payment_event(self, event_id: str, payload: str, error: str) -> None:
+        """The event could not be carried out: it is remembered with the reason, and may come again."""
+        values = {"event_id": event_id, "payload": payload, "error": error}
+        await self._engine.write("fail_payment_event", values, repeatable=False, pool="intake")
+
+    async def payment_event(self, event_id: str) -> EventRow | None:
+        row = await self._engine.one("payment_event", {"event_id": event_id})
+        return None if row is None else msgspec.convert({**row, "processed": bool(row["processed"])}, EventRow)
+
+    async def add_usage(
+        self, message_id: str, user_id: str, feature_name: str, delta: int, reset_at: float | None
+    ) -> None:
+        """Count once, however often the message comes."""
+        counter = {"user_id": user_id, "feature_name": feature_name, "delta": delta}
+
+        def steps() -> Steps[None]:
+            if (yield Ask("enter_usage", {**counter, "message_id": message_id})):
+                yield Ask("add_usage", {**counter, "reset_at": reset_at})
+
+        await self._engine.change(steps, repeatable=True, pool="intake")
+
+    async def usage_of(self, user_id: str) -> list[Usage]:
+        return [msgspec.convert(row, Usage) for row in await self._engine.rows("usage_of", {"user_id": user_id})]
+
+
+def _add_outgoing(messages: Sequence[Outgoing]) -> Ask:
+    each = [
+        {
+            "message_id": message.message_id,
+            "queue": message.queue,
+            "action": message.action,
+            "correlation_id": message.correlation_id,
+            "idempotency_key": message.idempotency_key,
+            "body": json.dumps(message.payload, ensure_ascii=False, separators=(",", ":")),
+        }
+        for message in messages
+    ]
+    return Ask("add_outgoing", {"lease_seconds": OUTGOING_LEASE_SECONDS}, each)
+
+
+def _read_payment(row: Row) -> Payment:
+    return msgspec.convert({**row, "amount": Decimal(row["amount"])}, Payment)
+
+
+def _read_subscription(row: Row) -> Subscription:
+    return msgspec.convert({**row, "trial": bool(row["trial"])}, Subscription)

@@ -1,0 +1,149 @@
+"""What administrators ask and do: dead letters, another chance for them, and who gave it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from carillon.domain.admin import AdminAction, FailedCounts, Revival, Revived
+from carillon.domain.ports import Signal
+from carillon.domain.store import Ask, Engine, Row, Steps
+from carillon.ledger.questions import chosen
+from carillon.ledger.rows import storable, storable_json
+
+FAILED_FILTERS = (
+    "channel",
+    "classification",
+    "provider",
+    "notification_type",
+    "tenant_id",
+    "notification_id",
+    "failed_after_ms",
+    "failed_before_ms",
+    "notification_ids",
+    "letters",
+)
+ACTION_FILTERS = ("actor", "action", "subject", "tenant_id", "after_ms")
+_BETWEEN = "\x1f"
+"""Neither a notification's id nor a route's contains it."""
+
+
+class AdminStore:
+    """Satisfies AdminLedger."""
+
+    engine: Engine
+    signal: Signal
+
+    async def failed(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Row], int]:
+        rows = await self.engine.rows("failed", {**_failed(filters), "limit": limit, "offset": offset})
+        return _page(rows, "notification_id")
+
+    async def failed_counts(self, filters: Mapping[str, Any]) -> FailedCounts:
+        rows = await self.engine.rows("failed_counts", _failed(filters))
+        by_cause = [
+            {name: row[name] for name in ("channel", "classification", "count")}
+            for row in rows
+            if row["count"] is not None
+        ]
+        return FailedCounts(sum(row["count"] for row in by_cause), by_cause, round(rows[0]["now"]))
+
+    async def revive(
+        self,
+        filters: Mapping[str, Any],
+        revival: Revival,
+        limit: int,
+        action: AdminAction,
+        action_id: int | None = None,
+    ) -> Revived:
+        values = {**_failed(filters), "limit": limit, **_how(revival)}
+
+        def steps() -> Steps[Revived]:
+            keys = yield Ask("revive", values)
+            if not keys:
+                return Revived(0, action_id)
+            yield Ask("revive_forget", each=keys)
+            noted = yield from _note(_with_count(action, revival.done + len(keys)), action_id)
+            yield Ask("mark_redriven", {"action_id": noted}, keys)
+            return Revived(len(keys), noted)
+
+        # Not repeated when the connection breaks: what was done unheard would look as if there had been nothing to do.
+        revived = await self.engine.change(steps, repeatable=False)
+        if revived.count:
+            self.signal.ring()
+        return revived
+
+    async def note_action(self, action: AdminAction) -> int:
+        return await self.engine.change(lambda: _note(action, None), repeatable=False)
+
+    async def actions(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Row], int]:
+        values = {**chosen(filters, ACTION_FILTERS), "limit": limit, "offset": offset}
+        found, total = _page(await self.engine.rows("actions", values), "action_id")
+        return [_read_action(row) for row in found], total
+
+    async def redriven(self, action_ids: Sequence[int]) -> list[Row]:
+        return await self.engine.rows("redriven", {"action_ids": list(action_ids)})
+
+    async def recent_outcomes(self, tenant_id: str | None, limit: int) -> list[Row]:
+        return await self.engine.rows("recent_outcomes", {"limit": limit, "tenant_id": tenant_id})
+
+
+def _failed(filters: Mapping[str, Any]) -> dict[str, Any]:
+    """The filters of dead letters; a chosen letter is one text out of its two names."""
+    letters = filters.get("letters")
+    if letters is None:
+        return chosen(filters, FAILED_FILTERS)
+    ids = filters.get("notification_ids") or sorted({notification_id for notification_id, _ in letters})
+    names = [_BETWEEN.join(letter) for letter in letters]
+    # Ids alone are what an index knows.
+    return chosen({**filters, "notification_ids": ids, "letters": names}, FAILED_FILTERS)
+
+
+def _how(revival: Revival) -> dict[str, Any]:
+    return {
+        "new_provider": revival.provider,
+        "unqueued": list(revival.unqueued),
+        "instead": revival.instead,
+        "rate": revival.rate,
+        "began_ms": revival.began_ms,
+        "done": revival.done,
+        "forced": revival.forced,
+    }
+
+
+def _note(action: AdminAction, action_id: int | None) -> Steps[int]:
+    """Write the action down, or what it has come to since; gives its number."""
+    detail = storable_json(action.detail)
+    if action_id is not None:
+        yield Ask("amend_action", {"action_id": action_id, "detail_json": detail})
+        return action_id
+    row = {
+        "actor": storable(action.actor),
+        "action": action.action,
+        "tenant_id": storable(action.tenant_id),
+        "subject": storable(action.subject),
+        "reason": storable(action.reason),
+        "detail_json": detail,
+    }
+    (noted,) = yield Ask("note_action", row)
+    return int(noted["action_id"])
+
+
+def _with_count(action: AdminAction, count: int) -> AdminAction:
+    return AdminAction(
+        actor=action.actor,
+        action=action.action,
+        reason=action.reason,
+        tenant_id=action.tenant_id,
+        subject=action.subject,
+        detail={**action.detail, "redriven": count},
+    )
+
+
+def _page(rows: Sequence[Row], key: str) -> tuple[list[Row], int]:
+    """Even an empty page says how many match."""
+    found = [{name: value for name, value in row.items() if name != "total"} for row in rows if row[key] is not None]
+    return found, rows[0]["total"]
+
+
+def _read_action(row: Row) -> Row:
+    text = row.pop("detail_json")
+    return {**row, "detail": {} if text is None else json.loads(text)}

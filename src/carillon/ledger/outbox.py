@@ -1,0 +1,93 @@
+"""Alerts that must be told outside: written with the burial they are about, taken by lease, removed once told."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from carillon.domain.alerts import Alert, Happened, Postponed, Telling, bare_error, provider_attempts
+from carillon.domain.store import Engine, Row
+
+_ROUNDING_MS = 1
+
+
+class OutboxStore:
+    """Satisfies Outbox."""
+
+    engine: Engine
+
+    async def due_alerts(self, limit: int, lease_seconds: float) -> list[Telling]:
+        # Not repeated when the connection breaks: what was taken unheard comes back by itself when its lease ends.
+        taken = await self.engine.write(
+            "due_alerts", {"limit": limit, "lease_seconds": lease_seconds}, repeatable=False, look="alerts_are_due"
+        )
+        if not taken:
+            return []
+        tries = {row["outbox_id"]: row["tries"] for row in taken}
+        rows = await self.engine.rows("taken_alerts", {"alert_ids": list(tries)})
+        known = [row for row in rows if row["channel"] is not None and row["notification_type"] is not None]
+        if len(known) < len(rows):
+            # Their notification was pruned: there is nothing left to tell.
+            await self.told([row["outbox_id"] for row in rows if row not in known])
+        ids = sorted({row["notification_id"] for row in known})
+        history = await self.engine.rows("alert_history", {"notification_ids": ids})
+        return _tellings(known, tries, history)
+
+    async def told(self, alert_ids: Sequence[int]) -> None:
+        await self.engine.write("told_alerts", {"alert_ids": sorted(alert_ids)}, repeatable=True)
+
+    async def postpone(self, postponed: Sequence[Postponed]) -> None:
+        rows = [
+            {"alert_id": one.alert_id, "tries": one.tries, "told": _joined(one.told), "seconds": one.seconds}
+            for one in sorted(postponed, key=lambda each: each.alert_id)
+        ]
+        await self.engine.write("postpone_alerts", each=rows, repeatable=True)
+
+
+def _tellings(rows: Sequence[Row], tries: dict[int, int], history: Iterable[Row]) -> list[Telling]:
+    """Alerts as they are told; times are Unix milliseconds."""
+    of_route: dict[tuple[str, str], list[Row]] = {}
+    for row in history:
+        of_route.setdefault((row["notification_id"], row["route_id"]), []).append(row)
+    return [
+        Telling(
+            alert=_alert(row, of_route.get((row["notification_id"], row["route_id"]), [])),
+            tries=tries[row["outbox_id"]],
+            told=_split(row["told"]),
+        )
+        for row in rows
+    ]
+
+
+def _alert(row: Row, history: Iterable[Row]) -> Alert:
+    # What a redrive did since then is another story.
+    happened = [
+        Happened(provider=each["provider"], at_ms=each["at"], message_id=each["message_id"], error=each["error"])
+        for each in history
+        if each["at"] <= row["created_at"] + _ROUNDING_MS
+    ]
+    return Alert(
+        alert_id=row["outbox_id"],
+        notification_id=row["notification_id"],
+        tenant_id=row["tenant_id"],
+        user_id=row["user_id"],
+        channel=row["channel"],
+        template_key=row["notification_type"],
+        attempt_count=row["attempt_count"],
+        last_error=bare_error(row["last_error"]),
+        failed_at=_moment(row["created_at"]),
+        provider_attempts=provider_attempts(happened),
+    )
+
+
+def _joined(told: Iterable[str]) -> str:
+    """As the column `told` holds them."""
+    return ",".join(sorted(set(told)))
+
+
+def _split(told: str) -> tuple[str, ...]:
+    """What the column `told` holds."""
+    return tuple(name for name in told.split(",") if name)
+
+
+def _moment(unix_ms: float) -> str:
+    moment = datetime.fromtimestamp(unix_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,127 @@
+"""Live streams: everybody's log as it is read, who reads it where, and tickets; pushing is each engine's own."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from carillon.domain.claims import Claim
+from carillon.domain.ports import Signal
+from carillon.domain.store import Ask, Engine, Row, Steps, Values
+from carillon.domain.streams import Bounds, Entry, Held, person_of
+
+FORGOTTEN_SECONDS = 300.0
+"""How long after its last word a replica is remembered."""
+
+
+class StreamStore:
+    """With an engine's own `ahead`, `append` and `acknowledge` it satisfies StreamLedger and Presence."""
+
+    engine: Engine
+    signal: Signal
+
+    async def read(self, user_id: str, after: int, limit: int) -> list[Entry]:
+        return await self._entries("read", {"user_id": user_id, "after": after, "limit": limit})
+
+    async def newest_first(self, user_id: str, limit: int, before: int | None = None) -> list[Entry]:
+        return await self._entries("newest_first", {"user_id": user_id, "before": before, "limit": limit})
+
+    async def waiting(self, user_id: str, limit: int) -> list[Entry]:
+        (first, tenant_id), (second, _) = _recipients([user_id])
+        values = {"user_id": user_id, "recipients": [first, second], "tenant_id": tenant_id, "limit": limit}
+        return await self._entries("waiting", values)
+
+    async def bounds(self, user_ids: Collection[str]) -> dict[str, Bounds]:
+        rows = await self.engine.rows("bounds", {"user_ids": list(user_ids)})
+        found = {row["user_id"]: Bounds(row["oldest"], row["newest"], row["unsettled"]) for row in rows}
+        return {user_id: found.get(user_id, Bounds()) for user_id in user_ids}
+
+    async def held(self, user_id: str) -> Held:
+        (row,) = await self.engine.rows("held", {"user_id": user_id})
+        return Held(row["total"], row["unread"])
+
+    async def mark_read(self, user_id: str, notification_ids: Sequence[str] | None) -> int:
+        named = None if notification_ids is None else list(notification_ids)
+        values = {"user_id": user_id, "notification_ids": named}
+        return len(await self.engine.write("mark_read", values, repeatable=True))
+
+    async def wake(self, user_ids: Collection[str]) -> int:
+        people = [{"recipient_ref": ref, "tenant_id": tenant_id} for ref, tenant_id in _recipients(user_ids)]
+        woken = len(await self.engine.write("wake", each=people, repeatable=True)) if people else 0
+        if woken:
+            self.signal.ring()
+        return woken
+
+    async def arrive(self, replica: str, user_ids: Collection[str]) -> None:
+        await self._each_person("arrive", replica, user_ids)
+
+    async def leave(self, replica: str, user_ids: Collection[str]) -> None:
+        await self._each_person("leave", replica, user_ids)
+
+    async def renew(self, replica: str, seconds: float) -> bool:
+        """Say that the replica lives; False when it had been forgotten and its people must arrive again."""
+        values = {"replica": replica, "seconds": seconds}
+        known = await self.engine.write("renew", values, repeatable=False, pool="settlements")
+        if not known:
+            await self.engine.write("enter_replica", values, repeatable=False, pool="settlements")
+        await self.engine.change(_forget_replicas, repeatable=True)
+        return bool(known)
+
+    async def where(self, user_ids: Collection[str]) -> dict[str, frozenset[str]]:
+        found: dict[str, set[str]] = {}
+        for row in await self.engine.rows("where", {"user_ids": list(user_ids)}, pool="claims"):
+            found.setdefault(row["user_id"], set()).add(row["replica"])
+        return {user_id: frozenset(replicas) for user_id, replicas in found.items()}
+
+    async def _entries(self, statement: str, values: Values) -> list[Entry]:
+        return [_entry(row) for row in await self.engine.rows(statement, values)]
+
+    async def _each_person(self, statement: str, replica: str, user_ids: Collection[str]) -> None:
+        people = [{"user_id": user_id} for user_id in sorted(set(user_ids))]
+        await self.engine.write(statement, {"replica": replica}, each=people, repeatable=True, pool="claims")
+
+
+def each_once(claims: Sequence[Claim]) -> list[Claim]:
+    """Without repeats of a route: a statement cannot draw two numbers for one."""
+    return list({claim.key: claim for claim in claims}.values())
+
+
+def appended(claim: Claim, user_id: str, row: Mapping[str, Any]) -> Entry:
+    """What a claim became in its person's log."""
+    return Entry(
+        user_id=user_id,
+        seq=row["seq"],
+        notification_id=claim.notification_id,
+        event_type=claim.notification_type,
+        priority=row["priority"],
+        event_timestamp_ms=row["event_timestamp_ms"],
+        payload_json=claim.payload_json,
+        read=bool(row["read"]),
+        delivered=bool(row["delivered"]),
+    )
+
+
+def _entry(row: Row) -> Entry:
+    return Entry(
+        user_id=row["user_id"],
+        seq=row["seq"],
+        notification_id=row["notification_id"],
+        event_type=row["notification_type"],
+        priority=row["priority"],
+        event_timestamp_ms=row["event_timestamp_ms"],
+        payload_json=row["payload_json"],
+        read=bool(row["read"]),
+        delivered=bool(row["delivered"]),
+    )
+
+
+def _forget_replicas() -> Steps[None]:
+    gone = yield Ask("forget_replicas", {"seconds": FORGOTTEN_SECONDS})
+    if gone:
+        yield Ask("forget_presence", {"replicas": [row["replica"] for row in gone]})
+
+
+def _recipients(user_ids: Iterable[str]) -> list[tuple[str, str | None]]:
+    """Under which recipient and tenant the routes of these logs are laid."""
+    found: list[tuple[str, str | None]] = []
+    for tenant_id, user_id in sorted(map(person_of, user_ids), key=lambda each: (each[0] or "", each[1])):
+        found += [(user_id, tenant_id), (f"user:{user_id}", tenant_id)]
+    return found

@@ -1,0 +1,101 @@
+"""Stored templates: a version is written once, and only its being in use changes, from true to false."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from carillon.domain.canonical import canonical
+from carillon.domain.errors import LedgerUnavailable
+from carillon.domain.store import NOTHING, Engine, Row, Values
+from carillon.domain.templates import Draft, StoredTemplate
+from carillon.ledger.questions import chosen
+
+_FILTERS = ("tenant_id", "template_key", "channel", "locale", "is_active")
+_ROUNDS = 100
+
+
+class TemplateStore:
+    """Satisfies TemplateLedger."""
+
+    engine: Engine
+
+    async def add_template(self, draft: Draft, new_id: str, version: int | None = None) -> StoredTemplate | None:
+        values = {**_columns(draft), "template_id": new_id, "version": version}
+        # In every round somebody gets a number; who does not, asks for the next one.
+        for _ in range(_ROUNDS):
+            rows = await self.engine.write("add_template", values, repeatable=False)
+            if rows:
+                return _stored(rows[0])
+            if version is not None:
+                return None
+        raise LedgerUnavailable("too many writers want the next version of this template")
+
+    async def template(self, template_id: str, version: int | None = None) -> StoredTemplate | None:
+        found = await self._templates("template", {"template_id": template_id, "version": version})
+        return found[0] if found else None
+
+    async def template_history(self, template_id: str) -> list[StoredTemplate]:
+        return await self._templates("template_history", {"template_id": template_id})
+
+    async def list_templates(
+        self, filters: Mapping[str, Any], limit: int, offset: int
+    ) -> tuple[list[StoredTemplate], int]:
+        values = {**chosen(filters, _FILTERS), "limit": limit, "offset": offset}
+        rows = await self.engine.rows("list_templates", values)
+        # Even an empty page says how many match.
+        return [_stored(row) for row in rows if row["template_id"] is not None], rows[0]["total"]
+
+    async def retire_template(self, template_id: str, *, delete: bool = False) -> int:
+        values = {"template_id": template_id, "delete": delete}
+        return len(await self.engine.write("retire_template", values, repeatable=True))
+
+    async def current_templates(self, keys: Sequence[tuple[str | None, str]]) -> list[StoredTemplate]:
+        asked = sorted({(tenant or "", key) for tenant, key in keys})
+        each = [{"tenant_id": tenant, "template_key": key} for tenant, key in asked]
+        return [_stored(row) for row in await self.engine.rows("current_templates", each=each)]
+
+    async def template_revision(self) -> tuple[int, int]:
+        (row,) = await self.engine.rows("template_revision")
+        return row["versions"], row["active"]
+
+    async def template_variants(self) -> list[tuple[str | None, str, str, str]]:
+        rows = await self.engine.rows("template_variants")
+        return [(row["tenant_id"] or None, row["template_key"], row["channel"], row["locale"]) for row in rows]
+
+    async def _templates(self, statement: str, values: Values = NOTHING) -> list[StoredTemplate]:
+        return [_stored(row) for row in await self.engine.rows(statement, values)]
+
+
+def _columns(draft: Draft) -> Row:
+    defaults = canonical(draft.default_variables) if draft.default_variables else None
+    return {
+        **msgspec.structs.asdict(draft),
+        "tenant_id": draft.tenant_id or "",
+        "default_variables_json": defaults,
+    }
+
+
+def _stored(row: Row) -> StoredTemplate:
+    """One version as it was written."""
+    defaults = row["default_variables_json"]
+    return StoredTemplate(
+        template_id=row["template_id"],
+        tenant_id=row["tenant_id"] or None,
+        template_key=row["template_key"],
+        channel=row["channel"],
+        locale=row["locale"],
+        version=row["version"],
+        name=row["name"],
+        description=row["description"],
+        subject=row["subject"],
+        body=row["body"],
+        html=row["html"],
+        default_variables={} if defaults is None else json.loads(defaults),
+        is_active=bool(row["is_active"]),
+        created_by=row["created_by"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        deleted_at=row["deleted_at"],
+    )

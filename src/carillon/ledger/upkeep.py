@@ -1,0 +1,107 @@
+"""What operators and retention ask: one notification, a search, the state of the backlog, and what is old enough."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from carillon.domain.notifications import Story
+from carillon.domain.ports import Signal
+from carillon.domain.store import Ask, Engine, Row, Steps
+from carillon.ledger.questions import chosen, counted, stories
+
+SEARCH_FILTERS = (
+    "user_id",
+    "notification_type",
+    "tenant_id",
+    "trace_id",
+    "origin",
+    "accepted_after_ms",
+    "accepted_before_ms",
+    "status",
+    "channel",
+    "recipient",
+)
+DEAD_LETTER_FILTERS = ("channel", "classification", "notification_id", "tenant_id", "created_after_ms")
+
+
+class UpkeepStore:
+    """Satisfies UpkeepLedger."""
+
+    engine: Engine
+    signal: Signal
+
+    async def story(self, notification_id: str, tenant_id: str | None) -> Story | None:
+        found = await self.engine.snapshot(lambda: _stories([notification_id], tenant_id))
+        return found[0] if found else None
+
+    async def search(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Story], int]:
+        values = {**chosen(filters, SEARCH_FILTERS), "limit": limit, "offset": offset}
+
+        def steps() -> Steps[tuple[list[Story], int]]:
+            rows = yield Ask("search", values)
+            ids = [row["notification_id"] for row in rows if row["notification_id"] is not None]
+            return (yield from _stories(ids, None)), rows[0]["total"]
+
+        return await self.engine.snapshot(steps)
+
+    async def counts(self) -> dict[str, Any]:
+        return counted(await self.engine.rows("counts"))
+
+    async def dead_letters(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Row], int]:
+        values = {**chosen(filters, DEAD_LETTER_FILTERS), "limit": limit, "offset": offset}
+        rows = await self.engine.rows("dead_letters", values)
+        total = rows[0]["total"]
+        found = [row for row in rows if row["notification_id"] is not None]
+        for row in found:
+            del row["total"]
+        return found, total
+
+    async def cancel(self, notification_id: str, tenant_id: str | None = None) -> int:
+        values = {"notification_id": notification_id, "tenant_id": tenant_id}
+        return len(await self.engine.write("cancel", values, repeatable=True))
+
+    async def rehome(self, channel: str, providers: Sequence[str], lanes: Sequence[int], otherwise: int) -> int:
+        values = {"channel": channel, "providers": list(providers), "lanes": list(lanes), "otherwise": otherwise}
+        return len(await self.engine.write("rehome", values, repeatable=True))
+
+    async def hasten(self, seconds: float) -> int:
+        moved = await self.engine.write("hasten", {"seconds": seconds}, repeatable=False)
+        self.signal.ring()
+        return len(moved)
+
+    async def prune(self, records_older_than: float, malformed_older_than: float, limit: int) -> tuple[int, int]:
+        old = {"older_than_seconds": records_older_than, "limit": limit}
+        records = await self.engine.change(lambda: _prune(old), repeatable=True)
+        malformed = await self.engine.write(
+            "prune_malformed", {"older_than_seconds": malformed_older_than, "limit": limit}, repeatable=True
+        )
+        await self.engine.write("prune_receipts", old, repeatable=True)
+        await self.engine.write("prune_suppressions", repeatable=True)
+        return records, len(malformed)
+
+    async def check(self) -> dict[str, Any]:
+        return await self.engine.check()
+
+
+def _stories(ids: list[str], tenant_id: str | None) -> Steps[list[Story]]:
+    """In one snapshot: a route never shows an outcome whose attempt is missing."""
+    records = yield Ask("records", {"notification_ids": ids, "tenant_id": tenant_id})
+    known = {"notification_ids": [record["notification_id"] for record in records]}
+    routes = yield Ask("routes", known)
+    attempts = yield Ask("attempts", known)
+    for record in records:
+        users = record["recipient_user_ids"]
+        record["recipient_user_ids"] = None if users is None else json.loads(users)
+        record["is_bulk"] = bool(record["is_bulk"])
+    return stories(records, routes, attempts)
+
+
+def _prune(old: Row) -> Steps[int]:
+    candidates = yield Ask("prune_candidates", old)
+    if not candidates:
+        return 0
+    gone = yield Ask("prune", {"notification_ids": [row["notification_id"] for row in candidates]})
+    ids = {"notification_ids": [row["notification_id"] for row in gone]}
+    for statement in ("prune_attempts", "prune_stream_note", "prune_stream"):
+        yield Ask(statement, ids)
+    return len(gone)
