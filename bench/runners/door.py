@@ -6,7 +6,7 @@ import sys
 
 import uvloop
 
-from carillon.compose import parts
+from carillon.compose import from_settings
 from carillon.config.reading import load
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent
@@ -52,9 +52,9 @@ async def main(mode: str, dsn: str) -> None:
     kinds = {"bare": Bare, "single": Single, "coalesced": Intake}
     intake = kinds[mode](
         ledger=ledger,
-        templates=parts.templates(settings),
+        templates=from_settings.templates(settings),
         signal=ledger.signal,
-        rules=parts.plan_rules(settings, parts.chains(settings)),
+        rules=from_settings.plan_rules(settings, from_settings.chains(settings)),
         observer=lambda _: None,
         ids=new_id,
     )

@@ -10,8 +10,10 @@ from typing import Any, Self
 import msgspec
 
 from carillon.client import Accepted, Item, Notification, Rejected
-from carillon.compose import Program, Role
-from carillon.compose.program import Opened
+from carillon.compose import Ledger, Program
+from carillon.compose.intake import IntakePart
+from carillon.compose.ledger import LedgerPart
+from carillon.compose.providers import ProvidersPart
 from carillon.config.reading import load
 from carillon.domain.errors import BadIntent, CarillonError
 from carillon.domain.hints import hint
@@ -37,7 +39,7 @@ class Embedded:
 
     async def __aenter__(self) -> Self:
         ready = asyncio.Event()
-        self._program = Program(self._settings, frozenset(Role), embedded=True)
+        self._program = Program(self._settings, embedded=True)
         self._running = asyncio.create_task(self._program.run(self._stop, lambda _address: ready.set()))
         begun = asyncio.create_task(ready.wait())
         await asyncio.wait({self._running, begun}, return_when=asyncio.FIRST_COMPLETED)
@@ -55,11 +57,15 @@ class Embedded:
             await self._running
 
     @property
-    def opened(self) -> Opened:
-        """The engine's own parts."""
-        if self._program is None or self._program.opened is None:
+    def program(self) -> Program:
+        """The engine itself."""
+        if self._program is None:
             raise CarillonError("it is not open; write `async with carillon.open(...) as c`")
-        return self._program.opened
+        return self._program
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self.program.part(LedgerPart).ledger
 
     async def send(self, template_key: str, /, **about: Any) -> Accepted:  # noqa: ANN401 - fields of Item
         """Returns once it is written down; raises Rejected for what will never be accepted."""
@@ -74,7 +80,7 @@ class Embedded:
             context = Context(
                 caller=Caller(), correlation_id=new_id(), idempotency_key=key, trace_id=None, accept_language=None
             )
-            acceptance = await self.opened.intake.accept(to_intent(body, context))
+            acceptance = await self.program.part(IntakePart).intake.accept(to_intent(body, context))
         except msgspec.ValidationError as error:
             raise Rejected(400, "VALIDATION_ERROR", str(error) + hint(str(error), SendBody), {}) from None
         except BadIntent as error:
@@ -88,7 +94,7 @@ class Embedded:
 
     async def get(self, notification_id: str) -> Notification | None:
         """How far it has come, with every attempt."""
-        story = await self.opened.ledger.story(notification_id, None)
+        story = await self._ledger.story(notification_id, None)
         return None if story is None else self._seen(story)
 
     async def wait(self, notification_id: str, timeout_seconds: float = 30.0) -> Notification:
@@ -102,17 +108,17 @@ class Embedded:
 
     async def hasten(self, seconds: float) -> int:
         """Let time pass for what waits; for tests and drills."""
-        return await self.opened.ledger.hasten(seconds)
+        return await self._ledger.hasten(seconds)
 
     async def due(self) -> int:
         """How many routes are due or under way."""
-        counts = await self.opened.ledger.counts()
+        counts = await self._ledger.counts()
         return int(counts["due"]) + int(counts["leased"])
 
     @property
     def sandboxes(self) -> list[Sandbox]:
         """The providers that only pretend, for looking at what would have left."""
-        return [one for one in self.opened.providers.values() if isinstance(one, Sandbox)]
+        return list(self.program.part(ProvidersPart).sandboxes.values())
 
     def _seen(self, story: Any) -> Notification:  # noqa: ANN401 - a ledger's rows
         view = notification_view(story, {"attempts"}, strict=self._settings.strict_receipts)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from carillon.compose import alerting
+from carillon.compose import alerts
 from carillon.compose.process import Process
 from carillon.config.reading import load
 from carillon.domain.errors import ConfigurationError
@@ -45,7 +45,7 @@ async def sinks(folder: Path, settings: str) -> AsyncIterator[list[AlertSink]]:
         http = HttpClient()
         stack.push_async_callback(http.aclose)
         nobody: Any = None
-        relay = alerting.relay(process(folder, settings), nobody, http, stack)
+        relay = alerts.relay(process(folder, settings), nobody, http, stack)
         yield [] if relay is None else list(relay.sinks)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from carillon.compose import trust
+from carillon.compose import access
 from carillon.config.reading import load
 from tests.deploy.dockerfile import stages, variables
 from tests.support.docs_facts import commands
@@ -69,7 +69,7 @@ def test_ours_would_start_with_what_they_are_given(services: Any, name: str) -> 
     assert not any("$" in value for value in given.values())
     of_image = {"CARILLON_HTTP__HOST": variables(stages(ROOT / "deploy" / "Dockerfile")[-1])["CARILLON_HTTP__HOST"]}
     settings = load(given.pop("CARILLON_BLUEPRINT"), environ={**of_image, **given})
-    trust.refuse_open_door(settings)
+    access.refuse_open_door(settings)
     assert settings.rabbitmq_door.queue
     assert settings.redis.location() == "redis://redis:6379/0"
     assert int(service["stop_grace_period"].removesuffix("s")) > settings.work.drain_seconds

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from carillon.compose import trust
-from carillon.compose.billing_parts import BillingRole, Neighbours, billing_roles
+from carillon.compose import access
+from carillon.compose.billing_parts import BillingRole, Neighbours
 from carillon.config.reading import load
 from tests.deploy.dockerfile import stages, variables
 from tests.support.sources import ROOT
@@ -62,14 +62,14 @@ def test_each_service_would_start_with_what_it_is_given(compose: Any, name: Bill
     assert not any("$" in value for value in given.values())
     of_image = {name: value for name, value in variables(IMAGE).items() if name.startswith("CARILLON_")}
     settings = load("billing", environ={**of_image, **given})
-    trust.refuse_open_door(settings)
+    access.refuse_open_door(settings)
     *start, option, words = service["command"]
     assert (start, option) == (["serve", "--blueprint", "billing"], "--roles")
     assert service["build"] == {"context": "..", "dockerfile": "deploy/Dockerfile"}
     assert service["read_only"]
-    assert billing_roles(words) == frozenset({name})
+    assert words == name
     assert settings.billing is not None
-    neighbours = Neighbours(settings.billing, billing_roles(words))
+    neighbours = Neighbours(settings.billing, frozenset({words}))
     other = next(each for each in BillingRole if each is not name)
     where = neighbours.subscription() if name is BillingRole.PAYMENT else neighbours.payment()
     assert where == f"http://{other}:{settings.http.port}", (

@@ -13,7 +13,6 @@ import pytest
 
 from tests.support.billing_stand import QUEUES, Billing, stand_fixture
 from tests.support.client import Reply as Answer
-from tests.support.ports import free_port
 from tests.support.process import Program
 from tests.support.queue_stand import envelope
 from tests.support.servers import Redis
@@ -212,13 +211,18 @@ def test_a_redis_that_does_not_answer_is_said_so(billing: Billing, redis_server:
 
 
 @pytest.mark.req("S3-91")
-def test_without_redis_the_start_says_so_in_one_line(billing: Billing) -> None:
-    program = billing.launch(REDIS_URL=f"redis://127.0.0.1:{free_port()}/0")
-    assert program.wait(60) == 2
-    (said,) = [line for line in program.lines if line["level"] in {"error", "critical"}]
-    assert said["event"] == "start_failed"
-    assert said["message"].startswith("redis.url: ")
+def test_without_redis_the_start_says_so_in_one_line_and_waits(billing: Billing) -> None:
+    server = Redis()
+    program = billing.launch(REDIS_URL=server.url())
+    said = program.wait_for("trouble", lambda line: bool(line["where"] == "start"))
+    assert said["error"].startswith("redis.url: ")
     assert not program.noise
+    assert not program.events("ready")
+    with server:
+        program.wait_ready()
+        program.terminate()
+        assert program.wait(60) == 0
+    assert len(program.events("trouble")) == len([line for line in program.lines if line["level"] == "warning"])
     billing.programs.remove(program)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from carillon.compose.billing import BillingProgram
-from carillon.compose.billing_parts import billing_roles
+from carillon.cli.serve import chosen
+from carillon.compose import Program
 from carillon.config import queues as settings_queues
 from carillon.config.reading import load
 from carillon.domain.errors import ConfigurationError
@@ -47,7 +47,7 @@ def test_a_service_that_cannot_know_its_neighbour_is_refused_and_takes_nothing(b
     [
         (None, {"REDIS_URL": ""}, "REDIS_URL"),
         ("subscription", {}, "PAYMENT_SERVICE_URL"),
-        ("doors", {}, "choose among payment, subscription"),
+        ("posts", {}, "choose among payment, subscription, doors, outbound, upkeep"),
         (None, {"SUBSCRIPTION_SERVICE_URL": "ftp://x"}, "SUBSCRIPTION_SERVICE_URL"),
         (None, {"PAYMENT_SERVICE_URL": "x"}, "PAYMENT_SERVICE_URL"),
         (None, {"WEBHOOK_TOLERANCE_SECONDS": "soon"}, "WEBHOOK_TOLERANCE_SECONDS"),
@@ -58,8 +58,13 @@ def test_a_service_that_cannot_know_its_neighbour_is_refused_and_takes_nothing(b
     ],
 )
 def test_what_cannot_work_refuses_the_start(roles: str | None, environment: dict[str, str], said: str) -> None:
+    def start() -> None:
+        settings = load("billing", environ={**NEEDED, **environment})
+        named, services = chosen(roles, [settings])
+        Program(settings, named, services=services)
+
     with pytest.raises(ConfigurationError, match=said):
-        BillingProgram(load("billing", environ={**NEEDED, **environment}), billing_roles(roles))
+        start()
 
 
 @pytest.mark.req("S3-91", "S3-72", "S3-58")

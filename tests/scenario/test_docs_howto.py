@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from carillon.compose import parts
+from carillon.compose import from_settings
 from carillon.config.reading import load
 from carillon.providers import kinds
 from carillon.system import SystemClock, system_dice
@@ -145,11 +145,11 @@ async def read_settings(block: docs_pages.Block, folder: Path) -> None:
     config = folder / "carillon.toml"
     config.write_text(block.text)
     settings = load(config=config, environ={})
-    parts.lanes(settings)
-    parts.policies(settings)
+    from_settings.lanes(settings)
+    from_settings.policies(settings)
     known = {name for name, options in settings.providers.items() if options["kind"] in kinds()}
-    used = {name for chain in parts.chains(settings).values() for name in chain}
-    tools = parts.tools(settings, SystemClock(), system_dice)
-    for provider in parts.providers(settings, used & known, tools).values():
+    used = {name for chain in from_settings.chains(settings).values() for name in chain}
+    tools = from_settings.tools(settings, SystemClock(), system_dice)
+    for provider in from_settings.providers(settings, used & known, tools).values():
         await provider.aclose()
     await tools.http.aclose()

@@ -162,8 +162,8 @@ async def test_a_schema_that_is_there_needs_no_right_to_create_one(galaxy: Galax
 
 
 @pytest.mark.req("S1-116")
-async def test_no_database_ends_the_start(galaxy: Galaxy) -> None:
+async def test_no_database_ends_the_start_when_its_time_is_over(galaxy: Galaxy) -> None:
     nowhere = re.sub(r":\d+/", ":1/", galaxy.dsn)
-    code, said = exit_of(galaxy.launch(NOTIFICATION_POSTGRES_PRIMARY_DSN=nowhere))
+    code, said = exit_of(galaxy.launch(NOTIFICATION_POSTGRES_PRIMARY_DSN=nowhere, CARILLON_WORK__START_SECONDS="1"))
     assert code not in {0, None}
     assert "http started" not in said

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 
+from carillon.compose.ledger import open_ledger
 from carillon.compose.live import open_live
-from carillon.compose.parts import open_ledger
 from carillon.compose.process import Process
 from carillon.config.reading import load
 from carillon.domain.errors import ConfigurationError
@@ -145,6 +146,6 @@ async def test_streams_of_several_processes_need_postgresql(tmp_path: Path) -> N
     async with AsyncExitStack() as stack:
         ledger = await open_ledger(settings)
         stack.push_async_callback(ledger.aclose)
-        assert open_live(process, ledger, stack, alone=True) is not None
+        assert open_live(process, ledger, stack) is not None
         with pytest.raises(ConfigurationError, match="PostgreSQL"):
-            open_live(process, ledger, stack, alone=False)
+            open_live(msgspec.structs.replace(process, share_port=True), ledger, stack)

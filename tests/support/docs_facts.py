@@ -135,7 +135,7 @@ def endpoints() -> set[tuple[str, str]]:
         *console_api.endpoints(console_api.Desk(nobody, Lanes({}), nobody, nobody, blueprint="", pages=[])),
         *console_templates.endpoints(console_templates.Shelf(nobody, nobody, nobody, [])),
         *console_streams.endpoints(console_streams.Gallery(nobody, 0)),
-        *health.endpoints(health.Readiness(), {}),
+        *health.endpoints(health.Readiness(), health.Checks({}, {})),
     ]
     return {(endpoint.method, endpoint.path) for endpoint in declared}
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from carillon import cli
-from carillon.compose import push
+from carillon.compose.deadline import Deadline
+from carillon.compose.push_worker import PushWorker
 from carillon.ledger.rabbitmq.acks import GONE, Delivery
-from carillon.ledger.rabbitmq.backlog import RabbitBacklog
 from carillon.ledger.rabbitmq.deliveries import dead_letter
 from carillon.ledger.rabbitmq.delivery_end import Partings
 from carillon.ledger.rabbitmq.marks import Marks, Said, Step
@@ -34,14 +34,14 @@ def ack_before_confirm() -> None:
 
 def left_late() -> None:
     """At its end a process waits for a silent PostgreSQL longer than it may."""
-    leave = push.PushProgram._leave  # noqa: SLF001 - the guard itself
+    leave = PushWorker.leave
 
-    async def late(self: push.PushProgram, backlog: RabbitBacklog) -> None:
+    async def late(self: PushWorker, deadline: Deadline) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(answered(backlog._audit), LATE)  # noqa: SLF001 - its ledger
-        await leave(self, backlog)
+            await asyncio.wait_for(answered(self.backlog._audit), LATE)  # noqa: SLF001 - its ledger
+        await leave(self, deadline)
 
-    vars_of(push.PushProgram, _leave=late)
+    vars_of(PushWorker, leave=late)
 
 
 MUTANTS: dict[str, Callable[[], None]] = {each.__name__: each for each in (no_marks, ack_before_confirm, left_late)}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from carillon.compose import parts
+from carillon.compose import from_settings
 from carillon.config.reading import load, masked, secrets
 from carillon.domain.backoff import Backoff
 from carillon.domain.errors import ConfigurationError
@@ -104,7 +104,7 @@ async def test_the_inbox_takes_what_was_rendered() -> None:
 
 @pytest.mark.req("S2-50", "S2-51", "S2-52", "S2-53")
 def test_the_order_of_providers_is_the_documents() -> None:
-    assert parts.chains(load("listo", environ=CREDENTIALS)) == {
+    assert from_settings.chains(load("listo", environ=CREDENTIALS)) == {
         "sms": ("Twilio", "AWS_SNS"),
         "email": ("SendGrid", "AZURE_ACS"),
         "push": ("FCM",),
@@ -116,22 +116,22 @@ def test_the_order_of_providers_is_the_documents() -> None:
 def test_without_a_credential_the_start_is_refused_unless_the_sandbox_may_stand_in(missing: str) -> None:
     environ = {name: value for name, value in CREDENTIALS.items() if name != missing}
     with pytest.raises(ConfigurationError, match=rf"\({missing}\).*CARILLON_ALLOW_SANDBOX"):
-        parts.chains(load("listo", environ=environ))
-    chains = parts.chains(load("listo", environ={**environ, "CARILLON_ALLOW_SANDBOX": "1"}))
+        from_settings.chains(load("listo", environ=environ))
+    chains = from_settings.chains(load("listo", environ={**environ, "CARILLON_ALLOW_SANDBOX": "1"}))
     assert "sandbox" in {name for chain in chains.values() for name in chain}
 
 
 def test_every_credential_that_is_missing_is_named_at_once() -> None:
     with pytest.raises(ConfigurationError) as refused:
-        parts.chains(load("listo", environ={}))
+        from_settings.chains(load("listo", environ={}))
     assert [name for name in CREDENTIALS if f"({name})" not in str(refused.value)] == []
 
 
 def test_either_of_two_credentials_is_enough() -> None:
     environ = {name: value for name, value in CREDENTIALS.items() if name != "FCM_SERVER_KEY"}
-    assert parts.chains(load("listo", environ={**environ, "GOOGLE_APPLICATION_CREDENTIALS": "key.json"}))["push"] == (
-        "FCM",
-    )
+    assert from_settings.chains(load("listo", environ={**environ, "GOOGLE_APPLICATION_CREDENTIALS": "key.json"}))[
+        "push"
+    ] == ("FCM",)
 
 
 @pytest.mark.req("S2-58")
@@ -139,7 +139,7 @@ def test_either_of_two_credentials_is_enough() -> None:
 def test_a_breakers_table_is_found_however_its_provider_is_written(tmp_path: Path, spelling: str) -> None:
     file = tmp_path / "listo.toml"
     file.write_text(f'extends = "listo"\n[policy.breaker.{spelling}]\nfailure_threshold = 7\n')
-    policies = parts.breaker_policies(load(None, file, CREDENTIALS))
+    policies = from_settings.breaker_policies(load(None, file, CREDENTIALS))
     assert (policies["Twilio"].failure_threshold, policies["Twilio"].open_seconds) == (7, 60)
     assert (policies["FCM"].failure_threshold, policies["FCM"].open_seconds) == (10, 120)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from carillon.cli.by_hand import confirmed, is_there, who, why, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
-from carillon.compose import Ledger, parts
+from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
 from carillon.config.settings import Settings
 from carillon.domain.admin import AdminAction, FailedCounts, Revival
@@ -126,7 +126,7 @@ def redrive(  # noqa: PLR0917 - a command line has many options
         raise NoSuchDeadLetter("say which: notification ids, or --all with or without filters")
     settings = _allowed(blueprint, config, provider)
     filters = _filters(channel=channel, classification=classification)
-    how = revival(parts.lanes(settings), provider=provider, rate=per_second(rate))
+    how = revival(from_settings.lanes(settings), provider=provider, rate=per_second(rate))
     named = sorted(set(notification_ids or []))
     chosen = {**filters, "notification_ids": named} if named else filters
     action = _action(named, filters, reason, how.rate)
@@ -156,7 +156,7 @@ def _allowed(blueprint: Blueprint, config: Config, provider: str | None) -> Sett
             f"blueprint {settings.blueprint} never changes a dead letter: publish a new intent with a new idempotency "
             "key (`carillon galaxy dead-letters` prints the command), or set ledger.replay"
         )
-    known = sorted({name for chain in parts.chains(settings).values() for name in chain})
+    known = sorted({name for chain in from_settings.chains(settings).values() for name in chain})
     if provider is not None and provider not in known:
         raise NoSuchDeadLetter(f"--provider {provider}: there is none of that name; known: {', '.join(known)}")
     return settings

@@ -1,4 +1,4 @@
-"""`carillon doctor`: every part asked once, a line each, and what to do about the ones that are ill."""
+"""`carillon doctor`: asks every part once and prints a line for each."""
 
 import asyncio
 import json
@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 
 from carillon.cli.options import AsJson, Blueprint, Config
-from carillon.compose.checkup import Finding, examine
+from carillon.compose.doctor import examine
+from carillon.compose.part import Finding
 from carillon.config.reading import load
 
 MARKS = {"ok": "[green]ok  [/]", "warn": "[yellow]warn[/]", "ill": "[red]ill [/]"}

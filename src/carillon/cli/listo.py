@@ -9,8 +9,8 @@ from rich.table import Table
 
 from carillon.cli.by_hand import is_there, with_ledger
 from carillon.cli.options import AsJson, Config, blueprint_option, load_for
-from carillon.compose import parts
-from carillon.compose.wording import Wording
+from carillon.compose import from_settings
+from carillon.compose.templates import Wording
 from carillon.config.policies import RetryTable
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
@@ -111,5 +111,5 @@ def _waits(policy: RetryPolicy) -> list[dict[str, Any]]:
 def _gaps(settings: Settings) -> list[Gap]:
     # What is not there holds no templates.
     if not is_there(settings.ledger.url):
-        return gaps([(None, *name) for name in parts.templates(settings).all()], settings.locale.supported)
+        return gaps([(None, *name) for name in from_settings.templates(settings).all()], settings.locale.supported)
     return with_ledger(settings, lambda ledger: Wording(settings, ledger, SystemClock()).gaps())

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
@@ -19,21 +19,16 @@ import uvloop
 
 from carillon.cli.options import Blueprints, Configs
 from carillon.compose import Program, Role
-from carillon.compose.parts import remarks
-from carillon.compose.surface import server_settings
-from carillon.compose.trust import is_open
+from carillon.compose.access import console_served, is_open
+from carillon.compose.blueprints import services_of
+from carillon.compose.from_settings import remarks
+from carillon.compose.listener import server_settings
 from carillon.config.reading import ignored, load, secrets
 from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.system import collect_no_more, collect_rarely
 from carillon.upkeep.logs import lines as logs
 from carillon.web.listening import reserve
-
-if TYPE_CHECKING:
-    from carillon.compose.billing import BillingProgram
-    from carillon.compose.push import PushProgram
-
-    AnyProgram = Program | PushProgram | BillingProgram
 
 CHILD = "CARILLON_CHILD"
 _PR_SET_PDEATHSIG = 1
@@ -59,7 +54,7 @@ def serve(
     """Accept, deliver and look after notifications until SIGTERM or Ctrl-C."""
     several = _settings(blueprint, config, _environment(log_format))
     first = several[0]
-    chosen = frozenset(Role) if roles is None or first.billing else _roles(roles)
+    named, services = chosen(roles, several)
     index, _, parent = os.environ.get(CHILD, "").partition("/")
     if processes > 1 and not index:
         if any(settings.http.port == 0 for settings in several):
@@ -72,13 +67,16 @@ def serve(
         _die_with_parent(int(parent))
     if index not in ("", "0"):
         # Retention is one process's work, whatever the number of processes.
-        chosen = chosen - {Role.UPKEEP}
+        named = named - {Role.UPKEEP}
     known = [secret for settings in several for secret in secrets(settings)]
     logs.configure(first.log.format, first.log.level, first.service, first.blueprint, secrets=known)
     for settings in several:
         _warn(settings)
     try:
-        uvloop.run(_run([_program(settings, chosen, roles, share_port=bool(index)) for settings in several], several))
+        programs = [
+            Program(each, named, services=services & set(services_of(each)), share_port=bool(index)) for each in several
+        ]
+        uvloop.run(_run(programs, several))
     except CarillonError as error:
         # Logging has begun: from here on a reason to end is a line like any other.
         logs.failed_to_start(str(error))
@@ -131,33 +129,18 @@ def _environment(log_format: str | None) -> dict[str, str]:
     return {**os.environ, **({"CARILLON_LOG__FORMAT": log_format} if log_format else {})}
 
 
-def _roles(words: str | None) -> frozenset[Role]:
-    if words is None:
-        return frozenset(Role)
-    try:
-        return frozenset(Role(word.strip()) for word in words.split(",") if word.strip())
-    except ValueError:
-        raise ConfigurationError(f"--roles {words}: choose among {', '.join(Role)}") from None
+def chosen(words: str | None, several: Sequence[Settings]) -> tuple[frozenset[Role], frozenset[str]]:
+    """The roles and the services that `--roles` names; all of a kind that it names none of."""
+    services = {name for settings in several for name in services_of(settings)}
+    known = [*sorted(services), *Role]
+    named = {word.strip() for word in (words or "").split(",") if word.strip()}
+    if not named <= set(known):
+        raise ConfigurationError(f"--roles {words}: choose among {', '.join(known)}")
+    roles = frozenset(role for role in Role if role in named)
+    return roles or frozenset(Role), frozenset(named & services)
 
 
-def _program(settings: Settings, roles: frozenset[Role], words: str | None, *, share_port: bool) -> "AnyProgram":
-    if settings.billing is not None:
-        from carillon.compose.billing import BillingProgram  # noqa: PLC0415 - its clients are slow to load
-        from carillon.compose.billing_parts import billing_roles  # noqa: PLC0415 - see above
-
-        return BillingProgram(settings, billing_roles(words), share_port=share_port)
-    if settings.push is None:
-        return Program(settings, roles, share_port=share_port)
-    try:
-        from carillon.compose.push import PushProgram  # noqa: PLC0415 - its clients are slow to load
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"push.rabbitmq_url: needs the package {error.name!r}; pip install 'carillon[rabbitmq]'"
-        ) from None
-    return PushProgram(settings, share_port=share_port)
-
-
-async def _run(programs: "Sequence[AnyProgram]", several: Sequence[Settings]) -> None:
+async def _run(programs: Sequence[Program], several: Sequence[Settings]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -175,9 +158,9 @@ async def _run(programs: "Sequence[AnyProgram]", several: Sequence[Settings]) ->
         raise reasons[0]
 
 
-async def _run_one(program: "AnyProgram", settings: Settings, stop: asyncio.Event) -> None:
+async def _run_one(program: Program, settings: Settings, stop: asyncio.Event) -> None:
     logs.speak_for(settings.service, settings.blueprint)
-    await program.run(stop, partial(_ready, settings if program.surface in ("full", "services") else None))
+    await program.run(stop, partial(_ready, settings))
 
 
 def _leaves(group: BaseExceptionGroup[CarillonError]) -> Iterator[CarillonError]:
@@ -188,15 +171,15 @@ def _leaves(group: BaseExceptionGroup[CarillonError]) -> Iterator[CarillonError]
             yield error
 
 
-def _ready(settings: Settings | None, address: str) -> None:
-    """None where there is nothing but probes to ask."""
-    if settings is None:
-        logs.ready([address])
+def _ready(settings: Settings, address: str) -> None:
+    """Say where the process listens and what to try first."""
+    pages = {"console": f"{address}/console"} if console_served(settings) else {}
+    if settings.http.surface != "full":
+        logs.ready([address], **pages)
         return
     collect_rarely()
     first = settings.first_steps
     send = CURL.format(address=address, path=first.path, body=first.body)
-    pages = {"console": f"{address}/console"} if settings.http.console else {}
     logs.ready([address], send=send, see=f"curl -sN '{address}{first.see}'", docs=f"{address}/docs", **pages)
 
 

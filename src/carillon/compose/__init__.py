@@ -1,7 +1,8 @@
 """The one place that knows every room: it builds the program from its settings and decides nothing."""
 
-from carillon.compose.parts import open_ledger
-from carillon.compose.program import Program, Role
+from carillon.compose.ledger import open_ledger
+from carillon.compose.part import Role
+from carillon.compose.program import Program
 from carillon.ledger.opening import Ledger
 
 __all__ = ["Ledger", "Program", "Role", "open_ledger"]

@@ -1,9 +1,9 @@
-"""A process that is the payment service, the subscription service, or both; imported only where it is asked for."""
+"""The parts of a process that is the payment service, the subscription service, or both; imported only for billing."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 from carillon.blueprints.billing import payment_api, subscription_api, webhook_receiver
 from carillon.blueprints.billing.domain import (
@@ -20,177 +20,186 @@ from carillon.blueprints.billing.relay import Relay
 from carillon.blueprints.billing.store import BillingStore
 from carillon.blueprints.billing.subscription import Subscriptions
 from carillon.blueprints.billing.webhooks import Webhooks
-from carillon.compose import console, surface, trust
 from carillon.compose.billing_parts import BillingRole, Building, Neighbours, service_token, verifier
-from carillon.compose.deadline import Deadline, calls_within
-from carillon.compose.fleet import Fleet
-from carillon.compose.parts import open_ledger
-from carillon.compose.telemetry import Telemetry
+from carillon.compose.deadline import calls_within
+from carillon.compose.ledger import LedgerPart
+from carillon.compose.listener import Listener
+from carillon.compose.part import Ending, Finding, Loop, Part, Role
+from carillon.compose.process import Process
+from carillon.compose.shared_redis import examine_redis
 from carillon.config import queues as settings_queues
 from carillon.config.billing import Billing
-from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
-from carillon.ending import ended
-from carillon.ledger.opening import Ledger
-from carillon.outbound.watchdog import Watchdog
+from carillon.domain.ports import Observer
 from carillon.providers.http import HttpClient
 from carillon.queues import Queues
-from carillon.system import SystemClock
-from carillon.upkeep import health
 from carillon.upkeep.api import queues as queues_api
 from carillon.upkeep.health import Check
 from carillon.upkeep.metrics.queue_tally import QueueTally
-from carillon.web import Endpoint, Server
-from carillon.web.limits import is_loopback
+from carillon.web import Endpoint
 
 Handle = Callable[[Job], Coroutine[Any, Any, None]]
 Registered = Iterator[tuple[str, str, Handle]]
-"""Queue, the action of messages that name none, and who handles them."""
+"""Queue, the action of messages that name none, and the handler."""
 
 
-class BillingProgram:
-    """A composed billing process: queues, ledger, gateway, webhooks, HTTP."""
+def parts_of(process: Process) -> Sequence[Part]:
+    """Handlers under way may call this process's own listener: it stops behind them."""
+    settings = process.settings
+    location = settings.redis.location()
+    if settings.billing is None or location is None:
+        raise ConfigurationError("redis.url (REDIS_URL): the queues of the billing services are in Redis")
+    services = process.services or frozenset(BillingRole)
+    neighbours = Neighbours(settings.billing, services)
+    ledger = LedgerPart(process)
+    queues = QueuesPart(process, ledger, location, services)
+    both = BillingPart(process, settings.billing, ledger, queues=queues, neighbours=neighbours)
+    listener = Listener(process, ledger)
+    neighbours.own = lambda: listener.own_address
+    return [ledger, queues, both, listener, WebhooksPart(both), WorkersPart(both)]
 
-    surface = "services"
 
-    def __init__(self, settings: Settings, roles: frozenset[BillingRole], *, share_port: bool = False) -> None:
-        location = settings.redis.location()
-        if settings.billing is None or location is None:
-            raise ConfigurationError("redis.url (REDIS_URL): the queues of the billing services are in Redis")
-        trust.refuse_open_door(settings)
-        self._settings = settings
-        self._billing: Billing = settings.billing
+class QueuesPart(Part):
+    """The list queues in Redis, one client for each service."""
+
+    title = "Redis"
+
+    def __init__(self, process: Process, ledger: LedgerPart, location: str, services: frozenset[str]) -> None:
+        self._process = process
+        self._ledger = ledger
         self._location = location
-        self._roles = roles
-        self._share_port = share_port
-        self._neighbours = Neighbours(self._billing, roles)
-        self._clock = SystemClock()
-        self._observe = Telemetry(settings)
-        self._readiness = health.Readiness()
-        self._deadline: Deadline | None = None
-        """Once the word to stop has come."""
+        self._services = sorted(services)
+        self._tally = QueueTally()
+        self.queues: dict[str, Queues] = {}
 
-    async def run(self, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
-        """Open everything, say so, work until told to stop, drain, close."""
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._observe.end)
-            opened = await self._open(stack)
-            await self._serve(opened, stack)
-            _keep(stack, opened.relay.run())
-            _keep(stack, Watchdog(2 * self._settings.ledger.lease_seconds).run())
-            working = await self._work(opened.queues, stop, stack)
-            self._readiness.ready = True
-            ready(self._neighbours.own)
-            await _first(asyncio.create_task(stop.wait()), *working)
-            self._readiness.ready = False
-            deadline = self._deadline = Deadline(self._clock, self._settings.work.drain_seconds, opened.ledger)
-            stop.set()
-            # The handlers under way may be calling this very listener: it closes behind them.
-            await asyncio.gather(*working)
-            await opened.webhooks.drain(deadline.left())
-
-    async def _open(self, stack: AsyncExitStack) -> "_Opened":
-        ledger = await open_ledger(self._settings)
-        stack.push_async_callback(ledger.aclose)
-        await ledger.migrate()
-        http = HttpClient()
-        stack.push_async_callback(http.aclose)
-        queues = {role: self._queues(role, ledger) for role in sorted(self._roles)}
-        for each in queues.values():
+    async def open(self, stack: AsyncExitStack) -> None:
+        self.queues = {service: self._open(service) for service in self._services}
+        for each in self.queues.values():
             stack.push_async_callback(each.aclose)
-        store = BillingStore(ledger.engine)
-        relay = Relay(
-            store,
-            next(iter(queues.values())).enqueue,
-            clock=self._clock,
-            observer=self._observe,
-            poll_seconds=self._billing.outbox_poll_seconds,
-        )
-        building = Building(self._settings, self._billing, store, http=http, relay=relay, clock=self._clock)
-        webhooks = building.webhooks(self._neighbours.subscription, self._observe)
-        endpoints: list[Endpoint] = []
-        if BillingRole.PAYMENT in queues:
-            payments = building.payments(webhooks)
-            _register(queues[BillingRole.PAYMENT], _payment_handlers(payments))
-            endpoints += payment_api.endpoints(payments, service_token(self._billing))
-        if BillingRole.SUBSCRIPTION in queues:
-            subscriptions = building.subscriptions(self._neighbours.payment)
-            _register(queues[BillingRole.SUBSCRIPTION], _subscription_handlers(subscriptions))
-            verify = verifier(self._billing, self._clock)
-            endpoints += subscription_api.endpoints(subscriptions)
-            endpoints += webhook_receiver.endpoints(store, verify, self._billing.plans, self._observe)
-        tally = QueueTally()
-        self._observe.also(tally)
-        endpoints += queues_api.endpoints(list(queues.values()), ledger, tally)
-        endpoints += console.of_queues(self._settings, ledger, self._observe.series, self._clock)
-        return _Opened(ledger, list(queues.values()), relay, webhooks, endpoints)
+            await each.check()
 
-    def _queues(self, role: BillingRole, ledger: Ledger) -> Queues:
+    def _open(self, service: str) -> Queues:
+        settings = self._process.settings
         return Queues(
             self._location,
-            ledger=ledger,
-            policies=settings_queues.policies(self._settings.queue, self._settings.drill.time_scale),
-            service=role.value,
-            beat=self._settings.beat,
-            observer=self._observe,
-            concurrency=self._settings.work.concurrency,
-            batch=self._settings.work.batch,
-            drain_seconds=calls_within(self._settings.work.drain_seconds),
-            allow_unsafe=self._settings.ledger.allow_unsafe,
+            ledger=self._ledger.ledger,
+            policies=settings_queues.policies(settings.queue, settings.drill.time_scale),
+            service=service,
+            beat=settings.beat,
+            observer=self._process.observe,
+            concurrency=settings.work.concurrency,
+            batch=settings.work.batch,
+            drain_seconds=calls_within(settings.work.drain_seconds),
+            allow_unsafe=settings.ledger.allow_unsafe,
         )
 
-    async def _work(
-        self, queues: list[Queues], stop: asyncio.Event, stack: AsyncExitStack
-    ) -> list["asyncio.Task[None]"]:
-        started = [asyncio.Event() for _ in queues]
-        working = [_keep(stack, each.run(stop, begun.set)) for each, begun in zip(queues, started, strict=True)]
-        all_of_them = asyncio.gather(*(each.wait() for each in started))
-        try:
-            await _first(all_of_them, *working)
-        finally:
-            # What is waited for no more must not complain at the end.
-            all_of_them.cancel()
-            await asyncio.gather(all_of_them, return_exceptions=True)
-        return working
+    def observers(self) -> Sequence[Observer]:
+        return (self._tally,)
 
-    async def _serve(self, opened: "_Opened", stack: AsyncExitStack) -> None:
-        fleet = Fleet(self._location)
-        stack.push_async_callback(fleet.aclose)
-        checks: dict[str, Check] = {"ledger": opened.ledger.check, "redis": fleet.check}
-        web = trust.web_settings(self._settings, opened.ledger, None, self._observe)
-        application = surface.application(opened.endpoints, self._readiness, checks, web)
-        server = Server(application, surface.server_settings(self._settings, share_port=self._share_port))
-        await server.start()
-        stack.push_async_callback(self._stop_serving, server)
-        host = self._settings.http.host
-        reached = host if is_loopback(host) else "127.0.0.1"
-        self._neighbours.own = f"http://{f'[{reached}]' if ':' in reached else reached}:{server.port}"
+    def checks(self) -> Mapping[str, Check]:
+        first = next(iter(self.queues.values()))
+        return {"redis": first.check}
 
-    async def _stop_serving(self, server: Server) -> None:
-        drain_seconds = self._settings.work.drain_seconds
-        await server.stop(drain_seconds if self._deadline is None else self._deadline.left())
+    def endpoints(self) -> list[Endpoint]:
+        return queues_api.endpoints(list(self.queues.values()), self._ledger.ledger, self._tally)
+
+    def pages(self) -> Sequence[str]:
+        return ("queues",)
+
+    async def examine(self) -> list[Finding]:
+        return [await examine_redis(self._location, "queues")]
 
 
-class _Opened(NamedTuple):
-    ledger: Ledger
-    queues: list[Queues]
-    relay: Relay
+class BillingPart(Part):
+    """The services, their handlers and their endpoints."""
+
+    title = "Templates"
     webhooks: Webhooks
-    endpoints: list[Endpoint]
+    relay: Relay
+
+    def __init__(
+        self, process: Process, billing: Billing, ledger: LedgerPart, *, queues: QueuesPart, neighbours: Neighbours
+    ) -> None:
+        self._process = process
+        self._billing = billing
+        self._ledger = ledger
+        self._queues = queues
+        self._neighbours = neighbours
+        self._endpoints: list[Endpoint] = []
+
+    @property
+    def queues(self) -> dict[str, Queues]:
+        return self._queues.queues
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        process, billing, store = self._process, self._billing, BillingStore(self._ledger.ledger.engine)
+        http = HttpClient()
+        stack.push_async_callback(http.aclose)
+        self.relay = Relay(
+            store,
+            next(iter(self.queues.values())).enqueue,
+            clock=process.clock,
+            observer=process.observe,
+            poll_seconds=billing.outbox_poll_seconds,
+        )
+        building = Building(process.settings, billing, store, http=http, relay=self.relay, clock=process.clock)
+        self.webhooks = building.webhooks(self._neighbours.subscription, process.observe)
+        self._endpoints = []
+        if BillingRole.PAYMENT in self.queues:
+            payments = building.payments(self.webhooks)
+            _register(self.queues[BillingRole.PAYMENT], _payment_handlers(payments))
+            self._endpoints += payment_api.endpoints(payments, service_token(billing))
+        if BillingRole.SUBSCRIPTION in self.queues:
+            subscriptions = building.subscriptions(self._neighbours.payment)
+            _register(self.queues[BillingRole.SUBSCRIPTION], _subscription_handlers(subscriptions))
+            verify = verifier(billing, process.clock)
+            self._endpoints += subscription_api.endpoints(subscriptions)
+            self._endpoints += webhook_receiver.endpoints(store, verify, billing.plans, process.observe)
+
+    def endpoints(self) -> list[Endpoint]:
+        return self._endpoints
+
+    async def examine(self) -> list[Finding]:
+        return [Finding("Templates", "ok", "nothing is rendered here")]
 
 
-def _keep(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-    task = asyncio.create_task(work)
+class WebhooksPart(Part):
+    """The calls that are under way when the process ends; they may be calls to its own listener."""
 
-    stack.push_async_callback(ended, task)
-    return task
+    def __init__(self, both: BillingPart) -> None:
+        self._both = both
+
+    async def stop(self, ending: Ending) -> None:
+        await self._both.webhooks.drain(ending.deadline.left())
 
 
-async def _first(*awaited: "asyncio.Future[Any]") -> None:
-    """Until one of them ends; what it raised is raised here."""
-    done, _ = await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-    for each in done:
-        await each
+class WorkersPart(Part):
+    """Works off the queues of each service, and brings committed messages to them."""
+
+    role = Role.OUTBOUND
+
+    def __init__(self, both: BillingPart) -> None:
+        self._both = both
+        self._stop = asyncio.Event()
+        self._begun: list[asyncio.Event] = []
+
+    def run(self) -> Mapping[str, Loop]:
+        found: dict[str, Loop] = {"outbox": self._both.relay.run}
+        for service, queues in self._both.queues.items():
+            begun = asyncio.Event()
+            self._begun.append(begun)
+            found[service] = self._work(queues, begun)
+        return found
+
+    def _work(self, queues: Queues, begun: asyncio.Event) -> Loop:
+        return lambda: queues.run(self._stop, begun.set)
+
+    async def begun(self) -> None:
+        await asyncio.gather(*(each.wait() for each in self._begun))
+
+    async def stop(self, ending: Ending) -> None:
+        self._stop.set()
+        await ending.finish(*self._both.queues)
 
 
 def _register(queues: Queues, handlers: Registered) -> None:

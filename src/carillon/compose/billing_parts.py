@@ -1,4 +1,4 @@
-"""What the two billing services are built from: how each reaches, signs for and believes the other."""
+"""What the two billing services are built from: how each reaches the other, signs for it and verifies it."""
 
 import hmac
 from collections.abc import Callable, Mapping, Sequence
@@ -32,38 +32,28 @@ class BillingRole(StrEnum):
     SUBSCRIPTION = "subscription"
 
 
-def billing_roles(words: str | None) -> frozenset[BillingRole]:
-    """What `--roles` says in this blueprint."""
-    if words is None:
-        return frozenset(BillingRole)
-    try:
-        found = frozenset(BillingRole(word.strip()) for word in words.split(",") if word.strip())
-    except ValueError:
-        raise ConfigurationError(f"--roles {words}: choose among {', '.join(BillingRole)}") from None
-    return found or frozenset(BillingRole)
-
-
 class Neighbours:
-    """Where each service is: where the settings say, else in this process, whose address is known once it listens."""
+    """Where each service is: where the settings say, else in this process."""
 
-    def __init__(self, billing: Billing, roles: frozenset[BillingRole]) -> None:
-        self.own = ""
+    def __init__(self, billing: Billing, services: frozenset[str]) -> None:
+        self.own: Callable[[], str] = lambda: ""
+        """The address of this process, which is known once it listens."""
         self._payment = billing.payment_url.rstrip("/")
         self._subscription = billing.subscription_url.rstrip("/")
-        if BillingRole.PAYMENT in roles:
-            _refuse_unknown(BillingRole.SUBSCRIPTION, "SUBSCRIPTION_SERVICE_URL", self._subscription, roles)
-        if BillingRole.SUBSCRIPTION in roles:
-            _refuse_unknown(BillingRole.PAYMENT, "PAYMENT_SERVICE_URL", self._payment, roles)
+        if BillingRole.PAYMENT in services:
+            _refuse_unknown(BillingRole.SUBSCRIPTION, "SUBSCRIPTION_SERVICE_URL", self._subscription, services)
+        if BillingRole.SUBSCRIPTION in services:
+            _refuse_unknown(BillingRole.PAYMENT, "PAYMENT_SERVICE_URL", self._payment, services)
 
     def payment(self) -> str:
-        return self._payment or self.own
+        return self._payment or self.own()
 
     def subscription(self) -> str:
-        return self._subscription or self.own
+        return self._subscription or self.own()
 
 
-def _refuse_unknown(service: BillingRole, variable: str, url: str, roles: frozenset[BillingRole]) -> None:
-    if service not in roles and not url:
+def _refuse_unknown(service: BillingRole, variable: str, url: str, services: frozenset[str]) -> None:
+    if service not in services and not url:
         raise ConfigurationError(f"{variable}: say where the {service} service is, which is not in this process")
 
 

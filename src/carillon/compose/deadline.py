@@ -1,32 +1,27 @@
-"""One time for the whole end of a process: who is slow to stop takes it from those who come after."""
+"""One deadline for the whole end of a process: a part that stops slowly takes the time of the parts after it."""
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
 
 from carillon.domain.ports import Clock
 from carillon.outbound.shutdown import CANCEL_SECONDS, SHORTEST_DRAIN
 
 LAST_SECONDS = 1.5
-"""Kept for closing, also on a busy machine: by then a silent ledger has been left, and leases bring back its share."""
+"""Kept for closing, also on a busy machine: by then the process has left a silent ledger, and leases bring back its
+share."""
 STEP_SECONDS = 1.0
-"""What one step of closing gets when the time is over: whoever answers needs less, whoever is silent gets no more."""
-
-
-class Silent(Protocol):
-    """What may be waited for in vain."""
-
-    def cut_off(self) -> None: ...
+"""What one step of closing gets when the time is over: a server that answers needs less."""
 
 
 class Deadline:
-    """Begins with the word to stop."""
+    """Begins with the signal to stop."""
 
-    def __init__(self, clock: Clock, seconds: float, ledger: Silent) -> None:
+    def __init__(self, clock: Clock, seconds: float, cut_off: Callable[[], None]) -> None:
         self._clock = clock
-        # Calls are cut off before the ledger is: what became of them is worth writing down.
-        cut_off = max(seconds, SHORTEST_DRAIN + CANCEL_SECONDS) - LAST_SECONDS
-        self._doors_until = clock.monotonic() + min(seconds, cut_off)
-        asyncio.get_running_loop().call_later(cut_off, ledger.cut_off)
+        # Calls are cut off before the ledger is: the ledger still takes down how they ended.
+        cut_at = max(seconds, SHORTEST_DRAIN + CANCEL_SECONDS) - LAST_SECONDS
+        self._doors_until = clock.monotonic() + min(seconds, cut_at)
+        asyncio.get_running_loop().call_later(cut_at, cut_off)
 
     def left(self) -> float:
         """How long what is being accepted may still take."""
@@ -38,5 +33,5 @@ class Deadline:
 
 
 def calls_within(seconds: float) -> float:
-    """How long calls may take where they are cut off, and that written down, within so many seconds."""
+    """How long calls may take so that within `seconds` they are cut off and that is written down."""
     return max(seconds - CANCEL_SECONDS, SHORTEST_DRAIN)

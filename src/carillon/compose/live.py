@@ -2,15 +2,16 @@
 
 import resource
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from carillon.compose import trust
+from carillon.compose import access
+from carillon.compose.ledger import LedgerPart
+from carillon.compose.part import Loop, Part
 from carillon.compose.process import Process
-from carillon.compose.telemetry import Telemetry
 from carillon.config.sse import Sse
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.live import Post
@@ -28,7 +29,8 @@ from carillon.live.relay import Relay
 from carillon.live.sse import Live
 from carillon.upkeep import health
 from carillon.upkeep.console import streams as console_streams
-from carillon.upkeep.health import Check
+from carillon.upkeep.health import Check, Checks, degraded
+from carillon.upkeep.metrics.meters import Metrics
 from carillon.web import Endpoint, ServerSettings
 from carillon.web.application import ASGI
 from carillon.web.tickets import Tickets
@@ -36,7 +38,6 @@ from carillon.web.tickets import Tickets
 if TYPE_CHECKING:
     from carillon.web.stream_server import StreamServer
 
-Loop = Callable[[], Awaitable[None]]
 OTHER_CONNECTIONS = 1000
 """Beside streams: everything else that is asked over HTTP."""
 OTHER_FILES = 512
@@ -44,6 +45,8 @@ OTHER_FILES = 512
 
 class LiveStreams:
     """The seats of this process, and everything around them."""
+
+    bus_check: Check | None = None
 
     def __init__(self, process: Process, ledger: Ledger, settings: Sse, post: Post | None) -> None:
         replica = uuid.uuid4().hex
@@ -68,7 +71,7 @@ class LiveStreams:
         self.attendance.watch(self.hub)
         relay = None if post is None else Relay(self.hub, post, replica)
         self.live = Live(self.hub, ledger, replica, presence, relay)
-        jwt = trust.token_settings(process.settings)
+        jwt = access.token_settings(process.settings)
         self.tickets = Tickets(
             ledger,
             seconds=settings.ticket_seconds,
@@ -76,8 +79,8 @@ class LiveStreams:
             revoked=None if jwt is None else jwt.revoked,
         )
 
-    def endpoints(self, checks: dict[str, Check]) -> list[Endpoint]:
-        """Streams and inboxes, their page, and document 004's health."""
+    def endpoints(self) -> list[Endpoint]:
+        """Streams and inboxes, and their page."""
         settings = self._settings
         rules = StreamRules(
             heartbeat_seconds=settings.heartbeat_seconds,
@@ -89,7 +92,6 @@ class LiveStreams:
         found = streams_api.endpoints(
             seats=self.hub, ledger=self._ledger, tickets=self.tickets, rules=rules, clock=self._process.clock
         )
-        found.append(health.of_streams(checks, lambda: self.hub.taken))
         if self._process.settings.http.console:
             found += console_streams.endpoints(console_streams.Gallery(self.hub, settings.max_connections))
         return [*found, *(streams_page.endpoints() if settings.demo else [])]
@@ -110,55 +112,78 @@ class LiveStreams:
         await self.attendance.farewell()
 
 
-def open_live(process: Process, ledger: Ledger, stack: AsyncExitStack, *, alone: bool) -> LiveStreams | None:
-    """None where the settings have no section for it; `alone` says that no other process shares the port."""
+class LivePart(Part):
+    """The streams of the people who read here; a process without `[sse]` has none."""
+
+    def __init__(self, process: Process, ledger: LedgerPart) -> None:
+        self._process = process
+        self._ledger = ledger
+        self.streams: LiveStreams | None = None
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        self.streams = open_live(self._process, self._ledger.ledger, stack)
+
+    @property
+    def seats(self) -> Live | None:
+        """What the provider writes to."""
+        return None if self.streams is None else self.streams.live
+
+    def run(self) -> Mapping[str, Loop]:
+        if self.streams is None:
+            return {}
+        relay = self.streams.live.relay
+        relaying: dict[str, Loop] = {} if relay is None else {"stream_relay": relay.run}
+        return {"presence": self.streams.attendance.run, **relaying}
+
+    def rest(self, seconds: float) -> None:
+        del seconds
+        if self.streams is not None:
+            # Readers come back at another process.
+            self.streams.hub.close()
+
+    def checks(self) -> Mapping[str, Check]:
+        bus = None if self.streams is None else self.streams.bus_check
+        return {} if bus is None else {"redis": degraded(bus)}
+
+    def gauges(self, metrics: Metrics) -> None:
+        if self.streams is not None:
+            hub = self.streams.hub
+            metrics.watch_streams(lambda: hub.taken)
+
+    def endpoints(self) -> list[Endpoint]:
+        return [] if self.streams is None else self.streams.endpoints()
+
+    def pages(self) -> Sequence[str]:
+        return () if self.streams is None else ("streams",)
+
+    def health(self, checks: Checks) -> Endpoint | None:
+        if self.streams is None:
+            return None
+        hub = self.streams.hub
+        return health.of_streams(checks, lambda: hub.taken)
+
+
+def open_live(process: Process, ledger: Ledger, stack: AsyncExitStack) -> LiveStreams | None:
+    """None where the settings have no section for it."""
     settings = process.settings.sse
     if settings is None:
         return None
-    found = LiveStreams(process, ledger, settings, _post(process, ledger, stack, alone=alone))
+    post, check = _post(process, ledger, stack)
+    found = LiveStreams(process, ledger, settings, post)
+    found.bus_check = check
     stack.push_async_callback(found.farewell)
     return found
 
 
-def loops(streams: LiveStreams | None, telemetry: Telemetry) -> list[tuple[str, Loop]]:
-    """What has to run, with the name that trouble is reported under; exports count the streams from here on."""
-    if streams is None:
-        return []
-    telemetry.metrics.watch_streams(lambda: streams.hub.taken)
-    relay = streams.live.relay
-    relaying: list[tuple[str, Loop]] = [] if relay is None else [("stream_relay", relay.run)]
-    return [("presence", streams.attendance.run), *relaying]
-
-
-def seats(streams: LiveStreams | None) -> Live | None:
-    """What the provider writes to."""
-    return None if streams is None else streams.live
-
-
-def tickets(streams: LiveStreams | None) -> Tickets | None:
-    """What opens a stream instead of a token."""
-    return None if streams is None else streams.tickets
-
-
-def endpoints(streams: LiveStreams | None, checks: dict[str, Check]) -> list[Endpoint]:
-    """What is served of it over HTTP."""
-    return [] if streams is None else streams.endpoints(checks)
-
-
-def close(streams: LiveStreams | None) -> None:
-    """Ask everybody to read elsewhere."""
-    if streams is not None:
-        streams.hub.close()
-
-
-def _post(process: Process, ledger: Ledger, stack: AsyncExitStack, *, alone: bool) -> Post | None:
+def _post(process: Process, ledger: Ledger, stack: AsyncExitStack) -> tuple[Post | None, Check | None]:
+    """How processes tell each other of new entries, and how to ask a Redis that carries it."""
     if not isinstance(ledger, PostgresLedger):
-        if not alone:
+        if process.share_port:
             raise ConfigurationError("ledger.url: streams of several processes need PostgreSQL, not an SQLite file")
-        return None
+        return None, None
     url = process.settings.redis.location()
     if url is None:
-        return PostgresPost(Address.parse(process.settings.ledger.url), load("postgres"))
+        return PostgresPost(Address.parse(process.settings.ledger.url), load("postgres")), None
     from redis.asyncio import Redis  # noqa: PLC0415 - slow to load, and only fleets have it
 
     from carillon.live.redis_bus import RedisPost  # noqa: PLC0415 - as said
@@ -167,7 +192,12 @@ def _post(process: Process, ledger: Ledger, stack: AsyncExitStack, *, alone: boo
     redis = Redis.from_url(url, socket_connect_timeout=seconds)
     stack.push_async_callback(redis.aclose)
     prefix = f"streams:{process.settings.service}:"
-    return RedisPost(redis, prefix=prefix, clock=process.clock, observer=process.observe)
+
+    async def ask() -> dict[str, Any]:
+        await redis.ping()
+        return {}
+
+    return RedisPost(redis, prefix=prefix, clock=process.clock, observer=process.observe), ask
 
 
 def _allow_files(wanted: int) -> None:

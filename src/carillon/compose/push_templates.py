@@ -1,10 +1,10 @@
-"""Where a push worker's messages come from: its template service over HTTP, and the one template engine."""
+"""The template service of a push worker: templates are fetched over HTTP and rendered here."""
 
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from carillon.compose import parts
+from carillon.compose import from_settings
 from carillon.config.push import Push
 from carillon.config.settings import Settings
 from carillon.domain.notifications import Message, Template
@@ -13,10 +13,14 @@ from carillon.domain.ports import Breakers
 from carillon.intake.render import render_message
 from carillon.outbound.prepare import PrepareRules, TemplatePreparer, read_template, unreachable
 from carillon.providers import Tools
-from carillon.providers.http import Answer, Request, parse_retry_after
+from carillon.providers.http import Answer, HttpClient, Request, parse_retry_after
 
 SERVICE = "template_service"
 PATH = "/api/v1/templates/"
+NOBODYS = "carillon-doctor"
+"""The template the doctor asks for: a 404 proves that the service works."""
+ASK_SECONDS = 4.0
+_SERVER_ERROR = 500
 
 
 def preparing(settings: Settings, push: Push, provider: str, tools: Tools, breakers: Breakers) -> TemplatePreparer:
@@ -43,7 +47,7 @@ def preparing(settings: Settings, push: Push, provider: str, tools: Tools, break
     def render(template: Template, variables: Mapping[str, Any]) -> Message:
         return render_message(template, variables, push.missing_variable)
 
-    policies = parts.policies(settings)
+    policies = from_settings.policies(settings)
     rules = PrepareRules(
         breaker=SERVICE,
         policy=policies.policies.get(SERVICE) or policies.get(provider),
@@ -51,3 +55,17 @@ def preparing(settings: Settings, push: Push, provider: str, tools: Tools, break
         cache_seconds=push.template_cache_seconds,
     )
     return TemplatePreparer(fetch, render, breakers=breakers, rules=rules, clock=tools.clock, dice=tools.dice)
+
+
+async def ask_service(push: Push) -> str | None:
+    """What is wrong with the template service; None when it answers."""
+    http = HttpClient()
+    try:
+        url = push.template_service_url.rstrip("/") + PATH + NOBODYS
+        request = Request(url=url, method="GET", timeout_seconds=min(push.template_timeout_seconds, ASK_SECONDS))
+        answer = await http.post(request)
+    finally:
+        await http.aclose()
+    if not isinstance(answer, Answer):
+        return answer.error
+    return f"HTTP {answer.status}" if answer.status >= _SERVER_ERROR else None

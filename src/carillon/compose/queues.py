@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from carillon.compose.deadline import STEP_SECONDS
 from carillon.compose.queue_beat import loops
-from carillon.domain.errors import ConfigurationError
+from carillon.domain.errors import ConfigurationError, Unavailable
 from carillon.domain.events import PartStarted, Trouble
 from carillon.domain.job_rows import Effects, JobLedger
 from carillon.domain.lanes import Lane, Lanes
@@ -97,11 +97,11 @@ class QueueParts:
         self._end_at: float | None = None
 
     async def check(self) -> None:
-        """Refuse a Redis that forgets on purpose."""
+        """Refuse a Redis that forgets on purpose; Unavailable while it cannot be reached."""
         try:
             found = await self.redis.info("memory")
         except (RedisError, OSError) as error:
-            raise ConfigurationError(f"redis.url: {error}; the queues are there") from None
+            raise Unavailable(f"redis.url: {error}; the queues are there") from None
         policy = str(found.get("maxmemory_policy", "noeviction"))
         if policy != "noeviction" and not self.settings.allow_unsafe:
             raise ConfigurationError(

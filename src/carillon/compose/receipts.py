@@ -1,7 +1,9 @@
 """Vendors' callbacks, built from their settings."""
 
-from carillon.compose import parts
-from carillon.compose.parts import NOT_OPTIONS
+from carillon.compose import from_settings
+from carillon.compose.from_settings import NOT_OPTIONS
+from carillon.compose.ledger import LedgerPart
+from carillon.compose.part import Part
 from carillon.compose.process import Process
 from carillon.config.settings import Settings
 from carillon.domain.ports import Clock, ReceiptReader
@@ -15,9 +17,20 @@ from carillon.web import Endpoint
 Chains = dict[str, tuple[str, ...]]
 
 
+class ReceiptsPart(Part):
+    """Takes what vendors report back."""
+
+    def __init__(self, process: Process, ledger: LedgerPart) -> None:
+        self._process = process
+        self._ledger = ledger
+
+    def endpoints(self) -> list[Endpoint]:
+        return endpoints(self._process, self._ledger.ledger)
+
+
 def amend_rules(settings: Settings, chains: Chains) -> AmendRules:
     """What a failed delivery leads to; what was sent while its caller waited has to queue from then on."""
-    lanes = parts.lanes(settings)
+    lanes = from_settings.lanes(settings)
     queued = {lane.rank for lane in lanes.queued()}
     return AmendRules(
         chains=chains,

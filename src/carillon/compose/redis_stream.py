@@ -1,5 +1,6 @@
 """What a process does on Redis Streams; imported only where it is needed, because the client is slow to load."""
 
+import asyncio
 import importlib
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -11,11 +12,17 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from carillon.compose import parts
+from carillon.compose import from_settings
+from carillon.compose.ledger import LedgerPart
+from carillon.compose.part import Ending, Finding, Loop, Part, Role
+from carillon.compose.process import Process
+from carillon.compose.providers import ProvidersPart
+from carillon.compose.shared_redis import examine_redis
 from carillon.config.settings import Settings
 from carillon.domain.claims import Claim
-from carillon.domain.errors import ConfigurationError
+from carillon.domain.errors import ConfigurationError, Unavailable
 from carillon.domain.intents import Intent, Malformed
+from carillon.domain.people import NotAnswered
 from carillon.domain.ports import Backlog, Clock, IntakeLedger, Observer, OrderedAcceptor, Signal
 from carillon.doors.redis_stream.door import RedisStreamDoor, StreamRules
 from carillon.intake.directory import HttpDirectory
@@ -23,10 +30,14 @@ from carillon.intake.in_order import OrderedIntake
 from carillon.intake.plan import PlanRules
 from carillon.ledger.redis.leases import RedisLeases
 from carillon.providers.http import Answer, HttpClient, Request
-from carillon.system import new_id
+from carillon.system import SystemClock, new_id
+from carillon.upkeep.health import Check, answers_at
+from carillon.upkeep.metrics.meters import Metrics
 
 CONNECTIONS = 20
 SERVER_PATIENCE = 2.0
+NOBODY = "carillon-doctor"
+"""The person the doctor asks a directory about: to be sure that there is no such person is an answer."""
 
 Fields: TypeAlias = "dict[str, str | bytes]"
 
@@ -57,14 +68,14 @@ class Streams:
         self.door: RedisStreamDoor | None = None
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Reach Redis, or end the start saying which one could not be reached."""
+        """Reach Redis, or say which one could not be reached."""
         stack.push_async_callback(self.redis.aclose)
         stack.push_async_callback(self._reader.aclose)
         try:
             await self.redis.ping()
         except (RedisError, OSError, TimeoutError) as error:
             address = self._settings.redis.address or "redis.url"
-            raise ConfigurationError(f"Redis at {address} cannot be reached: {error}") from None
+            raise Unavailable(f"Redis at {address} cannot be reached: {error}") from None
 
     def leased(self, backlog: Backlog, stack: AsyncExitStack) -> Backlog:
         """The backlog whose claims are leased in Redis as well, where the blueprint says so."""
@@ -84,7 +95,7 @@ class Streams:
             raise ConfigurationError("stream.name: say which stream intents are read from")
         acceptor: OrderedAcceptor = OrderedIntake(
             ledger=ledger,
-            templates=parts.templates(self._settings),
+            templates=from_settings.templates(self._settings),
             directory=directory_of(self._settings, http, self._clock, self._observe),
             signal=signal,
             rules=rules,
@@ -109,13 +120,92 @@ class Streams:
         return self.door
 
     async def check(self) -> dict[str, Any]:
-        """A health check."""
-        await self.redis.ping()
+        """A health check; not PING, which galaxy promises not to be asked again and again."""
+        await self.redis.time()
         return {}
 
 
+class RedisStreamsPart(Part):
+    """The Redis that intents, leases and galaxy's outgoing streams are in."""
+
+    title = "Redis"
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self.streams = Streams(process.settings, process.clock, process.observe, f"{process.owner}/{new_id()}")
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        await self.streams.open(stack)
+        self._process.tell_started("redis_client", self._process.settings.redis.address)
+
+    def tools(self) -> dict[str, Any]:
+        """What providers that write into Redis need."""
+        return {"redis": self.streams.redis, "encoders": self.streams.wire.encoders}
+
+    def checks(self) -> Mapping[str, Check]:
+        return {"redis": self.streams.check}
+
+    async def examine(self) -> list[Finding]:
+        location = self._process.settings.redis.location()
+        return [] if location is None else [await examine_redis(location, "streams")]
+
+
+class RedisStreamDoorPart(Part):
+    """Reads the stream of intents into the ledger."""
+
+    title = "Directory"
+    role = Role.DOORS
+    door: RedisStreamDoor
+
+    def __init__(self, process: Process, ledger: LedgerPart, providers: ProvidersPart, redis: RedisStreamsPart) -> None:
+        self._process = process
+        self._ledger = ledger
+        self._providers = providers
+        self._redis = redis
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        del stack
+        process, ledger = self._process, self._ledger.ledger
+        rules = from_settings.plan_rules(process.settings, process.chains)
+        self.door = self._redis.streams.open_door(ledger, ledger.signal, rules, self._providers.tools.http)
+
+    def run(self) -> Mapping[str, Loop]:
+        settings = self._process.settings
+        if settings.directory is not None:
+            self._process.tell_started("directory_client", settings.directory.url)
+        self._process.tell_started("intent_consumer", settings.stream.name if settings.stream else None)
+        return {"door": self.door.run}
+
+    async def stop(self, ending: Ending) -> None:
+        self.door.stop()
+        await ending.finish(seconds=ending.deadline.left())
+        await self.door.aclose()
+        self._process.tell_stopped("intent_consumer")
+
+    def checks(self) -> Mapping[str, Check]:
+        directory = self._process.settings.directory
+        return {} if directory is None else {"directory": answers_at(directory.url)}
+
+    def gauges(self, metrics: Metrics) -> None:
+        metrics.watch_stream(self.door.oldest_unprocessed_age_ms, asyncio.get_running_loop())
+
+    async def examine(self) -> list[Finding]:
+        settings = self._process.settings
+        if settings.directory is None:
+            return []
+        http = HttpClient()
+        try:
+            directory = directory_of(settings, http, SystemClock(), lambda _: None)
+            said = None if directory is None else (await directory.find([NOBODY]))[NOBODY]
+        finally:
+            await http.aclose()
+        if isinstance(said, NotAnswered):
+            return [Finding("Directory", "ill", f"{settings.directory.url}: {said.error}")]
+        return [Finding("Directory", "ok", f"{settings.directory.url} answers")]
+
+
 def directory_of(settings: Settings, http: HttpClient, clock: Clock, observer: Observer) -> HttpDirectory | None:
-    """Who knows people's addresses and languages, where the settings name somebody."""
+    """The service that knows people's addresses and languages, where the settings name one."""
     directory = settings.directory
     if directory is None:
         return None

@@ -2,7 +2,7 @@
 
 from contextlib import AsyncExitStack
 
-from carillon.compose import parts
+from carillon.compose import from_settings
 from carillon.compose.process import Process
 from carillon.domain.lanes import SYNCHRONOUS
 from carillon.domain.ports import Breakers, Provider
@@ -55,9 +55,9 @@ def synchronous(
 def _own_providers(process: Process, stack: AsyncExitStack, shared: dict[str, Provider]) -> dict[str, Provider]:
     """Connections of their own: those of the workers may all be taken by a slow vendor."""
     kept = {name: provider for name, provider in shared.items() if isinstance(provider, Sandbox)}
-    tools = parts.tools(process.settings, process.clock, system_dice)
+    tools = from_settings.tools(process.settings, process.clock, system_dice)
     stack.push_async_callback(tools.http.aclose)
-    own = parts.providers(process.settings, process.used - kept.keys(), tools)
+    own = from_settings.providers(process.settings, process.used - kept.keys(), tools)
     for provider in own.values():
         stack.push_async_callback(provider.aclose)
     return own | kept

@@ -33,7 +33,7 @@ class Telemetry:
         # Without the SDK nobody can ever ask, and counting is a tenth of a message; a host may load it later.
         if sink is not None or "opentelemetry.sdk.metrics" in sys.modules:
             observers.append(self.metrics)
-        if settings.queue:
+        if settings.queue or settings.push:
             observers.append(QueueMetrics(table={name: named[name] for name in QUEUES.keys() & named}, only=only))
         self._observers: list[Observer] = observers if self._tracers is None else [Traces(self._tracers, observers)]
 

@@ -114,6 +114,8 @@ class Work(Section, frozen=True):
     batch: int = 500
     poll_seconds: float = 0.25
     drain_seconds: float = 20.0
+    start_seconds: float = 0.0
+    """How long a start waits for servers that are away before it fails; 0 waits for as long as it takes."""
     max_in_flight: dict[str, int] = {}
     strict_lanes: bool = False
     first_claims: int = 1

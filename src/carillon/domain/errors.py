@@ -9,7 +9,11 @@ class ConfigurationError(CarillonError):
     """A setting is missing or wrong; the process must not start."""
 
 
-class LedgerUnavailable(CarillonError):
+class Unavailable(CarillonError):
+    """A server that this process needs cannot be reached now: a start waits for it."""
+
+
+class LedgerUnavailable(Unavailable):
     """The ledger cannot be reached now: answer 503, acknowledge nothing, try again later."""
 
 

@@ -105,6 +105,11 @@ class Queues:
             self._parts = QueueParts(self._settings, self._tools, ledger)
             self._parts.start()
 
+    async def check(self) -> dict[str, Any]:
+        """Raise Unavailable while Redis cannot be reached, ConfigurationError when it may throw messages away."""
+        await (await self._opened()).check()
+        return {}
+
     async def aclose(self) -> None:
         """Write what is still to be told, and give connections back."""
         if self._parts is not None:

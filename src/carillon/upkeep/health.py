@@ -1,10 +1,12 @@
-"""Whether this process lives, is ready, and can reach what it needs."""
+"""Whether this process lives, is ready, and can reach the servers it needs."""
 
 import asyncio
 import datetime as dt
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -17,6 +19,19 @@ Check = Callable[[], Awaitable[Mapping[str, Any]]]
 
 Phase = Literal["starting", "ready", "draining"]
 _CHECK_SECONDS = 2.0
+_PORTS = {"https": 443, "amqp": 5672, "amqps": 5671}
+
+
+class Checks(NamedTuple):
+    """Everything that /health asks."""
+
+    needed: Mapping[str, Check]
+    """The servers the process depends on."""
+    facts: Mapping[str, Check]
+    """What else there is to say: breakers, calls under way."""
+
+    def all(self) -> dict[str, Check]:
+        return {**self.needed, **self.facts}
 
 
 class Liveness(msgspec.Struct, frozen=True):
@@ -25,10 +40,11 @@ class Liveness(msgspec.Struct, frozen=True):
     status: Literal["ok"] = "ok"
 
 
-class Ready(msgspec.Struct, frozen=True):
-    """Whether requests should be sent here now."""
+class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whether requests should be sent here now; `away` names the servers that could not be reached at the last look."""
 
     status: Phase
+    away: list[str] = []
 
 
 class Readiness:
@@ -36,6 +52,11 @@ class Readiness:
 
     def __init__(self) -> None:
         self.phase: Phase = "starting"
+        self.away: list[str] = []
+
+    def answer(self) -> tuple[int, Ready]:
+        """The process alone decides: a server that is away is named, and requests are still welcome."""
+        return (200 if self.ready else 503), Ready(self.phase, self.away)
 
     @property
     def ready(self) -> bool:
@@ -54,27 +75,26 @@ class Health(msgspec.Struct, frozen=True):
     checks: dict[str, dict[str, Any]]
 
 
-class StreamHealth(msgspec.Struct, frozen=True):
-    """How a replica is, and how many read there."""
+class StreamHealth(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a replica is, how many read there, and which servers are away."""
 
     status: Literal["ok", "unhealthy"]
     active_connections: int
     timestamp: str
+    away: list[str] = []
 
 
-def endpoints(
-    readiness: Readiness, checks: Mapping[str, Check], aside: Mapping[str, Check] | None = None
-) -> list[Endpoint]:
-    """The three questions: alive, ready, healthy; see `examine` for `aside`."""
+def endpoints(readiness: Readiness, checks: Checks) -> list[Endpoint]:
+    """The three questions: alive, ready, healthy."""
 
     async def alive(_: Request) -> Reply:
         return Reply(200, Liveness())
 
     async def ready(_: Request) -> Reply:
-        return Reply(200 if readiness.ready else 503, Ready(readiness.phase))
+        return Reply(*readiness.answer())
 
     async def health(_: Request) -> Reply:
-        found = await (examine(checks) if aside is None else examine_in_brief(checks, aside))
+        found = await examine(checks.all())
         return Reply(503 if found.status == "unhealthy" else 200, found)
 
     return [
@@ -84,24 +104,63 @@ def endpoints(
     ]
 
 
-def of_streams(checks: Mapping[str, Check], connections: Callable[[], int]) -> Endpoint:
-    """Document 004's body, in place of the usual one."""
+def of_streams(checks: Checks, connections: Callable[[], int]) -> Endpoint:
+    """The body that blueprint sse promises, in place of the usual one."""
 
     async def health(_: Request) -> Reply:
-        found = await examine(checks)
+        found = await examine(checks.all())
         well = found.status != "unhealthy"
-        said = StreamHealth("ok" if well else "unhealthy", connections(), found.timestamp)
+        said = StreamHealth("ok" if well else "unhealthy", connections(), found.timestamp, away(found))
         return Reply(200 if well else 503, said)
 
     return _endpoint("/health", health, "Can everything that is needed be reached?", StreamHealth, (200, 503))
 
 
+def in_brief(checks: Checks) -> Endpoint:
+    """The body that blueprint push-worker promises, in place of the usual one."""
+
+    async def health(_: Request) -> Reply:
+        found = await examine_in_brief(checks)
+        return Reply(503 if found.status == "unhealthy" else 200, found)
+
+    return _endpoint("/health", health, "Can everything that is needed be reached?", Health, (200, 503))
+
+
 def probes(readiness: Readiness) -> dict[str, Probe]:
-    """The first two questions alone, for a listener that serves nothing else; nothing outside is asked."""
-    return {
-        "/healthz": lambda: (200, Liveness()),
-        "/readyz": lambda: (200 if readiness.ready else 503, Ready(readiness.phase)),
-    }
+    """The first two questions alone, for a listener that serves nothing else; a question asks no server."""
+    return {"/healthz": lambda: (200, Liveness()), "/readyz": readiness.answer}
+
+
+def away(found: Health) -> list[str]:
+    """The servers that could not be reached."""
+    return [name for name, facts in found.checks.items() if "error" in facts]
+
+
+def answers_at(url: str) -> Check:
+    """Whether somebody accepts connections there; nothing is asked, so that nobody has to answer."""
+    place = urlsplit(url)
+
+    async def check() -> dict[str, Any]:
+        port = place.port or _PORTS.get(place.scheme, 80)
+        _, writer = await asyncio.open_connection(place.hostname or "127.0.0.1", port)
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        return {}
+
+    return check
+
+
+def degraded(check: Check) -> Check:
+    """The same check for a server without which the process still does most of its work."""
+
+    async def soften() -> Mapping[str, Any]:
+        try:
+            return await check()
+        except Exception as error:  # noqa: BLE001 - any failure of a check means that the server is away
+            return {"status": "degraded", "error": type(error).__name__}
+
+    return soften
 
 
 async def examine(checks: Mapping[str, Check]) -> Health:
@@ -117,29 +176,30 @@ async def examine(checks: Mapping[str, Check]) -> Health:
     return Health(status, rfc3339(dt.datetime.now(dt.UTC)), found)
 
 
-async def examine_in_brief(checks: Mapping[str, Check], aside: Mapping[str, Check]) -> Health:
-    """Each check as document 000 writes it: a status and whole milliseconds; what is `aside` harms nothing."""
-    results = await asyncio.gather(*(_run(check) for check in (*checks.values(), *aside.values())))
-    found = dict(zip((*checks, *aside), results, strict=True))
-    whole: Literal["healthy", "unhealthy"] = "healthy"
-    if any(found[name]["status"] == "unhealthy" for name in checks):
-        whole = "unhealthy"
+async def examine_in_brief(checks: Checks) -> Health:
+    """Each server with a status and whole milliseconds; what has a breaker shows its state and harms nothing else."""
+    needed = [name for name in checks.needed if name not in checks.facts]
+    asked = [*checks.needed.items(), *checks.facts.items()]
+    results = await asyncio.gather(*(_run(check) for _, check in asked))
+    found = list(zip([name for name, _ in asked], results, strict=True))
+    servers, facts = dict(found[: len(checks.needed)]), dict(found[len(checks.needed) :])
+    ill = any(servers[name]["status"] == "unhealthy" for name in needed)
     brief: dict[str, dict[str, Any]] = {
-        name: {"status": found[name]["status"], "response_time_ms": round(found[name]["response_time_ms"])}
-        for name in checks
+        name: {"status": servers[name]["status"], "response_time_ms": round(servers[name]["response_time_ms"])}
+        for name in needed
     }
-    for name in aside:
-        said = found[name]["status"]
-        state = found[name].get("circuit_breaker", "closed")
-        brief[name] = {"status": "healthy" if said == "healthy" else "degraded", "circuit_breaker": state}
-    return Health(whole, rfc3339(dt.datetime.now(dt.UTC)), brief)
+    for name, said in facts.items():
+        well = said["status"] == servers.get(name, said)["status"] == "healthy"
+        state = said.get("circuit_breaker", "closed")
+        brief[name] = {"status": "healthy" if well else "degraded", "circuit_breaker": state}
+    return Health("unhealthy" if ill else "healthy", rfc3339(dt.datetime.now(dt.UTC)), brief)
 
 
 async def _run(check: Check) -> dict[str, Any]:
     began = time.monotonic()
     asking = asyncio.ensure_future(check())
     try:
-        # Not a timeout around it: a driver may take its time to give up, and that is not waited for.
+        # Not a timeout around the check: a driver may take long to give up, and nobody waits for that.
         await asyncio.wait({asking}, timeout=_CHECK_SECONDS)
         if asking.done():
             facts = dict(asking.result())
@@ -155,7 +215,7 @@ async def _run(check: Check) -> dict[str, Any]:
 
 
 def _forget(asked: "asyncio.Future[Mapping[str, Any]]") -> None:
-    """Whatever a check says too late was looked at, so that nobody complains of it."""
+    """Read the late result of a check, so that asyncio does not complain about it."""
     if not asked.cancelled():
         asked.exception()
 

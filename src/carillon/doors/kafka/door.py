@@ -36,6 +36,7 @@ class KafkaDoor:
         self._partitions: dict[int, Partition] = {}
         self._commit_after = 0.0
         self._told: dict[str, float] = {}
+        self._group: Group | None = None
 
     async def run(self) -> None:
         """Read until stop()."""
@@ -56,6 +57,13 @@ class KafkaDoor:
         """How long the oldest record that is in hand here has waited since it was written; 0 when there is none."""
         written = [at for each in self._partitions.values() if (at := each.oldest_ms) is not None]
         return max(0.0, self._clock.wall() * 1000 - min(written)) if written else 0.0
+
+    async def check(self) -> dict[str, str]:
+        """A health check: raise when no broker answers."""
+        if self._group is None:
+            raise ConnectionError("the door has not joined its group")
+        await self._group.reach()
+        return {}
 
     async def given(self, starts: Mapping[int, int | None]) -> None:
         """Partitions that are ours from now on."""
@@ -80,6 +88,7 @@ class KafkaDoor:
         group = Group(self._rules, self)
         try:
             await group.open()
+            self._group = group
             while not self._stopping.is_set():
                 await self._turn(group)
             await self._leave(group)
@@ -89,6 +98,8 @@ class KafkaDoor:
                 each.abandon()
             self._partitions.clear()
             raise
+        finally:
+            self._group = None
 
     async def _leave(self, group: Group) -> None:
         """Finish what is being written; the client asks for the last commits while it leaves."""

@@ -15,6 +15,8 @@ from carillon.faultpoint import faultpoint
 POLL_SECONDS = 0.2
 ASK_SECONDS = 5.0
 """How long a question to the broker may hold reading up."""
+REACH_SECONDS = 1.0
+"""How long a health check waits for a broker; reading waits behind it."""
 GIVE_SECONDS = 10.0
 """How long giving partitions away waits for what is being written; what it misses is read again, and recognised."""
 FIXED: dict[str, Any] = {
@@ -140,6 +142,10 @@ class Group:
     async def oldest(self, partition: int) -> int | None:
         """The oldest offset the broker still has; None when it does not say."""
         return await self._thread.call(lambda: self._oldest(partition))
+
+    async def reach(self) -> None:
+        """Ask a broker for the topic; KafkaException when none answers."""
+        await self._thread.call(lambda: self._opened().list_topics(self._rules.topic, timeout=REACH_SECONDS))
 
     async def close(self) -> None:
         """Commit what is written down and leave the group."""

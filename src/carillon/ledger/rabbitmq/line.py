@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import aio_pika
@@ -34,13 +34,13 @@ class LineRules(msgspec.Struct, frozen=True, kw_only=True):
     failed_key: str = "failed"
 
 
-async def depths(rules: LineRules) -> dict[str, int | None]:
+async def depths(url: str, queues: Iterable[str]) -> dict[str, int | None]:
     """How many messages wait in each queue, None where it is not there yet; ConnectionError says what is wrong."""
     found: dict[str, int | None] = {}
     try:
-        connection = await aio_pika.connect(rules.url, timeout=_CONNECT_SECONDS)
+        connection = await aio_pika.connect(url, timeout=_CONNECT_SECONDS)
         async with connection:
-            for queue in (rules.queue, rules.failed_queue):
+            for queue in queues:
                 channel = await connection.channel()
                 try:
                     declared = await channel.declare_queue(queue, passive=True, timeout=_CONNECT_SECONDS)
@@ -74,11 +74,12 @@ class Line:
         self._acks: Acks | None = None
         self._consumed: str | None = None
         self._over = asyncio.Event()
+        self._closing = False
         self.begun = asyncio.Event()
         """Both queues are there, and the first is read."""
 
     async def run(self) -> None:
-        """Hold the line until cancelled."""
+        """Hold the line until it is closed."""
         wait = FIRST_WAIT
         while True:
             said = "the line to the broker was lost"
@@ -90,6 +91,8 @@ class Line:
                 said = f"{type(error).__name__}: {error}"
             finally:
                 await self._leave()
+            if self._closing:
+                return
             self._observe(Trouble(where="rabbitmq", error=said, retry_in_seconds=wait))
             await asyncio.sleep(wait * (0.5 + self._dice()))
             wait = min(wait * 2, LONGEST_WAIT)
@@ -119,6 +122,7 @@ class Line:
 
     async def aclose(self) -> None:
         """Leave, once what was acknowledged has left; the broker gives what is held to others."""
+        self._closing = True
         if self._acks is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LEAVE_SECONDS):

@@ -1,23 +1,65 @@
-"""Who is told of what was given up, built from the settings."""
+"""Alerts about dead letters, and the places that are told: a stream, the log, a webhook, a queue."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from carillon.compose.ledger import LedgerPart
+from carillon.compose.part import Finding, Part
 from carillon.compose.process import Process
+from carillon.compose.providers import ProvidersPart
 from carillon.config.settings import Settings
 from carillon.domain.alerts import Outbox
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.ports import Observer
 from carillon.providers.http import Answer, HttpClient, Request, header_id
 from carillon.providers.secret import Secret
 from carillon.providers.webhook.signing import SigningKey, sign_standard
 from carillon.upkeep.alerts import AlertSink, Relay, RelayRules
+from carillon.upkeep.health import Check, answers_at, degraded
 
 if TYPE_CHECKING:
     from carillon.upkeep.alert_sinks import Post, Sign
 
 _SINK_SECONDS = 4.0
 """Before the relay's own patience ends, so that the reason is the sink's."""
+
+
+class AlertsPart(Part):
+    """Every process sees what was given up; the one with upkeep tells it."""
+
+    title = "Alerts"
+
+    def __init__(self, process: Process, ledger: LedgerPart, providers: ProvidersPart) -> None:
+        self._process = process
+        self._ledger = ledger
+        self._providers = providers
+        self.relay: Relay | None = None
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        self.relay = relay(self._process, self._ledger.ledger, self._providers.tools.http, stack)
+
+    def observers(self) -> Sequence[Observer]:
+        return () if self.relay is None else (self.relay,)
+
+    def checks(self) -> Mapping[str, Check]:
+        # Alerts wait in the ledger until the sink is back.
+        return {f"alerts_{name}": degraded(answers_at(url)) for name, url in _places(self._process.settings).items()}
+
+    async def examine(self) -> list[Finding]:
+        for name, url in _places(self._process.settings).items():
+            try:
+                await answers_at(url)()
+            except OSError as error:
+                return [Finding("Alerts", "ill", f"{name}: {error.strerror or error}")]
+        names = chosen(self._process.settings)
+        return [Finding("Alerts", "ok", ", ".join(names))] if names else []
+
+
+def _places(settings: Settings) -> dict[str, str]:
+    """The servers that only alerts use."""
+    urls = {"webhook": settings.alerts.webhook_url, "rabbitmq": settings.alerts.rabbitmq_url}
+    return {name: url for name in chosen(settings) if (url := urls.get(name)) is not None}
 
 
 def chosen(settings: Settings) -> list[str]:

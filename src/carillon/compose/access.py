@@ -1,8 +1,8 @@
-"""Who is asked who they are, how that is checked, and how much everybody may ask."""
+"""Who may use the HTTP surface: how callers prove who they are, and how much each of them may ask."""
 
+from importlib.metadata import version
 from pathlib import Path
 
-from carillon import __version__
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.keys import KeyFinder
@@ -47,6 +47,14 @@ def _refuse_ranges(settings: Settings) -> None:
     for name, value in limits.items():
         if not 0 <= value <= _MOST:  # NaN too
             raise ConfigurationError(f"{name}: {value} is not between 0 and {_MOST:g}")
+
+
+def console_served(settings: Settings) -> bool:
+    """Where only health is served to everybody, the console needs tokens or loopback."""
+    http = settings.http
+    if http.surface == "probes" or not http.console:
+        return False
+    return http.surface == "full" or settings.auth.asked() or is_loopback(http.host)
 
 
 def is_open(settings: Settings) -> bool:
@@ -100,5 +108,5 @@ def web_settings(settings: Settings, keys: KeyFinder, tickets: Tickets | None, o
         observe=observe,
         allowed_hosts=tuple(http.allowed_hosts),
         docs=http.docs,
-        version=__version__,
+        version=version("carillon"),
     )

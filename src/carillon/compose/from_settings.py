@@ -1,4 +1,4 @@
-"""The engine's parts, each built from its settings."""
+"""Rules, policies, tools and providers of the engine, each read from the settings."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,55 +19,12 @@ from carillon.domain.policy import PolicyTable, RetryPolicy
 from carillon.domain.ports import Clock, Dice, Provider
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
-from carillon.ledger import opening
-from carillon.ledger.opening import Ledger
-from carillon.ledger.postgres.pools import PoolRules
-from carillon.ledger.rows import ALERT_FROM
-from carillon.ledger.seals import read_keys
 from carillon.providers import Tools, load
 from carillon.providers import remarks as provider_remarks
 from carillon.providers.http import HttpClient
 
 SANDBOX = "sandbox"
 NOT_OPTIONS = frozenset({"kind", "needs"})
-
-
-async def open_ledger(settings: Settings) -> Ledger:
-    """Open the ledger the settings name; its tables are not touched yet."""
-    ledger = settings.ledger
-    rules = PoolRules(
-        operation_timeout_seconds=ledger.operation_timeout_seconds,
-        max_connections=ledger.max_connections,
-        max_idle_connections=ledger.max_idle_connections,
-        connection_lifetime_seconds=ledger.connection_lifetime_seconds,
-    )
-    return await opening.open_ledger(
-        ledger.url,
-        lease_seconds=ledger.lease_seconds,
-        record_attempts=ledger.record_attempts,
-        replay=ledger.replay,
-        alerts=bool(settings.alerts.sinks),
-        alert_from=0 if settings.alerts.synchronous else ALERT_FROM,
-        allow_migration=ledger.allow_migration,
-        allow_unsafe=ledger.allow_unsafe,
-        rules=rules,
-        seals=read_keys(_seal_keys(settings)),
-    )
-
-
-def _seal_keys(settings: Settings) -> list[str]:
-    ledger = settings.ledger
-    if ledger.seal_keys_file is None:
-        return ledger.seal_keys
-    if ledger.seal_keys:
-        raise ConfigurationError("ledger.seal_keys: give the keys here or in ledger.seal_keys_file, not both")
-    try:
-        lines = Path(ledger.seal_keys_file).read_text(encoding="utf-8").split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"ledger.seal_keys_file: cannot be read: {error}") from error
-    if not lines:
-        raise ConfigurationError("ledger.seal_keys_file: holds no key; write one a line, the one that seals first")
-    return lines
 
 
 def chains(settings: Settings) -> dict[str, tuple[str, ...]]:

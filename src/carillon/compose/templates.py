@@ -1,9 +1,13 @@
-"""What messages are made of: stored templates, what people said about themselves, and the endpoints for both."""
+"""Templates and people's preferences: what messages are made of, and the endpoints for both."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
-from carillon.compose import parts
+from carillon.compose import from_settings
+from carillon.compose.ledger import LedgerPart
+from carillon.compose.part import Finding, Part
+from carillon.compose.process import Process
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.locale import LocaleRules
@@ -25,12 +29,12 @@ SHOWN_GAPS = 20
 
 
 class Wording:
-    """One process's templates and acquaintances, over its ledger."""
+    """The templates and the preferences of a process, over its ledger."""
 
     def __init__(self, settings: Settings, ledger: Ledger, clock: Clock) -> None:
         self._settings = settings
         self._ledger = ledger
-        self.templates = StoredTemplates(ledger, parts.templates(settings), clock)
+        self.templates = StoredTemplates(ledger, from_settings.templates(settings), clock)
         self.acquaint = Acquaintance(StoredPeople(ledger), clock, quiet_hours=settings.preferences.quiet_hours)
 
     async def gaps(self) -> list[Gap]:
@@ -65,3 +69,32 @@ class Wording:
             shelf = console_templates.Shelf(self._ledger, self.templates.filed, tools, settings.locale.supported)
             kept += console_templates.endpoints(shelf)
         return [*kept, *preferences_api.endpoints(self._ledger)]
+
+
+class TemplatesPart(Part):
+    """Reads templates from folders and from the ledger."""
+
+    title = "Templates"
+    wording: Wording
+
+    def __init__(self, process: Process, ledger: LedgerPart) -> None:
+        self._process = process
+        self._ledger = ledger
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        del stack
+        self.wording = Wording(self._process.settings, self._ledger.ledger, self._process.clock)
+        await self.wording.refuse_gaps()
+
+    def endpoints(self) -> list[Endpoint]:
+        return self.wording.endpoints()
+
+    def pages(self) -> Sequence[str]:
+        return ("templates",)
+
+    async def examine(self) -> list[Finding]:
+        settings = self._process.settings
+        if settings.templates.render == "downstream" and not settings.templates.folders:
+            return [Finding("Templates", "ok", "nothing is rendered here")]
+        count = from_settings.templates(settings).count()
+        return [Finding("Templates", "ok" if count else "warn", f"{count} read and checked")]

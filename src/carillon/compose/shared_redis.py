@@ -1,11 +1,12 @@
-"""What a fleet shares through Redis; imported only where Redis is configured, because its client is slow to load."""
+"""Redis as processes share it; imported only where Redis is configured, because its client is slow to load."""
 
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
-from carillon.compose import parts
+from carillon.compose import from_settings
+from carillon.compose.part import Finding
 from carillon.config.settings import Settings
 from carillon.domain.ports import Clock, Observer
 from carillon.outbound.breakers.probe import RecoverableBreakers
@@ -16,7 +17,7 @@ CONNECTIONS = 20
 REFRESH_SECONDS = 0.25
 
 
-class Fleet:
+class SharedRedis:
     """One Redis client and what is built on it."""
 
     def __init__(self, url: str) -> None:
@@ -36,7 +37,7 @@ class Fleet:
         """One state for every process, with this process's own behind it."""
         return RedisBreakers(
             self.redis,
-            parts.breaker_policies(settings),
+            from_settings.breaker_policies(settings),
             prefix=f"circuit:{settings.service}:",
             fallback=fallback,
             clock=clock,
@@ -45,20 +46,21 @@ class Fleet:
         )
 
     async def check(self) -> dict[str, Any]:
-        """A health check: without Redis each process falls back to its own breakers, which is worse, not broken."""
-        try:
-            await self.redis.ping()
-        except (RedisError, OSError, TimeoutError) as error:
-            return {"status": "degraded", "error": type(error).__name__}
+        """A health check."""
+        await self.redis.ping()
         return {}
-
-    async def version(self) -> str:
-        """What the server is; OSError when it cannot be reached."""
-        try:
-            info = await self.redis.info("server")
-        except RedisError as error:
-            raise ConnectionError(str(error)) from error
-        return str(info["redis_version"])
 
     async def aclose(self) -> None:
         await self.redis.aclose()
+
+
+async def examine_redis(location: str, use: str) -> Finding:
+    """The doctor's question to a Redis; OSError when it cannot be reached."""
+    shared = SharedRedis(location)
+    try:
+        info = await shared.redis.info("server")
+    except RedisError as error:
+        raise ConnectionError(str(error)) from error
+    finally:
+        await shared.aclose()
+    return Finding("Redis", "ok", f"version {info['redis_version']}, {use}")

@@ -1,0 +1,103 @@
+"""The ledger of a process, opened from the settings and migrated."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from carillon.compose.part import Finding, Part
+from carillon.compose.process import Process
+from carillon.config.settings import Settings
+from carillon.domain.errors import ConfigurationError
+from carillon.ledger import opening
+from carillon.ledger.opening import Ledger
+from carillon.ledger.postgres.pools import PoolRules
+from carillon.ledger.rows import ALERT_FROM
+from carillon.ledger.seals import read_keys
+from carillon.upkeep.health import Check
+from carillon.upkeep.metrics.meters import Metrics
+
+MAX_SKEW_SECONDS = 2.0
+
+
+class LedgerPart(Part):
+    """Every process has one."""
+
+    title = "Ledger"
+    ledger: Ledger
+
+    def __init__(self, process: Process, check: str = "ledger") -> None:
+        """`check` is the name of the ledger in /health."""
+        self._settings = process.settings
+        self._check = check
+        self._opened = False
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        self.ledger = await open_ledger(self._settings)
+        stack.push_async_callback(self.ledger.aclose)
+        await self.ledger.migrate()
+        self._opened = True
+
+    def cut_off(self) -> None:
+        if self._opened:
+            self.ledger.cut_off()
+
+    def checks(self) -> Mapping[str, Check]:
+        return {self._check: self.ledger.check}
+
+    def gauges(self, metrics: Metrics) -> None:
+        metrics.watch(self.ledger, asyncio.get_running_loop())
+
+    async def examine(self) -> list[Finding]:
+        ledger = await open_ledger(self._settings)
+        try:
+            said = await ledger.check()
+            await ledger.refuse_newer()
+        finally:
+            await ledger.aclose()
+        words = f"{said['engine']} {said['version']}, {said['response_time_ms']:.1f} ms"
+        findings = [Finding("Ledger", "ok", words)]
+        if not said["durable"]:
+            findings.append(Finding("Ledger", "warn", f"may lose commits: {said['settings']}"))
+        if abs(said["clock_skew_seconds"]) > MAX_SKEW_SECONDS:
+            skew = f"its clock differs from ours by {said['clock_skew_seconds']:.1f} s; leases follow its clock"
+            findings.append(Finding("Ledger", "warn", skew))
+        return findings
+
+
+async def open_ledger(settings: Settings) -> Ledger:
+    """Open the ledger the settings name; its tables are not touched yet."""
+    ledger = settings.ledger
+    rules = PoolRules(
+        operation_timeout_seconds=ledger.operation_timeout_seconds,
+        max_connections=ledger.max_connections,
+        max_idle_connections=ledger.max_idle_connections,
+        connection_lifetime_seconds=ledger.connection_lifetime_seconds,
+    )
+    return await opening.open_ledger(
+        ledger.url,
+        lease_seconds=ledger.lease_seconds,
+        record_attempts=ledger.record_attempts,
+        replay=ledger.replay,
+        alerts=bool(settings.alerts.sinks),
+        alert_from=0 if settings.alerts.synchronous else ALERT_FROM,
+        allow_migration=ledger.allow_migration,
+        allow_unsafe=ledger.allow_unsafe,
+        rules=rules,
+        seals=read_keys(_seal_keys(settings)),
+    )
+
+
+def _seal_keys(settings: Settings) -> list[str]:
+    ledger = settings.ledger
+    if ledger.seal_keys_file is None:
+        return ledger.seal_keys
+    if ledger.seal_keys:
+        raise ConfigurationError("ledger.seal_keys: give the keys here or in ledger.seal_keys_file, not both")
+    try:
+        lines = Path(ledger.seal_keys_file).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"ledger.seal_keys_file: cannot be read: {error}") from error
+    if not lines:
+        raise ConfigurationError("ledger.seal_keys_file: holds no key; write one a line, the one that seals first")
+    return lines

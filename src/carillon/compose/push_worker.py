@@ -1,0 +1,109 @@
+"""The worker on a RabbitMQ queue; imported only where it runs: its clients are an extra and slow to load."""
+
+import importlib
+import os
+import socket
+from typing import Any, Protocol
+
+from carillon.compose import from_settings
+from carillon.compose.deadline import Deadline
+from carillon.compose.process import Process
+from carillon.compose.providers import ProvidersPart
+from carillon.compose.push_templates import preparing
+from carillon.compose.worker import build_worker
+from carillon.config.push import Push
+from carillon.domain.claims import Settlement
+from carillon.domain.intents import Intent, Malformed
+from carillon.ledger.opening import Ledger
+from carillon.ledger.rabbitmq.backlog import QueueRules, RabbitBacklog
+from carillon.ledger.rabbitmq.deliveries import ClaimRules
+from carillon.ledger.rabbitmq.delivery_end import LEAVE_SECONDS
+from carillon.ledger.rabbitmq.line import LineRules
+from carillon.ledger.rabbitmq.marks import MarkRules, Marks
+from carillon.outbound.breakers.probe import RecoverableBreakers
+from carillon.system import new_id, system_dice
+
+
+class PushWire(Protocol):
+    """The blueprint's messages."""
+
+    def decode(self, body: bytes) -> Intent | Malformed: ...
+    def reason(self, settlement: Settlement) -> str: ...
+
+
+class PushWorker:
+    """A worker over the deliveries of one queue."""
+
+    def __init__(
+        self,
+        process: Process,
+        push: Push,
+        *,
+        ledger: Ledger,
+        redis: Any,  # noqa: ANN401 - a Redis client
+        breakers: RecoverableBreakers,
+        providers: ProvidersPart,
+    ) -> None:
+        self._settings = process.settings
+        self._push = push
+        ((self._channel, (self._provider, *_)),) = process.chains.items()
+        self.backlog = self._backlog(process, ledger, redis)
+        self.worker = build_worker(
+            process.settings,
+            backlog=self.backlog,
+            signal=self.backlog.signal,
+            providers=providers.providers,
+            breakers=breakers,
+            chains=process.chains,
+            clock=process.clock,
+            observer=process.observe,
+            owner=socket.gethostname(),
+            preparer=preparing(process.settings, push, self._provider, providers.tools, breakers),
+        )
+
+    async def leave(self, deadline: Deadline) -> None:
+        """Give back what waits and leave the broker."""
+        await self.backlog.aclose(min(LEAVE_SECONDS, deadline.step()))
+
+    def _backlog(self, process: Process, ledger: Ledger, redis: Any) -> RabbitBacklog:  # noqa: ANN401 - as above
+        push, settings = self._push, self._settings
+        wire: PushWire = importlib.import_module("carillon.blueprints.push_worker.wire")
+        # A mark with this name can only have been set by this very process.
+        name = f"{socket.gethostname()}/{os.getpid()}/{new_id()}"
+        marks = MarkRules(
+            holder_prefix=f"{settings.service}:holder:",
+            mark_seconds=push.mark_seconds,
+            takeover_after_seconds=push.takeover_after,
+        )
+        pause = push.requeue_pause_seconds * settings.drill.time_scale
+        return RabbitBacklog(
+            rules=QueueRules(line=self._line(), claims=self._claims(), pause_seconds=pause),
+            decode=wire.decode,
+            reason=wire.reason,
+            marks=Marks(redis, name, marks),
+            audit=ledger,
+            clock=process.clock,
+            observer=process.observe,
+            dice=system_dice,
+        )
+
+    def _line(self) -> LineRules:
+        push = self._push
+        return LineRules(
+            url=push.rabbitmq_url,
+            queue=push.queue,
+            failed_queue=push.failed_queue,
+            prefetch=self._settings.work.concurrency,
+            exchange=push.exchange,
+        )
+
+    def _claims(self) -> ClaimRules:
+        policies, lanes = from_settings.policies(self._settings), from_settings.lanes(self._settings)
+        policy = self._provider if self._provider in policies.policies else policies.name_for("system", self._channel)
+        return ClaimRules(
+            channel=self._channel,
+            provider=self._provider,
+            policy=policy,
+            lane=lanes.queued()[0].rank,
+            max_attempts=policies.get(policy).max_attempts,
+        )
