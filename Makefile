@@ -20,7 +20,7 @@ fetch = VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet $(1) || { \
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help install dev run test check fmt bench docs requirements lock clean
+.PHONY: help install dev run test quick check fmt bench docs requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ run: install ## Start Carillon (more arguments: make run ARGS="--processes 2")
 test: dev ## Run every test on private servers (narrow down: make test ARGS="-k retry")
 	@scripts/ensure-servers
 	@$(BIN)/python -m scripts.run_tests $(ARGS)
+
+quick: dev ## The house, unit and contract tests only: two minutes (the same: make test ARGS=--quick)
+	@scripts/ensure-servers
+	@$(BIN)/python -m scripts.run_tests --quick $(ARGS)
 
 check: dev ## Formatting, lint, types and import rules
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "make fmt repairs the formatting"; exit 1; }

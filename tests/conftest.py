@@ -1,10 +1,12 @@
-"""Fixtures every suite may ask for."""
+"""Fixtures every suite may ask for, and the order in which files run."""
 
+import gc
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import order
 from tests.support.kafka import Kafka
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis, Valkey
@@ -12,6 +14,22 @@ from tests.support.servers import Postgres, Redis, Valkey
 # How long an example takes, or its making, says how busy the machine is; and what is red once must be red again.
 settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(order.Stopwatch(config), "stopwatch")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        order.sort(items, config.workerinput[order.KEY])
+
+
+def pytest_collection_finish() -> None:
+    # What was imported and collected stays until the end: no garbage collection has to look through it.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -83,8 +83,13 @@ class Postgres(Daemon):
     def database(self) -> str:
         """Create a fresh database and return its DSN."""
         name = f"t{os.getpid()}_{next(_numbers)}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE template0{self._strategy()}")
         return self.dsn(name)
+
+    def _strategy(self) -> str:
+        # By default PostgreSQL 15 writes the whole new database into its log: three times the work of a copy.
+        copies = not self.durable and int((self.data / "PG_VERSION").read_text()) >= 15
+        return " STRATEGY file_copy" if copies else ""
 
     def drop(self, dsn: str) -> None:
         self.execute(f"DROP DATABASE IF EXISTS {dsn.rpartition('/')[2]} WITH (FORCE)")

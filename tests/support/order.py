@@ -1,0 +1,52 @@
+"""Hands the longest files to the workers first, so that a run does not end with one worker busy and the others done."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+import pytest
+
+KEY = "carillon/seconds"
+"""In pytest's cache: the mean seconds of one test, by file, when the file last ran."""
+# For a file that never ran here, by its folder.
+USUAL = {"chaos": 6.0, "console": 1.5, "models": 1.0, "scenario": 0.6, "contract": 0.2, "deploy": 0.1}
+OTHERS = 0.02
+
+
+def sort(items: list[pytest.Item], known: Mapping[str, float]) -> None:
+    """Order whole files by what they take; the tests of a file keep their order."""
+    number = Counter(map(_file, items))
+    seconds = {file: tests * known.get(file, _usual(file)) for file, tests in number.items()}
+    items.sort(key=lambda item: (-seconds[_file(item)], _file(item)))
+
+
+class Stopwatch:
+    """Remembers how long files take, for the next run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._tests: defaultdict[str, set[str]] = defaultdict(set)
+
+    def known(self) -> dict[str, float]:
+        return dict(self._config.cache.get(KEY, {}))
+
+    def pytest_configure_node(self, node: object) -> None:
+        # Every worker must collect in the same order, whatever another run writes into the cache meanwhile.
+        vars(node)["workerinput"][KEY] = self.known()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        file = report.nodeid.partition("::")[0]
+        self._seconds[file] += report.duration
+        self._tests[file].add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        means = {file: round(spent / len(self._tests[file]), 4) for file, spent in self._seconds.items()}
+        self._config.cache.set(KEY, self.known() | means)
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _usual(file: str) -> float:
+    return next((seconds for folder, seconds in USUAL.items() if f"/{folder}/" in file), OTHERS)
