@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
 
 from tests.support import order
 from tests.support.kafka import Kafka
@@ -24,6 +25,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         order.sort(items, config.workerinput[order.KEY])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> order.ByFile | None:
+    return order.ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

@@ -35,7 +35,7 @@ def hold_fcm(push: Push) -> threading.Event:
     return gate
 
 
-def each_once(push: Push, sent: list[dict[str, Any]], timeout: float = 30) -> None:
+def each_once(push: Push, sent: list[dict[str, Any]], timeout: float = 60) -> None:
     """All of them are pushed and marked, each once, and nothing is left anywhere."""
     push.until(lambda: all(push.mark(each) == "sent" for each in sent), what="every mark sent", timeout=timeout)
     push.until(lambda: push.broker.ready() == 0, what="nothing ready", timeout=timeout)

@@ -20,7 +20,7 @@ COUNT = "SELECT count() AS n FROM notification_history FINAL"
 
 
 async def test_a_table_that_does_not_replace_counts_twice(place: Server) -> None:
-    archive = ClickHouse(place.url)
+    archive = ClickHouse(place.url, timeout_seconds=60)
     plain = archive._sql["table"].replace("ReplacingMergeTree(version)", "MergeTree")  # noqa: SLF001 - the guard itself
     assert plain != archive._sql["table"]  # noqa: SLF001 - as above
     archive._sql["table"] = plain  # noqa: SLF001 - as above
@@ -34,7 +34,7 @@ async def test_a_table_that_does_not_replace_counts_twice(place: Server) -> None
 
 
 async def test_what_ended_again_replaces_its_line(place: Server) -> None:
-    archive = ClickHouse(place.url)
+    archive = ClickHouse(place.url, timeout_seconds=60)
     first = ending(timedelta(seconds=5), status="dead_letter", error="timeout")
     again = msgspec.structs.replace(first, status="published", error=None, changed_us=first.changed_us + 1)
     await archive.add([again])
@@ -45,7 +45,7 @@ async def test_what_ended_again_replaces_its_line(place: Server) -> None:
 
 
 async def test_what_is_asked_is_answered(place: Server) -> None:
-    archive = ClickHouse(place.url)
+    archive = ClickHouse(place.url, timeout_seconds=60)
     fast = [ending(notification_id=f"f-{number}") for number in range(98)]
     slow = [ending(notification_id=f"s-{number}", accepted_us=0, wanted_us=None) for number in range(2)]
     slow = [msgspec.structs.replace(one, accepted_us=one.ended_us - 7_000_000) for one in slow]
@@ -72,7 +72,7 @@ async def test_what_is_asked_is_answered(place: Server) -> None:
 
 
 async def test_days_are_partitions_and_old_lines_leave(place: Server) -> None:
-    archive = ClickHouse(place.url, keep_days=30)
+    archive = ClickHouse(place.url, keep_days=30, timeout_seconds=60)
     ages = [timedelta(), timedelta(days=1), timedelta(days=29), timedelta(days=32)]
     await archive.add([ending(age, notification_id=f"n-{age.days}") for age in ages])
     parts = "SELECT uniqExact(partition) AS n FROM system.parts WHERE table = 'notification_history' AND active"
@@ -80,7 +80,7 @@ async def test_days_are_partitions_and_old_lines_leave(place: Server) -> None:
     await asyncio.to_thread(place.command_of, "OPTIMIZE TABLE notification_history FINAL")
     ids = await asyncio.to_thread(place.rows, "SELECT notification_id FROM notification_history FINAL")
     assert {row["notification_id"] for row in ids} == {"n-0", "n-1", "n-29"}
-    shorter = ClickHouse(place.url, keep_days=7)
+    shorter = ClickHouse(place.url, keep_days=7, timeout_seconds=60)
     await shorter.add([ending(notification_id="new")])
 
     async def older_left() -> bool:
@@ -92,7 +92,7 @@ async def test_days_are_partitions_and_old_lines_leave(place: Server) -> None:
 
 
 async def test_a_server_that_lost_its_table_gets_a_new_one(place: Server) -> None:
-    archive = ClickHouse(place.url)
+    archive = ClickHouse(place.url, timeout_seconds=60)
     await archive.add([ending()])
     await asyncio.to_thread(place.command_of, "DROP TABLE notification_history SYNC")
     with pytest.raises(ArchiveUnavailable, match="notification_history"):

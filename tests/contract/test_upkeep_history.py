@@ -75,7 +75,7 @@ async def copied_once(ledger: Ledger, archive: Archive, place: Server) -> None:
 
 @pytest.mark.req("S4-12")
 async def test_everything_is_there_once_although_answers_got_lost(ledger: Ledger, place: Server) -> None:
-    await copied_once(ledger, Forgetful(ClickHouse(place.url), 4), place)
+    await copied_once(ledger, Forgetful(ClickHouse(place.url, timeout_seconds=60), 4), place)
 
 
 class Deaf:
@@ -112,7 +112,7 @@ class Hasty:
 async def test_noted_before_it_is_kept_is_lost(ledger: Ledger, place: Server, *, hasty: bool) -> None:
     await ended(ledger)
     await settled_later(ledger)
-    keeper = history(Hasty(ledger) if hasty else ledger, Deaf(ClickHouse(place.url)), [])
+    keeper = history(Hasty(ledger) if hasty else ledger, Deaf(ClickHouse(place.url, timeout_seconds=60)), [])
     with pytest.raises(ArchiveUnavailable):
         await keeper.keep()
     later = await ended(ledger)
@@ -154,7 +154,7 @@ async def test_an_archive_that_hangs_holds_up_nobody(ledger: Ledger, place: Serv
         await ended(ledger)
     finally:
         place.resume()
-    patient = ClickHouse(place.url)
+    patient = ClickHouse(place.url, timeout_seconds=60)
     await patient.add([ending()])
     assert (await asyncio.to_thread(place.rows, COUNT))[0]["n"] == 1
 
@@ -165,7 +165,7 @@ async def test_two_processes_copy_once_between_them(engine: Engine, place: Serve
         await settled_later(one)
         await engine.grow_old("history_cursor", "held_until", 61)
         events: list[Event] = []
-        archive = ClickHouse(place.url)
+        archive = ClickHouse(place.url, timeout_seconds=60)
         rules = HistoryRules(lag_seconds=0.0, batch=5)
         mine, yours = (
             History(each, archive, owner=name, clock=SystemClock(), observer=events.append, rules=rules)

@@ -4,19 +4,31 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 KEY = "carillon/seconds"
 """In pytest's cache: the mean seconds of one test, by file, when the file last ran."""
 # For a file that never ran here, by its folder.
-USUAL = {"chaos": 6.0, "console": 1.5, "models": 1.0, "scenario": 0.6, "contract": 0.2, "deploy": 0.1}
+USUAL = {"chaos": 6.0, "console": 1.5, "models": 1.0, "scenario": 0.6, "house": 0.3, "contract": 0.2}
 OTHERS = 0.02
+
+
+HOUSE = "tests/house/"
+"""Its rules share the syntax trees of all files, so they run together."""
+
+
+class ByFile(LoadFileScheduling):  # type: ignore[misc]
+    """Hands out whole files, and the house rules as if they were one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _file(nodeid)
 
 
 def sort(items: list[pytest.Item], known: Mapping[str, float]) -> None:
     """Order whole files by what they take; the tests of a file keep their order."""
-    number = Counter(map(_file, items))
+    number = Counter(_file(item.nodeid) for item in items)
     seconds = {file: tests * known.get(file, _usual(file)) for file, tests in number.items()}
-    items.sort(key=lambda item: (-seconds[_file(item)], _file(item)))
+    items.sort(key=lambda item: (-seconds[_file(item.nodeid)], _file(item.nodeid)))
 
 
 class Stopwatch:
@@ -35,7 +47,7 @@ class Stopwatch:
         vars(node)["workerinput"][KEY] = self.known()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        file = report.nodeid.partition("::")[0]
+        file = _file(report.nodeid)
         self._seconds[file] += report.duration
         self._tests[file].add(report.nodeid)
 
@@ -44,8 +56,8 @@ class Stopwatch:
         self._config.cache.set(KEY, self.known() | means)
 
 
-def _file(item: pytest.Item) -> str:
-    return item.nodeid.partition("::")[0]
+def _file(nodeid: str) -> str:
+    return HOUSE if nodeid.startswith(HOUSE) else nodeid.partition("::")[0]
 
 
 def _usual(file: str) -> float:
