@@ -46,8 +46,8 @@ async def test_a_call_given_up_is_not_told_and_its_handle_serves_nobody_else(htt
         call = http.start(request(peer.url), told.append)
         assert isinstance(call, Call)
         await peer.visited.wait()
-        call.give_up()
-        call.give_up()
+        call.cancel()
+        call.cancel()
     async with Peer(saying(OK)) as peer:
         assert isinstance(await http.post(request(peer.url)), Answer)
     assert not told
@@ -69,7 +69,7 @@ async def test_a_call_that_has_ended_cannot_end_the_next_one_on_its_handle(http:
         second = asyncio.create_task(http.post(request(peer.url)))
         await asyncio.sleep(0)
         assert isinstance(first, Call)
-        first.give_up()
+        first.cancel()
         go.set()
         assert isinstance(await second, Answer)
 

@@ -269,6 +269,6 @@ async def test_a_probe_says_what_is_wrong(stub: SendGridStub, http: HttpClient) 
     right: Any = make(stub, http)
     assert await right.probe() == "the API key may not send mail"
     stub.answer(Reply(200, body="<html>"))
-    assert await right.probe() == "this does not answer like SendGrid"
+    assert await right.probe() == "the server does not answer like SendGrid"
     deaf: Any = make(stub, http, base_url=f"http://127.0.0.1:{free_port()}")
     assert "cannot connect" in await deaf.probe()

@@ -30,7 +30,7 @@ from carillon.doors.http.wire import SendBody
 from carillon.ledger.migrate import migrate_sqlite
 from carillon.ledger.statements import load as statements
 from carillon.live import endpoints as streams_api
-from carillon.providers import kinds, settings_of
+from carillon.providers import callback, has_receipts, kinds, settings_of
 from carillon.providers.sandbox import Drill
 from carillon.receipts import callbacks, suppressions
 from carillon.upkeep import health
@@ -117,6 +117,7 @@ def _commands(command: Any, path: str) -> Iterator[tuple[str, set[str]]]:
 
 def endpoints() -> set[tuple[str, str]]:
     nobody: Any = None
+    reported = {kind: callback(kind) for kind in kinds() if has_receipts(kind)}
     declared = [
         *http.endpoints(nobody, explains=cast("Any", object())),
         *api.endpoints(nobody, {}, Lanes({})),
@@ -124,7 +125,7 @@ def endpoints() -> set[tuple[str, str]]:
         *sandbox.endpoints([], [], msgspec.Struct),
         *templates_api.endpoints(nobody, nobody, nobody),
         *preferences_api.endpoints(nobody),
-        *callbacks.endpoints({kind: [nobody] for kind in callbacks.VENDORS}, nobody, nobody, nobody),
+        *callbacks.endpoints(reported, dict.fromkeys(reported, ()), nobody, nobody, nobody),
         *suppressions.endpoints(nobody, nobody),
         *payment_api.endpoints(nobody, ""),
         *subscription_api.endpoints(nobody),

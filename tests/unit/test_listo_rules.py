@@ -13,7 +13,7 @@ from carillon.domain.explain import attempts_of
 from carillon.domain.outcomes import Refused, Sent
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.synchronous import is_use_case, timed_out_text
-from carillon.live.inbox import Inbox
+from carillon.providers.inbox import InAppInbox
 from carillon.upkeep.api.providers import providers_of
 from tests.support.dispatches import dispatch
 
@@ -95,7 +95,7 @@ def test_the_place_says_which_provider(tried: list[Any], names: list[str], ids: 
 
 
 async def test_the_inbox_takes_what_was_rendered() -> None:
-    inbox = Inbox()
+    inbox = InAppInbox()
     taken = await inbox.send(dispatch(channel="inApp"))
     assert isinstance(taken, Sent)
     assert isinstance(await inbox.send(dispatch(channel="inApp", message=None)), Refused)

@@ -9,9 +9,9 @@ from carillon.config.settings import Settings
 from carillon.domain.ports import Clock, ReceiptReader
 from carillon.domain.receipts import AmendRules
 from carillon.ledger.opening import Ledger
-from carillon.providers import load_reader
+from carillon.providers import callback, has_receipts, load_reader
 from carillon.receipts import callbacks, suppressions
-from carillon.receipts.waiting import Waiting
+from carillon.receipts.waiting import WaitingReceipts
 from carillon.web import Endpoint
 
 Chains = dict[str, tuple[str, ...]]
@@ -46,7 +46,7 @@ def readers(settings: Settings, chains: Chains, clock: Clock) -> dict[str, list[
     for name in sorted({name for chain in chains.values() for name in chain}):
         options = settings.providers.get(name, {})
         kind = str(options.get("kind", ""))
-        if kind in callbacks.VENDORS:
+        if has_receipts(kind):
             given = {option: value for option, value in options.items() if option not in NOT_OPTIONS}
             found.setdefault(kind, []).append(load_reader(name, kind, given, clock))
     return found
@@ -55,8 +55,10 @@ def readers(settings: Settings, chains: Chains, clock: Clock) -> dict[str, list[
 def endpoints(process: Process, ledger: Ledger) -> list[Endpoint]:
     """Where vendors report back, and what operators do about silent addresses."""
     settings = process.settings
+    found = readers(settings, process.chains, process.clock)
     reported = callbacks.endpoints(
-        readers(settings, process.chains, process.clock),
+        {kind: callback(kind) for kind in found},
+        found,
         ledger,
         amend_rules(settings, process.chains),
         process.observe,
@@ -65,10 +67,10 @@ def endpoints(process: Process, ledger: Ledger) -> list[Endpoint]:
     return [*reported, *suppressions.endpoints(ledger, process.clock)]
 
 
-def waiting(process: Process, ledger: Ledger) -> Waiting | None:
+def waiting(process: Process, ledger: Ledger) -> WaitingReceipts | None:
     """The loop that looks again at receipts that came too early; None where nobody reports back."""
     settings = process.settings
     if not readers(settings, process.chains, process.clock):
         return None
     rules = amend_rules(settings, process.chains)
-    return Waiting(ledger, rules, process.observe, process.clock, settings.receipts.look_again_seconds)
+    return WaitingReceipts(ledger, rules, process.observe, process.clock, settings.receipts.look_again_seconds)

@@ -22,6 +22,15 @@ class ReceiptKind(StrEnum):
     UNSUBSCRIBED = "unsubscribed"
 
 
+class Callback(msgspec.Struct, frozen=True, kw_only=True):
+    """The endpoint at which one kind of vendor reports back."""
+
+    path: str
+    name: str
+    summary: str
+    max_bytes: int
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """One thing a vendor reported."""
 

@@ -13,7 +13,7 @@ from carillon.domain.outcomes import Outcome, Sent, Throttled, Unavailable
 from carillon.domain.streams import Entry, Presence, StreamLedger, log_of_claim
 from carillon.live.hub import HERE, Awaited, Hub
 from carillon.live.relay import Relay
-from carillon.providers import Tools
+from carillon.providers.tools import Tools
 
 CHANNELS = None
 AT_ONCE = 500

@@ -1,51 +1,41 @@
-"""Providers: one vendor a file, found by its kind and built from its settings."""
+"""Providers: one file or folder per vendor, found by its kind and built from its settings."""
 
 import importlib
 import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from carillon.domain.claims import Claim
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.ports import Clock, Dice, Provider, ReceiptReader
+from carillon.domain.ports import Clock, Provider, ReceiptReader
+from carillon.domain.receipts import Callback
 from carillon.providers.secret import Secret, decode_secret
+from carillon.providers.tools import Tools
 
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
+__all__ = [
+    "Secret",
+    "Tools",
+    "callback",
+    "channels",
+    "has_receipts",
+    "kinds",
+    "load",
+    "load_reader",
+    "remarks",
+    "settings_of",
+]
 
-    from carillon.providers.http import HttpClient
-
-__all__ = ["Secret", "Tools", "channels", "kinds", "load", "load_reader", "remarks", "settings_of"]
-
-_LIVE = {"inbox": "carillon.live.inbox", "sse": "carillon.live.sse"}
-"""Kinds that stand in the room of live streams, whose parts they share."""
+_LIVE = {"sse": "carillon.live.sse"}
+"""Kinds whose module is in another room; it has the same shape as a module here."""
 _KIND = re.compile(r"[a-z_]+")
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
 _MISSING_FIELD = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
-
-
-@dataclass(frozen=True)
-class Tools:
-    """What every provider may use; whoever built the tools closes them."""
-
-    clock: Clock
-    dice: Dice
-    http: "HttpClient"
-    own_addresses: tuple[str, ...] = ()
-    """`host`, `host:port` or `[v6]:port` of our listeners and stores: nothing a tenant names may reach them."""
-    redis: "Redis | None" = None
-    encoders: Mapping[str, Callable[[Claim], Mapping[str, str | bytes]]] = field(default_factory=dict)
-    """What a blueprint's streams hold: from a claim to the fields of its entry; raises for what cannot be encoded."""
-    live: object | None = None
-    """What `carillon.live` needs to reach readers; None in a process that serves no streams."""
 
 
 def load(name: str, kind: str, options: Mapping[str, Any], tools: Tools) -> Provider:
@@ -60,7 +50,7 @@ def load(name: str, kind: str, options: Mapping[str, Any], tools: Tools) -> Prov
 
 
 def remarks(name: str, kind: str, options: Mapping[str, Any]) -> list[str]:
-    """What an operator should hear about a provider's settings, although they work as told."""
+    """Warnings about a provider's settings that are valid but probably not what the operator wants."""
     module = _module(name, kind)
     say: Callable[[Any], list[str]] | None = getattr(module, "remarks", None)
     return [] if say is None else say(_settings(name, module.Settings, options))
@@ -69,27 +59,39 @@ def remarks(name: str, kind: str, options: Mapping[str, Any]) -> list[str]:
 def load_reader(name: str, kind: str, options: Mapping[str, Any], clock: Clock) -> ReceiptReader:
     """Build the reader of the callbacks of the provider `name`; only kinds with a `<kind>/receipts.py` have one."""
     settings = _settings(name, _module(name, kind).Settings, options)
-    make: Callable[..., ReceiptReader] = importlib.import_module(f"{__name__}.{kind}.receipts").reader
+    make: Callable[..., ReceiptReader] = _receipts(kind).reader
     try:
         return make(name, settings, clock) if "clock" in inspect.signature(make).parameters else make(name, settings)
     except (ValueError, OSError) as error:
         raise ConfigurationError(f"providers.{name}: {error}") from None
 
 
+def has_receipts(kind: str) -> bool:
+    """Whether the kind has a `<kind>/receipts.py`."""
+    folder = find_spec(f"{__name__}.{kind}") if _KIND.fullmatch(kind) else None
+    return bool(folder and folder.submodule_search_locations and find_spec(f"{__name__}.{kind}.receipts"))
+
+
+def callback(kind: str) -> Callback:
+    """Where the vendor of a kind reports back; only kinds with a `<kind>/receipts.py` declare it."""
+    declared: Callback = _receipts(kind).CALLBACK
+    return declared
+
+
 def channels(kind: str) -> frozenset[str] | None:
-    """The channels a kind can serve; None means any."""
+    """The channels that a kind serves; None means any."""
     found: frozenset[str] | None = _module(kind, kind).CHANNELS
     return found
 
 
 def settings_of(kind: str) -> type[msgspec.Struct]:
-    """The options a kind takes."""
+    """The options of a kind."""
     found: type[msgspec.Struct] = _module(kind, kind).Settings
     return found
 
 
 def kinds() -> list[str]:
-    """Every kind there is a file for, also those whose extra is not installed."""
+    """Every kind that has a module, including those whose extra is not installed."""
     return sorted({*_LIVE, *(found.name for found in pkgutil.iter_modules(__path__) if _is_kind(found))})
 
 
@@ -106,6 +108,10 @@ def _module_name(kind: str) -> str:
         return _LIVE[kind]
     found = find_spec(f"{__name__}.{kind}")
     return f"{__name__}.{kind}.send" if found and found.submodule_search_locations else f"{__name__}.{kind}"
+
+
+def _receipts(kind: str) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{kind}.receipts")
 
 
 def _module(name: str, kind: str) -> ModuleType:
@@ -131,7 +137,7 @@ def _unknown_kind(name: str, kind: str) -> ConfigurationError:
 
 def _settings(name: str, wanted: type[msgspec.Struct], options: Mapping[str, Any]) -> msgspec.Struct:
     try:
-        # Not strict: an option that came through the environment is text.
+        # Not strict: an option from an environment variable is text.
         return msgspec.convert(dict(options), wanted, strict=False, dec_hook=decode_secret)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"providers.{_name_the_field(name, str(error))}") from None

@@ -1,4 +1,4 @@
-"""What a vendor's answers mean: a table in data, in which operators overrule single lines."""
+"""The meaning of a vendor's answers: a table of rules, in which an operator can override single rules."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recipient_gone: bool = False
     """The address is dead; only a refusal can say so."""
     wait_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=86400.0)] | None = None
-    """How long to wait where the vendor asks for patience without saying how much."""
+    """How long to wait when the vendor throttles without a Retry-After."""
 
     def __post_init__(self) -> None:
         if self.recipient_gone and self.outcome != "refused":
@@ -33,7 +33,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AnswerTable:
-    """The vendor's own lines, and the operator's over them."""
+    """The rules of the vendor, overridden by those of the operator."""
 
     def __init__(self, vendor: Mapping[str, Rule], overrides: Mapping[str, Rule] | None = None) -> None:
         overrides = overrides or {}
@@ -42,7 +42,7 @@ class AnswerTable:
         self._rules = {**vendor, **overrides}
 
     def judge(self, codes: Sequence[str], status: int, text: str, retry_after: float | None) -> Outcome:
-        """What a failure means: by the vendor's codes in their order, then its status, then the status' class."""
+        """The outcome of a failure: by the vendor's codes in their order, then the status, then the class of it."""
         for key in (*codes, str(status), f"{status // 100}xx", "*"):
             rule = self._rules.get(key)
             if rule is not None:
@@ -51,11 +51,11 @@ class AnswerTable:
 
 
 def brief(text: str, *hidden: str | None) -> str:
-    """A vendor's words as one short printable line, without what must not be written down."""
+    """A vendor's text as one short printable line, with the hidden words masked."""
     for word in hidden:
         if word:
             text = text.replace(word, "***")
-    # Cut first: a vendor may say a lot.
+    # Cut first: the text may be long.
     text = text[: 4 * MAX_TEXT]
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:MAX_TEXT]
 
@@ -78,7 +78,7 @@ def _outcome(rule: Rule, error: str, retry_after: float | None) -> Outcome:
 
 
 def _by_http(status: int) -> Rule:
-    """What HTTP itself says about an answer nobody wrote a line for."""
+    """The rule for a status that the table does not have."""
     word = f"http_{status}"
     if status == _TOO_MANY:
         return Rule("throttled", word)
@@ -90,7 +90,7 @@ def _by_http(status: int) -> Rule:
 
 
 def _check_key(key: str) -> None:
-    # A line that can never be found would be a rule its author believes in.
+    # A key that can never match is a mistake: refuse it at the start.
     if not key or key != key.strip():
         raise ValueError(f"answers: {key[:100]!r} is not a code, a status, a class such as '5xx', or '*'")
     if _LOOKS_LIKE_A_STATUS.fullmatch(key) and not _CLASS.fullmatch(key) and not _STATUS.fullmatch(key):

@@ -1,4 +1,4 @@
-"""Everything Apprise can reach, as one provider; needs the extra of the same name."""
+"""All services of the Apprise library as one provider; needs the extra `apprise`."""
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,18 +20,18 @@ _PLACEHOLDER = "{address}"
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which Apprise URL a route becomes."""
+    """Which Apprise URL a route uses."""
 
     url: Secret | None = None
-    """An Apprise URL; `{address}` in it is replaced by the route's address, percent-encoded."""
+    """An Apprise URL; the route's address, percent-encoded, replaces `{address}` in it."""
     recipient_schemes: list[str] = []
-    """Schemes a route's own address may bring. Apprise connects by itself, outside the egress rules: name only schemes
-    whose host is the vendor's, never json, xml or form."""
+    """Schemes that a route's own address may have. Apprise connects by itself, without the egress rules: allow only
+    schemes whose host is the vendor's, never json, xml or form."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=100)] = 8
 
 
 class Apprise:
-    """Calls Apprise in a thread, because Apprise blocks."""
+    """Calls Apprise in a thread, as Apprise blocks."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
@@ -44,14 +44,14 @@ class Apprise:
         target = None if url is None else _target(url, dispatch.timeout_seconds)
         if message is None or target is None:
             return Refused("the route has no Apprise URL that may be used, or no message", classification="no_target")
-        # The pool's own future, not asyncio's: only it can tell whether the call had begun.
+        # The future of the thread pool, not asyncio's: only it knows whether the call has begun.
         call = self._threads.submit(copy_context().run, _notify, target, message)
         try:
             async with asyncio.timeout(dispatch.timeout_seconds):
                 done = await asyncio.wrap_future(call)
         except TimeoutError:
             return _unfinished(call, dispatch.timeout_seconds)
-        # Apprise says only yes or no; its log holds the vendor's words.
+        # Apprise returns only true or false; its log has the vendor's error.
         return Sent() if done else Unavailable("Apprise could not deliver", classification="apprise_failed")
 
     async def aclose(self) -> None:
@@ -73,7 +73,7 @@ def _target(url: str, timeout_seconds: float) -> apprise.NotifyBase | None:
     target = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
     if target is not None:
         target.redirects = False
-        # Ours comes first; these only make sure that an abandoned thread ends.
+        # Our own timeout comes first; these end the thread of a call that we no longer wait for.
         target.socket_connect_timeout = target.socket_read_timeout = timeout_seconds + 1.0
     return target
 
@@ -81,7 +81,7 @@ def _target(url: str, timeout_seconds: float) -> apprise.NotifyBase | None:
 def _notify(target: apprise.NotifyBase, message: Message) -> bool:
     try:
         return bool(target.notify(body=message.text, title=message.subject or ""))
-    except Exception:  # noqa: BLE001 - a hundred plugins, and none of them may take a worker down
+    except Exception:  # noqa: BLE001 - Apprise has a hundred plugins, and none of them may end a worker
         return False
 
 
@@ -92,7 +92,7 @@ def _unfinished(call: Future[bool], timeout_seconds: float) -> Outcome:
     return Unknown(error, classification="timeout")
 
 
-def create(name: str, settings: Settings, tools: Tools) -> Apprise:  # noqa: ARG001 - every kind is made this way
+def create(name: str, settings: Settings, tools: Tools) -> Apprise:  # noqa: ARG001 - the signature that every kind has
     if settings.url is None and not settings.recipient_schemes:
         raise ValueError("url: an Apprise URL is needed, or recipient_schemes")
     if settings.url is not None and _target(settings.url.reveal().replace(_PLACEHOLDER, "x"), 1.0) is None:

@@ -1,4 +1,4 @@
-"""libcurl's transfers inside our event loop, by a selector of their own."""
+"""libcurl transfers in the asyncio event loop, with an epoll of their own."""
 
 import asyncio
 import math
@@ -21,19 +21,19 @@ from carillon.providers.transfer import Transfer, classification
 Veto = Callable[[IPAddress, int], bool]
 """Whether a socket may be connected to this address and port."""
 
-# Node closes idle connections after 5 s; ours must be gone before, or a request meets a closing peer.
+# Node.js closes idle connections after 5 s; we close ours before, or a request would meet a closing peer.
 _KEEP_ALIVE_SECONDS = 4
 _EVENTS_AT_ONCE = 256
 _IDLE_HANDLES = 1000
 _SENT_AT_ONCE = 16 * 1024
-"""The least that libcurl takes: it asks for so much memory in each transfer, and giving 64 kB back is slow."""
+"""libcurl's minimum: it allocates this buffer for each transfer, and freeing the default of 64 kB is slow."""
 _TIMER_GRAIN = 0.001
-"""The loop tells whole milliseconds."""
+"""The event loop's clock has a resolution of one millisecond."""
 _AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one client may use."""
+    """The limits of one client."""
 
     connections: int
     connections_per_host: int
@@ -41,8 +41,8 @@ class Limits(msgspec.Struct, frozen=True):
     ca_file: str | None
 
 
-class _Lent:
-    """A socket for libcurl, which takes a copy of its descriptor; ours closes with this object."""
+class _LentSocket:
+    """A socket for libcurl, which duplicates its descriptor; ours closes with this object."""
 
     def __init__(self, opened: socket.socket) -> None:
         self._opened = opened
@@ -54,28 +54,28 @@ class _Lent:
         self._opened.close()
 
 
-class Order(msgspec.Struct, frozen=True):
-    """One request as libcurl is told it."""
+class CurlRequest(msgspec.Struct, frozen=True):
+    """One request as libcurl gets it."""
 
     method: str
     url: str
     lines: Sequence[str]
-    """The head, a line for each header, judged before."""
+    """The header lines, already checked."""
     body: bytes
     seconds: float
     pins: str | None = None
-    """`host:port:address,…`: the only addresses the name stands for."""
+    """`host:port:address,…`: the only addresses of the name."""
 
 
 Ended = Callable[[Transfer], None]
-"""Called once when a transfer has ended, with what came of it, which is gone afterwards; must not raise."""
+"""Called once with a transfer that has ended; must not raise, and must not keep the transfer, which is reused."""
 
 
 class Transfers:
-    """A multi handle: its connections, its timer, and an epoll that the loop watches as one descriptor.
+    """A libcurl multi handle: its connections, its timer, and an epoll that the event loop watches as one descriptor.
 
     One watched descriptor instead of one for each socket halves the cost of a request: libcurl changes what it waits
-    for several times in each, and that is cheaper said to epoll than to the loop.
+    for several times per request, and changing epoll is cheaper than changing the event loop.
     """
 
     def __init__(self, limits: Limits, veto: Veto | None) -> None:
@@ -90,23 +90,23 @@ class Transfers:
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
         self._epoll = select.epoll()
         self._watched: dict[int, int] = {}
-        """Descriptors and what epoll was told to look for."""
+        """Descriptors, and the events that epoll watches for each."""
         self._parked: set[int] = set()
-        """Watched by epoll and by nobody else: a kept connection's next request is a change, not a departure and an
-        arrival. A parked descriptor may have been closed, and its number given to another socket."""
+        """Descriptors of idle connections: epoll still watches them, so that the next request needs one change instead
+        of a removal and an addition. A parked descriptor may be closed, and its number reused by another socket."""
         self._timer: asyncio.TimerHandle | None = None
         self._due = math.inf
-        """When libcurl wants to be called; the timer may be earlier, and then waits on, but never later."""
+        """When libcurl wants to be called; the timer may fire earlier and is then set again, but never later."""
         self._soon: asyncio.Handle | None = None
         self._idle: list[Transfer] = []
         self._running: dict[pycurl.Curl, tuple[Transfer, Ended]] = {}
         self._loop.add_reader(self._epoll.fileno(), self._ready)
 
-    def start(self, order: Order, ended: Ended) -> Transfer | str:
-        """Begin a transfer; why it cannot be one, where the request is malformed."""
+    def start(self, request: CurlRequest, ended: Ended) -> Transfer | str:
+        """Begin a transfer; returns an error text if the request is malformed."""
         transfer = self._idle.pop() if self._idle else self._transfer()
         try:
-            self._prepare(transfer, order)
+            self._prepare(transfer, request)
         except (pycurl.error, UnicodeError, ValueError) as error:
             transfer.handle.close()
             return f"the request is malformed: {error}"
@@ -115,8 +115,8 @@ class Transfers:
         return transfer
 
     def cancel(self, transfer: Transfer, ended: Ended) -> None:
-        """Give a transfer up; nobody hears how it ended."""
-        # Only while it is still ours: a finished handle may already carry somebody else's request.
+        """End a transfer without calling `ended`."""
+        # Only while it belongs to this caller: a finished handle may already serve another request.
         if self._running.get(transfer.handle) == (transfer, ended):
             del self._running[transfer.handle]
             self._multi.remove_handle(transfer.handle)
@@ -158,24 +158,24 @@ class Transfers:
             handle.setopt(pycurl.SOCKOPTFUNCTION, self._opened)
         return transfer
 
-    def _prepare(self, transfer: Transfer, order: Order) -> None:
-        transfer.renew(order.body, self._limits.max_body)
+    def _prepare(self, transfer: Transfer, request: CurlRequest) -> None:
+        transfer.renew(request.body, self._limits.max_body)
         setopt = transfer.handle.setopt
-        asked = (order.method, order.url, order.pins)
+        asked = (request.method, request.url, request.pins)
         if transfer.asked != asked:
-            setopt(pycurl.URL, order.url)
-            setopt(pycurl.CUSTOMREQUEST, order.method)
-        if self._veto is not None and (transfer.asked != asked or order.pins is not None):
-            # Every time: another handle may have told their common memory otherwise since.
-            setopt(pycurl.RESOLVE, [] if order.pins is None else [order.pins])
+            setopt(pycurl.URL, request.url)
+            setopt(pycurl.CUSTOMREQUEST, request.method)
+        if self._veto is not None and (transfer.asked != asked or request.pins is not None):
+            # Every time: handles share one DNS cache, and another handle may have changed it.
+            setopt(pycurl.RESOLVE, [] if request.pins is None else [request.pins])
         transfer.asked = asked
-        bounds = (len(order.body), max(1, round(order.seconds * 1000)))
+        bounds = (len(request.body), max(1, round(request.seconds * 1000)))
         if transfer.bounds != bounds:
             transfer.bounds = bounds
             setopt(pycurl.INFILESIZE, bounds[0])
             setopt(pycurl.TIMEOUT_MS, bounds[1])
-        # Waiting for a 100 before a small body would cost a round trip.
-        setopt(pycurl.HTTPHEADER, [*order.lines, "Expect:", "Accept-Encoding: identity"])
+        # No `Expect`: waiting for a 100 before a small body would cost a round trip.
+        setopt(pycurl.HTTPHEADER, [*request.lines, "Expect:", "Accept-Encoding: identity"])
 
     def _watch(self, what: int, descriptor: int, _multi: pycurl.CurlMulti, _data: object) -> None:
         if what == pycurl.POLL_REMOVE:
@@ -187,7 +187,7 @@ class Transfers:
         self._parked.discard(descriptor)
         known = self._watched.get(descriptor)
         if known == mask and self._veto is not None:
-            # Still the same socket: each new one is heard of. Without rules libcurl opens others too, to look names up.
+            # The same socket: `_opened` reports each new one. Without a veto libcurl also opens sockets for DNS.
             return
         self._watched[descriptor] = mask
         if known is None:
@@ -196,17 +196,17 @@ class Transfers:
         try:
             self._epoll.modify(descriptor, mask)
         except FileNotFoundError:
-            # Closed while it was parked, and a new socket got its number.
+            # The socket was closed while parked, and a new one has its number.
             self._epoll.register(descriptor, mask)
 
     def _opened(self, descriptor: int, _purpose: int) -> int:
-        """A new socket: the one that had its number is closed, and epoll has forgotten it."""
+        """Forget the closed socket that had this number: epoll no longer watches it."""
         self._watched.pop(descriptor, None)
         self._parked.discard(descriptor)
         return int(pycurl.SOCKOPT_OK)
 
     def _unwatch(self, descriptor: int) -> None:
-        """A peer closed a kept connection, or spoke out of turn: libcurl will see it before it uses it again."""
+        """Stop watching an idle connection that its peer closed or wrote to; libcurl checks it before the next use."""
         self._parked.discard(descriptor)
         self._watched.pop(descriptor, None)
         with suppress(OSError):
@@ -214,7 +214,7 @@ class Transfers:
 
     def _set_timer(self, milliseconds: int) -> None:
         if milliseconds == 0:
-            # libcurl forbids calling it back from inside its own callback.
+            # libcurl must not be called from inside its own callback.
             if self._soon is None:
                 self._soon = self._loop.call_soon(self._act)
         elif milliseconds < 0:
@@ -275,21 +275,21 @@ class Transfers:
             handle.close()
 
 
-def _opener(transfer: Transfer, veto: Veto) -> Callable[[int, Any], _Lent | int]:
-    def open_socket(_purpose: int, place: Any) -> _Lent | int:  # noqa: ANN401 - pycurl's own tuple
+def _opener(transfer: Transfer, veto: Veto) -> Callable[[int, Any], _LentSocket | int]:
+    def open_socket(_purpose: int, place: Any) -> _LentSocket | int:  # noqa: ANN401 - pycurl's own tuple
         family, kind, protocol, address = place
-        # The last look, at the very address that connect will be given.
+        # The last check, of the exact address that connect gets.
         if not veto(ip_address(_text(address[0])), address[1]):
             transfer.vetoed = True
             return pycurl.SOCKET_BAD
-        return _Lent(socket.socket(family, kind, protocol))
+        return _LentSocket(socket.socket(family, kind, protocol))
 
     return open_socket
 
 
 @lru_cache(maxsize=1)
 def _system_authorities() -> str | None:
-    # A libcurl from a wheel does not know where this system keeps its certificates.
+    # The libcurl of a wheel does not know where this system keeps its certificates.
     known = (ssl.get_default_verify_paths().cafile, *_AUTHORITIES)
     return next((path for path in known if path and Path(path).is_file()), None)
 

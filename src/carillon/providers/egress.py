@@ -1,4 +1,4 @@
-"""The rules for URLs that somebody other than the operator wrote: which names, ports and addresses may be called."""
+"""The egress rules for URLs that the operator did not write: which names, ports and addresses may be called."""
 
 import re
 from collections.abc import Iterable
@@ -10,10 +10,10 @@ import msgspec
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 
-# One sentence for every reason: a difference would tell a tenant what lies behind the wall.
+# One text for every reason: a more precise one would tell a tenant about the internal network.
 BLOCKED_TEXT = "this address may not be called"
 
-# Not `ipaddress.is_global`: its idea of a public address changed between Python's patch releases.
+# Not `ipaddress.is_global`: its definition of a public address changed between patch releases of Python.
 DENIED_IPV4 = tuple(
     IPv4Network(text)
     for text in (
@@ -39,14 +39,14 @@ DENIED_IPV4 = tuple(
         "255.255.255.255/32",
     )
 )
-# Outside it lie loopback, link-local, private, multicast, and IPv4 in disguise: mapped, compatible, NAT64.
+# Outside it are loopback, link-local, private and multicast, and embedded IPv4: mapped, compatible, NAT64.
 PUBLIC_IPV6 = IPv6Network("2000::/3")
 DENIED_IPV6 = tuple(
     IPv6Network(text)
     for text in (
-        "2001::/23",  # protocol assignments, and Teredo's disguised IPv4
+        "2001::/23",  # protocol assignments, and Teredo's embedded IPv4
         "2001:db8::/32",
-        "2002::/16",  # 6to4: disguised IPv4
+        "2002::/16",  # 6to4: embedded IPv4
         "3fff::/20",
     )
 )
@@ -62,47 +62,47 @@ _REST = re.compile(r"(?:[/?][\x21-\x7e]*)?")
 _BRACKETED = re.compile(r"\[(?P<host>[0-9A-Fa-f:.]+)\](?::(?P<port>[0-9]{1,5}))?")
 _PLAIN = re.compile(r"(?P<host>[^:\[\]@%]+)(?::(?P<port>[0-9]{1,5}))?")
 _LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
-# What some resolver somewhere reads as an IPv4 number: 2130706433, 0x7f.1, 0177.0.0.1, 127.1
+# Spellings that some resolvers read as an IPv4 address: 2130706433, 0x7f.1, 0177.0.0.1, 127.1
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 class Own(msgspec.Struct, frozen=True):
-    """Somewhere of ours that must never be called; without a port, all of it."""
+    """An address of our own listeners or stores that must never be called; without a port, every port of it."""
 
     host: str
     port: int | None = None
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator opens, and what stays shut whatever is opened."""
+    """What the operator allows, and our own addresses, which stay blocked."""
 
     allow_http: bool = False
     allow_networks: tuple[IPNetwork, ...] = ()
     allow_hosts: frozenset[str] = frozenset()
-    """Names exempt from the rules for names; their addresses still have to pass."""
+    """Names that the rules for names do not apply to; their addresses are still checked."""
     allow_ports: tuple[tuple[int, int], ...] = ()
-    """Ranges from 1024 up that may be called beside 80, 443 and 8443."""
+    """Port ranges from 1024 up that may be called in addition to 80, 443 and 8443."""
     own: tuple[Own, ...] = ()
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A URL that passed, in the one spelling that is used from here on."""
+    """A URL that passed the check, in its normal spelling."""
 
     url: str
     host: str
     port: int
     address: IPAddress | None
-    """The address itself, when the URL names one."""
+    """The address, if the URL names one instead of a host name."""
 
 
 class Blocked(msgspec.Struct, frozen=True):
-    """May not be called; deliberately without a reason."""
+    """A URL that must not be called; the reason is hidden on purpose."""
 
     error: str = BLOCKED_TEXT
 
 
 def check_url(url: str, rules: Rules) -> Target | Blocked:
-    """Judge everything about a URL that can be judged without asking DNS."""
+    """Check everything about a URL that needs no DNS look-up."""
     whole = _URL.fullmatch(url) if len(url) <= _MAX_URL else None
     if whole is None or not _REST.fullmatch(whole["rest"]):
         return Blocked()
@@ -127,14 +127,14 @@ def check_url(url: str, rules: Rules) -> Target | Blocked:
 
 
 def check_address(address: IPAddress) -> bool:
-    """Is this address public, by the lists above?"""
+    """Whether this address is public, by the lists above."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in DENIED_IPV4)
     return address in PUBLIC_IPV6 and not any(address in network for network in DENIED_IPV6)
 
 
 def permitted(address: IPAddress, port: int, rules: Rules) -> bool:
-    """Is this address public or opened by the operator, and not one of our own?"""
+    """Whether this address is public or allowed by the operator, and not one of our own."""
     if any(own.port in (None, port) and own.host == str(address) for own in rules.own):
         return False
     if any(address.version == network.version and address in network for network in rules.allow_networks):
@@ -143,7 +143,7 @@ def permitted(address: IPAddress, port: int, rules: Rules) -> bool:
 
 
 def parse_own(places: Iterable[str]) -> tuple[Own, ...]:
-    """Read `host`, `host:port`, `v6` or `[v6]:port`; several may stand in one text, as in a DSN."""
+    """Read `host`, `host:port`, `v6` or `[v6]:port`; commas separate several in one text, as in a DSN."""
     return tuple(_own(place.strip().lower()) for text in places for place in text.split(","))
 
 
@@ -152,7 +152,7 @@ def parse_networks(texts: Iterable[str]) -> tuple[IPNetwork, ...]:
 
 
 def parse_ports(texts: Iterable[str | int]) -> tuple[tuple[int, int], ...]:
-    """Read `9000` or `9000-9100`; nothing below 1024 can be opened."""
+    """Read `9000` or `9000-9100`; ports below 1024 cannot be allowed."""
     ranges = []
     for text in texts:
         first, _, last = str(text).partition("-")
@@ -201,7 +201,7 @@ def _ipv6(text: str) -> IPv6Address | None:
 
 
 def _ipv4(text: str) -> IPv4Address | None:
-    # Only the four plain decimal numbers: every other spelling is a trick or a mistake.
+    # Only four plain decimal numbers: any other spelling is an attack or a mistake.
     if not re.fullmatch(r"(?:(?:0|[1-9][0-9]{0,2})\.){3}(?:0|[1-9][0-9]{0,2})", text):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The provider that is a registered function: returned is sent, raised is unavailable, Permanent is refused."""
+"""The provider that calls registered functions: a return is sent, an exception unavailable, Permanent refused."""
 
 import asyncio
 import inspect
@@ -22,11 +22,11 @@ _SENT = Sent()
 
 
 class EffectBusy(CarillonError):
-    """Another message is having this effect at the moment: the run fails and is tried again."""
+    """Another message runs this effect at the moment: this run fails and is retried."""
 
 
 class Job:
-    """One message in a handler's hands."""
+    """The message that a handler gets."""
 
     __slots__ = ("_effects", "_hold_seconds", "_loop", "_message", "max_attempts", "queue", "raw")
 
@@ -43,9 +43,9 @@ class Job:
     ) -> None:
         self.queue = queue
         self.raw = raw
-        """The exact bytes that were claimed."""
+        """The exact bytes of the message."""
         self.max_attempts = max_attempts
-        """Retries that are allowed: the message's own number, else the policy's."""
+        """The number of retries: the message's own, otherwise the policy's."""
         self._message = message
         self._effects = effects
         self._hold_seconds = hold_seconds
@@ -73,25 +73,25 @@ class Job:
 
     @property
     def attempts(self) -> int:
-        """Runs that failed before this one."""
+        """How many runs failed before this one."""
         return self._message.attempts
 
     @property
     def payload(self) -> dict[str, Any]:
-        """An envelope's payload, or the whole of a raw dict."""
+        """The payload of an envelope, or the whole of a raw dict."""
         return self._message.payload
 
     def once(self, key: str) -> "Once":
-        """`async with job.once(key) as first:` (or `with` in a plain function): False once it has been done.
+        """`async with job.once(key) as first:` (or `with` in a plain function): False when the effect was done before.
 
-        What the block does is done at least once, and not again after its end was reached: a process that dies inside
-        leaves it to the next run.
+        The block runs at least once, and never again after it has ended without an exception. If the process dies
+        inside the block, the next run repeats it.
         """
         return Once(self._effects, key, f"{self.queue}/{self.id}", self._hold_seconds, self._loop)
 
 
 class Once:
-    """An effect that is had once; for one block."""
+    """The context manager of one effect that must happen once."""
 
     def __init__(
         self, effects: Effects, key: str, holder: str, hold_seconds: float, loop: asyncio.AbstractEventLoop
@@ -106,7 +106,7 @@ class Once:
     async def __aenter__(self) -> bool:
         answer = await self._effects.begin_effect(self._key, self._holder, self._hold_seconds)
         if answer == "busy":
-            raise EffectBusy(f"{self._key}: another message is at it; this one will come again")
+            raise EffectBusy(f"{self._key}: another message runs this effect; this one will be retried")
         self._first = answer == "begun"
         return self._first
 
@@ -116,6 +116,7 @@ class Once:
         if self._first and kind is None:
             await self._effects.finish_effect(self._key, self._holder)
         elif self._first:
+            # Release the key; another job may run the effect.
             await self._effects.abandon_effect(self._key, self._holder)
 
     def __enter__(self) -> bool:
@@ -135,13 +136,13 @@ Function: TypeAlias = Callable[[Job], Awaitable[None] | None]
 
 
 class Handler(msgspec.Struct, frozen=True):
-    """What a queue's messages are given to."""
+    """The function that handles the messages of a queue."""
 
     function: Function
     action: str
-    """Of messages that name none."""
+    """The action of messages that name none."""
     hold_seconds: float
-    """How long an effect is kept for the message that is having it."""
+    """How long the key of an effect is reserved for the message that runs it."""
 
     @property
     def name(self) -> str:
@@ -149,7 +150,7 @@ class Handler(msgspec.Struct, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """Whether it runs in the loop; everything else runs in a thread."""
+        """Whether the function is a coroutine and runs in the event loop; a plain function runs in a thread."""
         called = getattr(self.function, "__call__", None)  # noqa: B004 - an object may have an async one
         return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(called)
 
@@ -169,7 +170,7 @@ class Handlers:
         claim, loop = dispatch.claim, asyncio.get_running_loop()
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("a handler is called by a task")
+            raise RuntimeError("a handler needs a running task")
         handler, place = self._handlers[claim.provider], claim.place
         job = Job(
             claim.provider,
@@ -192,7 +193,7 @@ class Handlers:
             return Throttled(_said(error))
         except asyncio.CancelledError:
             return self._cancelled(claim, task)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises is its failed run
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception of a handler is a failed run
             return Unavailable(_said(error), "handler_error")
         finally:
             del self._running[claim.token]
@@ -200,16 +201,16 @@ class Handlers:
         return _SENT
 
     def lose(self, claim: Claim) -> None:
-        """Its lock is gone: whoever has it now must not find us still at it."""
+        """Cancel the handler of a message whose lock is lost: another worker may run it now."""
         task = self._running.get(claim.token)
         if task is not None:
             self._lost.add(claim.token)
             task.cancel()
-            # A cancellation may be forgotten on its way through a handler's own libraries.
+            # Again after a while: a library that the handler uses may swallow a cancellation.
             task.get_loop().call_later(AGAIN_SECONDS, self.lose, claim)
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Nothing is open."""
 
     def _cancelled(self, claim: Claim, task: "asyncio.Task[Any]") -> Outcome:
         if claim.token in self._lost:
@@ -218,14 +219,14 @@ class Handlers:
             return Unavailable("the lock was lost while the handler ran", "lock_lost")
         if task.cancelling():
             raise asyncio.CancelledError
-        # Nobody cancelled us: something inside the handler was, and it let that through.
+        # This task was not cancelled: something inside the handler was, and the handler passed it on.
         return Unavailable("the handler was cancelled from within", "handler_error")
 
 
 def _called(function: Function, job: Job) -> None:
     answer = function(job)
     if inspect.isawaitable(answer):
-        # A plain function that hands back a coroutine meant to have it run.
+        # A plain function that returns a coroutine expects us to run it.
         asyncio.run(_awaited(answer))
 
 

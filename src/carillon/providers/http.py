@@ -13,9 +13,9 @@ from typing import TypeAlias
 import msgspec
 
 from carillon.domain.outcomes import Outcome, Refused, Unavailable, Unknown
-from carillon.providers.curl import Limits, Order, Transfers
+from carillon.providers.curl import CurlRequest, Limits, Transfers
 from carillon.providers.egress import BLOCKED_TEXT, Blocked
-from carillon.providers.guard import BlockedAddress, Guard, Way
+from carillon.providers.guard import Allowed, BlockedAddress, Guard
 from carillon.providers.transfer import Transfer
 
 MAX_BODY = 64 * 1024
@@ -28,7 +28,7 @@ _MAX_RETRY_AFTER_TEXT = 64
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One call; the deadline covers waiting for a connection, DNS, connect, TLS, sending and the whole answer."""
+    """One call; its deadline covers the wait for a connection, DNS, connect, TLS, sending and the whole answer."""
 
     url: str
     timeout_seconds: float
@@ -36,24 +36,24 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     method: str = "POST"
     guard: Guard | None = None
-    """The egress rules, for every URL that somebody other than the operator wrote."""
+    """The egress rules, for every URL that the operator did not write."""
     lines: Sequence[str] = ()
-    """Lines of the head that whoever wrote them has judged, as `header_lines` does; `headers` come after them."""
+    """Header lines that `header_lines` has already checked; `headers` follow them."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A status came; `complete` is False when anything cut the body short."""
+    """A peer answered with a status; `complete` is False when the body was cut short."""
 
     status: int
     head: Sequence[bytes]
-    """The lines of the head as they came: most answers are judged by their status alone."""
+    """The header lines, unparsed: for most answers the status is enough."""
     body: bytes
     complete: bool = True
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers, names in lower-case; of those that come twice the last one counts."""
-        # An interim answer's head stands before that of the answer it announced.
+        """The headers, names in lower-case; of a repeated header the last one counts."""
+        # The header lines of an interim answer (1xx) precede those of the final one.
         first = max((at for at, line in enumerate(self.head) if line.startswith(b"HTTP/")), default=-1) + 1
         fields = (line.partition(b":") for line in self.head[first:])
         return {
@@ -67,20 +67,20 @@ class Answer(msgspec.Struct, frozen=True):
         return 200 <= self.status <= 299  # noqa: PLR2004 — HTTP's own numbers
 
     def excerpt(self) -> str:
-        """The start of the body as one printable line, for an attempt's note."""
+        """The start of the body as one printable line, for the note of an attempt."""
         text = self.body[:MAX_EXCERPT].decode("utf-8", "replace")
         return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 class NotSent(msgspec.Struct, frozen=True):
-    """Nothing of the request left this machine."""
+    """The request did not leave this machine."""
 
     error: str
     classification: str
 
 
 class MaybeSent(msgspec.Struct, frozen=True):
-    """A connection was there and no status came back: the peer may have acted on the request."""
+    """The request was sent on a connection and no status came back: the peer may have acted on it."""
 
     error: str
     classification: str
@@ -90,7 +90,7 @@ Reply: TypeAlias = Answer | NotSent | MaybeSent
 
 
 class Call:
-    """A request under way; its end is told once, unless it is given up before."""
+    """A request in flight; `tell` gets its reply once, unless the request is cancelled before."""
 
     __slots__ = ("_seconds", "_tell", "_transfer", "_transfers")
 
@@ -100,39 +100,39 @@ class Call:
         self._tell = tell
         self._transfer: Transfer | None = None
 
-    def begin(self, order: Order) -> NotSent | None:
-        """Set out; why not, where the request is none."""
-        started = self._transfers.start(order, self._ended)
+    def begin(self, request: CurlRequest) -> NotSent | None:
+        """Start the transfer; returns the reason if the request is malformed."""
+        started = self._transfers.start(request, self._ended)
         if isinstance(started, str):
             return NotSent(f"cannot connect: {started}"[:MAX_EXCERPT], "bad_request")
         self._transfer = started
         return None
 
-    def give_up(self) -> None:
-        """Nobody waits for it any more."""
+    def cancel(self) -> None:
+        """End the transfer without a reply."""
         if self._transfer is not None:
             self._transfers.cancel(self._transfer, self._ended)
 
     def _ended(self, transfer: Transfer) -> None:
-        self._tell(_told(transfer, self._seconds))
+        self._tell(_reply(transfer, self._seconds))
 
 
 class HttpClient:
-    """Opens nothing until the first request; whoever made it closes it."""
+    """Opens no connection before the first request; its owner closes it."""
 
     def __init__(self, *, connections: int = 500, connections_per_host: int = 100, ca_file: str | None = None) -> None:
         self._limits = Limits(connections, connections_per_host, MAX_BODY, ca_file)
         self._transfers: dict[Guard | None, Transfers] = {}
 
     async def post(self, request: Request) -> Reply:
-        """Make the call once; never raises for what the peer or the network did."""
+        """Make the call once; an error of the peer or the network is a value, not an exception."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Reply] = loop.create_future()
         tell = partial(_fulfil, done)
         call = self.start(request, tell)
         if call is None:
             began = loop.time()
-            found = await _looked_up(request)
+            found = await _resolved(request)
             if isinstance(found, NotSent):
                 return found
             call = self._begin(request, found, request.timeout_seconds - (loop.time() - began), tell)
@@ -141,22 +141,22 @@ class HttpClient:
         try:
             return await done
         except asyncio.CancelledError:
-            call.give_up()
+            call.cancel()
             raise
 
     def start(self, request: Request, tell: Callable[[Reply], None]) -> Call | NotSent | None:
-        """Set out at once and have the end told; None, and nothing done, where a name has to be looked up first."""
+        """Start the call; `tell` gets the reply. Returns None, and starts nothing, when a name needs a DNS look-up."""
         if not _sound(request.headers):
             return NotSent("a header has a forbidden character", "bad_request")
-        way = Way(request.url) if request.guard is None else request.guard.at_once(request.url)
-        if isinstance(way, Blocked):
+        found = Allowed(request.url) if request.guard is None else request.guard.at_once(request.url)
+        if isinstance(found, Blocked):
             return NotSent(BLOCKED_TEXT, "blocked_address")
-        return None if way is None else self._begin(request, way, request.timeout_seconds, tell)
+        return None if found is None else self._begin(request, found, request.timeout_seconds, tell)
 
-    def _begin(self, request: Request, way: Way, seconds: float, tell: Callable[[Reply], None]) -> Call | NotSent:
+    def _begin(self, request: Request, found: Allowed, seconds: float, tell: Callable[[Reply], None]) -> Call | NotSent:
         lines = [*request.lines, *_lines(request.headers)] if request.headers else request.lines
         call = Call(self._of(request.guard), request.timeout_seconds, tell)
-        return call.begin(Order(request.method, way.url, lines, request.body, seconds, way.pins)) or call
+        return call.begin(CurlRequest(request.method, found.url, lines, request.body, seconds, found.pins)) or call
 
     async def aclose(self) -> None:
         transfers, self._transfers = self._transfers, {}
@@ -164,7 +164,7 @@ class HttpClient:
             one.close()
 
     def _of(self, guard: Guard | None) -> Transfers:
-        # Connections of each guard apart: one opened without the rules must never serve a request under them.
+        # Each guard has its own connections: one that was opened without the rules must not serve a guarded request.
         transfers = self._transfers.get(guard)
         if transfers is None:
             veto = None if guard is None else guard.admits
@@ -173,20 +173,20 @@ class HttpClient:
 
 
 def _fulfil(done: "asyncio.Future[Reply]", reply: Reply) -> None:
-    # An answer may come between a caller's being cancelled and its hearing of it.
+    # A reply may arrive after the caller was cancelled and before the caller runs.
     if not done.done():
         done.set_result(reply)
 
 
 def header_lines(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """Headers that are the same in many requests, judged and written once; raises ValueError."""
+    """Check and format headers that are the same in many requests; raises ValueError."""
     if not _sound(headers):
         raise ValueError("a header has a forbidden character")
     return tuple(_lines(headers))
 
 
 def _sound(headers: Mapping[str, str]) -> bool:
-    # What holds for every character of each holds for all of them together: two looks instead of two for each.
+    # Names and values are checked joined: two matches instead of two for each header.
     return not headers or bool(
         all(headers) and _TOKEN.fullmatch("".join(headers)) and _VALUE.fullmatch("".join(headers.values()))
     )
@@ -196,14 +196,14 @@ def _lines(headers: Mapping[str, str]) -> list[str]:
     return [f"{name}: {value}" if value else f"{name};" for name, value in headers.items()]
 
 
-async def _looked_up(request: Request) -> Way | NotSent:
-    """Where a request under the egress rules may go, or why nowhere."""
+async def _resolved(request: Request) -> Allowed | NotSent:
+    """The addresses that a guarded request may connect to, or why there are none."""
     seconds = request.timeout_seconds
     if request.guard is None:
-        raise RuntimeError("without rules nothing is looked up")
+        raise RuntimeError("a request without a guard needs no look-up")
     try:
         async with asyncio.timeout(seconds):
-            return await request.guard.way(request.url)
+            return await request.guard.resolved(request.url)
     except BlockedAddress:
         return NotSent(BLOCKED_TEXT, "blocked_address")
     except TimeoutError:
@@ -212,8 +212,8 @@ async def _looked_up(request: Request) -> Way | NotSent:
         return NotSent(f"cannot connect: {error}"[:MAX_EXCERPT], "dns")
 
 
-def _told(transfer: Transfer, seconds: float) -> Answer | NotSent | MaybeSent:
-    """The status is the answer, even if the body after it never ended."""
+def _reply(transfer: Transfer, seconds: float) -> Answer | NotSent | MaybeSent:
+    """The reply of an ended transfer; a status is an answer, even if its body broke off."""
     if transfer.status:
         return Answer(transfer.status, transfer.head_in, bytes(transfer.body_in), transfer.failure is None)
     if transfer.vetoed:
@@ -227,14 +227,14 @@ def _told(transfer: Transfer, seconds: float) -> Answer | NotSent | MaybeSent:
 
 
 def header_id(idempotency_key: str) -> str:
-    """The key itself where any header, and a signature that separates by dots, can hold it; else its digest."""
+    """The key itself if a header, and a signature that separates by dots, can hold it; otherwise its digest."""
     if _SAFE_ID.fullmatch(idempotency_key):
         return idempotency_key
     return f"msg_{hashlib.sha256(idempotency_key.encode()).hexdigest()}"
 
 
 def unanswered(failure: NotSent | MaybeSent) -> Outcome:
-    """The outcome of a call that got no status."""
+    """The outcome of a call without a status."""
     if isinstance(failure, MaybeSent):
         return Unknown(failure.error, classification=failure.classification)
     if failure.classification in {"blocked_address", "bad_request"}:
@@ -243,7 +243,7 @@ def unanswered(failure: NotSent | MaybeSent) -> Outcome:
 
 
 def parse_retry_after(value: str | None, wall_now: float) -> float | None:
-    """Seconds to wait by a Retry-After header in either form; None when it says nothing usable."""
+    """Seconds to wait by a Retry-After header in either form; None when it cannot be read."""
     if value is None or len(value) > _MAX_RETRY_AFTER_TEXT:
         return None
     text = value.strip()

@@ -1,4 +1,4 @@
-"""What email vendors with a JSON interface share: a checked mail on the way out, a list of reports on the way in."""
+"""What email vendors with a JSON API share: checking a mail before sending, and reading a list of reports."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from carillon.providers.smtp.message import Mailbox, parse_mailbox
 MAX_CALLBACK = 4 * 1024 * 1024
 MAX_ID = 200
 _MAX_UNREAD = 100
-# Whatever any program on the way may take for the end of a line.
+# Every character that some program may read as the end of a line.
 _LINE_BREAKING = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ENCODED = "=?"
 _TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -25,7 +25,7 @@ Wanted = TypeVar("Wanted")
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """What may leave."""
+    """A mail that passed the checks."""
 
     recipient: Mailbox
     subject: str
@@ -35,7 +35,7 @@ class Mail(msgspec.Struct, frozen=True):
 
 
 def read_mail(dispatch: Dispatch) -> Mail | Refused:
-    """The mail a dispatch asks for; the vendor writes its headers, so nothing in it may look like the end of one."""
+    """The mail of a dispatch; the vendor writes the headers, so no text may contain the end of a line."""
     claim, message = dispatch.claim, dispatch.message
     if message is None or claim.address is None or not message.subject:
         return Refused("a mail needs an address and a rendered message with a subject", classification="no_content")
@@ -48,7 +48,7 @@ def read_mail(dispatch: Dispatch) -> Mail | Refused:
     if _LINE_BREAKING.search(claim.notification_id) or _ENCODED in claim.notification_id:
         return Refused("the notification id has a forbidden character", classification="bad_content")
     headers = {
-        # Keeps holiday notices from answering a machine.
+        # Tells out-of-office responders not to answer.
         "Auto-Submitted": "auto-generated",
         "X-Carillon-Notification": claim.notification_id,
     }
@@ -56,7 +56,7 @@ def read_mail(dispatch: Dispatch) -> Mail | Refused:
 
 
 def checked_origin(option: str, url: str) -> str:
-    """The operator's URL without its last slash; raises ValueError for what no request can be added to."""
+    """The operator's URL without its last slash; raises ValueError if no path can follow it."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -68,13 +68,13 @@ def checked_origin(option: str, url: str) -> str:
 
 
 def check_token(option: str, secret: Secret) -> None:
-    """Raises ValueError for what no header can carry; a line end left over from a file is the usual reason."""
+    """Raise ValueError for a character that no header can hold; usually the line end of a secret's file."""
     if not _TOKEN.fullmatch(secret.reveal()):
         raise ValueError(f"{option}: has a character that no header can carry")
 
 
 def read_each(body: bytes, read: Callable[[msgspec.Raw], Receipt | None]) -> tuple[list[Receipt], list[str]]:
-    """Every report of a callback by itself; `read` raises ValueError or DecodeError for one it cannot make out."""
+    """Read each report of a callback on its own; `read` raises ValueError or DecodeError for one it cannot read."""
     reports = understood(body, list[msgspec.Raw])
     if reports is None:
         return [], ["not a list of reports"]
@@ -93,7 +93,7 @@ def read_each(body: bytes, read: Callable[[msgspec.Raw], Receipt | None]) -> tup
 
 
 def understood(body: bytes, wanted: type[Wanted]) -> Wanted | None:
-    """The body read as JSON; None for whatever else a vendor, or a proxy before it, may say."""
+    """The body read as JSON; None if the vendor, or a proxy before it, answered something else."""
     try:
         return msgspec.json.decode(body, type=wanted)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -112,5 +112,5 @@ def checked_id(text: str | None) -> str | None:
 
 
 def slug(words: str) -> str:
-    """A vendor's words as one of ours: `Invalid Address` is `invalid_address`."""
+    """A vendor's text as a classification: `Invalid Address` becomes `invalid_address`."""
     return re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", words[:64]).lower()).strip("_")

@@ -1,4 +1,4 @@
-"""Messages as entries of a Redis stream, many in one round trip."""
+"""Messages as entries of a Redis stream, a batch in one round trip."""
 
 import asyncio
 import math
@@ -19,27 +19,27 @@ AT_ONCE = 500
 _LONGEST_ERROR = 1000
 
 Encoder = Callable[[Claim], Mapping[str, str | bytes]]
-"""What a claim's entry holds; raises for what cannot be encoded."""
+"""Returns the fields of a claim's entry; may raise."""
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which stream, and what its entries hold."""
+    """Which Redis stream, and how its entries are encoded."""
 
     stream: Annotated[str, msgspec.Meta(min_length=1)]
     encoder: str
     """The name of one of the blueprint's encoders."""
     max_len: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Redis trims the stream to about this many entries; without it the stream's reader does."""
+    """Redis trims the stream to about this many entries; without it the reader of the stream must trim it."""
     failure: str = "stream_publish_failed"
-    """The classification of an entry that Redis did not take."""
+    """The classification of an entry that Redis refused."""
 
 
 class RedisStream:
-    """Satisfies BatchProvider; never repeats an XADD by itself, so each attempt is at most one entry."""
+    """Satisfies BatchProvider; never repeats an XADD by itself, so that each attempt adds at most one entry."""
 
     def __init__(self, name: str, settings: Settings, redis: Redis, encode: Encoder) -> None:
         self.name = name
-        # The client's own pipeline costs three times as much an entry, and would send everything again unasked.
+        # Not the client's pipeline: it costs three times as much per entry, and repeats the batch after an error.
         self._pool: Any = redis.connection_pool
         self._encode = encode
         self._failure = settings.failure
@@ -69,29 +69,29 @@ class RedisStream:
         try:
             fields = self._encode(claim)
             entry: bytes = hiredis.pack_command((*self._head, *(part for field in fields.items() for part in field)))
-        except Exception as error:  # noqa: BLE001 - whatever a stored payload provokes belongs into its own route's history
+        except Exception as error:  # noqa: BLE001 - an error of one payload must end in its own route's history
             said = f"{type(error).__name__}: {error}"
             return Unavailable(said[:_LONGEST_ERROR], classification="payload_encoding_failed")
         return entry
 
     async def _publish(self, packed: Sequence[bytes], seconds: float) -> list[Outcome]:
         answers: list[Outcome] = []
-        leaving = False
+        sending = False
         try:
             async with asyncio.timeout(seconds):
                 connection = await self._pool.get_connection()
-                leaving = True
+                sending = True
                 try:
                     await self._exchange(connection, packed, answers)
                 finally:
                     if len(answers) < len(packed):
-                        # Its next user would be given our answers.
+                        # Otherwise the connection's next user would read our answers.
                         await connection.disconnect(nowait=True)
                     await asyncio.shield(self._pool.release(connection))
         except (RedisError, OSError) as error:
             said = (str(error) or "Redis did not answer in time")[:_LONGEST_ERROR]
-            # What was sent and not answered may be in the stream.
-            lost = Unknown(said, self._failure) if leaving else Unavailable(said, self._failure)
+            # An entry that was sent and not answered may be in the stream.
+            lost = Unknown(said, self._failure) if sending else Unavailable(said, self._failure)
             answers += [lost] * (len(packed) - len(answers))
         return answers
 
@@ -99,7 +99,7 @@ class RedisStream:
         await connection.send_packed_command(b"".join(packed))
         for _ in packed:
             try:
-                # One deadline for all: the client's own for every answer would cost more than the answer.
+                # One deadline for all answers: the client's own timeout costs more than reading an answer.
                 entry_id = await connection.read_response(timeout=math.inf)
             except ResponseError as error:
                 answers.append(Unavailable(str(error)[:_LONGEST_ERROR], self._failure))

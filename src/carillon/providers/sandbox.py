@@ -1,4 +1,4 @@
-"""A provider that sends nothing: it answers as told, and remembers what it was asked to send."""
+"""A provider that sends nothing: it answers as configured, and keeps the messages that it got."""
 
 import hashlib
 import os
@@ -24,19 +24,19 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Drill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """What the sandbox answers instead of `sent`."""
+    """The sandbox's answer in place of `sent`."""
 
     outcome: OutcomeWord = "sent"
     times: Count | None = None
-    """Only the first so many calls of a message; None means every one."""
+    """How many calls of a message get this answer; None means all."""
     delay_seconds: Seconds = 0.0
-    """How long the answer takes; a call whose deadline comes first is Unknown."""
+    """How long the answer takes; a call whose deadline is earlier is Unknown."""
     recipient_gone: bool = False
     retry_after: Seconds | None = None
 
 
 class Captured(msgspec.Struct, frozen=True, kw_only=True):
-    """One message the sandbox was asked to send."""
+    """One message that the sandbox got."""
 
     message_id: str
     notification_id: str
@@ -51,19 +51,19 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What the sandbox does when no drill says otherwise."""
+    """The sandbox's answer while no drill runs."""
 
     outcome: OutcomeWord = "sent"
     delay_seconds: Seconds = 0.0
     fail_times: Count | None = None
-    """Only the first so many calls of a message get `outcome`; None means every one."""
+    """How many calls of a message get `outcome`; None means all."""
     keep: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 1000
     ledger_path: str | None = None
-    """A file that gets one JSON line for each message taken, written before the answer."""
+    """A file to which the sandbox appends one JSON line per accepted message, before it answers."""
 
 
 class Sandbox:
-    """A BatchProvider whose answers can be rehearsed by settings, by message or at run time."""
+    """A BatchProvider whose answers come from its settings, from a message's metadata or from a drill."""
 
     def __init__(self, name: str, settings: Settings, clock: Clock) -> None:
         self.name = name
@@ -72,7 +72,7 @@ class Sandbox:
         self._live: dict[str, Drill] = {}
         self._captured: deque[Captured] = deque(maxlen=settings.keep)
         self._calls: OrderedDict[str, int] = OrderedDict()
-        self._ledger = None if settings.ledger_path is None else _Ledger(Path(settings.ledger_path))
+        self._accepted = None if settings.ledger_path is None else _AcceptedFile(Path(settings.ledger_path))
 
     async def send(self, dispatch: Dispatch) -> Outcome:
         outcome, wait = self._answer(dispatch)
@@ -88,11 +88,11 @@ class Sandbox:
         return [outcome for outcome, _ in answers]
 
     async def aclose(self) -> None:
-        if self._ledger is not None:
-            self._ledger.close()
+        if self._accepted is not None:
+            self._accepted.close()
 
     def drill(self, channel: str, drill: Drill | None) -> None:
-        """Rehearse on one channel, or on all with `*`; None ends the rehearsal."""
+        """Start a drill on one channel, or on all with `*`; None ends it."""
         if drill is None:
             self._live.pop(channel, None)
         else:
@@ -127,8 +127,8 @@ class Sandbox:
         return drill
 
     def _count(self, claim: Claim) -> int:
-        # A deferred route comes back with the same attempt number, another process starts counting anew:
-        # only the two counts together say how often this message was tried.
+        # A deferred route keeps its attempt number, and a new process starts to count at zero: only both counts
+        # together say how often this message was tried.
         key = claim.idempotency_key
         count = max(claim.attempt, self._calls.pop(key, 0) + 1)
         self._calls[key] = count
@@ -138,12 +138,12 @@ class Sandbox:
 
     def _remember(self, dispatch: Dispatch, outcome: Outcome, message_id: str) -> None:
         claim = dispatch.claim
-        if self._ledger is None and self._captured.maxlen == 0:
+        if self._accepted is None and self._captured.maxlen == 0:
             return
         at = self._clock.wall()
-        # An unknown outcome is a vendor that took the message and whose answer got lost.
-        if self._ledger is not None and isinstance(outcome, Sent | Unknown):
-            self._ledger.append(claim, at)
+        # An unknown outcome stands for a vendor that accepted the message and whose answer was lost.
+        if self._accepted is not None and isinstance(outcome, Sent | Unknown):
+            self._accepted.append(claim, at)
         self._captured.append(
             Captured(
                 message_id=message_id,
@@ -160,8 +160,8 @@ class Sandbox:
         )
 
 
-class _Ledger:
-    """The vendor's own book: a line is there as soon as the vendor has the message, whatever happens to us."""
+class _AcceptedFile:
+    """The vendor's own record: it has a line for every message that the vendor accepted, even if we crash then."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -176,7 +176,7 @@ class _Ledger:
             "pid": self._pid,
             "time_us": int(at * 1_000_000),
         }
-        # One write under O_APPEND: lines of several processes never mix.
+        # One write with O_APPEND: lines of several processes do not mix.
         os.write(self._file, msgspec.json.encode(line) + b"\n")
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ def _outcome(drill: Drill, message_id: str) -> Outcome:
 
 
 def message_id_for(idempotency_key: str) -> str:
-    """The same name for every repeat of a message."""
+    """The vendor's message id, the same for every repeat of a message."""
     digest = hashlib.sha256(idempotency_key.encode()).hexdigest()
     return f"sandbox-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
 

@@ -1,10 +1,10 @@
-"""A text that no log, error or repr may show."""
+"""A credential that no log, error or repr shows."""
 
 from typing import Any
 
 
 class Secret:
-    """Holds a credential; only `reveal` gives it out, at the line that needs it."""
+    """Holds a credential; only `reveal` returns it, where it is used."""
 
     __slots__ = ("_text",)
 
@@ -24,7 +24,7 @@ class Secret:
         return hash(self._text)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        # A pickle would carry the text into caches and crash reports.
+        # A pickle would put the credential into caches and crash reports.
         raise TypeError("a Secret is not pickled")
 
 

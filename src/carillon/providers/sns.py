@@ -1,4 +1,4 @@
-"""Text messages through Amazon SNS; needs the extra of the same name."""
+"""Text messages through Amazon SNS; needs the extra `sns`."""
 
 import hashlib
 import html
@@ -57,22 +57,22 @@ ANSWERS: dict[str, Rule] = {
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Whose account sends, where, and as what."""
+    """The AWS account, the region, and the sender of the messages."""
 
     region: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]{1,40}$")]
     access_key_id: Annotated[str, msgspec.Meta(pattern=r"^\w{1,128}$")]
     secret_access_key: Secret
     endpoint_url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+/?$")] | None = None
-    """In place of the region's own endpoint."""
+    """Replaces the endpoint of the region."""
     sender_id: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9-]{1,11}$")] | None = None
-    """The name messages come from, in countries where one is allowed."""
+    """The sender's name, for countries that allow one."""
     sms_type: Literal["Transactional", "Promotional"] = "Transactional"
     answers: dict[str, Rule] = {}
-    """Keys are SNS's codes, with or without `Exception`; `InvalidParameter:PhoneNumber` is one about the number."""
+    """Keys are codes of SNS, with or without `Exception`; `InvalidParameter:PhoneNumber` is about the number."""
 
 
 class Sns:
-    """One signed Publish for each message; SNS has no place for an id by which it would recognise a repeat."""
+    """One signed Publish for each message; SNS accepts no id by which it could recognise a repeat."""
 
     def __init__(self, name: str, settings: Settings, tools: Tools) -> None:
         self.name = name
@@ -128,24 +128,24 @@ class Sns:
         return brief(f"HTTP {answer.status} {words}", self._settings.secret_access_key.reveal())
 
 
-class _Form(msgspec.Struct, frozen=True):
-    """What all requests of one second have in common."""
+class _SignedForm(msgspec.Struct, frozen=True):
+    """What all requests of one second share."""
 
     request: AWSRequest
     canonical: str
-    """The canonical request but for the digest of its body, which is its last line."""
+    """The canonical request without its last line, the digest of the body."""
     headers: dict[str, str]
     authorization: str
-    """The header but for the signature, which is its end."""
+    """The Authorization header without its end, the signature."""
 
 
 class _Signature(SigV4Auth):  # type: ignore[misc] # ships no types
-    """botocore's signature, at the time of our clock; it writes the form once a second and signs each body."""
+    """botocore's signature with our clock; it builds the form once per second and signs each body."""
 
     def __init__(self, credentials: Credentials, service: str, region: str, url: str) -> None:
         super().__init__(credentials, service, region)
         self._url = url
-        self._forms: dict[int, _Form] = {}
+        self._forms: dict[int, _SignedForm] = {}
 
     def headers(self, body: bytes, wall: float) -> dict[str, str]:
         form = self._forms.get(int(wall)) or self._form(wall)
@@ -153,7 +153,7 @@ class _Signature(SigV4Auth):  # type: ignore[misc] # ships no types
         signature = self.signature(self.string_to_sign(form.request, canonical), form.request)
         return {**form.headers, "Authorization": form.authorization + signature}
 
-    def _form(self, wall: float) -> _Form:
+    def _form(self, wall: float) -> _SignedForm:
         given = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
         request = AWSRequest(method="POST", url=self._url, data=b"", headers=given)
         request.context["timestamp"] = datetime.fromtimestamp(wall, UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -162,13 +162,13 @@ class _Signature(SigV4Auth):  # type: ignore[misc] # ships no types
         self._inject_signature_to_request(request, self.signature(self.string_to_sign(request, canonical), request))
         headers = dict(request.headers.items())
         head, mark, _ = headers["Authorization"].rpartition("Signature=")
-        form = _Form(request, canonical.removesuffix(_DIGEST_OF_NOTHING), headers, head + mark)
+        form = _SignedForm(request, canonical.removesuffix(_DIGEST_OF_NOTHING), headers, head + mark)
         self._forms = {int(wall): form}
         return form
 
 
 def _attributes(settings: Settings) -> str:
-    """The part of every message's body that says what kind of message it is and whom it comes from."""
+    """The part of the body that is the same for every message: its type and its sender."""
     given = {"AWS.SNS.SMS.SMSType": settings.sms_type, "AWS.SNS.SMS.SenderID": settings.sender_id}
     found = [(name, value) for name, value in given.items() if value is not None]
     parameters: dict[str, str] = {}
@@ -183,7 +183,7 @@ def _codes(answer: Answer) -> list[str]:
     found = _element(answer, "Code")
     if found is None:
         return []
-    # The same error is called Throttled in one protocol and ThrottledException in another.
+    # One protocol calls an error Throttled, another ThrottledException.
     codes = list(dict.fromkeys((found, found.removesuffix("Exception"))))
     if _ABOUT_THE_NUMBER.search(_element(answer, "Message") or ""):
         return [f"{code}:PhoneNumber" for code in codes] + codes
@@ -191,7 +191,7 @@ def _codes(answer: Answer) -> list[str]:
 
 
 def _element(answer: Answer, name: str) -> str | None:
-    """The text of the first element of that name; a pattern and not a parser, for which XML could be a weapon."""
+    """The text of the first element of that name; by a pattern, as an XML parser would open an attack surface."""
     found = re.search(rf"<{name}>([^<]{{1,2000}})</{name}>", answer.body.decode("utf-8", "replace"))
     return None if found is None else html.unescape(found[1]).strip()
 

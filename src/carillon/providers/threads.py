@@ -1,4 +1,4 @@
-"""Plain functions run beside the loop: daemon threads, so that one that hangs keeps nobody from leaving."""
+"""Threads for handlers that are plain functions; they are daemons, so that a hanging one does not block the exit."""
 
 import asyncio
 import contextvars
@@ -10,7 +10,7 @@ from carillon.domain.errors import Overloaded
 
 IDLE_SECONDS = 30.0
 MOST_STUCK = 100
-"""Threads given up on; each keeps its memory, so there must be an end."""
+"""Hanging threads that one process tolerates; each keeps its memory."""
 
 
 class _Run:
@@ -24,7 +24,7 @@ class _Run:
 
 
 class Threads:
-    """At most `most` threads that somebody still waits for."""
+    """Runs functions in at most `most` threads; a thread whose run was cancelled no longer counts."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -35,7 +35,7 @@ class Threads:
         self._stuck = 0
 
     async def run(self, call: Callable[[], object]) -> None:
-        """Run it to its end, and raise what it raised; cancelled, its thread is given up and replaced."""
+        """Run a function and raise what it raises; when cancelled, a new thread replaces the one that still runs it."""
         with self._lock:
             if self._stuck >= MOST_STUCK:
                 raise Overloaded(f"{self._stuck} runs hang in threads that cannot be ended; restart this process")
@@ -68,7 +68,7 @@ class Threads:
             with self._lock:
                 self._idle -= 1
                 if run is None and not self._waiting.empty():
-                    # Somebody put it there counting on us, in the moment in which we gave up waiting.
+                    # A run was queued for this thread just as it stopped waiting.
                     continue
                 if run is None or self._threads - self._stuck > self._most:
                     self._threads -= 1
@@ -77,24 +77,24 @@ class Threads:
                     return
                 run.begun = not run.abandoned
             if run.begun:
-                self._carry_out(run)
+                self._execute(run)
 
-    def _carry_out(self, run: _Run) -> None:
+    def _execute(self, run: _Run) -> None:
         error: BaseException | None = None
         try:
             run.context.run(run.call)
-        except BaseException as raised:  # noqa: BLE001 - told to whoever waits, whatever it is
+        except BaseException as raised:  # noqa: BLE001 - the waiting task gets every exception
             error = raised
         with self._lock:
             self._stuck -= run.abandoned
         try:
-            run.loop.call_soon_threadsafe(_tell, run.done, error)
+            run.loop.call_soon_threadsafe(_finish, run.done, error)
         except RuntimeError:
-            # The loop has gone, and with it everybody who could want to know.
+            # The event loop is closed: nothing waits for the result.
             return
 
 
-def _tell(done: "asyncio.Future[None]", error: BaseException | None) -> None:
+def _finish(done: "asyncio.Future[None]", error: BaseException | None) -> None:
     if done.done():
         return
     if error is None:
@@ -102,5 +102,5 @@ def _tell(done: "asyncio.Future[None]", error: BaseException | None) -> None:
     elif isinstance(error, Exception):
         done.set_exception(error)
     else:
-        # A future cannot carry an exit: it is a failed run like any other.
+        # A future cannot hold SystemExit: treat it as a failed run.
         done.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))

@@ -1,4 +1,4 @@
-"""One HTTP request on its way through libcurl, and what came of it."""
+"""One HTTP request that libcurl transfers, and its result."""
 
 import pycurl
 
@@ -17,9 +17,9 @@ _BEFORE_SENDING = {
 
 
 class Transfer:
-    """A handle of libcurl with one request after the other; what came of the last one stands here until the next.
+    """A libcurl handle that serves one request after another, with the result of the last one.
 
-    Its callbacks are told to libcurl once, not for each request.
+    libcurl gets the callbacks once, not for each request.
     """
 
     __slots__ = (
@@ -30,22 +30,22 @@ class Transfer:
     def __init__(self, handle: pycurl.Curl) -> None:
         self.handle = handle
         self.asked: tuple[str, str, str | None] | None = None
-        """Method, URL and pinned addresses that the handle was told last and does not have to be told again."""
+        """Method, URL and pinned addresses that are already set on the handle."""
         self.bounds = (-1, -1)
-        """The same of the body's size and the milliseconds."""
+        """Body size and timeout in milliseconds that are already set on the handle."""
         self.renew(b"", 0)
         handle.setopt(pycurl.READFUNCTION, self.read)
         handle.setopt(pycurl.PREREQFUNCTION, self.begin)
-        handle.setopt(pycurl.HEADERFUNCTION, self.hear)
-        handle.setopt(pycurl.WRITEFUNCTION, self.take)
+        handle.setopt(pycurl.HEADERFUNCTION, self.take_header)
+        handle.setopt(pycurl.WRITEFUNCTION, self.take_body)
 
     def renew(self, body: bytes, max_body: int) -> None:
-        """Forget the last request; what it brought belongs to whoever asked for it."""
+        """Reset the handle for the next request."""
         self.status = 0
         self.head_in: list[bytes] = []
         self.body_in: bytes | bytearray = b""
         self.failure: tuple[str, str] | None = None
-        """Classification and text of what broke, if anything did."""
+        """Classification and text of the failure, if there is one."""
         self.began_sending = False
         self.vetoed = False
         self._body = body
@@ -54,48 +54,48 @@ class Transfer:
         self._body_room = max_body
 
     def read(self, size: int) -> bytes:
-        """Give libcurl the body; without a way to rewind, it cannot send a request twice behind our back."""
+        """Give libcurl the body; libcurl cannot rewind it, so it cannot repeat a request by itself."""
         part = self._body[self._read : self._read + size]
         self._read += len(part)
         return part
 
     def begin(self, _address: str, _own: str, _port: int, _own_port: int) -> int:
-        """Called when a connection is there and nothing has been written: from now on it may have been sent."""
+        """Libcurl calls this when it is connected and before it writes: from now on the request may have been sent."""
         self.began_sending = True
         return int(pycurl.PREREQFUNC_OK)
 
-    def hear(self, line: bytes) -> int | None:
-        """Take in one line of the head, or end the transfer by taking nothing; lines are read when asked for."""
+    def take_header(self, line: bytes) -> int | None:
+        """Keep one header line, unparsed; too many bytes of them end the transfer."""
         self._head_room -= len(line)
         if self._head_room < 0:
             return 0
         self.head_in.append(line)
         return None
 
-    def take(self, part: bytes) -> int | None:
-        """Take in a part of the body; anything but all of it ends the transfer."""
+    def take_body(self, part: bytes) -> int | None:
+        """Keep a part of the body; a body over the limit ends the transfer."""
         room = self._body_room
         self._body_room = room - len(part)
         if not self.body_in:
-            # Most bodies come in one part.
+            # Most bodies arrive in one part.
             self.body_in = part if room >= len(part) else part[:room]
         else:
-            # Not bytes to bytes: a body that drips in would be copied for every drop.
+            # A bytearray: appending to bytes would copy the whole body for each part.
             held = self.body_in
             self.body_in = held if isinstance(held, bytearray) else bytearray(held)
             self.body_in += part[:room]
         return 0 if self._body_room < 0 else None
 
     def end(self, status: int, failure: tuple[str, str] | None) -> None:
-        """Keep what it came to; half a head is no answer, whatever its first line said."""
+        """Keep the result; an answer whose headers broke off is a failure, whatever its status."""
         self.failure = failure
-        if status >= _FIRST_FINAL_STATUS and self._heard():
+        if status >= _FIRST_FINAL_STATUS and self._head_complete():
             self.status = status
         elif failure is None:
             self.failure = ("connection_lost", "the answer broke off in its head")
 
-    def _heard(self) -> bool:
-        """Whether the last answer's head came to its end; an interim one's does not count for the next."""
+    def _head_complete(self) -> bool:
+        """Whether the headers of the last answer are complete; those of an interim answer do not count."""
         for line in reversed(self.head_in):
             if line in _END_OF_HEAD:
                 return True
@@ -105,7 +105,7 @@ class Transfer:
 
 
 def classification(code: int, *, sending: bool) -> str:
-    """The word for what broke a transfer."""
+    """Our classification of a libcurl error."""
     if code == pycurl.E_OPERATION_TIMEDOUT:
         return "timeout"
     return "connection_lost" if sending else _BEFORE_SENDING.get(code, "connection_lost")

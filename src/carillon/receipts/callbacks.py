@@ -1,42 +1,21 @@
-"""Where vendors report back: believed by their own proof, written down before they are thanked."""
+"""The endpoints at which vendors report back: a callback proves its sender, and is committed before the answer."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from carillon.domain.errors import Forged
 from carillon.domain.events import CallbackRefused
 from carillon.domain.ports import Observer, ReceiptLedger, ReceiptReader
-from carillon.domain.receipts import AmendRules, Reading
-from carillon.receipts.telling import tell
+from carillon.domain.receipts import AmendRules, Callback, Reading
+from carillon.receipts.waiting import observe_receipts
 from carillon.web import Answer, Endpoint, Problem, Reply, Request
 
-_PATH = "/api/v1/webhooks"
-_KIB = 1024
 _SHOWN = 5
 
 
-class Vendor(msgspec.Struct, frozen=True):
-    """One kind of callback: where it comes to and how large it may be."""
-
-    path: str
-    name: str
-    summary: str
-    limit: int
-
-
-VENDORS = {
-    "twilio": Vendor(f"{_PATH}/twilio/sms-status", "twilioSmsStatus", "Twilio reports a text message", 64 * _KIB),
-    "sendgrid": Vendor(f"{_PATH}/sendgrid/events", "sendgridEvents", "SendGrid reports events of mails", 1024 * _KIB),
-    "fcm": Vendor(f"{_PATH}/fcm/delivery-status", "fcmDeliveryStatus", "A relay reports pushes", 256 * _KIB),
-    "acs": Vendor(f"{_PATH}/azure/email-events", "azureEmailEvents", "Event Grid reports mails of Azure", 1024 * _KIB),
-}
-"""By the kind of provider."""
-
-
 def endpoints(
+    callbacks: Mapping[str, Callback],
     readers: Mapping[str, Sequence[ReceiptReader]],
     ledger: ReceiptLedger,
     rules: AmendRules,
@@ -44,26 +23,33 @@ def endpoints(
     *,
     trust_forwarded: bool = False,
 ) -> list[Endpoint]:
-    """One endpoint for each kind of provider that somebody can read; no token is asked for."""
+    """One endpoint for each kind of provider that has readers; a callback needs no token."""
     return [
         Endpoint(
             method="POST",
-            path=vendor.path,
-            call=_Callback(kind, readers[kind], ledger, rules, observer, trust_forwarded=trust_forwarded).take,
-            name=vendor.name,
-            summary=vendor.summary,
-            description="Carries the vendor's own proof instead of a token. What was taken before is taken again.",
+            path=callback.path,
+            call=_Receiver(
+                kind,
+                readers[kind],
+                ledger,
+                rules,
+                observer,
+                max_bytes=callback.max_bytes,
+                trust_forwarded=trust_forwarded,
+            ).take,
+            name=callback.name,
+            summary=callback.summary,
+            description="Carries the vendor's own proof instead of a token. A repeated callback changes nothing.",
             tag="Callbacks",
             answers=(Answer(status=200, description="Written down; empty, but for a handshake"),),
             problems=("CALLBACK_REFUSED", "PAYLOAD_TOO_LARGE", "REQUEST_TIMEOUT", "VALIDATION_ERROR"),
             guarded=False,
         )
-        for kind, vendor in VENDORS.items()
-        if readers.get(kind)
+        for kind, callback in callbacks.items()
     ]
 
 
-class _Callback:
+class _Receiver:
     def __init__(
         self,
         kind: str,
@@ -72,9 +58,11 @@ class _Callback:
         rules: AmendRules,
         observer: Observer,
         *,
+        max_bytes: int,
         trust_forwarded: bool,
     ) -> None:
         self._kind = kind
+        self._max_bytes = max_bytes
         self._readers = readers
         self._ledger = ledger
         self._rules = rules
@@ -82,31 +70,31 @@ class _Callback:
         self._trust_forwarded = trust_forwarded
 
     async def take(self, request: Request) -> Reply:
-        body = await request.raw(VENDORS[self._kind].limit)
+        body = await request.raw(self._max_bytes)
         reading = self._read(called_url(request, trust_forwarded=self._trust_forwarded), _headers(request), body)
         for reason in reading.unread[:_SHOWN]:
             self._observe(CallbackRefused(vendor=self._kind, reason=reason))
-        # What the ledger cannot take now is answered 503 with nothing written: the vendor comes again.
-        tell(await self._ledger.amend(reading.receipts, self._rules), self._observe)
+        # While the ledger is away the answer is 503 and nothing is written: the vendor repeats the callback.
+        observe_receipts(await self._ledger.amend(reading.receipts, self._rules), self._observe)
         if reading.answer is not None:
             return Reply(200, reading.answer)
         return Reply(200, b"", media_type="text/plain")
 
     def _read(self, url: str, headers: dict[str, str], body: bytes) -> Reading:
-        # Two accounts of one vendor share the endpoint; whoever knows the secret is meant.
+        # Two accounts of one vendor share the endpoint: the first reader that accepts the proof reads it.
         reason = ""
         for reader in self._readers:
             try:
                 return reader.read(url, headers, body)
             except Forged as error:
                 reason = str(error)
-        # Neither the URL nor the headers may be told: they carry what the vendor proves itself with.
+        # The event names neither the URL nor the headers: they carry the vendor's proof.
         self._observe(CallbackRefused(vendor=self._kind, reason=reason, forged=True))
         raise Problem("CALLBACK_REFUSED", "the callback does not prove who sent it")
 
 
 def called_url(request: Request, *, trust_forwarded: bool) -> str:
-    """The URL that the vendor called, as far as the request or a trusted proxy tells."""
+    """The URL that the vendor called, from the request or from a trusted proxy's headers."""
     scope: Mapping[str, Any] = request.scope
     scheme, host = str(scope.get("scheme", "http")), request.header(b"host") or ""
     if trust_forwarded:
@@ -121,12 +109,12 @@ def called_url(request: Request, *, trust_forwarded: bool) -> str:
 
 
 def _first(request: Request, name: bytes) -> str:
-    # The proxy nearest to the vendor wrote the first of several.
+    # Of several values, the first is from the proxy nearest to the vendor.
     return (request.header(name) or "").partition(",")[0].strip()
 
 
 def _headers(request: Request) -> dict[str, str]:
-    """Each header that was given once: of two signatures, nobody could say which is meant."""
+    """The headers that occur once: of two signatures it is unclear which one counts."""
     pairs = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in request.scope["headers"]]
     times = Counter(name for name, _ in pairs)
     return {name: value for name, value in pairs if times[name] == 1}

@@ -1,18 +1,19 @@
-"""Receipts that came before their message was known here are looked at again."""
+"""Receipts that arrive before the ledger knows their message: they wait, and are applied later."""
+
+from collections.abc import Iterable
 
 from carillon.domain.backoff import Backoff
 from carillon.domain.errors import LedgerUnavailable
-from carillon.domain.events import Trouble
+from carillon.domain.events import ReceiptTaken, Trouble
 from carillon.domain.ports import Clock, Observer, ReceiptLedger
-from carillon.domain.receipts import AmendRules
-from carillon.receipts.telling import tell
+from carillon.domain.receipts import Amended, AmendRules
 
 _BACKOFF = Backoff(base=0.5, cap=5.0, jitter="none")
 _BATCH = 500
 
 
-class Waiting:
-    """A vendor may be faster than our own settlement: what it said then is not lost."""
+class WaitingReceipts:
+    """Applies waiting receipts at an interval: a vendor may report before our settlement is committed."""
 
     def __init__(
         self, ledger: ReceiptLedger, rules: AmendRules, observer: Observer, clock: Clock, interval_seconds: float
@@ -24,11 +25,11 @@ class Waiting:
         self._interval = interval_seconds
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Apply until cancelled."""
         failures = 0
         while True:
             try:
-                await self.look()
+                await self.apply()
             except LedgerUnavailable as error:
                 failures += 1
                 wait = _BACKOFF.delay(failures, 0.0)
@@ -37,10 +38,28 @@ class Waiting:
                 failures, wait = 0, self._interval
             await self._clock.sleep(wait)
 
-    async def look(self) -> None:
-        """Amend what can be amended by now."""
+    async def apply(self) -> None:
+        """Apply every waiting receipt whose message the ledger knows by now."""
         while True:
             amended = await self._ledger.amend_waiting(self._rules, _BATCH)
-            tell(amended, self._observe)
+            observe_receipts(amended, self._observe)
             if len(amended) < _BATCH:
                 return
+
+
+def observe_receipts(amended: Iterable[Amended], observer: Observer) -> None:
+    """Emit one event for each receipt, with its effect; an event holds no address."""
+    for each in amended:
+        receipt = each.receipt
+        observer(
+            ReceiptTaken(
+                provider=receipt.provider,
+                kind=str(receipt.kind),
+                effect=str(each.effect),
+                provider_message_id=receipt.provider_message_id,
+                notification_id=each.notification_id,
+                route_id=each.route_id,
+                classification=receipt.classification,
+                reason=receipt.reason,
+            )
+        )

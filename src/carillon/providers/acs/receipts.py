@@ -1,4 +1,4 @@
-"""Azure's delivery reports, which Event Grid brings: believed by a shared secret, read event by event."""
+"""Delivery reports of Azure, which Event Grid sends: a shared secret proves them, and each event is read on its own."""
 
 import hmac
 from collections.abc import Mapping
@@ -8,26 +8,32 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from carillon.domain.errors import Forged
-from carillon.domain.receipts import Reading, Receipt, ReceiptKind
+from carillon.domain.receipts import Callback, Reading, Receipt, ReceiptKind
 from carillon.providers.acs.send import Settings
 from carillon.providers.answers import brief
 from carillon.providers.mail_vendor import checked_id, read_each, refuse_oversized, slug
 
-SECRET_PARAMETER = "secret"  # noqa: S105 - the name, not the thing
+CALLBACK = Callback(
+    path="/api/v1/webhooks/azure/email-events",
+    name="azureEmailEvents",
+    summary="Event Grid reports mails of Azure",
+    max_bytes=1024 * 1024,
+)
+SECRET_PARAMETER = "secret"  # noqa: S105 - the parameter's name, not a secret
 SECRET_HEADER = "x-webhook-secret"  # noqa: S105
 _HANDSHAKE = "Microsoft.EventGrid.SubscriptionValidationEvent"
 _DELIVERY = "Microsoft.Communication.EmailDeliveryReportReceived"
 _ENGAGEMENT = "Microsoft.Communication.EmailEngagementTrackingReportReceived"
 _MAX_PARAMETERS = 50
 
-# "Any value other than Delivered is considered failed", says Azure; one of them is not about this message's end.
+# Azure: "Any value other than Delivered is considered failed". `Expanded` is the exception.
 _STATUSES = {
     "Delivered": ReceiptKind.DELIVERED,
     "Bounced": ReceiptKind.BOUNCED,
-    # The address is a list, and its members are being written to: a second mail would reach them twice.
+    # The address is a list and Azure writes to its members: a second mail would reach them twice.
     "Expanded": ReceiptKind.SENT,
 }
-# Azure bounces hard only, and suppresses what bounced before.
+# Azure reports hard bounces only, and suppresses addresses that bounced before.
 _GONE = frozenset({"Bounced", "Suppressed"})
 _ENGAGEMENTS = {"view": ReceiptKind.OPENED, "click": ReceiptKind.CLICKED}
 
@@ -47,7 +53,7 @@ class _Data(msgspec.Struct, rename="camel"):
     user_action_time_stamp: str | None = None
 
 
-class _Event(msgspec.Struct, rename="camel"):
+class _GridEvent(msgspec.Struct, rename="camel"):
     event_type: str
     data: _Data
     id: str | None = None
@@ -55,7 +61,7 @@ class _Event(msgspec.Struct, rename="camel"):
 
 
 class AcsReceipts:
-    """Event Grid's own event schema; whoever does not know the secret is not even greeted."""
+    """Reads the Event Grid event schema; without the right secret not even the handshake is answered."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         self._name = name
@@ -64,14 +70,14 @@ class AcsReceipts:
     def read(self, url: str, headers: Mapping[str, str], body: bytes) -> Reading:
         self._verify(url, headers)
         refuse_oversized(body)
-        greetings: list[str] = []
-        receipts, unread = read_each(body, lambda report: self._read_one(report, greetings))
-        answer = {"validationResponse": greetings[0]} if greetings else None
+        codes: list[str] = []
+        receipts, unread = read_each(body, lambda report: self._read_one(report, codes))
+        answer = {"validationResponse": codes[0]} if codes else None
         return Reading(tuple(receipts), tuple(unread), answer)
 
     def _verify(self, url: str, headers: Mapping[str, str]) -> None:
         if self._secret is None:
-            raise Forged("no webhook_secret is configured, so nothing can be believed")
+            raise Forged("no webhook_secret is configured, so no callback can be verified")
         wanted = self._secret.reveal().encode()
         known = False
         for text in _offered(url, headers):
@@ -79,13 +85,13 @@ class AcsReceipts:
         if not known:
             raise Forged("the secret is missing or wrong")
 
-    def _read_one(self, raw: msgspec.Raw, greetings: list[str]) -> Receipt | None:
-        event = msgspec.json.decode(raw, type=_Event)
+    def _read_one(self, raw: msgspec.Raw, codes: list[str]) -> Receipt | None:
+        event = msgspec.json.decode(raw, type=_GridEvent)
         if event.event_type == _HANDSHAKE:
             code = checked_id(event.data.validation_code)
             if code is None:
                 raise ValueError("the handshake has no code")
-            greetings.append(code)
+            codes.append(code)
             return None
         message_id = checked_id(event.data.message_id)
         if message_id is None:
@@ -113,8 +119,8 @@ def _offered(url: str, headers: Mapping[str, str]) -> list[str]:
     return [text for text in texts if text]
 
 
-def _meaning(event: _Event) -> tuple[ReceiptKind, str | None, bool]:
-    """What it says, why, and whether the address itself is at fault."""
+def _meaning(event: _GridEvent) -> tuple[ReceiptKind, str | None, bool]:
+    """The kind of receipt, its cause, and whether the address is gone."""
     if event.event_type == _DELIVERY and event.data.status:
         status = event.data.status
         kind = _STATUSES.get(status, ReceiptKind.FAILED)
@@ -129,7 +135,7 @@ def _reason(data: _Data) -> str | None:
     return brief((details.status_message if isinstance(details, _Details) else details) or "") or None
 
 
-def _moment(event: _Event) -> int | None:
+def _moment(event: _GridEvent) -> int | None:
     data = event.data
     text = data.delivery_attempt_time_stamp or data.user_action_time_stamp or event.event_time or ""
     try:

@@ -31,7 +31,7 @@ _GIVEN_UP = frozenset({"Failed", "Canceled"})
 
 ANSWERS = {
     "EmailDroppedAllRecipientsSuppressed": Rule("refused", "recipient_suppressed", recipient_gone=True),
-    # Whoever runs Carillon can mend these while messages wait.
+    # The operator can fix these while messages wait.
     "Denied": Rule("unavailable", "auth_failed"),
     "DomainNotLinked": Rule("unavailable", "sender_not_ready"),
     "InvalidSenderUserName": Rule("unavailable", "sender_not_ready"),
@@ -40,7 +40,7 @@ ANSWERS = {
     "403": Rule("unavailable", "forbidden"),
     "404": Rule("unavailable", "wrong_url"),
     "405": Rule("unavailable", "wrong_url"),
-    # The operation of an earlier attempt may be what this one conflicts with.
+    # The conflict may be with the operation of an earlier attempt.
     "409": Rule("unknown", "operation_exists"),
     "413": Rule("refused", "too_large"),
     "429": Rule("throttled", "rate_limited"),
@@ -48,16 +48,16 @@ ANSWERS = {
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which resource sends, and what proves a callback."""
+    """The resource that sends, and the secret that proves a callback."""
 
     endpoint: str
     """`https://<resource>.communication.azure.com`."""
     access_key: Secret
     """Base64, as the portal shows it."""
     sender: str
-    """`local@domain` of a linked domain; the name shown beside it is set in the portal, one given here is not sent."""
+    """`local@domain` of a linked domain; the portal sets the display name, one given here is not sent."""
     webhook_secret: Secret | None = None
-    """What Event Grid brings along in every callback; without one no callback is believed."""
+    """The secret that Event Grid sends with every callback; without one every callback is refused."""
     answers: dict[str, Rule] = {}
 
 
@@ -73,7 +73,7 @@ class _Operation(msgspec.Struct):
 
 
 class Acs:
-    """One operation for each mail, which every repeat names alike."""
+    """One operation for each mail; every repeat has the same operation id."""
 
     def __init__(self, name: str, settings: Settings, tools: Tools) -> None:
         self.name = name
@@ -103,7 +103,7 @@ class Acs:
         answer = await self._call("GET", f"/emails/operations/{operation_id('probe')}", _PROBE_SECONDS)
         if not isinstance(answer, Answer):
             return answer.error
-        # Only who is known and allowed is told that there is no such operation.
+        # A 404 proves that the key is valid: Azure checks it before it looks for the operation.
         if answer.status == _NOT_FOUND or answer.ok:
             return None
         return brief(f"HTTP {answer.status} {answer.excerpt()}", self._key.reveal())
@@ -143,7 +143,7 @@ class Acs:
     def _judge(self, answer: Answer, operation: str, address: str) -> Outcome:
         said = understood(answer.body, _Operation) or _Operation()
         if answer.status == _ACCEPTED and said.status not in _GIVEN_UP:
-            # Lower-case like the id in reports, which is how the two find each other.
+            # Lower-case, as the id in reports is: the ledger compares the two.
             return Sent(message_id=(said.id or operation).lower()[:MAX_ID])
         error = said.error or _Error(code=answer.headers.get("x-ms-error-code"))
         text = brief(f"HTTP {answer.status} {_words(error) or answer.excerpt()}", self._key.reveal(), address)
@@ -156,18 +156,18 @@ def _words(error: _Error) -> str:
 
 
 def _operation_of(claim: Claim) -> str:
-    """The same on every repeat; another one after Azure reported a failure, or it would send nothing again."""
+    """The same id on every repeat; a new one after Azure reported a failure, as Azure ignores a known id."""
     key = claim.idempotency_key
     return operation_id(f"{key}#{claim.attempts_before}" if claim.attempts_before else key)
 
 
 def operation_id(idempotency_key: str) -> str:
-    """The name of a message's operation: the same on every repeat, whoever makes it."""
+    """The operation id of a message: the same on every repeat, from every process."""
     return str(uuid.uuid5(_OPERATIONS, idempotency_key))
 
 
 def decoded_key(key: Secret) -> bytes:
-    """The bytes that sign; raises ValueError for what is no base64."""
+    """The signing key; raises ValueError if it is not base64."""
     try:
         decoded = base64.b64decode(key.reveal(), validate=True)
     except (ValueError, binascii.Error):
@@ -178,10 +178,10 @@ def decoded_key(key: Secret) -> bytes:
 
 
 def signed_headers(key: Secret, method: str, url: str, body: bytes, wall: float) -> dict[str, str]:
-    """The headers that prove a request: its verb, path, time, host and content."""
+    """The headers that sign a request: its method, path, time, host and body."""
     parts = urlsplit(url)
     target = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    # A request says its port only where that is not the usual one.
+    # The Host header has the port only if it is not the default one.
     port = "" if parts.port in {None, _DEFAULT_PORTS[parts.scheme]} else f":{parts.port}"
     host = f"{parts.netloc.rpartition(':')[0] if parts.port is not None else parts.netloc}{port}"
     date = format_datetime(datetime.fromtimestamp(int(wall), UTC), usegmt=True)

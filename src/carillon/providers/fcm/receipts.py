@@ -1,4 +1,4 @@
-"""Delivery reports of pushes: FCM sends none, so these come from the operator's own relay."""
+"""Delivery reports of pushes: FCM sends none, so the operator's own relay does."""
 
 import math
 import time
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from carillon.domain.errors import Forged
-from carillon.domain.receipts import Reading, Receipt, ReceiptKind
+from carillon.domain.receipts import Callback, Reading, Receipt, ReceiptKind
 from carillon.providers.answers import brief
 from carillon.providers.fcm.send import Settings
 from carillon.providers.fcm.token import read_account
@@ -17,10 +17,16 @@ from carillon.providers.fcm.wire import RULES
 from carillon.providers.webhook.signing import Check, verify_x_webhook
 
 MAX_BODY = 256 * 1024
+CALLBACK = Callback(
+    path="/api/v1/webhooks/fcm/delivery-status",
+    name="fcmDeliveryStatus",
+    summary="A relay reports pushes",
+    max_bytes=MAX_BODY,
+)
 MAX_REPORTS = 1000
 _KINDS = {"delivered": ReceiptKind.DELIVERED, "failed": ReceiptKind.FAILED}
 _MAX_ID = 500
-# Unix seconds reach this number in the year 5138, milliseconds did so in 1973.
+# Unix seconds reach this number in the year 5138, Unix milliseconds reached it in 1973.
 _SURELY_MILLISECONDS = 1e11
 _LAST_MILLISECOND = 1e14
 
@@ -54,7 +60,7 @@ class FcmReceipts:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return Reading(unread=("the body is not JSON",))
         reports = content if isinstance(content, list) else [content]
-        # The id in the header is that of the whole call: only a lone report can be recognised by it.
+        # The id in the header belongs to the whole call: it identifies a report only if there is one.
         event_id = headers.get("x-webhook-event-id") if len(reports) == 1 else None
         return self._read_all(reports, event_id)
 
@@ -89,7 +95,7 @@ class FcmReceipts:
         )
 
     def _full_id(self, message_id: str) -> str:
-        # Apps are told the last part only of what the sender was told.
+        # FCM tells the app only the last part of the id that it told the sender.
         return message_id if "/" in message_id else self._prefix + message_id
 
 
@@ -109,7 +115,7 @@ def _milliseconds(said: str | float | None) -> int | None:
 
 
 def reader(name: str, settings: Settings, wall: Callable[[], float] = time.time) -> FcmReceipts:
-    """The reader of one provider's reports; only v1 names messages by their project."""
+    """The reader of one provider's reports; only v1 puts the project into message ids."""
     project = settings.project_id
     if project is None and settings.form == "v1" and settings.credentials_file is not None:
         project = read_account(settings.credentials_file).project_id

@@ -1,4 +1,4 @@
-"""Push messages through Firebase Cloud Messaging: its HTTP v1 API, and the legacy form that relays still speak."""
+"""Push messages through Firebase Cloud Messaging: its HTTP v1 API, and the legacy API that relays still offer."""
 
 import re
 from typing import Annotated, Literal
@@ -14,7 +14,7 @@ from carillon.providers.fcm.token import Account, NoToken, TokenSource, read_acc
 from carillon.providers.fcm.wire import (
     BLAMES_THE_MESSAGE,
     RULES,
-    Said,
+    FcmAnswer,
     data,
     legacy_body,
     notification,
@@ -30,7 +30,7 @@ from carillon.providers.secret import Secret
 CHANNELS = frozenset({"push"})
 GOOGLE = "https://fcm.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
-# No slash: `/topics/all` in place of one device would tell everybody.
+# No slash: `/topics/all` in place of one device would reach every device.
 _DEVICE = re.compile(r"[A-Za-z0-9_:.~%=+-]{1,4096}")
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9.:-]{0,99}")
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}")
@@ -40,25 +40,25 @@ _PROBE_SECONDS = 10.0
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which form to speak, and as whom."""
+    """Which API to use, and with which credentials."""
 
     api: Literal["v1", "legacy"] | None = None
-    """None means v1 where a service account or a project is given, else legacy."""
+    """None means v1 if a service account or a project is given, otherwise legacy."""
     base_url: str = GOOGLE
     server_key: Secret | None = None
-    """What the legacy form identifies itself with."""
+    """The credential of the legacy API."""
     project_id: str | None = None
     """None means the service account's own project."""
     credentials_file: str | None = None
     """A service account's key file."""
     data_variables: Annotated[list[str], msgspec.Meta(max_length=100)] = msgspec.field(default_factory=lambda: ["link"])
-    """Variables of the payload that the app gets as data, where they are present."""
+    """Variables of the payload that the app gets as data, if they are present."""
     replace_repeats: bool = False
-    """Tag every message, so that a repeat takes the place of the one shown before instead of standing beside it."""
+    """Tag every message, so that a repeat replaces the notification on the device instead of adding a second one."""
     answers: dict[str, Rule] = {}
-    """What FCM's codes and statuses mean, where the operator knows better."""
+    """Overrides of the meaning of FCM's codes and statuses."""
     webhook_secret: Secret | None = None
-    """What the operator's relay signs delivery reports with."""
+    """The secret with which the operator's relay signs delivery reports."""
 
     @property
     def form(self) -> Literal["v1", "legacy"]:
@@ -66,7 +66,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Fcm:
-    """One call for each message; a refused access token is replaced once, since nothing was sent with it."""
+    """One call for each message; after a refused access token a second call with a new one, as nothing was sent."""
 
     def __init__(self, name: str, settings: Settings, tools: Tools, account: Account | None) -> None:
         self.name = name
@@ -92,7 +92,7 @@ class Fcm:
         return self._judge(await self._call(body, dispatch.timeout_seconds), claim.address)
 
     async def probe(self) -> str | None:
-        """Ask for a message to no device, and for that to be checked only: the refusal is the sign of health."""
+        """Validate a message to a device that does not exist: FCM's refusal of it proves that FCM is healthy."""
         if self._tokens is None:
             body = msgspec.json.encode({"to": _NOBODY, "dry_run": True})
         else:
@@ -133,7 +133,7 @@ class Fcm:
             )
         )
 
-    def _read(self, answer: Answer) -> Said:
+    def _read(self, answer: Answer) -> FcmAnswer:
         return read_legacy(answer) if self._tokens is None else read_v1(answer)
 
     def _judge(self, answer: Answer | NotSent | MaybeSent | NoToken, address: str | None) -> Outcome:
@@ -150,7 +150,7 @@ class Fcm:
 
 
 def remarks(settings: Settings) -> list[str]:
-    """What an operator should hear at the start, although it keeps nothing from working as told."""
+    """Warnings about valid settings, for the start."""
     if settings.form == "legacy" and urlsplit(settings.base_url).hostname == urlsplit(GOOGLE).hostname:
         return ["Google switched FCM's legacy API off in 2024; only a relay of your own (base_url) still takes it"]
     return []

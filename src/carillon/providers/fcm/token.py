@@ -1,4 +1,4 @@
-"""Google's access tokens from a service account: fetched once for all who wait, and before the old one ends."""
+"""Google's access tokens from a service account: one fetch for all waiting calls, and before the old one expires."""
 
 import asyncio
 import re
@@ -26,21 +26,21 @@ _FIRST_OF_SERVER = 500
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """What a service account's key file says."""
+    """The content of a service account's key file."""
 
     email: str
     token_uri: str
     project_id: str | None
     signer: Any
-    """Google's own; it holds the key."""
+    """Google's signer; it holds the private key."""
 
     def assertion(self, scope: str, now: int) -> str:
-        """What a token is given for."""
+        """The signed JWT that Google exchanges for a token."""
         claims = {
             "iat": now,
             "exp": now + _ASSERTION_SECONDS,
             "iss": self.email,
-            # Google wants its own endpoint here, whichever one is asked.
+            # Google wants its own endpoint here, even if another URL is called.
             "aud": _AUDIENCE,
             "scope": scope,
         }
@@ -48,7 +48,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """Good until `ends_at`, to be replaced from `stale_at` on."""
+    """Valid until `ends_at`; a new one is fetched from `stale_at` on."""
 
     text: Secret
     stale_at: float
@@ -56,7 +56,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class NoToken(msgspec.Struct, frozen=True):
-    """No token could be had, so nothing was sent."""
+    """There is no token, so nothing was sent."""
 
     error: str
     classification: str
@@ -73,7 +73,7 @@ class _KeyFile(msgspec.Struct):
 
 
 def read_account(path: str) -> Account:
-    """Read a key file; ValueError says what is wrong with it and never shows the key."""
+    """Read a key file; raises ValueError, whose text never shows the key."""
     if "{" in path:
         raise ValueError("credentials_file: takes the path of the key file, not what is in it")
     try:
@@ -90,17 +90,17 @@ def read_account(path: str) -> Account:
         raise ValueError(f"credentials_file: {path}: token_uri is not a URL")
     try:
         signer = crypt.RSASigner.from_service_account_info(msgspec.to_builtins(found))  # type: ignore[no-untyped-call]
-        # A key of another family is read without complaint and fails only here.
+        # A key that is not RSA is read without an error and fails only here.
         signer.sign(b"")
-    except Exception:  # noqa: BLE001 - whatever the parser of keys raises may quote the key
+    except Exception:  # noqa: BLE001 - the text of any parser error may quote the key
         raise ValueError(f"credentials_file: {path}: private_key is not an RSA key in PEM") from None
     return Account(
         email=found.client_email, token_uri=found.token_uri, project_id=found.project_id or None, signer=signer
     )
 
 
-class _Flight:
-    """One fetch under way, and how many wait for it."""
+class _Fetch:
+    """One fetch in flight, and the number of calls that wait for it."""
 
     def __init__(self, task: asyncio.Task[Token | NoToken]) -> None:
         self.task = task
@@ -108,7 +108,7 @@ class _Flight:
 
 
 class TokenSource:
-    """Holds one token; whoever needs it while it is being fetched waits for that one fetch."""
+    """Holds one token; calls that need it while it is fetched all wait for the same fetch."""
 
     def __init__(self, account: Account, scope: str, http: HttpClient, clock: Clock) -> None:
         self._account = account
@@ -116,48 +116,48 @@ class TokenSource:
         self._http = http
         self._clock = clock
         self._held: Token | None = None
-        self._flight: _Flight | None = None
+        self._fetching: _Fetch | None = None
         self._next_ahead = 0.0
 
     async def token(self, seconds: float, *, instead_of: Token | None = None) -> Token | NoToken:
-        """A token within so many seconds, and not the one that was just refused."""
+        """A token, waiting at most `seconds`; never the one in `instead_of`, which Google has refused."""
         held, now = self._held, self._clock.monotonic()
         if held is not None and held is not instead_of and now < held.ends_at:
-            if now >= held.stale_at and self._flight is None and now >= self._next_ahead:
-                # Nobody waits for this one, so nobody's deadline ends it.
+            if now >= held.stale_at and self._fetching is None and now >= self._next_ahead:
+                # No call waits for this fetch: count one, so that no caller's deadline cancels it.
                 self._next_ahead = now + _AHEAD_PAUSE_SECONDS
-                self._depart().waiting = 1
+                self._start().waiting = 1
             return held
-        return await self._await(self._flight or self._depart(), seconds)
+        return await self._await(self._fetching or self._start(), seconds)
 
     async def aclose(self) -> None:
-        flight, self._flight = self._flight, None
-        if flight is not None:
-            flight.task.cancel()
-            await asyncio.wait({flight.task})
+        fetch, self._fetching = self._fetching, None
+        if fetch is not None:
+            fetch.task.cancel()
+            await asyncio.wait({fetch.task})
 
-    def _depart(self) -> _Flight:
-        flight = self._flight = _Flight(asyncio.get_running_loop().create_task(self._fetch()))
-        flight.task.add_done_callback(lambda _: self._land(flight))
-        return flight
+    def _start(self) -> _Fetch:
+        fetch = self._fetching = _Fetch(asyncio.get_running_loop().create_task(self._fetch()))
+        fetch.task.add_done_callback(lambda _: self._forget(fetch))
+        return fetch
 
-    def _land(self, flight: _Flight) -> None:
-        if self._flight is flight:
-            self._flight = None
+    def _forget(self, fetch: _Fetch) -> None:
+        if self._fetching is fetch:
+            self._fetching = None
 
-    async def _await(self, flight: _Flight, seconds: float) -> Token | NoToken:
-        flight.waiting += 1
+    async def _await(self, fetch: _Fetch, seconds: float) -> Token | NoToken:
+        fetch.waiting += 1
         try:
-            done, _ = await asyncio.wait({flight.task}, timeout=max(0.0, seconds))
+            done, _ = await asyncio.wait({fetch.task}, timeout=max(0.0, seconds))
         finally:
-            flight.waiting -= 1
-            if not flight.waiting and not flight.task.done():
-                # The last one to give up ends it; the next caller must not board what is being cancelled.
-                self._land(flight)
-                flight.task.cancel()
-        if not done or flight.task.cancelled():
+            fetch.waiting -= 1
+            if not fetch.waiting and not fetch.task.done():
+                # The last waiting call cancels the fetch; the next call must start a new one.
+                self._forget(fetch)
+                fetch.task.cancel()
+        if not done or fetch.task.cancelled():
             return NoToken(f"no access token within {seconds:g} s", "token_timeout")
-        return flight.task.result()
+        return fetch.task.result()
 
     async def _fetch(self) -> Token | NoToken:
         began = self._clock.monotonic()
@@ -180,7 +180,7 @@ class TokenSource:
         text = said.get("access_token")
         if answer.ok and isinstance(text, str) and _HEADER_TEXT.fullmatch(text):
             return _token(text, said.get("expires_in"), began)
-        # A good answer's body is never quoted: it may hold a token after all.
+        # Never quote the body of a 2xx answer: it may hold a token.
         words = "without a usable token" if answer.ok else " ".join(_words(said)) or answer.excerpt()
         return NoToken(
             brief(f"no access token: HTTP {answer.status} {words}"),
@@ -195,7 +195,7 @@ def _words(said: dict[str, Any]) -> list[str]:
 
 def _token(text: str, expires_in: object, began: float) -> Token:
     seconds = float(expires_in) if isinstance(expires_in, int | float) and expires_in > 0 else _USUAL_SECONDS
-    # Counted from the question: the answer may have been long on its way.
+    # Counted from the request: the answer may have been slow.
     ends_at = began + seconds
     return Token(Secret(text), ends_at - min(_AHEAD_SECONDS, seconds / 2), ends_at - min(_SAFETY_SECONDS, seconds / 10))
 

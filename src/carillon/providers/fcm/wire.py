@@ -1,4 +1,4 @@
-"""FCM's two wire forms: what a message looks like in each, and what their answers say."""
+"""The wire formats of FCM's two APIs: their requests and the meaning of their answers."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from carillon.providers.answers import Rule
 from carillon.providers.http import Answer
 
 BAD_TOKEN = "INVALID_ARGUMENT/token"  # noqa: S105 - a code, not a credential
-"""Our word for an INVALID_ARGUMENT that is about the registration token and nothing else."""
+"""Our code for an INVALID_ARGUMENT that is only about the registration token."""
 
 RULES = {
     # HTTP v1
@@ -27,7 +27,7 @@ RULES = {
     "THIRD_PARTY_AUTH_ERROR": Rule("refused", "third_party_auth"),
     "UNAUTHENTICATED": Rule("refused", "bad_credentials"),
     "PERMISSION_DENIED": Rule("refused", "bad_credentials"),
-    # The legacy form
+    # The legacy API
     "NotRegistered": Rule("refused", "unregistered", recipient_gone=True),
     "InvalidRegistration": Rule("refused", "invalid_token", recipient_gone=True),
     "MissingRegistration": Rule("refused", "invalid_argument"),
@@ -42,7 +42,7 @@ RULES = {
     "TopicsMessageRateExceeded": Rule("throttled", "quota_exceeded", wait_seconds=60.0),
     "Unavailable": Rule("unavailable", "vendor_unavailable"),
     "InternalServerError": Rule("unavailable", "vendor_internal"),
-    # Either, where no code came with it
+    # Both, for an answer without a code
     "401": Rule("refused", "bad_credentials"),
     "403": Rule("refused", "bad_credentials"),
     "429": Rule("throttled", "quota_exceeded", wait_seconds=60.0),
@@ -50,15 +50,15 @@ RULES = {
 BLAMES_THE_MESSAGE = frozenset(
     {"INVALID_ARGUMENT", "UNREGISTERED", "InvalidRegistration", "NotRegistered", "InvalidParameters"}
 )
-"""Codes of a working FCM that knows who we are and has looked at what we want."""
+"""Codes that prove that FCM is healthy and accepts our credentials."""
 
 _FCM_ERROR = "type.googleapis.com/google.firebase.fcm.v1.FcmError"
 _BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
 _UNAUTHORIZED = 401
 
 
-class Said(msgspec.Struct, frozen=True):
-    """An answer read: the id of a message that was taken, or the codes and words of a failure."""
+class FcmAnswer(msgspec.Struct, frozen=True):
+    """A parsed answer: the id of an accepted message, or the codes and the text of a failure."""
 
     taken: bool
     message_id: str | None = None
@@ -67,13 +67,13 @@ class Said(msgspec.Struct, frozen=True):
 
 
 def notification(message: Message) -> dict[str, str]:
-    """What the person sees; a message without a title has none."""
+    """The part that the device shows; the title is optional."""
     title = {} if message.subject is None else {"title": message.subject}
     return {**title, "body": message.text}
 
 
 def data(claim: Claim, names: Sequence[str]) -> dict[str, str]:
-    """What the app gets: the trace, and the variables the operator chose, all of them as text."""
+    """The data that the app gets: the trace id and the configured variables, as text."""
     found = {} if claim.trace_id is None else {"trace_id": claim.trace_id}
     payload = msgspec.json.decode(claim.payload_json)
     if isinstance(payload, dict):
@@ -100,14 +100,14 @@ def legacy_body(token: str, shown: dict[str, str], extra: dict[str, str], tag: s
 
 
 def tag_of(claim: Claim) -> str:
-    """The same for every repeat; as long as the strictest of the platforms allows."""
+    """The tag of a message, the same for every repeat; its length fits every platform."""
     return hashlib.sha256(claim.idempotency_key.encode()).hexdigest()
 
 
-def read_v1(answer: Answer) -> Said:
+def read_v1(answer: Answer) -> FcmAnswer:
     content = _decoded(answer.body)
     if answer.ok:
-        return Said(taken=True, message_id=_text(content.get("name")))
+        return FcmAnswer(taken=True, message_id=_text(content.get("name")))
     error = _dict(content.get("error"))
     details = [_dict(detail) for detail in _list(error.get("details"))]
     codes = [_text(detail.get("errorCode")) for detail in details if detail.get("@type") == _FCM_ERROR]
@@ -118,10 +118,10 @@ def read_v1(answer: Answer) -> Said:
     known = [*specific, *named, *([status] if status else [])]
     said = named[0] if named else status
     text = f"HTTP {answer.status} {said}: {words}" if said else f"HTTP {answer.status} {words}"
-    return Said(taken=False, codes=known, text=text)
+    return FcmAnswer(taken=False, codes=known, text=text)
 
 
-def read_legacy(answer: Answer) -> Said:
+def read_legacy(answer: Answer) -> FcmAnswer:
     content = _decoded(answer.body)
     results = _list(content.get("results"))
     first = _dict(results[0]) if results else {}
@@ -129,19 +129,19 @@ def read_legacy(answer: Answer) -> Said:
         # A bad request is plain text: Error=MissingRegistration.
         words = answer.excerpt()
         code = words.removeprefix("Error=") if words.startswith("Error=") else _text(content.get("error"))
-        return Said(taken=False, codes=[code] if code else (), text=f"HTTP {answer.status} {words}")
+        return FcmAnswer(taken=False, codes=[code] if code else (), text=f"HTTP {answer.status} {words}")
     code = _text(first.get("error"))
     failures = content.get("failure")
     if code is None and not (isinstance(failures, int) and failures > 0):
-        return Said(taken=True, message_id=_text(first.get("message_id")))
-    return Said(taken=False, codes=[code] if code else (), text=f"HTTP {answer.status} {code or 'failure'}")
+        return FcmAnswer(taken=True, message_id=_text(first.get("message_id")))
+    return FcmAnswer(taken=False, codes=[code] if code else (), text=f"HTTP {answer.status} {code or 'failure'}")
 
 
 def token_refused(answer: object) -> bool:
-    """Whether it was our access token that was turned away, and nothing else was looked at."""
+    """Whether FCM refused our access token, before it looked at the message."""
     if not isinstance(answer, Answer) or answer.status != _UNAUTHORIZED:
         return False
-    # The credential of Apple or a browser vendor has the same status and is not mended by a new token of ours.
+    # A bad credential of Apple or of a browser vendor has the same status, and a new token does not help there.
     return set(read_v1(answer).codes) <= {"UNAUTHENTICATED"}
 
 

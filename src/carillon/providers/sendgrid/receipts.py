@@ -1,4 +1,4 @@
-"""SendGrid's event webhook: believed by its signature, read event by event."""
+"""SendGrid's event webhook: its signature proves it, and each event is read on its own."""
 
 import base64
 import re
@@ -12,18 +12,24 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from carillon.domain.errors import Forged
 from carillon.domain.ports import Clock
-from carillon.domain.receipts import Reading, Receipt, ReceiptKind
+from carillon.domain.receipts import Callback, Reading, Receipt, ReceiptKind
 from carillon.providers.answers import brief
 from carillon.providers.mail_vendor import checked_id, read_each, refuse_oversized, slug
 from carillon.providers.sendgrid.send import NOTIFICATION_ARG, ROUTE_ARG, RouteSeal, Settings
 
+CALLBACK = Callback(
+    path="/api/v1/webhooks/sendgrid/events",
+    name="sendgridEvents",
+    summary="SendGrid reports events of mails",
+    max_bytes=1024 * 1024,
+)
 SIGNATURE = "x-twilio-email-event-webhook-signature"
 TIMESTAMP = "x-twilio-email-event-webhook-timestamp"
 _SECONDS = re.compile(r"[0-9]{1,12}")
 # The longest DER signature of P-256 has 72 bytes, 96 characters.
 _MAX_SIGNATURE = 128
 
-# What SendGrid sends, and beside it the names some of its older descriptions use.
+# The names that SendGrid sends, and those that its older documentation uses.
 _KINDS = {
     "delivered": ReceiptKind.DELIVERED,
     "open": ReceiptKind.OPENED,
@@ -37,13 +43,13 @@ _KINDS = {
     "unsubscribe": ReceiptKind.UNSUBSCRIBED,
     "group_unsubscribe": ReceiptKind.UNSUBSCRIBED,
 }
-# On its way, or not about a message.
+# Events without an end of a message, or not about a message.
 _IGNORED = frozenset({"processed", "deferred", "group_resubscribe", "account_status_change"})
-# Reasons of a drop that lie with the address: SendGrid will not try it again.
+# Reasons of a drop that are about the address: SendGrid will not try it again.
 _DROPPED_FOR_GOOD = frozenset({"bounced_address", "unsubscribed_address", "spam_reporting_address", "invalid"})
 
 
-class _Event(msgspec.Struct, rename={"notification_id": NOTIFICATION_ARG, "route": ROUTE_ARG}):
+class _MailEvent(msgspec.Struct, rename={"notification_id": NOTIFICATION_ARG, "route": ROUTE_ARG}):
     event: str
     sg_event_id: str | None = None
     sg_message_id: str | None = None
@@ -58,7 +64,7 @@ class _Event(msgspec.Struct, rename={"notification_id": NOTIFICATION_ARG, "route
 
 
 class SendGridReceipts:
-    """Events signed with the key of the console, and with nothing else."""
+    """Reads events that are signed with the key from SendGrid's console."""
 
     def __init__(self, name: str, settings: Settings, clock: Clock) -> None:
         self._name = name
@@ -75,11 +81,11 @@ class SendGridReceipts:
 
     def _verify(self, signature: str, timestamp: str, body: bytes) -> None:
         if self._key is None:
-            raise Forged("no webhook_public_key is configured, so nothing can be believed")
+            raise Forged("no webhook_public_key is configured, so no callback can be verified")
         if not _SECONDS.fullmatch(timestamp) or not 0 < len(signature) <= _MAX_SIGNATURE:
             raise Forged("the signature or its timestamp is missing")
         try:
-            # The bytes as they came: what a parser makes of them is no longer what was signed.
+            # The signature covers the raw bytes, before any parsing.
             self._key.verify(base64.b64decode(signature, validate=True), timestamp.encode() + body, ECDSA(SHA256()))
         except (ValueError, InvalidSignature):
             raise Forged("the signature does not hold") from None
@@ -87,14 +93,14 @@ class SendGridReceipts:
             raise Forged("the timestamp is too far from now")
 
     def _read_one(self, raw: msgspec.Raw) -> Receipt | None:
-        event = msgspec.json.decode(raw, type=_Event)
+        event = msgspec.json.decode(raw, type=_MailEvent)
         if event.event in _IGNORED:
             return None
         kind = _KINDS.get(event.event)
         if kind is None:
             raise ValueError(f"an event of the name {event.event[:40]!r} is not known")
         key = self._our_key(event)
-        # The id of the answer to the send is the part before the first dot.
+        # The id in the answer to the send is the part before the first dot.
         message_id = checked_id((event.sg_message_id or "").partition(".")[0])
         if key is None and message_id is None:
             raise ValueError("the event names no message")
@@ -112,21 +118,21 @@ class SendGridReceipts:
             recipient_gone=gone,
         )
 
-    def _our_key(self, event: _Event) -> str | None:
+    def _our_key(self, event: _MailEvent) -> str | None:
         key = None if event.route is None else self._seal.open(event.route)
         if key is not None:
             return key
         notification_id = checked_id(event.notification_id)
-        # No route is called nothing: which one of the notification's it was, the vendor's id or its channel tells.
+        # An empty route id: the ledger finds the route by the vendor's id or by the channel.
         return None if notification_id is None else f"{notification_id}/"
 
 
-def _cause(event: _Event) -> tuple[str | None, bool]:
-    """Why it went wrong, and whether the address itself is at fault."""
+def _cause(event: _MailEvent) -> tuple[str | None, bool]:
+    """The cause of the failure, and whether the address is gone."""
     match event.event:
         case "bounce":
             cause = slug(event.bounce_classification or event.type or "") or "bounce"
-            # A block is about us, the content or the moment; without a type nothing is known for certain.
+            # A `blocked` bounce is about us, the content or the moment; without a type the cause is uncertain.
             return cause, event.type == "bounce"
         case "dropped":
             cause = slug(event.reason or "")

@@ -1,4 +1,4 @@
-"""Email through SendGrid's v3 interface."""
+"""Email through SendGrid's v3 API."""
 
 import base64
 import hmac
@@ -26,11 +26,11 @@ _ACCEPTED, _TOO_MANY = 202, 429
 _PROBE_SECONDS = 10.0
 _EPOCH = re.compile(r"[0-9]{9,11}")
 
-# SendGrid has no codes: the words of an error and the field it names stand for them.
+# SendGrid has no codes: the text of an error and the field it names take their place.
 ANSWERS = {
     "Maximum credits exceeded": Rule("unavailable", "quota_exhausted"),
     "personalizations.0.to.0.email": Rule("refused", "bad_address"),
-    # Whoever runs Carillon can mend these while messages wait.
+    # The operator can fix these while messages wait.
     "from": Rule("unavailable", "sender_not_ready"),
     "from.email": Rule("unavailable", "sender_not_ready"),
     "200": Rule("unavailable", "not_queued"),
@@ -46,20 +46,20 @@ ANSWERS = {
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """As whom to send, and what proves a callback."""
+    """The sender of the mails, and the key that proves a callback."""
 
     api_key: Secret
     sender: str
     """`local@domain` or `Name <local@domain>`, verified at SendGrid."""
     base_url: str = "https://api.sendgrid.com"
     webhook_public_key: str | None = None
-    """The verification key of the event webhook, as the console shows it; without one no callback is believed."""
+    """The verification key of the event webhook, from SendGrid's console; without one every callback is refused."""
     webhook_tolerance_seconds: Annotated[float, msgspec.Meta(gt=0.0)] | None = 600.0
-    """How far a callback's timestamp may be from our clock; null switches the check off."""
+    """How far the timestamp of a callback may be from our clock; null disables the check."""
     answers: dict[str, Rule] = {}
 
     def verification_key(self) -> EllipticCurvePublicKey | None:
-        """The key, or None where none is configured; raises ValueError for what is no P-256 key."""
+        """The key, or None if none is configured; raises ValueError if it is not a P-256 key."""
         if self.webhook_public_key is None:
             return None
         try:
@@ -71,13 +71,13 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         raise ValueError("webhook_public_key: expected the base64 of a P-256 public key")
 
 
-class _Complaint(msgspec.Struct):
+class _FieldError(msgspec.Struct):
     message: str | None = None
     field: str | None = None
 
 
-class _Complaints(msgspec.Struct):
-    errors: list[_Complaint] = []
+class _Errors(msgspec.Struct):
+    errors: list[_FieldError] = []
 
 
 class _Scopes(msgspec.Struct):
@@ -85,10 +85,10 @@ class _Scopes(msgspec.Struct):
 
 
 class RouteSeal:
-    """Hides a route's key in what SendGrid keeps for years: a route may be named after an address.
+    """Encrypts the key of a route, which SendGrid keeps for years: a route id may contain an address.
 
-    The same key always seals to the same text. Seals of an older API key are not opened; such reports are found by
-    the vendor's id.
+    The same key always gives the same text. A text from an older API key cannot be decrypted; the ledger then finds
+    the route by the vendor's id.
     """
 
     def __init__(self, api_key: Secret) -> None:
@@ -118,7 +118,7 @@ class SendGrid:
         check_token("api_key", settings.api_key)
         self._seal = RouteSeal(settings.api_key)
         self._answers = AnswerTable(ANSWERS, settings.answers)
-        # A key that cannot be read is reported at the start, not at the first callback.
+        # Report an unreadable key at the start, not at the first callback.
         settings.verification_key()
 
     async def send(self, dispatch: Dispatch) -> Outcome:
@@ -144,7 +144,7 @@ class SendGrid:
             return brief(f"HTTP {answer.status} {answer.excerpt()}", self._key.reveal())
         found = understood(answer.body, _Scopes)
         if found is None:
-            return "this does not answer like SendGrid"
+            return "the server does not answer like SendGrid"
         return None if "mail.send" in found.scopes else "the API key may not send mail"
 
     async def aclose(self) -> None:
@@ -181,13 +181,13 @@ class SendGrid:
         )
 
     def _judge(self, answer: Answer, address: str) -> Outcome:
-        errors = (understood(answer.body, _Complaints) or _Complaints()).errors
+        errors = (understood(answer.body, _Errors) or _Errors()).errors
         words = [error.message for error in errors if error.message]
         fields = [error.field for error in errors if error.field]
         said = brief(f"HTTP {answer.status} {' '.join(words) or answer.excerpt()}", self._key.reveal(), address)
-        return self._answers.judge([*words, *fields], answer.status, said, self._patience(answer))
+        return self._answers.judge([*words, *fields], answer.status, said, self._retry_after(answer))
 
-    def _patience(self, answer: Answer) -> float | None:
+    def _retry_after(self, answer: Answer) -> float | None:
         wait = parse_retry_after(answer.headers.get("retry-after"), self._clock.wall())
         reset = answer.headers.get("x-ratelimit-reset", "")
         if wait is None and answer.status == _TOO_MANY and _EPOCH.fullmatch(reset):

@@ -1,4 +1,4 @@
-"""Writing the mail itself: strict addresses, headers nobody can break out of, the same Message-ID on every repeat."""
+"""Composing a mail: strict addresses, headers without injection, the same Message-ID on every repeat."""
 
 import hashlib
 import re
@@ -15,23 +15,23 @@ import msgspec
 from carillon.domain.claims import Claim
 from carillon.domain.notifications import Message
 
-# Whatever any parser on the way may take for the end of a line. Python before 3.11.15 lets some of these through.
+# Every character that some parser may read as the end of a line. Python before 3.11.15 accepts some of these.
 _LINE_BREAKING = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ATOM = re.compile(
     r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u00a1-\U0010ffff-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u00a1-\U0010ffff-]+)*"
 )
-# An encoded word is decoded and written anew by the library: `=?utf-8?q?=0D=0ABcc:…?=` would become a header.
+# The library decodes and rewrites an encoded word: `=?utf-8?q?=0D=0ABcc:…?=` would become a header.
 _ENCODED = "=?"
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
 _NAMED = re.compile(r'\s*"?(?P<name>[^"<>]*?)"?\s*<(?P<address>[^<>]+)>\s*')
 _MAX_LOCAL, _MAX_ADDRESS = 64, 254
-# Seven bits: a server without 8BITMIME must not have to refuse.
+# Seven bits, so that a server without 8BITMIME can accept the mail.
 _ASCII_POLICY = SMTP.clone(cte_type="7bit")
 _UTF8_POLICY = SMTPUTF8.clone(cte_type="8bit")
 
 
 class Mailbox(msgspec.Struct, frozen=True):
-    """One checked address."""
+    """A mail address that passed the checks."""
 
     local: str
     domain: str
@@ -50,7 +50,7 @@ class Mailbox(msgspec.Struct, frozen=True):
 
 
 class Letter(msgspec.Struct, frozen=True):
-    """What goes over the wire, and how it must be announced."""
+    """A composed mail with its envelope."""
 
     sender: Mailbox
     recipient: Mailbox
@@ -90,7 +90,7 @@ def parse_sender(text: str) -> Mailbox:
 
 
 def write_letter(claim: Claim, message: Message, sender: Mailbox, wall: float) -> Letter:
-    """Compose the mail; raises ValueError for content that must not become one."""
+    """Compose the mail; raises ValueError for a forbidden character."""
     recipient = parse_mailbox(claim.address or "")
     if _LINE_BREAKING.search(message.subject or ""):
         raise ValueError("the subject has a forbidden character")
@@ -105,19 +105,19 @@ def write_letter(claim: Claim, message: Message, sender: Mailbox, wall: float) -
     letter["Date"] = format_datetime(datetime.fromtimestamp(wall, UTC))
     letter["Message-ID"] = message_id = _message_id(claim.idempotency_key, sender.domain)
     letter["X-Carillon-Notification"] = claim.notification_id
-    # Keeps holiday notices from answering a machine.
+    # Tells out-of-office responders not to answer.
     letter["Auto-Submitted"] = "auto-generated"
     letter.set_content(message.text)
     if message.html is not None:
         letter.add_alternative(message.html, subtype="html")
-        # Random by default; a repeat should be the same mail byte for byte.
+        # The default boundary is random; a repeat must be the same mail byte for byte.
         letter.set_boundary(f"=_{hashlib.sha256(message_id.encode()).hexdigest()[:32]}")
     return Letter(sender, recipient, message_id, letter.as_bytes())
 
 
 def _set_subject(letter: EmailMessage, subject: str) -> None:
     if _ENCODED in subject:
-        # Encoded by us and stored as it is: what looks like an encoded word stays the text it was.
+        # Encode here and store it raw, so that text which looks like an encoded word is not decoded.
         letter.set_raw("Subject", Header(subject, "utf-8", header_name="Subject").encode(linesep="\r\n"))
     else:
         letter["Subject"] = subject

@@ -1,4 +1,4 @@
-"""Email over SMTP, on a few connections that are kept."""
+"""Email over SMTP, with a small pool of connections."""
 
 import asyncio
 import ssl
@@ -29,10 +29,10 @@ _NOT_AUTHENTICATED = frozenset({530, 534, 535, 538})
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Where to deliver, and as whom."""
+    """The server, the credentials and the sender."""
 
     url: Secret
-    """`smtp://user:word@host:587?starttls=1` or `smtps://…`; without `starttls` it is used when offered."""
+    """`smtp://user:word@host:587?starttls=1` or `smtps://…`; without `starttls` TLS is used if the server offers it."""
     sender: str
     ca_file: str | None = None
     local_hostname: str | None = None
@@ -40,7 +40,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     idle_seconds: Annotated[float, msgspec.Meta(ge=0.0)] = 30.0
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Server(msgspec.Struct, frozen=True):
     host: str
     port: int
     implicit_tls: bool
@@ -110,7 +110,7 @@ class Smtp:
             keep = delivery.reusable and connection.is_connected
             return outcome
         finally:
-            # A deadline or a broken exchange leaves the dialogue somewhere in the middle: never reuse that.
+            # After a timeout or an error the dialogue is in an unknown state: never reuse the connection.
             if keep:
                 self._idle.append((connection, self._clock.monotonic()))
             else:
@@ -135,26 +135,26 @@ class Smtp:
             start_tls=False if place.implicit_tls else place.starttls,
             tls_context=self._tls,
             local_hostname=self._local_hostname,
-            # The deadline of the dispatch is the only one.
+            # The deadline of the dispatch applies instead.
             timeout=None,
         )
 
 
 class _Delivery:
-    """How far one mail got, and what that makes of a failure."""
+    """The progress of one mail, which decides the outcome of a failure."""
 
     def __init__(self, letter: Letter) -> None:
         self._letter = letter
         self._data_begun = False
         self.reusable = True
         self.stale = False
-        """A kept connection turned out to be dead before anything of the mail was sent."""
+        """True when a pooled connection was dead before any of the mail was sent."""
 
     async def run(self, connection: aiosmtplib.SMTP) -> Outcome:
         kept = connection.is_connected
         self.reusable, self.stale = True, False
         try:
-            # Starting over here and not after a failure keeps a reply already in hand safe from a slow RSET.
+            # RSET here, and not after a failure: a slow RSET must not delay a reply that we already have.
             await (connection.rset() if kept else connection.connect())
             return await self._converse(connection)
         except errors.SMTPResponseException as error:
@@ -183,7 +183,7 @@ class _Delivery:
         return Sent(message_id=f"{letter.message_id} {reply.message}"[:_MAX_ERROR])
 
     def broken(self, error: str, classification: str) -> Outcome:
-        """No reply came: before DATA that is harmless, afterwards the mail may be on its way."""
+        """The outcome without a reply: before DATA nothing was sent, afterwards the mail may have been accepted."""
         if self._data_begun:
             return Unknown(error, classification=classification)
         return Unavailable(error, classification=classification)
@@ -191,14 +191,14 @@ class _Delivery:
     def _answered(self, error: errors.SMTPResponseException) -> Outcome:
         code, text = error.code, f"{error.code} {error.message}"[:_MAX_ERROR]
         if isinstance(error, errors.SMTPAuthenticationError) or code in _NOT_AUTHENTICATED:
-            # The recipient is not at fault, and the operator may mend the credentials.
+            # The operator can fix the credentials while the mail waits.
             return Unavailable(text, classification="auth_failed")
         if not isinstance(error, _REPLIES) or code < _FIRST_TEMPORARY:
-            # A greeting, or the library's own code for something that was no SMTP: not an answer to this mail.
+            # A greeting, or the library's code for an answer that is not SMTP: not a reply to this mail.
             return self.broken(text, "protocol_error")
         at_recipient = isinstance(error, errors.SMTPRecipientRefused)
         if code >= _FIRST_PERMANENT:
-            # X.7.X is a judgement about us or the content, not about the mailbox.
+            # X.7.X is about the sender or the content, not about the mailbox.
             gone = at_recipient and code in _NO_SUCH_MAILBOX and " 5.7." not in f" {error.message}"
             return Refused(text, classification=f"smtp_{code}", recipient_gone=gone)
         classification = "greylisted" if at_recipient and code in _GREYLISTING else f"smtp_{code}"
@@ -208,7 +208,7 @@ class _Delivery:
 def _drop(connection: aiosmtplib.SMTP, transport: asyncio.BaseTransport | None) -> None:
     connection.close()
     if isinstance(transport, asyncio.WriteTransport):
-        # Closing politely would wait for a peer that may never answer.
+        # A graceful close would wait for a peer that may never answer.
         transport.abort()
 
 
@@ -224,8 +224,8 @@ def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:_MAX_ERROR]
 
 
-def _read_url(secret: Secret) -> _Place:
-    # The URL carries the password: no message may quote it.
+def _read_url(secret: Secret) -> _Server:
+    # The URL holds the password: no error text may quote it.
     try:
         url = urlsplit(secret.reveal())
         port = url.port
@@ -238,7 +238,7 @@ def _read_url(secret: Secret) -> _Place:
     if query or starttls not in {"", "0", "1"}:
         raise ValueError("url: the only option is starttls=1 or starttls=0")
     implicit = url.scheme == "smtps"
-    return _Place(
+    return _Server(
         host=url.hostname,
         port=port or (465 if implicit else 587),
         implicit_tls=implicit,

@@ -1,4 +1,4 @@
-"""What Twilio reports about a message, believed only with its signature."""
+"""Twilio's status callbacks; their signature proves them."""
 
 import base64
 import hashlib
@@ -11,12 +11,18 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from carillon.domain.errors import Forged
-from carillon.domain.receipts import Reading, Receipt, ReceiptKind
+from carillon.domain.receipts import Callback, Reading, Receipt, ReceiptKind
 from carillon.providers.answers import brief
 from carillon.providers.secret import Secret
 from carillon.providers.twilio.send import Settings
 
 MAX_BODY = 64 * 1024
+CALLBACK = Callback(
+    path="/api/v1/webhooks/twilio/sms-status",
+    name="twilioSmsStatus",
+    summary="Twilio reports a text message",
+    max_bytes=MAX_BODY,
+)
 _MAX_FIELDS = 200
 _MAX_SIGNATURE = 200
 _MAX_KEY = 1000
@@ -37,7 +43,7 @@ _KINDS = {
     "undelivered": ReceiptKind.FAILED,
     "canceled": ReceiptKind.FAILED,
 }
-# Only what certainly is about the number itself: every other failure deserves another provider.
+# Only codes that are certainly about the number: after any other failure another provider may succeed.
 _GONE = frozenset({"21211", "21610", "21614"})
 
 Fields = dict[str, list[str]]
@@ -52,7 +58,7 @@ class TwilioReceipts:
 
     def read(self, url: str, headers: Mapping[str, str], body: bytes) -> Reading:
         called = self._called(url)
-        fields = _believed(self._settings.auth_token, called, headers, body)
+        fields = _verified(self._settings.auth_token, called, headers, body)
         one = {name: values[0] for name, values in fields.items() if len(set(values)) == 1}
         sid = one.get("MessageSid") or one.get("SmsSid") or ""
         status = one.get("MessageStatus") or one.get("SmsStatus") or ""
@@ -72,7 +78,7 @@ class TwilioReceipts:
             kind=kind,
             provider_message_id=sid,
             idempotency_key=self._key(url),
-            # Twilio's own token for a report is not signed: whoever replays one could change it.
+            # Not Twilio's own token for a report: it is not signed, so a replay could change it.
             event_id=f"{sid}/{status}",
             address=one.get("To"),
             classification=(code if known else status) if failed else None,
@@ -96,8 +102,8 @@ class TwilioReceipts:
         return url if public is None else f"{public.rstrip('/')}{_ORIGIN.sub('', url, count=1)}"
 
 
-def _believed(token: Secret, url: str, headers: Mapping[str, str], body: bytes) -> Fields:
-    """The fields of a callback whose signature holds."""
+def _verified(token: Secret, url: str, headers: Mapping[str, str], body: bytes) -> Fields:
+    """The fields of a callback with a valid signature."""
     signature = headers.get("x-twilio-signature", "")
     if not signature or len(signature) > _MAX_SIGNATURE or len(body) > MAX_BODY:
         raise Forged("the callback has no signature, or is too large to be Twilio's")
@@ -116,7 +122,7 @@ def _believed(token: Secret, url: str, headers: Mapping[str, str], body: bytes) 
 
 
 def _check(token: Secret, url: str, fields: Fields, signature: str) -> None:
-    # Every candidate is computed, so that the time taken tells nothing about which one came close.
+    # Compute every candidate, so that the time taken does not show which one nearly matched.
     found = [_equal(sign(token, candidate, fields), signature) for candidate in _candidates(url)]
     if not any(found):
         raise Forged("the signature does not hold")
@@ -130,7 +136,7 @@ def sign(token: Secret, url: str, fields: Fields) -> str:
 
 
 def _candidates(url: str) -> set[str]:
-    """The URL as it came, without its port, and with the default one: Twilio signs now this, now that."""
+    """The URL as called, without its port, and with the default port: Twilio signs any of them."""
     parts = _URL.fullmatch(url)
     if parts is None:
         return {url}
@@ -140,7 +146,7 @@ def _candidates(url: str) -> set[str]:
 
 
 def _query_value(url: str, name: str) -> str | None:
-    # Not urlsplit: the host comes from whoever called, and a strange one must not become an error of ours.
+    # Not urlsplit: the caller chooses the host, and a malformed one must not raise here.
     fields = _form_fields(url.partition("#")[0].partition("?")[2].encode("utf-8", "surrogatepass")) or {}
     return fields.get(name, [None])[0]
 

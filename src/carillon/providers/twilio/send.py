@@ -48,7 +48,7 @@ ANSWERS: dict[str, Rule] = {
     "30005": Rule("refused", "unknown_handset"),
     "30006": Rule("refused", "landline", recipient_gone=True),
     "30007": Rule("refused", "filtered"),
-    # Twilio itself does not know: what the policy says about possible duplicates.
+    # Twilio does not know the outcome: the policy decides about possible duplicates.
     "30008": Rule("unknown", "unknown_error"),
     "401": Rule("refused", "credentials"),
     "403": Rule("refused", "credentials"),
@@ -58,27 +58,27 @@ Url = Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+\S*$")]
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Whose account sends, as whom, and where Twilio reports back."""
+    """The account, the sender, and the URL to which Twilio reports back."""
 
     account_sid: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]{1,64}$")]
     auth_token: Secret
     sender: str | None = None
-    """The number or name messages come from; needed without a messaging service."""
+    """The number or name of the sender; required without a messaging service."""
     messaging_service_sid: str | None = None
     base_url: Url = "https://api.twilio.com"
     status_callback: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^\s/?#]+|/)\S*$")] | None = None
-    """The URL Twilio reports a message's fate to; one that begins with `/` lies under `public_base_url`, and without
-    that is not asked for."""
+    """The URL to which Twilio reports the status of a message; one that begins with `/` is relative to
+    `public_base_url`, and without that Twilio is not asked to report."""
     callback_key: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_]{1,64}$")] | None = None
-    """A query parameter of that URL to carry the message's id there and back, so that a report is recognised also
-    when the answer to sending was lost."""
+    """The query parameter of that URL that holds the message's id, so that a report finds its message even when the
+    answer to the send was lost."""
     public_base_url: Url | None = None
-    """Scheme, host and prefix under which Twilio reaches us, where a proxy makes the request look otherwise."""
+    """Scheme, host and prefix under which Twilio reaches us, if a proxy changes them."""
     answers: dict[str, Rule] = {}
 
 
-class _Said(msgspec.Struct):
-    """What of Twilio's answers matters; a message and an error share the word `status`."""
+class _TwilioAnswer(msgspec.Struct):
+    """The fields of Twilio's answers that we use; a message and an error share the field `status`."""
 
     sid: Annotated[str, msgspec.Meta(max_length=100)] | None = None
     status: str | int | None = None
@@ -89,7 +89,7 @@ class _Said(msgspec.Struct):
 
 
 class Twilio:
-    """One POST for each message; nothing in it lets Twilio recognise a repeat."""
+    """One POST for each message; Twilio cannot recognise a repeat."""
 
     def __init__(self, name: str, settings: Settings, tools: Tools) -> None:
         self.name = name
@@ -165,17 +165,17 @@ class Twilio:
             parse_retry_after(answer.headers.get("retry-after"), self._clock.wall()),
         )
 
-    def _words(self, answer: Answer, said: _Said) -> str:
+    def _words(self, answer: Answer, said: _TwilioAnswer) -> str:
         code, text = (said.error_code, said.error_message) if answer.ok else (said.code, said.message)
         words = answer.excerpt() if text is None else f"{code or ''} {text}"
         return brief(f"HTTP {answer.status} {words}", self._settings.auth_token.reveal())
 
 
-def _read(body: bytes) -> _Said:
+def _read(body: bytes) -> _TwilioAnswer:
     try:
-        return msgspec.json.decode(body, type=_Said)
+        return msgspec.json.decode(body, type=_TwilioAnswer)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _Said()
+        return _TwilioAnswer()
 
 
 def _callback_url(settings: Settings) -> str | None:

@@ -1,85 +1,91 @@
-"""One webhook on its way, without a task of its own."""
+"""One call of a webhook: it waits for a slot of its endpoint, sends the request and reports the outcome."""
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from carillon.domain.claims import Dispatch
+import msgspec
+
 from carillon.domain.outcomes import Outcome, Throttled, Unknown
-from carillon.providers.http import Call, NotSent, Reply, unanswered
-from carillon.providers.webhook.slots import Waiting
-
-if TYPE_CHECKING:
-    from carillon.providers.webhook.send import Signer, Webhook
+from carillon.domain.ports import Clock
+from carillon.providers.http import Call, HttpClient, NotSent, Reply, Request, unanswered
+from carillon.providers.webhook.slots import Slots, SlotWait
 
 
-class Sending:
-    """One call on its way: it waits for a slot of its endpoint, sets out, and tells its end once."""
+class CallRules(msgspec.Struct, frozen=True):
+    """What all calls of one webhook provider share."""
 
-    __slots__ = ("_began", "_dispatch", "_hook", "_signer", "_step", "_tell", "_url")
+    clock: Clock
+    http: HttpClient
+    slots: Slots
+    wait_seconds: float
+    """How long a call waits for a slot of a busy endpoint."""
+    judge: Callable[[Reply], Outcome]
+
+
+class WebhookCall:
+    """Runs without a task of its own; `tell` gets the outcome once, unless the call is cancelled before."""
+
+    __slots__ = ("_began", "_request", "_rules", "_seconds", "_step", "_tell", "_url")
 
     def __init__(
         self,
-        hook: "Webhook",
-        dispatch: Dispatch,
+        rules: CallRules,
         url: str,
-        signer: "Signer",
+        seconds: float,
+        request: Callable[[float], Request],
         tell: Callable[[Outcome], None],
     ) -> None:
-        self._hook = hook
-        self._dispatch = dispatch
+        self._rules = rules
         self._url = url
-        self._signer = signer
+        self._seconds = seconds
+        self._request = request
+        """Builds the request at the moment of sending, as its timestamp is signed; takes the seconds left."""
         self._tell = tell
-        self._began = hook.clock.monotonic()
-        self._step: Waiting | Call | asyncio.Task[Reply] | asyncio.Handle | None = None
-        """What it waits for; None before and after."""
+        self._began = rules.clock.monotonic()
+        self._step: SlotWait | Call | asyncio.Task[Reply] | asyncio.Handle | None = None
+        """What the call waits for; None before and after."""
 
     def begin(self) -> None:
-        hook = self._hook
-        if hook.slots.take(self._url):
-            self._set_out()
+        rules = self._rules
+        if rules.slots.take(self._url):
+            self._send()
         else:
-            seconds = min(hook.wait_seconds, self._dispatch.timeout_seconds)
-            self._step = hook.slots.wait(self._url, seconds, self._set_out, self._late)
+            seconds = min(rules.wait_seconds, self._seconds)
+            self._step = rules.slots.wait(self._url, seconds, self._send, self._late)
 
-    def give_up(self) -> None:
-        """Nobody waits for it any more; its slot is the next one's."""
+    def cancel(self) -> None:
+        """End the call without an outcome; the next call in line gets its slot."""
         step, self._step = self._step, None
-        if isinstance(step, Waiting):
-            step.leave()
+        if isinstance(step, SlotWait):
+            step.cancel()
         elif step is not None:
-            if isinstance(step, Call):
-                step.give_up()
-            else:
-                step.cancel()
-            self._hook.slots.give_back(self._url)
+            step.cancel()
+            self._rules.slots.give_back(self._url)
 
     def _late(self) -> None:
         self._step = None
-        wait = self._hook.wait_seconds
-        self._tell(Throttled("the endpoint is busy with other calls", retry_after=wait))
+        self._tell(Throttled("the endpoint is busy with other calls", retry_after=self._rules.wait_seconds))
 
-    def _set_out(self) -> None:
-        hook = self._hook
-        left = max(0.0, self._dispatch.timeout_seconds - (hook.clock.monotonic() - self._began))
+    def _send(self) -> None:
+        rules = self._rules
+        left = max(0.0, self._seconds - (rules.clock.monotonic() - self._began))
         try:
-            request = hook.request(self._dispatch, self._url, self._signer, left)
-            step = hook.http.start(request, self._ended)
-        except Exception as error:  # noqa: BLE001 - the slot must come back whatever a message does to the code
-            self._soon(_bug(error))
+            request = self._request(left)
+            step = rules.http.start(request, self._ended)
+        except Exception as error:  # noqa: BLE001 - the slot must be given back, whatever error a message provokes
+            self._conclude_soon(_bug(error))
             return
         if isinstance(step, NotSent):
-            self._soon(unanswered(step))
+            self._conclude_soon(unanswered(step))
         elif step is not None:
             self._step = step
         else:
-            # A name has to be looked up, and that waits.
-            self._step = asyncio.create_task(hook.http.post(request))
+            # The name needs a DNS look-up, and that needs a task.
+            self._step = asyncio.create_task(rules.http.post(request))
             self._step.add_done_callback(self._posted)
 
-    def _soon(self, outcome: Outcome) -> None:
-        # Not at once: its slot's next owner may end as quickly, and so on, each inside of the one before.
+    def _conclude_soon(self, outcome: Outcome) -> None:
+        # Not at once: the next call in line may fail as quickly, and each would recurse into the one after it.
         self._step = asyncio.get_running_loop().call_soon(self._conclude, outcome)
 
     def _posted(self, post: asyncio.Task[Reply]) -> None:
@@ -93,14 +99,14 @@ class Sending:
 
     def _ended(self, reply: Reply) -> None:
         try:
-            outcome = self._hook.judge(reply)
-        except Exception as error:  # noqa: BLE001 - whoever tells us of the end has others to tell
+            outcome = self._rules.judge(reply)
+        except Exception as error:  # noqa: BLE001 - the HTTP client that calls this has other replies to report
             outcome = _bug(error)
         self._conclude(outcome)
 
     def _conclude(self, outcome: Outcome) -> None:
         self._step = None
-        self._hook.slots.give_back(self._url)
+        self._rules.slots.give_back(self._url)
         self._tell(outcome)
 
 

@@ -1,4 +1,4 @@
-"""Signed webhooks to whatever endpoint the route names."""
+"""Signed webhooks: one POST to the endpoint that a route names."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ from carillon.providers.http import (
     unanswered,
 )
 from carillon.providers.secret import Secret
-from carillon.providers.webhook.call import Sending
+from carillon.providers.webhook.call import CallRules, WebhookCall
 from carillon.providers.webhook.signing import MAX_SECRETS, SigningKey, sign_standard, sign_x_webhook
 from carillon.providers.webhook.slots import Slots
 
@@ -44,12 +44,12 @@ Secrets = Annotated[list[Secret], msgspec.Meta(max_length=MAX_SECRETS)]
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How to sign, and where calls may go."""
+    """How to sign, and which endpoints may be called."""
 
     url: str | None = None
-    """The endpoint of routes without an address; the operator wrote it, so the egress rules do not apply to it."""
+    """The endpoint of routes without an address; the egress rules do not apply to it, as the operator wrote it."""
     secrets: Secrets = []
-    """Newest first; every one of them signs, so that receivers can change over in their own time."""
+    """Newest first; each of them signs, so that receivers can change to a new one at any time."""
     endpoints: dict[str, Secrets] = {}
     """Secrets of single endpoints, by URL; others use `secrets`."""
     scheme: Literal["standard", "x-webhook"] = "standard"
@@ -57,7 +57,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     user_agent: str = "Carillon"
     concurrency_per_endpoint: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
     slot_wait_seconds: Annotated[float, msgspec.Meta(ge=0.0)] = 1.0
-    """How long a call may wait for an endpoint that is busy with others before it is put off."""
+    """How long a call waits for a slot of a busy endpoint before the route is throttled."""
     allow_http: bool = False
     allow_networks: list[str] = []
     allow_hosts: list[str] = []
@@ -74,15 +74,14 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Webhook:
-    """One POST for each message, signed over exactly the bytes that are sent."""
+    """One POST for each message; the signature covers exactly the bytes that are sent."""
 
     def __init__(self, name: str, settings: Settings, tools: Tools, guard: Guard) -> None:
         self.name = name
         self._settings = settings
-        self.clock = tools.clock
-        self.http = tools.http
-        self.slots = Slots(settings.concurrency_per_endpoint)
-        self.wait_seconds = settings.slot_wait_seconds
+        self._clock = tools.clock
+        slots = Slots(settings.concurrency_per_endpoint)
+        self._rules = CallRules(tools.clock, tools.http, slots, settings.slot_wait_seconds, self._judge)
         self._guard = guard
         _check_headers(settings.headers | {"User-Agent": settings.user_agent})
         headers = {"User-Agent": settings.user_agent, **settings.headers, "Content-Type": "application/json"}
@@ -92,11 +91,11 @@ class Webhook:
 
     async def send(self, dispatch: Dispatch) -> Outcome:
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        give_up = self.start(dispatch, partial(_fulfil, done))
+        cancel = self.start(dispatch, partial(_fulfil, done))
         try:
             return await done
         except asyncio.CancelledError:
-            give_up()
+            cancel()
             raise
 
     def start(self, dispatch: Dispatch, tell: Callable[[Outcome], None]) -> Callable[[], None]:
@@ -105,18 +104,18 @@ class Webhook:
         if url is None or signer is None:
             tell(Refused("the route has no endpoint, or the endpoint no secret", classification="no_endpoint"))
             return _nothing
-        sending = Sending(self, dispatch, url, signer, tell)
-        sending.begin()
-        return sending.give_up
+        request = partial(self._request, dispatch, url, signer)
+        call = WebhookCall(self._rules, url, dispatch.timeout_seconds, request, tell)
+        call.begin()
+        return call.cancel
 
-    def request(self, dispatch: Dispatch, url: str, signer: "Signer", seconds: float) -> Request:
-        """The call of this very moment: its timestamp is signed."""
+    def _request(self, dispatch: Dispatch, url: str, signer: "Signer", seconds: float) -> Request:
         claim = dispatch.claim
         body = body_of(dispatch, self._settings.scheme)
         return Request(
             url=url,
             body=body,
-            lines=[*self._fixed, *signer.lines(header_id(claim.idempotency_key), int(self.clock.wall()), body)],
+            lines=[*self._fixed, *signer.lines(header_id(claim.idempotency_key), int(self._clock.wall()), body)],
             timeout_seconds=seconds,
             guard=self._guard if claim.address else None,
         )
@@ -124,23 +123,22 @@ class Webhook:
     async def aclose(self) -> None:
         """Connections belong to the shared client."""
 
-    def judge(self, answer: Reply) -> Outcome:
-        """What a reply means."""
+    def _judge(self, answer: Reply) -> Outcome:
         if not isinstance(answer, Answer):
             return unanswered(answer)
         if answer.ok:
             return Sent()
         error = f"HTTP {answer.status} {answer.excerpt()}".strip()
-        retry_after = parse_retry_after(answer.headers.get("retry-after"), self.clock.wall())
+        retry_after = parse_retry_after(answer.headers.get("retry-after"), self._clock.wall())
         if answer.status == _TOO_MANY:
             return Throttled(error, retry_after=retry_after)
-        # The older contract knows two answers only: 2xx, and try again.
+        # The older contract (x-webhook) has two answers only: 2xx, and try again.
         if self._settings.scheme == "standard":
             if answer.status == _GONE:
                 return Refused(error, classification="endpoint_gone", recipient_gone=True)
             if _FIRST_REDIRECT <= answer.status <= _LAST_REDIRECT:
                 return Refused(error, classification="redirect")
-        # Endpoints answer 404 or 401 while they are being deployed: every other failure is worth a retry.
+        # Endpoints answer 404 or 401 while they are deployed: retry every other failure.
         return Unavailable(error, classification=f"http_{answer.status}", retry_after=retry_after)
 
 
@@ -150,7 +148,7 @@ def _fulfil(done: "asyncio.Future[Outcome]", outcome: Outcome) -> None:
 
 
 def _nothing() -> None:
-    """What has ended already is given up without a word."""
+    """Cancels a call that has already ended."""
 
 
 class _Standard:
@@ -178,11 +176,11 @@ Signer: TypeAlias = _Standard | _XWebhook
 
 
 def body_of(dispatch: Dispatch, scheme: str) -> bytes:
-    """The bytes of every attempt of this message: nothing in them depends on when they are sent."""
+    """The body, the same for every attempt of this message: nothing in it depends on the time of sending."""
     claim = dispatch.claim
     if scheme == "x-webhook":
         return canonical(msgspec.json.decode(claim.payload_json)).encode()
-    # Beside the payload, not inside it: a producer may have a `message` of its own. The payload is our text already.
+    # `message` is beside the payload, as a producer may have a `message` inside it. The payload is JSON already.
     data: dict[str, Any] = {"notification_id": claim.notification_id, "payload": msgspec.Raw(claim.payload_json)}
     if dispatch.message is not None:
         data["message"] = dispatch.message

@@ -23,7 +23,7 @@ _HEX_DIGEST = re.compile(r"(?:sha256=)?(?P<digest>[0-9A-Fa-f]{64})")
 
 
 class Check(StrEnum):
-    """What verifying found; only OK may be believed."""
+    """The result of a verification; only OK proves the sender."""
 
     OK = "ok"
     MISSING = "missing"
@@ -38,10 +38,10 @@ class SigningKey:
 
     def __init__(self, secret: Secret) -> None:
         kind, raw = _decode(secret)
-        self._symmetric: _Halves | None = None
+        self._symmetric: _Hmac | None = None
         self._asymmetric: Ed25519PrivateKey | None = None
         if kind == "whsec_" and _MIN_KEY <= len(raw) <= _MAX_KEY:
-            self._symmetric = _Halves(raw)
+            self._symmetric = _Hmac(raw)
         elif kind == "whsk_" and len(raw) == 2 * _ED25519_KEY:
             self._asymmetric = Ed25519PrivateKey.from_private_bytes(raw[:_ED25519_KEY])
             if self._asymmetric.public_key().public_bytes_raw() != raw[_ED25519_KEY:]:
@@ -54,15 +54,15 @@ class SigningKey:
         if self._symmetric is not None:
             return f"v1,{base64.b64encode(self._symmetric.digest(content)).decode()}"
         if self._asymmetric is None:
-            raise RuntimeError("a signing key without a key")
+            raise RuntimeError("this SigningKey holds no key")
         return f"v1a,{base64.b64encode(self._asymmetric.sign(content)).decode()}"
 
 
-class _Halves:
-    """HMAC-SHA256 with both halves begun: starting from the key costs more than the message."""
+class _Hmac:
+    """HMAC-SHA256 with the key already hashed into both halves, which costs more than hashing a message."""
 
     def __init__(self, key: bytes) -> None:
-        # Never longer than a block: such a key would have to be hashed first.
+        # The key is never longer than a block; a longer one would have to be hashed first.
         padded = key.ljust(_BLOCK, b"\0")
         self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in padded))
         self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in padded))
@@ -101,7 +101,7 @@ def verify_standard(
     content = _signed_content(message_id, timestamp, body)
     given = [_split(signature) for signature in signatures.split(" ")]
     matches = 0
-    # No early exit: how long this takes must not tell which secret was nearly right.
+    # No early exit: the time taken must not show which secret was nearly right.
     for secret in secrets:
         kind, raw = _decode(secret)
         version = "v1" if kind == "whsec_" else "v1a"
@@ -139,7 +139,7 @@ def verify_x_webhook(
 
 
 def _only(headers: list[tuple[str, str]], name: str) -> str | None:
-    # A header that comes twice may be read differently by a proxy and by us: it counts as missing.
+    # A proxy may read a repeated header differently from us: treat it as missing.
     found = [value for key, value in headers if key.lower() == name]
     return found[0] if len(found) == 1 and found[0] else None
 

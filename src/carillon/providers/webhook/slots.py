@@ -1,12 +1,12 @@
-"""How many calls an endpoint has at once, and who waits for it to have fewer."""
+"""The limit of concurrent calls per endpoint, and the calls that wait for a slot."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 
 
-class Waiting:
-    """Somebody's place in an endpoint's queue; without a turn it is nobody's any more."""
+class SlotWait:
+    """The place of one call in an endpoint's queue; `turn` is None once the call has left it."""
 
     __slots__ = ("late", "turn", "until")
 
@@ -15,42 +15,42 @@ class Waiting:
         self.turn: Callable[[], None] | None = turn
         self.late = late
 
-    def leave(self) -> None:
-        """Wait no longer, and hear nothing."""
+    def cancel(self) -> None:
+        """Leave the queue; neither callback is called."""
         self.turn = None
 
 
 class Slots:
-    """Keeps one slow endpoint from taking every worker; knows only endpoints that are being called."""
+    """Keeps one slow endpoint from using all slots of a worker; forgets an endpoint without calls."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._taken: dict[str, int] = {}
-        self._queues: dict[str, deque[Waiting]] = {}
+        self._queues: dict[str, deque[SlotWait]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        """That of whoever waited first; asking for it costs a system call each time."""
+        """Kept from the first wait: asking asyncio for it costs a system call each time."""
         self._timer: asyncio.TimerHandle | None = None
-        """One for everybody who waits: it stands at the first one's end, or before it."""
+        """One timer for all waiting calls: it fires when the first of them is late, or earlier."""
 
     def take(self, endpoint: str) -> bool:
-        """Take a slot if there is one now; every slot taken is given back."""
+        """Take a slot if one is free; the caller must give it back."""
         taken = self._taken.get(endpoint, 0)
         if taken >= self._limit:
             return False
         self._taken[endpoint] = taken + 1
         return True
 
-    def wait(self, endpoint: str, seconds: float, turn: Callable[[], None], late: Callable[[], None]) -> Waiting:
-        """Queue up for a slot of an endpoint that has none: `turn` comes with one, `late` when the time is over."""
+    def wait(self, endpoint: str, seconds: float, turn: Callable[[], None], late: Callable[[], None]) -> SlotWait:
+        """Queue for a slot: calls `turn` when there is one, or `late` when the time is over."""
         loop = self._loop = self._loop or asyncio.get_running_loop()
-        place = Waiting(loop.time() + seconds, turn, late)
+        place = SlotWait(loop.time() + seconds, turn, late)
         self._queues.setdefault(endpoint, deque()).append(place)
         if self._timer is None or place.until < self._timer.when():
             self._arm(loop, place.until)
         return place
 
     def give_back(self, endpoint: str) -> None:
-        """Hand the slot to whoever waits longest; the last one out forgets the endpoint."""
+        """Give the slot to the call that has waited longest, or free it."""
         queue = self._queues.get(endpoint)
         while queue:
             place = queue.popleft()
@@ -67,14 +67,14 @@ class Slots:
     def _arm(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(when, self._look)
+        self._timer = loop.call_at(when, self._end_late)
 
-    def _look(self) -> None:
-        """Tell everybody whose time is over; the others wait on."""
+    def _end_late(self) -> None:
+        """Call `late` for every call whose time is over."""
         self._timer = None
         loop = asyncio.get_running_loop()
         now = loop.time()
-        over: list[Waiting] = []
+        over: list[SlotWait] = []
         first: float | None = None
         for queue in self._queues.values():
             for place in queue:

@@ -1,4 +1,4 @@
-"""The inbox inside the application: a message has arrived once the ledger holds it, and is read from there."""
+"""The inbox of an application: the ledger holds its messages, and the application reads them over the HTTP API."""
 
 import msgspec
 
@@ -10,11 +10,11 @@ CHANNELS = frozenset({"inApp"})
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Nothing to say: the application reads `GET /api/v1/notifications?channel=inApp`."""
+    """No options: the application reads `GET /api/v1/notifications?channel=inApp`."""
 
 
-class Inbox:
-    """Calls nobody."""
+class InAppInbox:
+    """Makes no call: a message in the ledger is delivered."""
 
     async def send(self, dispatch: Dispatch) -> Outcome:
         if dispatch.message is None:
@@ -22,9 +22,9 @@ class Inbox:
         return Sent(message_id=dispatch.claim.idempotency_key)
 
     async def aclose(self) -> None:
-        """There is nothing to give back."""
+        """Nothing is open."""
 
 
-def create(name: str, settings: Settings, tools: Tools) -> Inbox:
+def create(name: str, settings: Settings, tools: Tools) -> InAppInbox:
     del name, settings, tools
-    return Inbox()
+    return InAppInbox()
