@@ -1,4 +1,4 @@
-"""Document 001 from the first XADD to the last published route, beside a script that does its reads and writes bare."""
+"""The galaxy blueprint from the first XADD to the last published route, beside a script with the same I/O."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Document 002: what a synchronous send adds to the provider's own call, and a backlog whose primary is down."""
+"""Blueprint listo: what a synchronous send adds to the provider's own call, and a backlog whose primary is down."""
 
 import asyncio
 import resource

@@ -1,4 +1,4 @@
-"""Document 000 from `push.queue` to FCM, one process, beside Celery and Dramatiq with the same work on one RabbitMQ."""
+"""The push-worker blueprint from `push.queue` to FCM in one process, beside Celery and Dramatiq on one RabbitMQ."""
 
 import asyncio
 import dataclasses
@@ -25,7 +25,7 @@ MESSAGES = 4_000
 LIMIT_SECONDS = 60.0
 TEN, BEST = "Carillon, ten at once", "Carillon, a hundred at once"
 OURS = {TEN: 10, BEST: 100}
-"""Calls at once: document 000's prefetch, and the one that pays; both are `[work]` settings."""
+"""Calls at once: the push-worker blueprint's prefetch, and the one that pays; both are `[work]` settings."""
 THREADS = 20
 """Dramatiq was faster with 20 than with 4, 10 or 40 on two cores; to Celery 10 and 20 were alike, 4 was slower."""
 PEERS = {"Celery": ("push_celery_run", "celery"), "Dramatiq": ("push_dramatiq_run", "dramatiq-push")}
@@ -86,7 +86,7 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 2
     outcome.settings = {
         PART: f"{MESSAGES:,} persistent messages, acknowledged late, one process; each takes two marks in Redis, a "
         "template over HTTP, a push over HTTP and an audit row in PostgreSQL; the ratio is of a hundred at once "
-        "(CARILLON_WORK__CONCURRENCY, __FIRST_CLAIMS and __BATCH), beside it ten, as document 000 has it; "
+        "(CARILLON_WORK__CONCURRENCY, __FIRST_CLAIMS and __BATCH), beside it ten, as the push-worker blueprint has it; "
         f"peers on {THREADS} threads"
     }
     return outcome

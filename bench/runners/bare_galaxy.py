@@ -1,4 +1,4 @@
-"""The least that document 001 asks of Redis and PostgreSQL: the same reads, rows and entries, and nothing thought."""
+"""The least that the galaxy blueprint needs of Redis and PostgreSQL: the same reads, rows and entries, no logic."""
 
 import asyncio
 import json

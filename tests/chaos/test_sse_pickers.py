@@ -1,4 +1,4 @@
-"""Document 004's pickers in trouble: killed, crashing, overslept, cut off from their database."""
+"""The sse blueprint's pickers in trouble: killed, crashing, overslept, cut off from their database."""
 
 import asyncio
 from functools import partial

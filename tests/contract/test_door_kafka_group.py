@@ -78,8 +78,8 @@ async def test_members_that_come_and_go_lose_nothing_and_keep_the_order(topic: T
 class ForgetfulDoor(KafkaDoor):
     """The guard switched off: nothing is committed of what is given away."""
 
-    async def taken(self, partitions: Collection[int], *, lost: bool) -> dict[int, int]:
-        await super().taken(partitions, lost=lost)
+    async def revoked(self, partitions: Collection[int], *, lost: bool) -> dict[int, int]:
+        await super().revoked(partitions, lost=lost)
         return {}
 
     def _commits(self) -> dict[int, int]:

@@ -11,7 +11,7 @@ from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.events import Event, Trouble
 from carillon.domain.intents import Intent, Malformed
 from carillon.domain.notifications import Acceptance, Enrolled, Enrolment
-from carillon.doors.rabbitmq.door import STRANGE_TRIES, QueueRules, RabbitDoor, Stretch
+from carillon.doors.rabbitmq.door import STRANGE_TRIES, ConsumerSession, RabbitDoor, RabbitDoorRules
 from carillon.doors.rabbitmq.wire import QueueWire
 from tests.support.dispatches import LoopClock
 from tests.support.rabbitmq import RabbitMQ
@@ -59,9 +59,9 @@ class Ledger:
 class HastyDoor(RabbitDoor):
     """The guard switched off: the acknowledgement goes out before anything is written."""
 
-    async def _carry(self, message: AbstractIncomingMessage, stretch: Stretch) -> None:
+    async def _accept(self, message: AbstractIncomingMessage, session: ConsumerSession) -> None:
         await message.ack()
-        await super()._carry(message, stretch)
+        await super()._accept(message, session)
 
 
 class Home:
@@ -70,7 +70,7 @@ class Home:
     def __init__(self, url: str, name: str, ledger: Ledger, kind: type[RabbitDoor], prefetch: int) -> None:
         self.events: list[Event] = []
         self.door = kind(
-            rules=QueueRules(url=url, queue=name, prefetch=prefetch),
+            rules=RabbitDoorRules(url=url, queue=name, prefetch=prefetch),
             wire=QueueWire(name, 262_144, lambda: "made"),
             acceptor=ledger,
             ledger=ledger,

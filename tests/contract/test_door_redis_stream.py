@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from carillon.domain.events import DoorStopped, PartStarted, PartStopped, StreamTrimmed, Trouble
-from carillon.doors.redis_stream.door import StreamRules
+from carillon.doors.redis_stream.door import RedisStreamRules
 from tests.support.stream_door import LEASE, OFFSET, SECONDS, STREAM, Home, Ledger, add, becomes, home, offset_becomes
 from tests.support.waiting import until
 
@@ -21,7 +21,7 @@ async def redis(request: pytest.FixtureRequest, redis_url: str) -> AsyncIterator
 @pytest.mark.req("S1-24", "S1-62", "S1-63")
 async def test_what_was_there_before_the_first_start_is_read_without_a_group(redis: Redis) -> None:
     ids = await add(redis, *range(5))
-    async with redis.monitor() as monitor, home(redis, rules=StreamRules(stream=STREAM)) as here:
+    async with redis.monitor() as monitor, home(redis, rules=RedisStreamRules(stream=STREAM)) as here:
         await here.until_accepted(5)
         said = [""]
         while not said[-1].startswith("XREAD"):
@@ -167,7 +167,7 @@ async def _blocked(redis: Redis) -> bool:
 
 @pytest.mark.req("S1-189")
 async def test_a_stop_is_prompt_and_gives_the_lease_back(redis: Redis) -> None:
-    async with home(redis, rules=StreamRules(stream=STREAM, block_seconds=4 * SECONDS)) as here:
+    async with home(redis, rules=RedisStreamRules(stream=STREAM, block_seconds=4 * SECONDS)) as here:
         await until(lambda: _blocked(redis), timeout=SECONDS, what="a blocking read")
         assert await redis.exists(LEASE)
         async with asyncio.timeout(SECONDS):

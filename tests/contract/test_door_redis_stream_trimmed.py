@@ -178,4 +178,4 @@ async def test_an_offset_that_is_none_is_trouble_and_no_end(redis: Redis) -> Non
         await here.until_accepted(3)
         await offset_becomes(redis, ids[-1])
     (trouble,) = here.seen(Trouble)
-    assert "'$' is no entry id" in trouble.error
+    assert "'$' is not an entry id" in trouble.error

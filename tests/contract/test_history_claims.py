@@ -1,4 +1,4 @@
-"""Why claims do not live in ClickHouse: document 004's claim, asked of the real engine, and of PostgreSQL beside it."""
+"""Why claims are not in ClickHouse: the sse blueprint's claim, run on the real engine and on PostgreSQL."""
 
 from collections.abc import Iterator
 from pathlib import Path

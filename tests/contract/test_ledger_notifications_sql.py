@@ -1,4 +1,4 @@
-"""Document 004's statements, run by hand against its table."""
+"""The sse blueprint's statements, run by hand against its table."""
 
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias

@@ -1,4 +1,4 @@
-"""Document 004's table: its columns, its states and its counting, read from the ledger's own tables."""
+"""The sse blueprint's table: its columns, its states and its counting, read from the ledger's own tables."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A million notifications of document 004: what claims, resets, wakes and reads look at stays small."""
+"""A million notifications of the sse blueprint: what claims, resets, wakes and reads look at stays small."""
 
 import re
 

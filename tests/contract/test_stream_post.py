@@ -9,11 +9,11 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis as RedisClient
 
-from carillon.domain.live import Post
+from carillon.domain.live import NotifyBus
 from carillon.ledger.postgres.notify_bus import PostgresPost
 from carillon.ledger.postgres.pools import Address
 from carillon.ledger.statements import load
-from carillon.live.redis_bus import RedisPost
+from carillon.live.redis_bus import RedisBus
 from carillon.system import SystemClock
 from tests.support.servers import Postgres, Redis
 from tests.support.waiting import until
@@ -24,7 +24,7 @@ ME, OTHER = "a" * 32, "b" * 32
 class Line:
     """A post and a way to cut it."""
 
-    def __init__(self, post: Post, cut: Callable[[], Any]) -> None:
+    def __init__(self, post: NotifyBus, cut: Callable[[], Any]) -> None:
         self.post = post
         self.cut = cut
         self.heard: list[str] = []
@@ -40,7 +40,7 @@ class Line:
 
 
 @asynccontextmanager
-async def listening(post: Post, cut: Callable[[], Any]) -> AsyncIterator[Line]:
+async def listening(post: NotifyBus, cut: Callable[[], Any]) -> AsyncIterator[Line]:
     line = Line(post, cut)
     hearing = asyncio.create_task(post.run(ME, line.heard.append))
     await line.send_until_heard("first")
@@ -55,7 +55,7 @@ async def listening(post: Post, cut: Callable[[], Any]) -> AsyncIterator[Line]:
 async def line(request: pytest.FixtureRequest, postgres: Postgres, redis_server: Redis) -> AsyncIterator[Line]:
     if request.param == "redis":
         client = RedisClient.from_url(redis_server.url(5))
-        post: Post = RedisPost(client, prefix="test:", clock=SystemClock(), observer=lambda _event: None)
+        post: NotifyBus = RedisBus(client, prefix="test:", clock=SystemClock(), observer=lambda _event: None)
         async with listening(post, lambda: redis_server.execute("CLIENT KILL TYPE pubsub")) as open_line:
             yield open_line
         await client.aclose()
@@ -91,7 +91,7 @@ async def test_a_line_that_was_cut_is_mended(line: Line) -> None:
 
 
 async def test_sending_to_a_server_that_is_away_harms_nobody() -> None:
-    away = RedisPost(
+    away = RedisBus(
         RedisClient.from_url("redis://127.0.0.1:1/0"), prefix="", clock=SystemClock(), observer=lambda _event: None
     )
     await away.send({ME: ["lost"]})

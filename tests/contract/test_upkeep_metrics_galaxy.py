@@ -1,4 +1,4 @@
-"""The numbers of document 001 under its names, with its attributes and words, at a real OTLP receiver."""
+"""The numbers of the galaxy blueprint under its names, with its attributes and words, at a real OTLP receiver."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""Stands for document 001: two Redis servers a worker, and per module one process that tests share where they can."""
+"""Stands for the galaxy blueprint: two Redis servers per worker, and one process per module that tests share."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What document 001 says the service is not: no other tables, no other callers, no other listener."""
+"""What the galaxy blueprint says the service is not: no other tables, no other callers, no other listener."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Document 001's environment variables, as a real process behaves under them."""
+"""The galaxy blueprint's environment variables, as a real process behaves under them."""
 
 import asyncio
 import json

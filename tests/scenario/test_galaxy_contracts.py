@@ -1,4 +1,4 @@
-"""The contract files of document 001 are true: their examples pass their schemas, our decoder and our encoders."""
+"""The contract files of the galaxy blueprint are true: their examples pass schemas, our decoder and our encoders."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""A running process and a collector: document 001's numbers and spans leave over OTLP, and its log lines know them."""
+"""A process and a collector: the galaxy blueprint's metrics and spans arrive over OTLP, and its log lines name them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The tables as document 001 freezes them, seen through information_schema of a started process's database."""
+"""The tables as the galaxy blueprint freezes them, seen through information_schema of a started process's database."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Document 002's manual retry and what administrators see, from outside: Scenario 6 and everything around it."""
+"""The listo blueprint's manual retry and what administrators see, from outside: Scenario 6 and everything around it."""
 
 import subprocess
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Document 002's circuit breakers from outside: when they open, what they spare, and how they close."""
+"""The listo blueprint's circuit breakers from outside: when they open, what they spare, and how they close."""
 
 import time
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Document 002's templates at deployment: gaps stop it, folders are pushed, and knobs do what they say."""
+"""The listo blueprint's templates at deployment: gaps stop it, folders are pushed, and knobs do what they say."""
 
 import datetime as dt
 import json

@@ -1,4 +1,4 @@
-"""Document 002's failover from outside: when the secondary is asked, under which id, and what is kept of it."""
+"""The listo blueprint's failover from outside: when the secondary is asked, under which id, and what is kept of it."""
 
 from datetime import datetime
 from typing import Any

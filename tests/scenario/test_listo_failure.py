@@ -1,4 +1,4 @@
-"""Document 002's failures from outside: what is stored, what is told, what the API shows of them."""
+"""The listo blueprint's failures from outside: what is stored, what is told, what the API shows of them."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which language document 002 speaks, and its templates as push workers read them."""
+"""Which language the listo blueprint speaks, and its templates as push workers read them."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Document 002's delivery modes from outside: which queue a request takes, and that none starves another."""
+"""The listo blueprint's delivery modes from outside: which queue a request takes, and that none starves another."""
 
 import time
 from typing import Any

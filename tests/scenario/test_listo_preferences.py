@@ -1,4 +1,4 @@
-"""Document 002's preferences from outside: language, channels, contacts, and who may change them."""
+"""The listo blueprint's preferences from outside: language, channels, contacts, and who may change them."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where vendors reach document 002's callbacks, when they come too early, and when nothing can be written down."""
+"""The listo blueprint's callbacks: their URLs, callbacks that arrive too early, and an absent ledger."""
 
 import json
 import threading

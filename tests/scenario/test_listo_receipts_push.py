@@ -1,4 +1,4 @@
-"""Document 002's reports about pushes, and Azure's about mails, from outside."""
+"""The listo blueprint's reports about pushes, and Azure's about mails, from outside."""
 
 import time
 

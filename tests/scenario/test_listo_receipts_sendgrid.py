@@ -1,4 +1,4 @@
-"""Document 002's SendGrid events from outside: each on its own, believed by signature, with ACS behind a bounce."""
+"""The listo blueprint's SendGrid events: each on its own, proven by a signature; a bounce fails over to ACS."""
 
 import json
 import time

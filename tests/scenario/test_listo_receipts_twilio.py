@@ -1,4 +1,4 @@
-"""Document 002's Twilio callbacks from outside: believed by signature, ranked, and a failure goes to AWS SNS."""
+"""The listo blueprint's Twilio callbacks from outside: believed by signature, ranked, and a failure goes to AWS SNS."""
 
 import pytest
 

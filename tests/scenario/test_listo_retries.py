@@ -1,4 +1,4 @@
-"""Document 002's retries from outside: policies, waits, timeouts, and what happens when the process stops."""
+"""The listo blueprint's retries from outside: policies, waits, timeouts, and what happens when the process stops."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Document 002's sealed recipients: a dump of the database names nobody, and everything still works."""
+"""The listo blueprint's sealed recipients: a dump of the database names nobody, and everything still works."""
 
 import base64
 import os

@@ -1,4 +1,4 @@
-"""Document 002's send endpoint from outside: what it takes, what it answers, what it stores."""
+"""The listo blueprint's send endpoint from outside: what it takes, what it answers, what it stores."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Document 002's synchronous delivery from outside: two seconds, one call, nothing queued."""
+"""The listo blueprint's synchronous delivery from outside: two seconds, one call, nothing queued."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""Document 002's templates from outside: versions over HTTP, languages, and what a missing one does."""
+"""The listo blueprint's templates from outside: versions over HTTP, languages, and what a missing one does."""
 
 import itertools
 import threading

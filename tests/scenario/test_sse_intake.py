@@ -1,4 +1,4 @@
-"""Document 004's messages through each of its doors, into PostgreSQL, while nobody picks anything."""
+"""The sse blueprint's messages through each of its doors, into PostgreSQL, while nobody picks anything."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Document 004's task pickers: who claims what, in which order, and what is counted and said about it."""
+"""The sse blueprint's task pickers: who claims what, in which order, and what is counted and said about it."""
 
 import asyncio
 from collections import Counter

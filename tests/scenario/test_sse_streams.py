@@ -1,4 +1,4 @@
-"""Document 004 over HTTP: a person's stream, byte by byte, and their inbox."""
+"""The sse blueprint over HTTP: a person's stream, byte by byte, and their inbox."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Intents of every type of document 001, and claims on their routes, each with only its point spelt out."""
+"""Intents of every type of the galaxy blueprint, and claims on their routes, each with only its point spelt out."""
 
 from typing import Any
 

@@ -9,9 +9,9 @@ from carillon import cli
 from carillon.domain.intents import Arrival, Progress
 from carillon.doors.redis_stream import lease as redis_stream_lease
 from carillon.doors.redis_stream import position as redis_stream_position
-from carillon.doors.redis_stream import reading as redis_stream_reading
+from carillon.doors.redis_stream import session as redis_stream_session
 from carillon.doors.redis_stream.position import Position
-from carillon.doors.redis_stream.reading import Reading
+from carillon.doors.redis_stream.session import ReadSession
 from carillon.intake.in_order import OrderedIntake
 from carillon.ledger.postgres import pools as postgres_pools
 from carillon.ledger.redis import leases as redis_leases
@@ -21,14 +21,14 @@ from tests.support.mutant import vars_of
 
 
 def offset_before_commit() -> None:
-    offer = Reading._offer  # noqa: SLF001 - the guard itself
+    offer = ReadSession._offer  # noqa: SLF001 - the guard itself
 
     async def hasty(self: Any, entries: Sequence[Any]) -> None:
         if entries:
             await self._advance(entries[-1][0], len(entries))
         await offer(self, entries)
 
-    vars_of(Reading, _offer=hasty)
+    vars_of(ReadSession, _offer=hasty)
 
 
 def release_without_token() -> None:
@@ -55,7 +55,7 @@ def no_trim_alarm() -> None:
     def easy(position: Position, look: Any, *, arriving: bool) -> tuple[Position, None]:
         return redis_stream_position.judge(position, look, arriving=arriving)[0], None
 
-    vars(redis_stream_reading)["judge"] = easy
+    vars(redis_stream_session)["judge"] = easy
 
 
 def budget_spent_without_redis() -> None:

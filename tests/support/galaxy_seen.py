@@ -1,4 +1,4 @@
-"""What a test of document 001 sees from outside: Redis commands as they pass, exported numbers, intents told apart."""
+"""What a test of the galaxy blueprint sees: Redis commands on the wire, exported metrics, and which intent is which."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable

@@ -29,7 +29,7 @@ EntryFields = dict[str, Any]
 
 
 class Users(Vendor):
-    """Answers as document 001's User Service does; knows everybody unless `people` says otherwise."""
+    """Answers as the galaxy blueprint's User Service does; knows everybody unless `people` says otherwise."""
 
     def __init__(self, ledger: Path) -> None:
         super().__init__(ledger)

@@ -1,4 +1,4 @@
-"""What the vendors of document 002 post back, signed as each of them does."""
+"""What the vendors of the listo blueprint post back, signed as each of them does."""
 
 import json
 import time

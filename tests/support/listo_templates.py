@@ -1,4 +1,4 @@
-"""Templates over HTTP, as tests of document 002 write and use them."""
+"""Templates over HTTP, as tests of the listo blueprint write and use them."""
 
 from typing import Any
 

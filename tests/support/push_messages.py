@@ -1,4 +1,4 @@
-"""Document 000's own messages and templates, and a Template Service that serves them."""
+"""The push-worker blueprint's own messages and templates, and a Template Service that serves them."""
 
 import itertools
 import uuid

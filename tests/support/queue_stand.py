@@ -154,7 +154,7 @@ class QueueStand(ProgramStand):
 
 
 def envelope(**changes: Any) -> dict[str, Any]:
-    """Document 003's envelope."""
+    """The billing blueprint's envelope."""
     return {
         "id": str(uuid.uuid4()),
         "action": "renewal",

@@ -80,7 +80,7 @@ def nobody_is_woken() -> None:
 
 
 def no_relay() -> None:
-    vars_of(Relay, tell=lambda _self, _entries: None)
+    vars_of(Relay, announce=lambda _self, _entries: None)
 
 
 def seats_without_end() -> None:

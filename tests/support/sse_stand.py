@@ -115,7 +115,7 @@ class SseStand:
             return Answer(response.status, response.headers, await response.json(content_type=None))
 
     async def row(self, notification_id: str) -> dict[str, Any]:
-        """Its row in document 004's table."""
+        """Its row in the sse blueprint's table."""
         table = "notifications.notifications" if self.url.startswith("postgres") else "notifications"
         named = f"SELECT * FROM {table} WHERE notification_id = '{notification_id}'"  # noqa: S608 - ids of our own
         (found,) = await tables.read(self.url, named)

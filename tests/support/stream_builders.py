@@ -16,7 +16,7 @@ SSE = "sse"
 
 
 def told(user: str = "ann", *, priority: int = 2, provider: str = SSE, **changes: Any) -> Enrolment:
-    """One notification for one person, as document 004's door plans it."""
+    """One notification for one person, as the sse blueprint's door plans it."""
     number = next(_numbers)
     laid = route(
         route_id=f"sse:user:{user}",

@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Event
 from carillon.domain.intents import Arrival, Intent, Malformed, Progress
-from carillon.doors.redis_stream.door import RedisStreamDoor, StreamRules
+from carillon.doors.redis_stream.door import RedisStreamDoor, RedisStreamRules
 from tests.support.dispatches import LoopClock
 from tests.support.waiting import until
 
@@ -23,7 +23,7 @@ SEGMENT = "bm90aWZpY2F0aW9uOmludGVudHM"
 OFFSET = f"notification:stream_offsets:{SEGMENT}"
 COUNT = f"notification:stream_counts:{SEGMENT}"
 LEASE = f"notification:stream_leases:{SEGMENT}"
-FAST = StreamRules(stream=STREAM, block_seconds=0.2, batch=100, lease_seconds=3.0)
+FAST = RedisStreamRules(stream=STREAM, block_seconds=0.2, batch=100, lease_seconds=3.0)
 """A lease that a machine busy with other things does not outlive, and that a test can wait for."""
 SECONDS = 30.0
 """How long anything may take that is to happen at all."""
@@ -83,7 +83,7 @@ def decode(entry_id: str, fields: Mapping[str, str]) -> Intent | Malformed:
 class Home:
     """One process with its door."""
 
-    def __init__(self, redis: Redis, ledger: Ledger, rules: StreamRules) -> None:
+    def __init__(self, redis: Redis, ledger: Ledger, rules: RedisStreamRules) -> None:
         self.ledger = ledger
         self.events: list[Event] = []
         self.door = RedisStreamDoor(
@@ -115,7 +115,7 @@ class Home:
 
 
 @asynccontextmanager
-async def home(redis: Redis, ledger: Ledger | None = None, rules: StreamRules = FAST) -> AsyncIterator[Home]:
+async def home(redis: Redis, ledger: Ledger | None = None, rules: RedisStreamRules = FAST) -> AsyncIterator[Home]:
     living = Home(redis, ledger or Ledger(), rules)
     try:
         yield living

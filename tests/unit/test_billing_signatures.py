@@ -1,4 +1,4 @@
-"""Document 003's signature: its vector, its bounds to the second, and how it is compared."""
+"""The billing blueprint's signature: its vector, its bounds to the second, and how it is compared."""
 
 import hmac
 

@@ -1,4 +1,4 @@
-"""The environment of document 001: every variable, its default, and what stops the start."""
+"""The environment of the galaxy blueprint: every variable, its default, and what stops the start."""
 
 import json
 import os

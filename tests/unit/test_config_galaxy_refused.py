@@ -1,4 +1,4 @@
-"""What document 001's environment refuses: the start ends, and the variable is named."""
+"""What the galaxy blueprint's environment refuses: the start ends, and the variable is named."""
 
 import pytest
 

@@ -31,10 +31,10 @@ def opened(given: Settings) -> object:
     [
         (
             '[kafka.options]\n"enable.auto.commit" = "true"\n',
-            r"kafka\.options: enable\.auto\.commit is said by the door",
+            r"kafka\.options: enable\.auto\.commit is set by the door",
         ),
         ('[kafka.options]\n"auto.offset.reset" = "latest"\n', r"kafka\.options: auto\.offset\.reset"),
-        ('[kafka.options]\n"group.id" = "mine"\n', r"kafka\.options: group\.id is said by kafka\.group_id"),
+        ('[kafka.options]\n"group.id" = "mine"\n', r"kafka\.options: group\.id is set by kafka\.group_id"),
         ('[kafka.options]\n"no.such.property" = "1"\n', r"kafka\.options: .*no\.such\.property"),
         ('[kafka.options]\n"fetch.min.bytes" = "many"\n', r"kafka\.options: .*fetch\.min\.bytes"),
         ("[kafka]\nbatch = 0\n", r"kafka\.batch: 0 is not between 1 and 10000"),

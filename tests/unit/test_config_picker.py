@@ -1,4 +1,4 @@
-"""Document 004's names for the engine's settings: one with them, whichever a file or a variable uses."""
+"""The sse blueprint's names for the engine's settings: one with them, whichever a file or a variable uses."""
 
 from pathlib import Path
 

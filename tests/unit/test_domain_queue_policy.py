@@ -1,4 +1,4 @@
-"""Document 003's policies: how long, how often, and what is refused."""
+"""The billing blueprint's policies: how long, how often, and what is refused."""
 
 from typing import Any
 

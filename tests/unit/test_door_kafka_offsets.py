@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.doors.kafka.offsets import Gap, Marks, judge
+from carillon.doors.kafka.offsets import OffsetGap, OffsetTracker, find_gap
 
 
-class HighestFinished(Marks):
+class HighestFinished(OffsetTracker):
     """The guard switched off: commits up to the highest record that is done."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ def partitions(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return offsets, draw(st.permutations(offsets))
 
 
-def lost(marks: Marks, offsets: list[int], order: list[int], read: int, done: int) -> set[int]:
+def lost(marks: OffsetTracker, offsets: list[int], order: list[int], read: int, done: int) -> set[int]:
     """What nobody reads again when the process dies after so many are read and so many of them finished."""
     for offset in offsets[:read]:
         marks.take(offset)
@@ -45,7 +45,7 @@ def lost(marks: Marks, offsets: list[int], order: list[int], read: int, done: in
 def test_nothing_below_what_is_committed_is_unfinished(
     partition: tuple[list[int], list[int]], read: int, done: int
 ) -> None:
-    assert lost(Marks(), *partition, read, done) == set()
+    assert lost(OffsetTracker(), *partition, read, done) == set()
 
 
 def test_control_committing_the_highest_loses_the_gap() -> None:
@@ -55,7 +55,7 @@ def test_control_committing_the_highest_loses_the_gap() -> None:
 @given(partitions())
 def test_everything_finished_is_everything_committed(partition: tuple[list[int], list[int]]) -> None:
     offsets, order = partition
-    marks = Marks()
+    marks = OffsetTracker()
     assert [marks.expected, marks.resume] == [None, None]
     for offset in offsets:
         marks.take(offset)
@@ -69,7 +69,7 @@ def test_everything_finished_is_everything_committed(partition: tuple[list[int],
 @given(partitions(), st.data())
 def test_it_never_goes_back(partition: tuple[list[int], list[int]], data: st.DataObject) -> None:
     offsets, _ = partition
-    marks, seen, in_hand = Marks(), 0, []
+    marks, seen, in_hand = OffsetTracker(), 0, []
     for offset in offsets:
         marks.take(offset)
         in_hand.append(offset)
@@ -84,7 +84,7 @@ def test_it_never_goes_back(partition: tuple[list[int], list[int]], data: st.Dat
 
 
 def test_offsets_only_grow() -> None:
-    marks = Marks()
+    marks = OffsetTracker()
     marks.take(7)
     with pytest.raises(ValueError, match="offset 7 came after 7"):
         marks.take(7)
@@ -95,16 +95,16 @@ def test_offsets_only_grow() -> None:
     [
         (None, 5, 5, None),
         (5, 5, 0, None),
-        (5, 9, 9, Gap(4)),
-        (5, 12, 9, Gap(4)),
+        (5, 9, 9, OffsetGap(4)),
+        (5, 12, 9, OffsetGap(4)),
         (5, 9, 5, None),
         (5, 9, 0, None),
-        (5, 9, None, Gap(None)),
-        (5, 0, 0, Gap(None)),
-        (5, 3, None, Gap(None)),
+        (5, 9, None, OffsetGap(None)),
+        (5, 0, 0, OffsetGap(None)),
+        (5, 3, None, OffsetGap(None)),
     ],
 )
 def test_missing_records_are_told_from_holes(
-    expected: int | None, offset: int, oldest: int | None, gap: Gap | None
+    expected: int | None, offset: int, oldest: int | None, gap: OffsetGap | None
 ) -> None:
-    assert judge(expected, offset, oldest) == gap
+    assert find_gap(expected, offset, oldest) == gap

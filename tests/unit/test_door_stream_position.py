@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon.doors.redis_stream.position import START, EntryId, Gap, Look, Position, id_text, judge, parse_id
+from carillon.doors.redis_stream.position import (
+    START,
+    EntryGap,
+    EntryId,
+    Position,
+    StreamState,
+    id_text,
+    judge,
+    parse_id,
+)
 
 
 class Model:
@@ -44,7 +53,7 @@ class Model:
 
     def look(self) -> None:
         first = self.entries[0] if self.entries else None
-        seen = Look(self.added, len(self.entries), first, self.last)
+        seen = StreamState(self.added, len(self.entries), first, self.last)
         self.position, gap = judge(self.position, seen, arriving=self.arriving)
         self.arriving = False
         if gap is not None:
@@ -79,24 +88,46 @@ HERE: EntryId = (5, 0)
     ("position", "look", "after", "gap"),
     [
         pytest.param(Position(START, 0), None, Position(START, 0), None, id="no stream yet"),
-        pytest.param(Position(HERE, 5), None, Position(START, 0), Gap(None), id="deleted"),
-        pytest.param(Position(HERE, 5), Look(1, 1, (1, 0), (1, 0)), Position(START, 0), Gap(None), id="lower ids"),
-        pytest.param(Position(HERE, 5), Look(3, 3, (6, 0), (8, 0)), Position(START, 0), Gap(None), id="a new stream"),
-        pytest.param(Position(HERE, 5), Look(4, 4, (4, 0), (8, 0)), Position(START, 0), Gap(None), id="new, around us"),
-        pytest.param(Position(HERE, 5), Look(9, 9, (6, 0), (14, 0)), Position(START, 0), Gap(None), id="new and long"),
-        pytest.param(Position(HERE, None), Look(9, 3, (7, 0), (9, 0)), Position(HERE, 6), Gap(None), id="unsure"),
-        pytest.param(Position(HERE, None), Look(5, 0, None, HERE), Position(HERE, 5), None, id="uncounted, at the end"),
-        pytest.param(Position(HERE, None), Look(9, 9, (1, 0), (9, 0)), Position(HERE, None), None, id="uncounted"),
-        pytest.param(Position(HERE, 5), Look(None, 2, (7, 0), (9, 0)), Position(HERE, 5), None, id="before Redis 7"),
-        pytest.param(Position(START, 0), Look(9, 3, (7, 0), (9, 0)), Position(START, 6), Gap(6), id="never read"),
+        pytest.param(Position(HERE, 5), None, Position(START, 0), EntryGap(None), id="deleted"),
+        pytest.param(
+            Position(HERE, 5), StreamState(1, 1, (1, 0), (1, 0)), Position(START, 0), EntryGap(None), id="lower ids"
+        ),
+        pytest.param(
+            Position(HERE, 5), StreamState(3, 3, (6, 0), (8, 0)), Position(START, 0), EntryGap(None), id="a new stream"
+        ),
+        pytest.param(
+            Position(HERE, 5),
+            StreamState(4, 4, (4, 0), (8, 0)),
+            Position(START, 0),
+            EntryGap(None),
+            id="new, around us",
+        ),
+        pytest.param(
+            Position(HERE, 5), StreamState(9, 9, (6, 0), (14, 0)), Position(START, 0), EntryGap(None), id="new and long"
+        ),
+        pytest.param(
+            Position(HERE, None), StreamState(9, 3, (7, 0), (9, 0)), Position(HERE, 6), EntryGap(None), id="unsure"
+        ),
+        pytest.param(
+            Position(HERE, None), StreamState(5, 0, None, HERE), Position(HERE, 5), None, id="uncounted, at the end"
+        ),
+        pytest.param(
+            Position(HERE, None), StreamState(9, 9, (1, 0), (9, 0)), Position(HERE, None), None, id="uncounted"
+        ),
+        pytest.param(
+            Position(HERE, 5), StreamState(None, 2, (7, 0), (9, 0)), Position(HERE, 5), None, id="before Redis 7"
+        ),
+        pytest.param(
+            Position(START, 0), StreamState(9, 3, (7, 0), (9, 0)), Position(START, 6), EntryGap(6), id="never read"
+        ),
     ],
 )
-def test_arriving(position: Position, look: Look | None, after: Position, gap: Gap | None) -> None:
+def test_arriving(position: Position, look: StreamState | None, after: Position, gap: EntryGap | None) -> None:
     assert judge(position, look, arriving=True) == (after, gap)
 
 
 def test_unsure_is_asked_only_once() -> None:
-    look = Look(9, 3, (7, 0), (9, 0))
+    look = StreamState(9, 3, (7, 0), (9, 0))
     assert judge(Position(HERE, None), look, arriving=False) == (Position(HERE, 6), None)
 
 

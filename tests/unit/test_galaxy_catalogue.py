@@ -1,4 +1,4 @@
-"""The catalogue says what document 001 says, takes entries of a user's own, and refuses what could not work."""
+"""The catalogue says what the galaxy blueprint says, takes entries of a user's own, and refuses what could not work."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What leaves for the gateway and for mail has exactly the fields of document 001."""
+"""What leaves for the gateway and for mail has exactly the fields of the galaxy blueprint."""
 
 import json
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The mail templates of document 001: two files a type, rendering with exactly what the type requires."""
+"""The mail templates of the galaxy blueprint: two files a type, rendering with exactly what the type requires."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Entries of the intent stream are read as document 001 says; what is wrong with one is filed under its code."""
+"""The galaxy blueprint reads entries of the intent stream; a malformed one is stored under its failure code."""
 
 import json
 import random

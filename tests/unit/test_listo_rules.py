@@ -1,4 +1,4 @@
-"""Small rules of document 002: use cases, attempts foretold, arrays by provider, spellings of settings."""
+"""Small rules of the listo blueprint: use cases, attempts foretold, arrays by provider, spellings of settings."""
 
 from pathlib import Path
 from typing import Any

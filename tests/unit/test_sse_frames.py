@@ -34,7 +34,7 @@ def test_a_payload_is_an_object_on_one_line(payload: dict[str, object], indent: 
 
 @pytest.mark.parametrize(("rank", "word"), [(1, "HIGH"), (2, "MEDIUM"), (3, "LOW")])
 def test_priorities_have_words(rank: int, word: str) -> None:
-    assert frames.told(Entry("ada", 1, "n", "t", rank, 0, "{}")).priority == word
+    assert frames.sse_notification(Entry("ada", 1, "n", "t", rank, 0, "{}")).priority == word
 
 
 def test_the_small_frames() -> None:

@@ -8,7 +8,7 @@ from typing import cast
 from carillon.domain.streams import Entry, StreamLedger
 from carillon.live.hub import HERE, Hub
 from carillon.live.lookups import Lookups
-from carillon.live.reader import Reading, StreamRules
+from carillon.live.reader import SseConnection, StreamRules
 from carillon.system import SystemClock
 from carillon.web.streaming import Outlet, PeerGone
 from tests.support.waiting import until
@@ -75,7 +75,7 @@ class Stand:
         async def prove() -> None:
             return None
 
-        reading = Reading(
+        reading = SseConnection(
             user_id="ada",
             key="ada",
             seats=self.hub,
@@ -106,7 +106,7 @@ class Stand:
         """Append and offer; the words that each was written."""
         entries = [entry(seq) for seq in seqs]
         self.shelf.log += entries
-        words = [self.hub.expect("ada", seq, {HERE}).word for seq in seqs]
+        words = [self.hub.expect("ada", seq, {HERE}).written for seq in seqs]
         self.hub.offer(entries)
         return words
 

@@ -10,7 +10,7 @@ from carillon.domain.live import Seat, Seated
 from carillon.domain.streams import Entry
 from carillon.domain.tail import Tail
 from carillon.live.hub import HERE, Hub
-from carillon.live.relay import MOST_IN_A_LETTER, Relay, _Letter, _read, texts
+from carillon.live.relay import MAX_MESSAGE_BYTES, Relay, _Message, _read, texts
 from tests.support.waiting import until
 
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=255)
@@ -38,8 +38,8 @@ async def met(condition: Callable[[], bool]) -> None:
     st.lists(st.tuples(NAMES, st.integers(0, 2**60), st.booleans()), max_size=120),
 )
 def test_letters_fit_and_lose_nothing(grew: list[tuple[str, int]], wrote: list[tuple[str, int, bool]]) -> None:
-    letters = texts(_Letter("replica", grew, wrote))
-    assert all(len(letter.encode()) < MOST_IN_A_LETTER + 1100 for letter in letters)
+    letters = texts(_Message("replica", grew, wrote))
+    assert all(len(letter.encode()) < MAX_MESSAGE_BYTES + 1100 for letter in letters)
     read = [_read(letter) for letter in letters]
     assert [pair for letter in read for pair in letter.grew] == grew
     assert [each for letter in read for each in letter.wrote] == wrote
@@ -50,11 +50,11 @@ async def test_the_word_comes_with_the_first_place_that_has_written() -> None:
     mine = seat("ada")
     assert seats.join(mine) is Seated.SEATED
     awaited = seats.expect("ada", 1, {HERE, "other"})
-    seats.heard("other", "ada", 1, written=False)
-    assert not awaited.word.done()
+    seats.reported("other", "ada", 1, written=False)
+    assert not awaited.written.done()
     mine.tail.wrote(1)
     seats.wrote(mine)
-    assert await awaited.word
+    assert await awaited.written
 
 
 async def test_the_word_is_no_once_nobody_is_left() -> None:
@@ -64,17 +64,17 @@ async def test_the_word_is_no_once_nobody_is_left() -> None:
     awaited = seats.expect("ada", 1, {HERE, "other"})
     seats.part(mine)
     seats.part(mine)
-    assert not awaited.word.done()
-    seats.heard("other", "ada", 1, written=False)
-    assert not await awaited.word
-    assert not await seats.expect("ada", 2, {HERE}).word
+    assert not awaited.written.done()
+    seats.reported("other", "ada", 1, written=False)
+    assert not await awaited.written
+    assert not await seats.expect("ada", 2, {HERE}).written
     assert seats.taken == 0
 
 
 async def test_a_reader_who_resumed_behind_it_has_it() -> None:
     seats = hub()
     seats.join(seat("ada", after=7))
-    assert await seats.expect("ada", 7, {HERE}).word
+    assert await seats.expect("ada", 7, {HERE}).written
 
 
 async def test_seats_are_counted_by_replica_and_by_key() -> None:
@@ -115,16 +115,16 @@ async def test_a_replica_that_is_told_writes_and_answers() -> None:
     reader = seat("ada")
     there.join(reader)
     awaited = here.expect("ada", 1, {"there"})
-    relays[0].tell([(Entry("ada", 1, "n", "t", 2, 0, "{}"), {"there"})])
+    relays[0].announce([(Entry("ada", 1, "n", "t", 2, 0, "{}"), {"there"})])
     await met(lambda: reader.tail.behind)
     reader.tail.wrote(1)
     there.wrote(reader)
     async with asyncio.timeout(20):
-        assert await awaited.word
+        assert await awaited.written
         stranger = here.expect("bob", 1, {"there"})
-        relays[0].tell([(Entry("bob", 1, "n", "t", 2, 0, "{}"), {"there"})])
-        assert not await stranger.word
-    relays[1].hear("no letter")
+        relays[0].announce([(Entry("bob", 1, "n", "t", 2, 0, "{}"), {"there"})])
+        assert not await stranger.written
+    relays[1].receive("no letter")
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)

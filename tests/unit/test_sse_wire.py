@@ -1,4 +1,4 @@
-"""Document 004's messages: what they are read as, and what is refused."""
+"""The sse blueprint's messages: what they are read as, and what is refused."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The log fields that document 001 names, on each kind of line it names."""
+"""The log fields that the galaxy blueprint names, on each kind of line it names."""
 
 from typing import Any
 

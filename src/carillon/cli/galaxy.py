@@ -1,4 +1,4 @@
-"""`carillon galaxy`: what an operator of document 001 may ask; nothing here changes anything."""
+"""`carillon galaxy`: what an operator of the galaxy blueprint may ask; nothing here changes anything."""
 
 import asyncio
 import json

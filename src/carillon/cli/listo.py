@@ -1,4 +1,4 @@
-"""`carillon listo`: what an operator of document 002 asks before a deployment."""
+"""`carillon listo`: what an operator of the listo blueprint asks before a deployment."""
 
 import json
 from typing import Annotated, Any
@@ -74,7 +74,7 @@ def backoff(
 
 @app.command()
 def policies(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
-    """Every retry policy as JSON, in document 002's own field names; indented unless a machine reads it."""
+    """Every retry policy as JSON, in the listo blueprint's own field names; indented unless a machine reads it."""
     settings = load_for(BLUEPRINT, blueprint, config)
     found = [_document_policy(name, table) for name, table in settings.policy.retry.items()]
     typer.echo(json.dumps(found, indent=None if as_json else 2))

@@ -1,4 +1,4 @@
-"""`carillon push`: what an operator of document 000 does."""
+"""`carillon push`: what an operator of the push-worker blueprint does."""
 
 import asyncio
 import logging

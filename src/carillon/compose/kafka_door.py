@@ -79,11 +79,11 @@ class KafkaDoorPart(Part):
         if kafka.bootstrap_servers is None:
             return []
         try:
-            from carillon.doors.kafka.depth import depth  # noqa: PLC0415 - its client is an extra
+            from carillon.doors.kafka.door import topic_depth  # noqa: PLC0415 - its client is an extra
             from carillon.doors.kafka.group import TopicRules  # noqa: PLC0415 - as said
         except ModuleNotFoundError as error:
             return [Finding("Kafka", "ill", f"needs the package {error.name!r}; pip install 'carillon[kafka]'")]
-        found = await depth(TopicRules(**msgspec.structs.asdict(kafka)), ASK_SECONDS)
+        found = await topic_depth(TopicRules(**msgspec.structs.asdict(kafka)), ASK_SECONDS)
         if found is None:
             return [Finding("Kafka", "warn", f"{kafka.topic}: not there yet")]
         return [Finding("Kafka", "ok", f"{kafka.topic}: {found.partitions} partitions, {found.unread} unread")]

@@ -14,7 +14,7 @@ from carillon.compose.part import Loop, Part
 from carillon.compose.process import Process
 from carillon.config.sse import Sse
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.live import Post
+from carillon.domain.live import NotifyBus
 from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.ledger.postgres.notify_bus import PostgresPost
@@ -48,7 +48,7 @@ class LiveStreams:
 
     bus_check: Check | None = None
 
-    def __init__(self, process: Process, ledger: Ledger, settings: Sse, post: Post | None) -> None:
+    def __init__(self, process: Process, ledger: Ledger, settings: Sse, post: NotifyBus | None) -> None:
         replica = uuid.uuid4().hex
         # Without a post nobody else reads this ledger: an SQLite file has one process.
         presence = None if post is None else ledger
@@ -109,7 +109,7 @@ class LiveStreams:
 
     async def farewell(self) -> None:
         """Nobody reads here any more."""
-        await self.attendance.farewell()
+        await self.attendance.leave()
 
 
 class LivePart(Part):
@@ -175,7 +175,7 @@ def open_live(process: Process, ledger: Ledger, stack: AsyncExitStack) -> LiveSt
     return found
 
 
-def _post(process: Process, ledger: Ledger, stack: AsyncExitStack) -> tuple[Post | None, Check | None]:
+def _post(process: Process, ledger: Ledger, stack: AsyncExitStack) -> tuple[NotifyBus | None, Check | None]:
     """How processes tell each other of new entries, and how to ask a Redis that carries it."""
     if not isinstance(ledger, PostgresLedger):
         if process.share_port:
@@ -186,7 +186,7 @@ def _post(process: Process, ledger: Ledger, stack: AsyncExitStack) -> tuple[Post
         return PostgresPost(Address.parse(process.settings.ledger.url), load("postgres")), None
     from redis.asyncio import Redis  # noqa: PLC0415 - slow to load, and only fleets have it
 
-    from carillon.live.redis_bus import RedisPost  # noqa: PLC0415 - as said
+    from carillon.live.redis_bus import RedisBus  # noqa: PLC0415 - as said
 
     seconds = process.settings.redis.operation_timeout_seconds
     redis = Redis.from_url(url, socket_connect_timeout=seconds)
@@ -197,7 +197,7 @@ def _post(process: Process, ledger: Ledger, stack: AsyncExitStack) -> tuple[Post
         await redis.ping()
         return {}
 
-    return RedisPost(redis, prefix=prefix, clock=process.clock, observer=process.observe), ask
+    return RedisBus(redis, prefix=prefix, clock=process.clock, observer=process.observe), ask
 
 
 def _allow_files(wanted: int) -> None:

@@ -71,7 +71,7 @@ class RabbitmqDoorPart(Part):
             )
         try:
             # Here, because the client is an extra and slow to load.
-            from carillon.doors.rabbitmq.door import QueueRules, RabbitDoor  # noqa: PLC0415 - as said
+            from carillon.doors.rabbitmq.door import RabbitDoor, RabbitDoorRules  # noqa: PLC0415 - as said
             from carillon.doors.rabbitmq.wire import QueueWire  # noqa: PLC0415 - as said
         except ModuleNotFoundError as error:
             raise ConfigurationError(
@@ -79,7 +79,7 @@ class RabbitmqDoorPart(Part):
             ) from None
         if intake is None:
             return None
-        rules = QueueRules(
+        rules = RabbitDoorRules(
             url=settings.url, queue=settings.queue, queue_type=settings.queue_type, prefetch=settings.prefetch
         )
         return RabbitDoor(

@@ -24,7 +24,7 @@ from carillon.domain.errors import ConfigurationError, Unavailable
 from carillon.domain.intents import Intent, Malformed
 from carillon.domain.people import NotAnswered
 from carillon.domain.ports import Backlog, Clock, IntakeLedger, Observer, OrderedAcceptor, Signal
-from carillon.doors.redis_stream.door import RedisStreamDoor, StreamRules
+from carillon.doors.redis_stream.door import RedisStreamDoor, RedisStreamRules
 from carillon.intake.directory import HttpDirectory
 from carillon.intake.in_order import OrderedIntake
 from carillon.intake.plan import PlanRules
@@ -106,7 +106,7 @@ class Streams:
             redis=self._reader,
             acceptor=acceptor,
             decode=self.wire.decode,
-            rules=StreamRules(
+            rules=RedisStreamRules(
                 stream=stream.name,
                 block_seconds=stream.block_seconds,
                 batch=stream.batch,

@@ -1,4 +1,4 @@
-"""Live connections: the seats of readers at one replica, the post between replicas, tickets that open a stream."""
+"""Live connections: the seats of readers at one replica, the bus between replicas, tickets that open a stream."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -15,83 +15,83 @@ class Seat:
     __slots__ = ("closing", "key", "tail", "user_id", "wake")
 
     def __init__(self, user_id: str, key: str, tail: Tail, wake: Callable[[], None]) -> None:
-        """`key` is whoever may have only so many seats."""
+        """`key` names the caller whose number of seats is limited."""
         self.user_id = user_id
         self.key = key
         self.tail = tail
         self.wake = wake
-        """Say that there may be something to write, or that it is time to go."""
+        """Wakes the connection: there are new entries, or it must end."""
         self.closing = False
-        """The replica stops: the reader should come again, and will find another."""
+        """The replica stops: the reader should reconnect to another one."""
 
 
 class Seated(StrEnum):
-    """What becomes of somebody who asks for a seat."""
+    """The answer to a request for a seat."""
 
     SEATED = "seated"
     FULL = "full"
-    """This replica serves as many as it may."""
+    """The replica has reached its limit."""
     CROWDED = "crowded"
-    """This key has as many seats as it may."""
+    """The key has reached its limit."""
     CLOSING = "closing"
 
 
 class Seats(Protocol):
-    """The seats of one replica, as those see them who sit down."""
+    """The seats of one replica, as a connection uses them."""
 
     @property
     def taken(self) -> int:
-        """How many read here now."""
+        """How many connections read here now."""
         ...
 
     def join(self, seat: Seat) -> Seated:
-        """From here on the seat is told of whatever is appended."""
+        """Take a seat; from then on it gets every new entry."""
         ...
 
     def wrote(self, seat: Seat) -> None:
-        """The seat's cursor has moved: the kernel has what stands before it."""
+        """The cursor of the seat has moved: the kernel has every entry before it."""
         ...
 
     def part(self, seat: Seat) -> None:
-        """The connection is gone; again is harmless."""
+        """Give the seat back; repeating it is harmless."""
         ...
 
 
-class Post(Protocol):
-    """Letters between replicas; one may be lost, and whoever needs an answer waits only so long."""
+class NotifyBus(Protocol):
+    """Messages between replicas; a message may be lost, so a sender that needs an answer has a timeout."""
 
-    async def send(self, letters: Mapping[str, Sequence[str]]) -> None:
-        """Replica to its letters; never raises for what the network did."""
+    async def send(self, messages: Mapping[str, Sequence[str]]) -> None:
+        """Send each replica its messages; never raises for a network error."""
         ...
 
-    async def run(self, replica: str, heard: Callable[[str], None]) -> None:
-        """Hear this replica's letters until cancelled; connections that break are made again."""
+    async def run(self, replica: str, receive: Callable[[str], None]) -> None:
+        """Receive this replica's messages until cancelled; reopens broken connections."""
         ...
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may read what for how long, without showing a token in a URL."""
+    """The right to open one stream, in place of a token in a URL."""
 
     user_id: str
     """The person's own id."""
     tenant_id: str | None = None
     expires_at_ms: int | None = None
-    """When the token ends that the ticket was given for."""
+    """When the token expires for which the ticket was issued."""
     token_id: str | None = None
-    """The token's `jti`, by which it can be taken back."""
+    """The `jti` of the token, by which it can be revoked."""
 
 
 class TicketLedger(Protocol):
     """Where tickets are kept, by the digest of their text."""
 
     async def add_ticket(self, digest: str, ticket: Ticket, seconds: float) -> None:
-        """Good for opening one stream within so many seconds; raises LedgerUnavailable."""
+        """Store a ticket that opens one stream within `seconds`; raises LedgerUnavailable."""
         ...
 
     async def open_ticket(self, digest: str, seconds: float) -> Ticket | None:
-        """Use it up, once in the whole fleet; for so many seconds it still tells who acknowledges."""
+        """Use the ticket, once in the whole fleet; for `seconds` more it identifies the reader of that stream."""
         ...
 
     async def ticket(self, digest: str) -> Ticket | None:
-        """Whose it is, while it or the stream it opened may live."""
+        """The ticket, while it or its stream is valid."""
         ...

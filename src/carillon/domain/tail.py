@@ -1,4 +1,4 @@
-"""One reader's place in a person's log: what to write next, what to look up, and when there is too much."""
+"""The position of one reader in a person's log: what to write next, what to read, and when the buffer is full."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -7,34 +7,34 @@ from carillon.domain.streams import Bounds, Entry
 
 
 class Tail:
-    """Entries come in any order and more than once; they leave in the log's order, each once, without a gap."""
+    """Takes entries in any order and repeatedly; gives them out in the order of the log, each once, without a gap."""
 
     __slots__ = ("_kept", "_limit", "cursor", "last", "overflowed", "told")
 
     def __init__(self, limit: int) -> None:
-        """Nothing is taken before the place is known: until `begin`, entries are only counted."""
+        """Until `begin` sets the position, entries are counted and not kept."""
         self._limit = limit
         self._kept: deque[Entry] = deque()
         self.told = 0
-        """The highest number anybody spoke of."""
+        """The highest sequence number that was announced."""
         self.cursor = -1
-        """The number up to which the reader has everything; below 0 nobody knows yet."""
+        """The reader has every entry up to this number; negative before `begin`."""
         self.last = -1
-        """The number up to which everything is written or kept."""
+        """Every entry up to this number is written or kept."""
         self.overflowed = False
-        """More came than may be kept: the reader must come again and resume."""
+        """The buffer is full: the reader must reconnect and resume."""
 
     def begin(self, after: int) -> None:
-        """The reader has everything up to here, or does not ask for it."""
+        """Set the position: the reader has every entry up to `after`, or does not want them."""
         self.cursor = self.last = after
 
     @property
     def behind(self) -> bool:
-        """The log holds more than was kept here."""
+        """Whether the log has entries that must be read from the ledger."""
         return 0 <= self.last < self.told
 
     def offer(self, entry: Entry) -> None:
-        """An entry that was appended just now: kept if it is the next, else only known to exist."""
+        """Take a new entry: keep it if it is the next one, otherwise only note its number."""
         if entry.seq == self.last + 1 and self.last >= 0:
             if len(self._kept) >= self._limit:
                 self.overflowed = True
@@ -44,13 +44,13 @@ class Tail:
         self.grown(entry.seq)
 
     def grown(self, newest: int) -> None:
-        """The log holds entries up to this number."""
+        """The log has entries up to this number."""
         self.told = max(self.told, newest)
 
     def looked_up(self, entries: Sequence[Entry], told: int) -> None:
-        """What the log holds after `last`, asked when `told` was what it is given as."""
+        """Take the entries after `last`; `told` is the value of `self.told` before the read."""
         if not entries and self.told == told:
-            # What was told of is not there any more; had more been told of since, that would have to be looked up.
+            # The announced entries were pruned; reset `told`. If it has grown since, read again instead.
             self.told = self.last
         for entry in entries:
             if entry.seq > self.last:
@@ -58,21 +58,21 @@ class Tail:
                 self.last = entry.seq
 
     def take(self) -> list[Entry]:
-        """What is to be written now, in order."""
+        """The entries to write now, in order."""
         entries = list(self._kept)
         self._kept.clear()
         return entries
 
     def wrote(self, seq: int) -> None:
-        """The reader has everything up to here."""
+        """The reader has every entry up to `seq`."""
         self.cursor = max(self.cursor, seq)
 
 
 def place(bounds: Bounds, resume: int | None) -> tuple[int, int | None]:
-    """After which number a reader begins, and from which on it has missed something, if it has.
+    """After which number a reader begins, and after which number it has missed entries; None if it has missed none.
 
-    Who names no number begins where something still waits to be pushed, else at the end. Who names one that was never
-    given out comes from another log and has missed everything.
+    A reader without a number begins at the first entry that is not delivered yet, otherwise at the end. A number that
+    was never given out belongs to another log: that reader has missed everything.
     """
     if resume is None:
         return (bounds.unsettled - 1 if bounds.unsettled else bounds.newest), None

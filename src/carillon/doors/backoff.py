@@ -1,40 +1,52 @@
-"""How long a door waits after a failure before it tries again."""
+"""The pauses of a door after failures: each twice as long as the one before, until something succeeds."""
 
 import asyncio
 from contextlib import suppress
 
 from carillon.domain.errors import LedgerUnavailable
-from carillon.domain.events import Trouble
+from carillon.domain.events import DoorStopped, Trouble
 from carillon.domain.ports import Observer
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 
 
-class Patience:
-    """Twice as long each time, until something goes well."""
+class DoorBackoff:
+    """Reports a failure and waits; concurrent failures share one report and one pause."""
 
-    def __init__(self, where: str, stopping: asyncio.Event, observer: Observer) -> None:
-        self._where = where
+    def __init__(self, door: str, stopping: asyncio.Event, observer: Observer) -> None:
+        """`stopping` ends a pause early."""
+        self._door = door
         self._stopping = stopping
         self._observe = observer
         self._next = FIRST_WAIT
         self._waiting: asyncio.Task[None] | None = None
 
     def reset(self) -> None:
+        """Something succeeded: the next pause is the shortest one again."""
         self._next = FIRST_WAIT
 
-    async def trouble(self, error: Exception) -> None:
-        """Whoever comes while another waits for the same is neither told of again nor waits longer."""
+    async def failed(self, error: Exception) -> None:
+        """Report the error and wait; during a pause, wait for its end without a report."""
         if self._waiting is None or self._waiting.done():
             said = str(error) if isinstance(error, LedgerUnavailable) else f"{type(error).__name__}: {error}"
-            self._observe(Trouble(where=self._where, error=said, retry_in_seconds=self._next))
-            self._waiting = asyncio.create_task(pause(self._stopping, self._next))
-            self._next = min(self._next * 2, LONGEST_WAIT)
+            self._observe(Trouble(where=self._door, error=said, retry_in_seconds=self._next))
+            self._waiting = asyncio.create_task(self._pause())
         await asyncio.shield(self._waiting)
+
+    async def stopped(self, entry_id: str, reason: str) -> None:
+        """Report that the door cannot pass an entry now, and wait."""
+        self._observe(
+            DoorStopped(door=self._door, stream_entry_id=entry_id, reason=reason, retry_in_seconds=self._next)
+        )
+        await self._pause()
+
+    async def _pause(self) -> None:
+        seconds, self._next = self._next, min(self._next * 2, LONGEST_WAIT)
+        await pause(self._stopping, seconds)
 
 
 async def pause(stopping: asyncio.Event, seconds: float) -> None:
-    """Wait, unless it is over."""
+    """Wait for `seconds`, or until `stopping` is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await stopping.wait()

@@ -1,4 +1,4 @@
-"""Telling the ledger who reads here, and waking what waits for them."""
+"""Presence of readers: it tells the ledger who reads at this replica, and wakes the routes that wait for them."""
 
 import asyncio
 import contextlib
@@ -14,18 +14,18 @@ from carillon.live.hub import Hub
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 AT_ONCE = 250
 SECOND_LOOK_SECONDS = 1.0
-"""What was being put off at the moment somebody came is found by looking once more."""
+"""A route may be deferred at the moment its reader connects: wake again after this pause."""
 
 
 def _batched(people: Collection[str], size: int) -> Iterator[tuple[str, ...]]:
-    """All of them, so many at a time."""
+    """The people in groups of `size`."""
     rest = iter(people)
     while some := tuple(islice(rest, size)):
         yield some
 
 
 class Attendance:
-    """Brings what the ledger believes into line with who is here; a state, so nothing has an order to lose."""
+    """Makes the ledger's presence equal to the hub's readers; it compares states, so the order is irrelevant."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Attendance:
         clock: Clock,
         observer: Observer,
     ) -> None:
-        """Without `presence` nobody else reads this ledger; `seconds` is how long a silent replica is believed in."""
+        """`presence` is None if only this process uses the ledger; an unrenewed replica expires after `seconds`."""
         self._ledger = ledger
         self._presence = presence
         self._replica = replica
@@ -47,21 +47,21 @@ class Attendance:
         self._hub: Hub | None = None
         self._changed: set[str] = set()
         self._again: set[str] = set()
-        self._stirred = asyncio.Event()
+        self._woken = asyncio.Event()
         self._renew_at = 0.0
         self._again_at = 0.0
 
     def watch(self, hub: Hub) -> None:
-        """Whose seats these are."""
+        """Set the hub whose readers count."""
         self._hub = hub
 
     def changed(self, user_id: str) -> None:
-        """Somebody came or went."""
+        """A person connected or disconnected."""
         self._changed.add(user_id)
-        self._stirred.set()
+        self._woken.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Update the ledger until cancelled."""
         wait = FIRST_WAIT
         while True:
             try:
@@ -72,8 +72,8 @@ class Attendance:
                 await self._clock.sleep(wait)
                 wait = min(wait * 2, LONGEST_WAIT)
 
-    async def farewell(self) -> None:
-        """This replica reads nobody's log any more."""
+    async def leave(self) -> None:
+        """Remove this replica from the ledger's presence."""
         if self._presence is not None:
             with contextlib.suppress(LedgerUnavailable):
                 await self._presence.renew(self._replica, 0.0)
@@ -87,28 +87,28 @@ class Attendance:
             again, self._again = self._again, set()
             await self._wake(again)
         if self._changed:
-            await self._settle()
+            await self._apply_changes()
         due = self._renew_at if not self._again else min(self._renew_at, self._again_at)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, due - self._clock.monotonic())):
-                await self._stirred.wait()
-        self._stirred.clear()
+                await self._woken.wait()
+        self._woken.clear()
 
     async def _renew(self) -> None:
         people = set() if self._hub is None else set(self._hub.people())
         if self._presence is not None and not await self._presence.renew(self._replica, self._seconds):
-            # Forgotten by the others, or new: everybody arrives.
+            # The ledger does not know this replica: it is new or has expired. Report every reader.
             self._changed |= people
         await self._wake(people)
 
-    async def _settle(self) -> None:
+    async def _apply_changes(self) -> None:
         if self._hub is None:
             return
         changed, self._changed = self._changed, set()
         came = {user_id for user_id in changed if self._hub.here(user_id)}
         try:
             if self._presence is not None:
-                # Known to be here before anything is due: whoever claims it asks where they are.
+                # Report presence before waking routes: a worker that claims a route asks where the person reads.
                 if came:
                     await self._presence.arrive(self._replica, came)
                 if changed - came:
@@ -122,6 +122,6 @@ class Attendance:
             self._again_at = self._clock.monotonic() + SECOND_LOOK_SECONDS
 
     async def _wake(self, people: set[str]) -> None:
-        # A few at a time: what is being told to others does not wait while thousands of names are written down.
+        # In groups: deliveries to other readers must not wait while thousands of names are written.
         for some in _batched(people, AT_ONCE):
             await self._ledger.wake(some)

@@ -12,7 +12,7 @@ from carillon.domain.tail import place
 from carillon.live import frames, wire
 from carillon.live.declared import declared
 from carillon.live.lookups import Lookups
-from carillon.live.reader import Reading, StreamRules
+from carillon.live.reader import SseConnection, StreamRules
 from carillon.web import Endpoint, Problem, Reply, Request
 from carillon.web.problems import Detail, unavailable
 from carillon.web.tickets import Tickets
@@ -46,7 +46,7 @@ class _Desk:
         query = request.query(wire.StreamQuery)
         _, _, log = _person(request, query.user_id)
         resume = _resume(request, query.last_event_id)
-        reading = Reading(
+        reading = SseConnection(
             user_id=log,
             key=request.caller.key_id or log,
             seats=self._seats,
@@ -148,7 +148,7 @@ def _refuse(seated: Seated) -> None:
 
 
 def _in_inbox(entry: Entry) -> wire.InboxEntry:
-    told = frames.told(entry)
+    told = frames.sse_notification(entry)
     return wire.InboxEntry(
         told.notification_id,
         told.event_type,

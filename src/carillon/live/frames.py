@@ -1,4 +1,4 @@
-"""Server-sent events: what stands on the wire of a stream."""
+"""The server-sent events of a stream, as bytes."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -13,8 +13,8 @@ _LINE_ENDS = frozenset("\r\n")
 _MOST_SHARED = 4
 
 
-class Told(msgspec.Struct, frozen=True):
-    """A notification as its reader sees it."""
+class SseNotification(msgspec.Struct, frozen=True):
+    """The data of a notification event."""
 
     notification_id: str
     event_type: str
@@ -23,8 +23,8 @@ class Told(msgspec.Struct, frozen=True):
     payload: msgspec.Raw
 
 
-def told(entry: Entry) -> Told:
-    return Told(
+def sse_notification(entry: Entry) -> SseNotification:
+    return SseNotification(
         entry.notification_id,
         entry.event_type,
         PRIORITIES.get(entry.priority, "MEDIUM"),
@@ -34,7 +34,7 @@ def told(entry: Entry) -> Told:
 
 
 def payload_of(entry: Entry) -> msgspec.Raw:
-    """The payload as it was written down; on one line, because a line's end is the frame's own."""
+    """The payload in one line: a line end would end the field."""
     text = entry.payload_json
     if not _LINE_ENDS.isdisjoint(text):
         text = msgspec.json.encode(msgspec.json.decode(text)).decode()
@@ -42,17 +42,16 @@ def payload_of(entry: Entry) -> msgspec.Raw:
 
 
 def connected(after: int, retry_ms: int) -> bytes:
-    """The first frame; its id is where the reader resumes who hears nothing before it has to."""
+    """The first event; its id is the position from which the reader resumes if no other event follows."""
     return b'event: connected\ndata: {"status":"connected"}\nretry: %d\nid: %d\n\n' % (retry_ms, after)
 
 
 def notifications(entries: Sequence[Entry]) -> bytes:
-    """One frame each; the number is what a reader resumes from."""
+    """One event for each entry; its id is the position from which a reader resumes."""
     return _written_once(tuple(entries)) if len(entries) <= _MOST_SHARED else _written(entries)
 
 
-# A crowd is told the same at the same time: the frames are made for the first of them and kept for the others. Not what
-# somebody catches up with, which may be much and is nobody else's.
+# Many readers get the same entry at the same time: encode it once. Not for long catch-ups, which one reader needs.
 @lru_cache(maxsize=8)
 def _written_once(entries: tuple[Entry, ...]) -> bytes:
     return _written(entries)
@@ -60,13 +59,13 @@ def _written_once(entries: tuple[Entry, ...]) -> bytes:
 
 def _written(entries: Sequence[Entry]) -> bytes:
     return b"".join(
-        b"id: %d\nevent: notification\ndata: %b\n\n" % (entry.seq, msgspec.json.encode(told(entry)))
+        b"id: %d\nevent: notification\ndata: %b\n\n" % (entry.seq, msgspec.json.encode(sse_notification(entry)))
         for entry in entries
     )
 
 
 def gap(missed_after: int, oldest: int) -> bytes:
-    """What the reader asks for is not kept any more; its inbox shows what is."""
+    """The entries that the reader asks for were pruned; the inbox has the rest."""
     return b'event: gap\ndata: {"last_event_id":%d,"oldest":%d}\n\n' % (missed_after, oldest)
 
 
@@ -75,5 +74,5 @@ def heartbeat(unix_ms: float) -> bytes:
 
 
 def closing(reason: str) -> bytes:
-    """Come again: nothing is lost."""
+    """The connection ends; the reader should reconnect, and loses nothing."""
     return b'event: closing\ndata: {"reason":"%b"}\n\n' % reason.encode()

@@ -1,4 +1,4 @@
-"""Who reads at this replica, and who waits for the word that something was written to them."""
+"""The readers of this replica, and the deliveries that wait until a reader's connection has their entry."""
 
 import asyncio
 from collections import Counter
@@ -8,43 +8,44 @@ from carillon.domain.live import Seat, Seated
 from carillon.domain.streams import Entry
 
 HERE = ""
-"""The place that is this replica, among the names of the others."""
+"""The name of this replica, among the names of the others."""
 
 
-class Awaited:
-    """The word that one entry was written to a live connection somewhere."""
+class Confirmation:
+    """Waits until some replica confirms that it wrote one entry to a live connection."""
 
-    __slots__ = ("_places", "seq", "user_id", "word")
+    __slots__ = ("_replicas", "seq", "user_id", "written")
 
-    def __init__(self, user_id: str, seq: int, places: Collection[str]) -> None:
+    def __init__(self, user_id: str, seq: int, replicas: Collection[str]) -> None:
         self.user_id = user_id
         self.seq = seq
-        self._places = set(places)
-        self.word: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        """True as soon as one place has written it, False once none is left that could."""
+        self._replicas = set(replicas)
+        self.written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """True as soon as one replica has written the entry, False when every replica has reported that it cannot."""
 
-    def said(self, place: str, *, written: bool) -> None:
-        if self.word.done():
+    def report(self, replica: str, *, written: bool) -> None:
+        """One replica reports whether it wrote the entry."""
+        if self.written.done():
             return
-        self._places.discard(place)
-        if written or not self._places:
-            self.word.set_result(written)
+        self._replicas.discard(replica)
+        if written or not self._replicas:
+            self.written.set_result(written)
 
 
 class Hub:
-    """Satisfies Seats; knows nothing of HTTP, ledgers and other replicas."""
+    """Satisfies Seats; independent of HTTP, the ledger and other replicas."""
 
     def __init__(
         self, *, max_seats: int, max_per_key: int, on_change: Callable[[str], None] = lambda _user_id: None
     ) -> None:
-        """`on_change` is called with whoever has their first seat here or has lost their last."""
+        """Calls `on_change` with a person who got their first connection here, or lost their last."""
         self._max_seats = max_seats
         self._max_per_key = max_per_key
         self._on_change = on_change
         self._seats: dict[str, list[Seat]] = {}
         self._by_key: Counter[str] = Counter()
         self._taken = 0
-        self._awaited: dict[str, list[Awaited]] = {}
+        self._waiting: dict[str, list[Confirmation]] = {}
         self.closing = False
 
     @property
@@ -52,15 +53,15 @@ class Hub:
         return self._taken
 
     def here(self, user_id: str) -> bool:
-        """Whether the person reads here."""
+        """Whether the person has a connection here."""
         return user_id in self._seats
 
     def people(self) -> list[str]:
-        """Everybody who reads here."""
+        """Everybody with a connection here."""
         return list(self._seats)
 
     def readers(self) -> dict[str, int]:
-        """Everybody who reads here, with how many connections."""
+        """Everybody with connections here, and their number."""
         return {user_id: len(seats) for user_id, seats in self._seats.items()}
 
     def join(self, seat: Seat) -> Seated:
@@ -90,66 +91,66 @@ class Hub:
         if not seats:
             del self._seats[seat.user_id]
             self._on_change(seat.user_id)
-            for awaited in self._awaited.get(seat.user_id, ()):
-                awaited.said(HERE, written=False)
+            for confirmation in self._waiting.get(seat.user_id, ()):
+                confirmation.report(HERE, written=False)
 
     def offer(self, entries: Iterable[Entry]) -> None:
-        """What was appended just now."""
-        told: dict[str, None] = {}
+        """Give new entries to the readers of their logs."""
+        people: dict[str, None] = {}
         for entry in entries:
             for seat in self._seats.get(entry.user_id, ()):
                 seat.tail.offer(entry)
-            told[entry.user_id] = None
-        # Woken once, however much there is: what came together is written together.
-        for user_id in told:
+            people[entry.user_id] = None
+        # Wake each reader once: entries that arrive together are written together.
+        for user_id in people:
             for seat in self._seats.get(user_id, ()):
                 seat.wake()
 
     def grown(self, user_id: str, newest: int) -> None:
-        """Another replica appended."""
+        """Another replica appended to a log, up to the number `newest`."""
         for seat in self._seats.get(user_id, ()):
             seat.tail.grown(newest)
             seat.wake()
 
     def wrote(self, seat: Seat) -> None:
-        waiting = self._awaited.get(seat.user_id)
+        waiting = self._waiting.get(seat.user_id)
         if not waiting:
             return
-        for awaited in waiting:
-            if awaited.seq <= seat.tail.cursor:
-                awaited.said(HERE, written=True)
-        # Who was cut off while it waited cannot let go any more.
-        self._awaited[seat.user_id] = [awaited for awaited in waiting if not awaited.word.done()]
+        for confirmation in waiting:
+            if confirmation.seq <= seat.tail.cursor:
+                confirmation.report(HERE, written=True)
+        # Also drop those whose waiting task was cancelled: nobody else releases them.
+        self._waiting[seat.user_id] = [each for each in waiting if not each.written.done()]
 
-    def expect(self, user_id: str, seq: int, places: Collection[str]) -> Awaited:
-        """Await the word of these places; whoever expects it has to let it go."""
-        awaited = Awaited(user_id, seq, places)
-        self._awaited.setdefault(user_id, []).append(awaited)
-        if HERE in places:
+    def expect(self, user_id: str, seq: int, replicas: Collection[str]) -> Confirmation:
+        """Wait for these replicas to write an entry; the caller must release the confirmation."""
+        confirmation = Confirmation(user_id, seq, replicas)
+        self._waiting.setdefault(user_id, []).append(confirmation)
+        if HERE in replicas:
             seats = self._seats.get(user_id, [])
-            # A reader who resumed behind it says that it has it.
+            # A reader that resumed after the entry has it already.
             if not seats or any(seat.tail.cursor >= seq for seat in seats):
-                awaited.said(HERE, written=bool(seats))
-        elif not places:
-            awaited.said(HERE, written=False)
-        return awaited
+                confirmation.report(HERE, written=bool(seats))
+        elif not replicas:
+            confirmation.report(HERE, written=False)
+        return confirmation
 
-    def let_go(self, awaited: Awaited) -> None:
-        """Nobody waits for this word any more."""
-        waiting = self._awaited.get(awaited.user_id, [])
-        if awaited in waiting:
-            waiting.remove(awaited)
+    def release(self, confirmation: Confirmation) -> None:
+        """Stop waiting for this confirmation."""
+        waiting = self._waiting.get(confirmation.user_id, [])
+        if confirmation in waiting:
+            waiting.remove(confirmation)
         if not waiting:
-            self._awaited.pop(awaited.user_id, None)
+            self._waiting.pop(confirmation.user_id, None)
 
-    def heard(self, place: str, user_id: str, seq: int, *, written: bool) -> None:
-        """Another replica's word."""
-        for awaited in self._awaited.get(user_id, ()):
-            if awaited.seq == seq:
-                awaited.said(place, written=written)
+    def reported(self, replica: str, user_id: str, seq: int, *, written: bool) -> None:
+        """Another replica reports whether it wrote an entry."""
+        for confirmation in self._waiting.get(user_id, ()):
+            if confirmation.seq == seq:
+                confirmation.report(replica, written=written)
 
     def close(self) -> None:
-        """No more seats; who sits is asked to go."""
+        """Refuse new readers, and ask the connected ones to leave."""
         self.closing = True
         for seat in [seat for seats in self._seats.values() for seat in seats]:
             seat.closing = True

@@ -1,4 +1,4 @@
-"""Looking into logs for many readers at once: a storm of reconnects must not empty the ledger's pool."""
+"""Reads of logs, coalesced for many readers: a storm of reconnects must not exhaust the ledger's pool."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,21 +9,21 @@ from carillon.domain.streams import Bounds, Entry, StreamLedger
 AT_ONCE = 500
 MOST_WAITING = 20_000
 READS = 3
-"""Catching up in parallel; others ask the same ledger for other things."""
+"""Concurrent reads; the rest of the pool is for other work."""
 
 
 class Lookups:
-    """Whoever comes while one question is out is part of the next."""
+    """A request that arrives while another one runs joins the next one."""
 
     def __init__(self, ledger: StreamLedger) -> None:
         self._ledger = ledger
         self._bounds: Coalescer[str, Bounds] = Coalescer(self._ask, max_batch=AT_ONCE, max_pending=MOST_WAITING)
         self._reading = asyncio.Semaphore(READS)
         self._to_read: dict[tuple[str, int, int], asyncio.Task[list[Entry]]] = {}
-        """Questions that are not out yet."""
+        """Reads that have not started yet."""
 
     async def bounds(self, user_id: str) -> Bounds:
-        """Raises LedgerUnavailable, or Overloaded when too many ask."""
+        """The bounds of a log; raises LedgerUnavailable, or Overloaded when too many requests wait."""
         return await self._bounds.add(user_id)
 
     async def read(self, user_id: str, after: int, limit: int) -> list[Entry]:
@@ -32,12 +32,12 @@ class Lookups:
         reading = self._to_read.get(asked)
         if reading is None:
             reading = self._to_read[asked] = asyncio.create_task(self._read(asked))
-        # One of a crowd who leaves takes nobody else's answer along.
+        # Several readers share this task: one that leaves must not cancel it.
         return await asyncio.shield(reading)
 
     async def _read(self, asked: tuple[str, int, int]) -> list[Entry]:
         async with self._reading:
-            # From here on it may miss what is appended: whoever comes now has a question of their own.
+            # From here on the read may miss new entries: a later request needs a read of its own.
             del self._to_read[asked]
             return await self._ledger.read(*asked)
 

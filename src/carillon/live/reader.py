@@ -1,4 +1,4 @@
-"""One connection that reads a person's log aloud: catching up, then whatever comes, with a sign of life in between."""
+"""One SSE connection: catch up with the log, follow it, send heartbeats."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,18 +18,18 @@ LEDGER_PAUSE_SECONDS = 1.0
 
 
 class StreamRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how patiently a stream is served."""
+    """The limits and intervals of a stream."""
 
     heartbeat_seconds: float = 15.0
     lifetime_seconds: float = 3600.0
     recheck_seconds: float = 60.0
-    """How often a reader's token is looked at again."""
+    """How often the token of a reader is checked again."""
     retry_ms: int = 3000
     buffer: int = 100
 
 
-class Reading:
-    """Satisfies what a reply's body must: called with an outlet, it writes until somebody has had enough."""
+class SseConnection:
+    """The body of a reply: called with an outlet, it writes until the reader leaves or the connection must end."""
 
     def __init__(
         self,
@@ -42,53 +42,53 @@ class Reading:
         clock: Clock,
         prove: Callable[[], Awaitable[object]],
     ) -> None:
-        """`prove` raises once the reader may not read any more."""
+        """`prove` raises when the token of the reader is no longer valid."""
         self._seats = seats
         self._lookups = lookups
         self._rules = rules
         self._clock = clock
         self._prove = prove
-        self._stirred = asyncio.Event()
+        self._woken = asyncio.Event()
         self._outlet: Outlet | None = None
         self._missed: bytes = b""
         self.idle = False
-        """Everything is written, and whoever wakes may write."""
+        """Everything is written: `_wake` may write directly."""
         self._owed = 0
-        """The number up to which all was put; the kernel has yet to take it."""
+        """The number of the last entry in the buffer that the kernel has not taken yet; 0 when it is empty."""
         self.tail = Tail(rules.buffer)
         self.seat = Seat(user_id, key, self.tail, self._wake)
 
     def begin(self, after: int, missed: bytes = b"") -> None:
-        """Where the reader stands, and the frame that says what it has missed."""
+        """Set the reader's position, and the frame that reports missed entries."""
         self.tail.begin(after)
         self._missed = missed
 
     def part(self) -> None:
-        """Give the seat back without having read."""
+        """Give the seat back without reading."""
         self._seats.part(self.seat)
 
     async def __call__(self, outlet: Outlet) -> None:
         self._outlet = outlet
-        outlet.when_gone(self._stirred.set)
+        outlet.when_gone(self._woken.set)
         try:
             await outlet.write(frames.connected(self.tail.cursor, self._rules.retry_ms) + self._missed)
-            # Who resumed behind something that is being pushed has it already.
+            # A reader that resumed after an entry has it already.
             self._seats.wrote(self.seat)
-            await self._read_aloud(outlet)
+            await self._serve(outlet)
         finally:
             self._seats.part(self.seat)
 
     def _wake(self) -> None:
         if self.tail.overflowed and self._outlet is not None:
-            # It may be in the middle of a write that waits for a reader who does not read.
+            # A write may be waiting for a reader that does not read.
             self._outlet.cut()
         elif self.idle and not self.tail.behind and not self.seat.closing and self._outlet is not None:
             self._write_at_once(self._outlet)
             return
-        self._stirred.set()
+        self._woken.set()
 
     def _write_at_once(self, outlet: Outlet) -> None:
-        """A crowd is told without waking each one's task."""
+        """Write without waking the connection's task, which matters for thousands of readers."""
         entries = self.tail.take()
         if not entries:
             return
@@ -97,35 +97,35 @@ class Reading:
         except PeerGone:
             return
         if taken:
-            self._say_written(entries[-1].seq)
+            self._written(entries[-1].seq)
         else:
             self._owed, self.idle = entries[-1].seq, False
-            self._stirred.set()
+            self._woken.set()
 
-    def _say_written(self, seq: int) -> None:
+    def _written(self, seq: int) -> None:
         self.tail.wrote(seq)
         self._seats.wrote(self.seat)
 
-    async def _read_aloud(self, outlet: Outlet) -> None:
+    async def _serve(self, outlet: Outlet) -> None:
         now = self._clock.monotonic()
         ends_at, beats_at = now + self._rules.lifetime_seconds, now + self._rules.heartbeat_seconds
         checks_at = now + self._rules.recheck_seconds
         while not outlet.gone.is_set():
             if self._owed:
                 await outlet.drained()
-                self._say_written(self._owed)
+                self._written(self._owed)
                 self._owed = 0
             if self.seat.closing:
                 await outlet.write(frames.closing("shutdown"))
                 return
-            await self._write_what_there_is(outlet)
+            await self._write_new(outlet)
             now = self._clock.monotonic()
             if now >= ends_at:
                 await outlet.write(frames.closing("lifetime"))
                 return
             if now >= checks_at:
                 checks_at = now + self._rules.recheck_seconds
-                if not await self._proven():
+                if not await self._token_valid():
                     await outlet.write(frames.closing("token"))
                     return
             if now >= beats_at:
@@ -133,7 +133,7 @@ class Reading:
                 await outlet.write(frames.heartbeat(self._clock.wall() * 1000))
             await self._wait(min(ends_at, beats_at, checks_at) - now)
 
-    async def _write_what_there_is(self, outlet: Outlet) -> None:
+    async def _write_new(self, outlet: Outlet) -> None:
         while True:
             if self.tail.behind and not await self._look_up():
                 return
@@ -141,37 +141,37 @@ class Reading:
             if not entries:
                 return
             await outlet.write(frames.notifications(entries))
-            self._say_written(entries[-1].seq)
+            self._written(entries[-1].seq)
 
     async def _look_up(self) -> bool:
-        told = self.tail.told
+        announced = self.tail.told
         try:
             found = await self._lookups.read(self.seat.user_id, self.tail.last, READ_AT_ONCE)
         except LedgerUnavailable:
             await self._clock.sleep(LEDGER_PAUSE_SECONDS)
-            self._stirred.set()
+            self._woken.set()
             return False
-        self.tail.looked_up(found, told)
+        self.tail.looked_up(found, announced)
         return True
 
-    async def _proven(self) -> bool:
+    async def _token_valid(self) -> bool:
         try:
             await self._prove()
         except LedgerUnavailable:
-            # Whether a key was taken back cannot be asked now; the next look will tell.
+            # Whether the token was revoked is unknown now; the next check will tell.
             return True
         except CarillonError:
             return False
         return True
 
     async def _wait(self, seconds: float) -> None:
-        # Not while somebody has woken it: what they have told of may have to be looked up first.
-        self.idle = not self._stirred.is_set()
-        # A timer that stirs costs less than a timeout, which cancels and raises: thousands wait at the same time.
-        timer = asyncio.get_running_loop().call_later(max(0.0, seconds), self._stirred.set)
+        # Not idle if it was woken meanwhile: the new entries may have to be read from the ledger first.
+        self.idle = not self._woken.is_set()
+        # A timer that sets the event costs less than a timeout, which cancels and raises: thousands wait at once.
+        timer = asyncio.get_running_loop().call_later(max(0.0, seconds), self._woken.set)
         try:
-            await self._stirred.wait()
+            await self._woken.wait()
         finally:
             timer.cancel()
         self.idle = False
-        self._stirred.clear()
+        self._woken.clear()

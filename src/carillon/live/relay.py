@@ -1,4 +1,4 @@
-"""What replicas tell each other about streams: that a log has grown, and that it was written to somebody."""
+"""Messages between replicas: that a log has grown, and whether a reader's connection has an entry."""
 
 import asyncio
 from collections.abc import Collection
@@ -6,87 +6,87 @@ from functools import partial
 
 import msgspec
 
-from carillon.domain.live import Post
+from carillon.domain.live import NotifyBus
 from carillon.domain.streams import Entry
-from carillon.live.hub import HERE, Awaited, Hub
+from carillon.live.hub import HERE, Confirmation, Hub
 
-MOST_IN_A_LETTER = 7000
-"""Bytes: PostgreSQL carries fewer than 8,000."""
+MAX_MESSAGE_BYTES = 7000
+"""In bytes; a NOTIFY of PostgreSQL holds fewer than 8,000."""
 
 
-class _Letter(msgspec.Struct, array_like=True):
+class _Message(msgspec.Struct, array_like=True):
     sender: str
     grew: list[tuple[str, int]] = []
-    """Person and number: read your log up to it."""
+    """Person and sequence number: the log has entries up to it."""
     wrote: list[tuple[str, int, bool]] = []
-    """Person, number, and whether a live connection has it."""
+    """Person, sequence number, and whether a live connection has the entry."""
 
 
-_read = msgspec.json.Decoder(_Letter).decode
+_read = msgspec.json.Decoder(_Message).decode
 
 
 class Relay:
-    """Only wakes and answers; what is written always comes out of the ledger."""
+    """Wakes readers and reports back; the entries themselves always come from the ledger."""
 
-    def __init__(self, hub: Hub, post: Post, replica: str) -> None:
+    def __init__(self, hub: Hub, bus: NotifyBus, replica: str) -> None:
         self._hub = hub
-        self._post = post
+        self._bus = bus
         self._replica = replica
-        self._outbox: dict[str, _Letter] = {}
+        self._outbox: dict[str, _Message] = {}
         self._to_send = asyncio.Event()
 
     async def run(self) -> None:
-        """Send and hear until cancelled."""
+        """Send and receive until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._post.run(self._replica, self.hear))
+            group.create_task(self._bus.run(self._replica, self.receive))
             group.create_task(self._send())
 
-    def tell(self, entries: Collection[tuple[Entry, Collection[str]]]) -> None:
-        """Somebody reads these logs at those replicas."""
+    def announce(self, entries: Collection[tuple[Entry, Collection[str]]]) -> None:
+        """Tell the replicas, at which the logs of these entries are read, that the logs have grown."""
         for entry, replicas in entries:
             for replica in replicas:
-                self._letter(replica).grew.append((entry.user_id, entry.seq))
+                self._message(replica).grew.append((entry.user_id, entry.seq))
 
-    def hear(self, text: str) -> None:
-        """A letter to this replica; one that cannot be read is nobody's."""
+    def receive(self, text: str) -> None:
+        """Handle a message to this replica; ignore one that cannot be read."""
         try:
-            letter = _read(text)
+            message = _read(text)
         except msgspec.DecodeError:
             return
-        for user_id, seq, written in letter.wrote:
-            self._hub.heard(letter.sender, user_id, seq, written=written)
-        for user_id, seq in letter.grew:
-            awaited = self._hub.expect(user_id, seq, {HERE})
+        for user_id, seq, written in message.wrote:
+            self._hub.reported(message.sender, user_id, seq, written=written)
+        for user_id, seq in message.grew:
+            confirmation = self._hub.expect(user_id, seq, {HERE})
             self._hub.grown(user_id, seq)
-            awaited.word.add_done_callback(partial(self._answer, letter.sender, awaited))
+            confirmation.written.add_done_callback(partial(self._report, message.sender, confirmation))
 
-    def _answer(self, replica: str, awaited: Awaited, word: asyncio.Future[bool]) -> None:
-        self._hub.let_go(awaited)
-        self._letter(replica).wrote.append((awaited.user_id, awaited.seq, word.result()))
+    def _report(self, replica: str, confirmation: Confirmation, written: asyncio.Future[bool]) -> None:
+        self._hub.release(confirmation)
+        self._message(replica).wrote.append((confirmation.user_id, confirmation.seq, written.result()))
 
-    def _letter(self, replica: str) -> _Letter:
+    def _message(self, replica: str) -> _Message:
         self._to_send.set()
-        return self._outbox.setdefault(replica, _Letter(self._replica))
+        return self._outbox.setdefault(replica, _Message(self._replica))
 
     async def _send(self) -> None:
         while True:
             await self._to_send.wait()
             self._to_send.clear()
-            # Whatever is said during one sending goes into the next.
+            # Messages added during a send go out with the next one.
             outbox, self._outbox = self._outbox, {}
-            await self._post.send({replica: texts(letter) for replica, letter in outbox.items()})
+            await self._bus.send({replica: texts(message) for replica, message in outbox.items()})
 
 
-def texts(letter: _Letter) -> list[str]:
-    """The letter, as many as it takes for each to fit."""
-    text = msgspec.json.encode(letter)
-    if len(text) <= MOST_IN_A_LETTER or len(letter.grew) + len(letter.wrote) <= 1:
+def texts(message: _Message) -> list[str]:
+    """The message as text, split until each part fits."""
+    text = msgspec.json.encode(message)
+    if len(text) <= MAX_MESSAGE_BYTES or len(message.grew) + len(message.wrote) <= 1:
         return [text.decode()]
-    grew, wrote = len(letter.grew) // 2, len(letter.wrote) // 2
-    if len(letter.grew) == 1:
+    grew, wrote = len(message.grew) // 2, len(message.wrote) // 2
+    if len(message.grew) == 1:
         grew = 1
     halves = (
-        _Letter(letter.sender, letter.grew[:grew], letter.wrote[:wrote]),
-        _Letter(letter.sender, letter.grew[grew:], letter.wrote[wrote:]),
+        _Message(message.sender, message.grew[:grew], message.wrote[:wrote]),
+        _Message(message.sender, message.grew[grew:], message.wrote[wrote:]),
     )
     return [text for half in halves if half.grew or half.wrote for text in texts(half)]

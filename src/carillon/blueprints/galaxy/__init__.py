@@ -1,1 +1,1 @@
-"""Document 001: intents come in by a Redis Stream, push events and mail commands go out by two others."""
+"""Blueprint galaxy: intents come in by a Redis Stream, push events and mail commands go out by two others."""

@@ -1,4 +1,4 @@
-"""The wire format of document 001: stream entries become intents, claims become stream entries."""
+"""The wire format of the galaxy blueprint: stream entries become intents, claims become stream entries."""
 
 from collections.abc import Mapping
 from pathlib import Path

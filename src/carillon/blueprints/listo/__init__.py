@@ -1,1 +1,1 @@
-"""Document 002: four delivery modes, two providers a channel, receipts, locales and failures that somebody hears of."""
+"""Blueprint listo: four delivery modes, two providers per channel, receipts, locales and alerts of failures."""

@@ -1,1 +1,1 @@
-"""Document 000: a worker on the RabbitMQ queue `push.queue`."""
+"""Blueprint push-worker: a worker on the RabbitMQ queue `push.queue`."""

@@ -1,4 +1,4 @@
-"""Document 000's messages, and the sentences its dead letters carry."""
+"""The push-worker blueprint's messages, and the sentences its dead letters carry."""
 
 import re
 from typing import Any

@@ -1,1 +1,1 @@
-"""Document 004: notifications from Kafka, claimed by priority under leases, told over live streams."""
+"""Blueprint sse: notifications from Kafka, claimed by priority under leases, told over live streams."""

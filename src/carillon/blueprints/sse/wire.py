@@ -1,4 +1,4 @@
-"""Document 004's message: what a producer writes to the topic, posts, or adds to a stream, read as an intent."""
+"""The sse blueprint's message: what a producer writes to the topic, posts, or adds to a stream, read as an intent."""
 
 import datetime as dt
 import re

@@ -1,4 +1,4 @@
-"""One member of a Kafka consumer group: it reads, commits what it is told to, and says which partitions are its own."""
+"""One member of a Kafka consumer group: it reads records, commits offsets and reports its partitions."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -8,22 +8,22 @@ from typing import Any, Protocol
 import msgspec
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from carillon.doors.kafka.thread import OwnThread
+from carillon.doors.kafka.thread import ClientThread
 from carillon.doors.kafka.wire import Record
 from carillon.faultpoint import faultpoint
 
 POLL_SECONDS = 0.2
 ASK_SECONDS = 5.0
-"""How long a question to the broker may hold reading up."""
+"""How long a request to the broker may delay reading."""
 REACH_SECONDS = 1.0
-"""How long a health check waits for a broker; reading waits behind it."""
+"""How long a health check waits for a broker; reading waits meanwhile."""
 GIVE_SECONDS = 10.0
-"""How long giving partitions away waits for what is being written; what it misses is read again, and recognised."""
+"""How long a revocation waits for records that are being accepted; the next owner reads the others again."""
 FIXED: dict[str, Any] = {
-    # An offset is committed by us, behind the ledger's commit, or never.
+    # The door commits an offset after the ledger's commit; the client must not.
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    # Whoever has no offset, or one that is gone, reads everything that is left.
+    # Without a committed offset, or with one that is gone, read everything that is left.
     "auto.offset.reset": "earliest",
 }
 NAMED = {
@@ -34,25 +34,25 @@ NAMED = {
 DEFAULTS: dict[str, Any] = {
     "client.id": "carillon",
     "partition.assignment.strategy": "cooperative-sticky",
-    # What the client fetched ahead is the memory a burst may cost.
+    # Limits the memory that the client uses to fetch ahead.
     "queued.max.messages.kbytes": 16_384,
     "reconnect.backoff.max.ms": 5000,
-    # A topic or a partition that is made later is found so soon.
+    # How soon the client finds a new topic or partition.
     "topic.metadata.refresh.interval.ms": 10_000,
-    # Brokers close connections that are idle.
+    # Not an error: brokers close idle connections.
     "log.connection.close": False,
-    # Only what is critical: errors are told to us.
+    # Only critical messages: errors arrive in the callback.
     "log_level": 2,
 }
 
 
 BROKERS_OWN = frozenset({"partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"})
 MOVING = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID})
-"""What a commit meets while the group shares its partitions anew: whoever has them then commits again."""
+"""Errors of a commit during a rebalance: the next owner of the partitions commits again."""
 
 
 class TopicRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which topic is read, where, as whom, and how much at once."""
+    """The topic, its brokers, the consumer group and the batch size."""
 
     bootstrap_servers: str
     topic: str
@@ -62,26 +62,26 @@ class TopicRules(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str] = {}
 
     def properties(self) -> dict[str, Any]:
-        """The client's; what our promises rest on cannot be said otherwise."""
+        """The client's properties; `options` cannot change those that the door's guarantees need."""
         named = {"bootstrap.servers": self.bootstrap_servers, "group.id": self.group_id}
         alive = {
             "session.timeout.ms": self.session_timeout_ms,
-            # The client's own three seconds would be too seldom for a short session: its member would be put out again
-            # and again, and the group would share its partitions for ever instead of reading them.
+            # The client's default of three seconds is too long for a short session: the brokers would expel the member
+            # again and again, and the group would rebalance forever instead of reading.
             "heartbeat.interval.ms": max(1, min(3000, self.session_timeout_ms // 3)),
         }
         found = {**DEFAULTS, **alive, **self.options, **named, **FIXED}
         if self.options.get("group.protocol") == "consumer":
-            # In the newer protocol the brokers decide these, and the client refuses to be told.
+            # In the newer protocol the brokers decide these, and the client refuses to set them.
             found = {name: value for name, value in found.items() if name not in BROKERS_OWN}
         return found
 
 
 def refusal(rules: TopicRules) -> str | None:
-    """Why the client cannot work by these rules; no broker is asked."""
+    """Why the client cannot work with these rules; asks no broker."""
     for name in rules.options:
         if name in FIXED or name in NAMED:
-            return f"{name} is said by {NAMED.get(name, 'the door itself, whose promises rest on it')}"
+            return f"{name} is set by {NAMED.get(name, 'the door itself, whose guarantees need it')}"
     try:
         Consumer(rules.properties()).close()
     except KafkaException as error:
@@ -90,57 +90,57 @@ def refusal(rules: TopicRules) -> str | None:
 
 
 class Member(Protocol):
-    """Who is told of partitions that come and go; the client waits for the answer."""
+    """Gets the partitions of a group member; the client waits for the answers."""
 
-    async def given(self, starts: Mapping[int, int | None]) -> None:
-        """These partitions are ours from now on, each from its committed offset; None where there is none."""
+    async def assigned(self, starts: Mapping[int, int | None]) -> None:
+        """The group assigned these partitions, each with its committed offset; None where there is none."""
         ...
 
-    async def taken(self, partitions: Collection[int], *, lost: bool) -> dict[int, int]:
-        """These are ours no more; answers what may still be committed of each."""
+    async def revoked(self, partitions: Collection[int], *, lost: bool) -> dict[int, int]:
+        """The group revoked these partitions; returns the offsets that may still be committed."""
         ...
 
 
-class Nobody:
-    """Has no partitions."""
+class NoMember:
+    """Satisfies Member for a group that is being left."""
 
-    async def given(self, starts: Mapping[int, int | None]) -> None:
+    async def assigned(self, starts: Mapping[int, int | None]) -> None:
         del starts
 
-    async def taken(self, partitions: Collection[int], *, lost: bool) -> dict[int, int]:
+    async def revoked(self, partitions: Collection[int], *, lost: bool) -> dict[int, int]:
         del partitions, lost
         return {}
 
 
-class Turn(msgspec.Struct, kw_only=True):
-    """What one turn of reading brought."""
+class Poll(msgspec.Struct, kw_only=True):
+    """The result of one poll."""
 
     records: list[Record] = []
     uncommitted: set[int] = set()
-    """Partitions whose commit, of this turn or an earlier one, has failed."""
+    """Partitions whose last commit failed."""
     errors: list[str] = []
 
 
 class Group:
-    """Every call of the client is made by one thread; its callbacks come inside these calls."""
+    """One thread makes all calls of the client; the client runs its callbacks inside these calls."""
 
     def __init__(self, rules: TopicRules, member: Member) -> None:
         self._rules = rules
         self._member: Member = member
-        self._thread = OwnThread("kafka")
-        self._turn = Turn()
+        self._thread = ClientThread("kafka")
+        self._result = Poll()
         self._consumer: Consumer | None = None
 
     async def open(self) -> None:
-        """Join the group; partitions are given in later turns."""
+        """Join the group; later polls assign partitions."""
         await self._thread.call(self._open)
 
-    async def turn(self, commit: Mapping[int, int], pause: Collection[int], resume: Collection[int]) -> Turn:
-        """Commit, then read: what is there already, or what comes within a moment."""
-        return await self._thread.call(lambda: self._take_turn(commit, pause, resume))
+    async def poll(self, commit: Mapping[int, int], pause: Collection[int], resume: Collection[int]) -> Poll:
+        """Commit offsets, then read the records that are there, or wait a moment for the first."""
+        return await self._thread.call(lambda: self._poll(commit, pause, resume))
 
     async def oldest(self, partition: int) -> int | None:
-        """The oldest offset the broker still has; None when it does not say."""
+        """The oldest offset that the broker still has; None when it does not answer."""
         return await self._thread.call(lambda: self._oldest(partition))
 
     async def reach(self) -> None:
@@ -148,26 +148,26 @@ class Group:
         await self._thread.call(lambda: self._opened().list_topics(self._rules.topic, timeout=REACH_SECONDS))
 
     async def close(self) -> None:
-        """Commit what is written down and leave the group."""
+        """Commit what is accepted and leave the group."""
         await self._thread.call(self._close)
         self._thread.end()
 
     def abandon(self) -> None:
-        """Leave the group as soon as the client can; nobody is told or asked any more."""
-        self._member = Nobody()
+        """Leave the group as soon as the client can, without asking the member."""
+        self._member = NoMember()
         self._thread.start(self._close)
         self._thread.end()
 
     def _open(self) -> None:
-        told = {"on_commit": self._on_commit, "error_cb": self._on_error, "logger": logging.getLogger(__name__)}
-        self._consumer = Consumer({**self._rules.properties(), **told})
+        callbacks = {"on_commit": self._on_commit, "error_cb": self._on_error, "logger": logging.getLogger(__name__)}
+        self._consumer = Consumer({**self._rules.properties(), **callbacks})
         self._consumer.subscribe(
             [self._rules.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
-    def _take_turn(self, commit: Mapping[int, int], pause: Collection[int], resume: Collection[int]) -> Turn:
+    def _poll(self, commit: Mapping[int, int], pause: Collection[int], resume: Collection[int]) -> Poll:
         consumer = self._opened()
-        turn = self._turn = Turn()
+        result = self._result = Poll()
         if commit:
             faultpoint("before_kafka_commit")
             consumer.commit(offsets=self._places(commit), asynchronous=True)
@@ -175,13 +175,13 @@ class Group:
             consumer.pause(self._places(pause))
         if resume:
             consumer.resume(self._places(resume))
-        # One by one, so that a partition that goes meanwhile takes along exactly what was read of it before.
-        while len(turn.records) < self._rules.batch:
-            message = consumer.poll(0 if turn.records else POLL_SECONDS)
+        # One by one: when a partition is revoked during a poll, exactly its records are dropped.
+        while len(result.records) < self._rules.batch:
+            message = consumer.poll(0 if result.records else POLL_SECONDS)
             if message is None:
                 break
             self._keep(message)
-        return turn
+        return result
 
     def _keep(self, message: Message) -> None:
         error = message.error()
@@ -190,7 +190,7 @@ class Group:
             return
         record = _record(message)
         if record is not None:
-            self._turn.records.append(record)
+            self._result.records.append(record)
 
     def _oldest(self, partition: int) -> int | None:
         with suppress(KafkaException):
@@ -215,43 +215,43 @@ class Group:
             for each in consumer.committed(partitions, timeout=ASK_SECONDS):
                 starts[each.partition] = each.offset if each.offset >= 0 else None
         except KafkaException as error:
-            self._turn.errors.append(f"committed offsets are not known: {error.args[0].str()}")
-        self._thread.wait_for(self._member.given(starts), GIVE_SECONDS)
+            self._result.errors.append(f"committed offsets are not known: {error.args[0].str()}")
+        self._thread.wait_for(self._member.assigned(starts), GIVE_SECONDS)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        commit = self._let_go(partitions, lost=False)
+        commit = self._release(partitions, lost=False)
         if commit:
             try:
                 consumer.commit(offsets=self._places(commit), asynchronous=False)
             except KafkaException as error:
                 if error.args[0].code() not in MOVING:
-                    self._turn.errors.append(f"partitions were given away uncommitted: {error.args[0].str()}")
+                    self._result.errors.append(f"partitions were given away uncommitted: {error.args[0].str()}")
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         del consumer
-        self._let_go(partitions, lost=True)
+        self._release(partitions, lost=True)
 
-    def _let_go(self, partitions: list[TopicPartition], *, lost: bool) -> dict[int, int]:
+    def _release(self, partitions: list[TopicPartition], *, lost: bool) -> dict[int, int]:
         gone = {each.partition for each in partitions}
-        # Their next owner reads them again.
-        self._turn.records = [record for record in self._turn.records if record.partition not in gone]
+        # The next owner reads these records again.
+        self._result.records = [record for record in self._result.records if record.partition not in gone]
         try:
-            return self._thread.wait_for(self._member.taken(gone, lost=lost), GIVE_SECONDS)
+            return self._thread.wait_for(self._member.revoked(gone, lost=lost), GIVE_SECONDS)
         except TimeoutError:
-            self._turn.errors.append("partitions were given away while their records were being written")
+            self._result.errors.append("partitions were given away while their records were being written")
             return {}
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         failed = {each.partition: each.error or error for each in partitions if each.error or error}
-        self._turn.uncommitted.update(failed)
+        self._result.uncommitted.update(failed)
         said = {found.str() for found in failed.values() if found is not None and found.code() not in MOVING}
-        self._turn.errors += [f"offsets were not committed: {each}" for each in sorted(said)]
+        self._result.errors += [f"offsets were not committed: {each}" for each in sorted(said)]
 
     def _on_error(self, error: KafkaError) -> None:
-        # The client's own word for its end does not call itself fatal.
+        # The client's own code for a fatal error does not say so in `fatal()`.
         if error.fatal() or error.code() == KafkaError._FATAL:  # noqa: SLF001 - a public constant by its C name
             raise ConnectionError(error.str())
-        self._turn.errors.append(error.str())
+        self._result.errors.append(error.str())
 
     def _places(self, partitions: Collection[int]) -> list[TopicPartition]:
         offsets = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions, 0)

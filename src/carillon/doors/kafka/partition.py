@@ -1,4 +1,4 @@
-"""One partition: its records are written down in their order, and none is passed over."""
+"""One partition: it accepts its records in their order, and skips none."""
 
 import asyncio
 from collections import deque
@@ -11,29 +11,29 @@ import msgspec
 from carillon.domain.errors import DirectoryUnavailable, LedgerUnavailable, Overloaded
 from carillon.domain.intents import Arrival
 from carillon.domain.ports import OrderedAcceptor
-from carillon.doors.backoff import Patience
-from carillon.doors.kafka.offsets import Marks
+from carillon.doors.backoff import DoorBackoff
+from carillon.doors.kafka.offsets import OffsetTracker
 from carillon.doors.kafka.wire import INTERNAL, Record, malformed
 
 STRANGE_TRIES = 5
-"""A record that an unexpected error met so often is parked: it would keep its partition for ever."""
+"""After so many unexpected errors a record is stored as malformed: otherwise it would block its partition forever."""
 MOST_BYTES = 8 * 1024 * 1024
-"""What one partition may hold that is not written down."""
+"""How much one partition may hold that is not accepted yet."""
 _LATER = (LedgerUnavailable, Overloaded, DirectoryUnavailable)
 
 
-class Tools(msgspec.Struct, frozen=True):
-    """What every partition uses."""
+class PartitionTools(msgspec.Struct, frozen=True):
+    """What all partitions share."""
 
     acceptor: OrderedAcceptor
-    patience: Patience
+    backoff: DoorBackoff
     batch: int
 
 
-class InHand(NamedTuple):
-    """A record that is not written down yet."""
+class PendingRecord(NamedTuple):
+    """A record that is not accepted yet."""
 
-    marks: Marks
+    tracker: OffsetTracker
     offset: int
     size: int
     written_ms: int | None
@@ -41,73 +41,73 @@ class InHand(NamedTuple):
 
 
 class Partition:
-    """Takes records, writes them down, and knows from where reading it may resume."""
+    """Queues records, accepts them, and knows which offset may be committed."""
 
-    def __init__(self, tools: Tools, start: int | None) -> None:
-        """`start` is the committed offset; None where nothing was ever committed."""
+    def __init__(self, tools: PartitionTools, start: int | None) -> None:
+        """`start` is the committed offset; None if nothing was ever committed."""
         self._tools = tools
         self._ending = False
-        self._marks = Marks()
+        self._tracker = OffsetTracker()
         self._start = start
-        self._waiting: deque[InHand] = deque()
+        self._waiting: deque[PendingRecord] = deque()
         self._bytes = 0
         self._some = asyncio.Event()
         self._width, self._strange = tools.batch, 0
-        self._at_rest = False
+        self._cancellable = False
         self.committed = start
         self.paused = False
         self.fresh = True
-        """Not resumed yet, which undoes what the client may remember from an earlier time with this partition."""
+        """Not resumed yet: the client may remember a pause from an earlier assignment of this partition."""
         self.unsure = True
-        """Whether records may be gone between the last one and the next: nothing was read for a while."""
-        self._writing = asyncio.create_task(self._run())
+        """Whether records before the next one may be deleted: nothing was read for a while."""
+        self._accepting = asyncio.create_task(self._run())
 
     @property
     def expected(self) -> int | None:
         """The offset that should come next."""
-        return self._start if self._marks.expected is None else self._marks.expected
+        return self._start if self._tracker.expected is None else self._tracker.expected
 
     @property
     def resume(self) -> int | None:
-        """What may be committed; None when nothing is written down."""
-        return self._marks.resume
+        """The offset that may be committed; None when nothing is accepted yet."""
+        return self._tracker.resume
 
     @property
     def full(self) -> bool:
-        """No more may be taken now."""
+        """Whether reading must pause."""
         return len(self._waiting) >= 2 * self._tools.batch or self._bytes >= MOST_BYTES
 
     @property
     def roomy(self) -> bool:
-        """More may be taken again."""
+        """Whether reading may resume."""
         return len(self._waiting) <= self._tools.batch and self._bytes < MOST_BYTES // 2
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the first record was written that waits here; None when none does, or nobody says."""
+        """The timestamp of the first waiting record; None when none waits, or it has no timestamp."""
         return self._waiting[0].written_ms if self._waiting else None
 
     def take(self, record: Record, arrival: Arrival) -> None:
-        """A record came, the next of this partition."""
+        """Queue the next record of this partition."""
         offset, size = record.offset, len(record.value or b"")
-        if self._marks.expected is not None and offset < self._marks.expected:
-            # The partition began anew under us; what is in hand of the old one is still written down.
-            self._marks = Marks()
-        self._marks.take(offset)
-        self._waiting.append(InHand(self._marks, offset, size, record.written_ms, arrival))
+        if self._tracker.expected is not None and offset < self._tracker.expected:
+            # The partition was created anew; waiting records of the old one are still accepted.
+            self._tracker = OffsetTracker()
+        self._tracker.take(offset)
+        self._waiting.append(PendingRecord(self._tracker, offset, size, record.written_ms, arrival))
         self._bytes += size
         self._some.set()
 
     async def end(self) -> None:
-        """Begin nothing more; what is being written is waited for."""
+        """Accept nothing new, and wait for the batch that is being accepted."""
         self._ending = True
-        if self._at_rest:
-            self._writing.cancel()
-        await asyncio.wait({self._writing})
+        if self._cancellable:
+            self._accepting.cancel()
+        await asyncio.wait({self._accepting})
 
     def abandon(self) -> None:
-        """Out of patience: what is not written yet is read again by whoever comes next."""
-        self._writing.cancel()
+        """End at once; the next owner of the partition reads the waiting records again."""
+        self._accepting.cancel()
 
     async def _run(self) -> None:
         while not self._ending:
@@ -115,41 +115,41 @@ class Partition:
                 await self._offer(list(islice(self._waiting, self._width)))
             else:
                 self._some.clear()
-                await self._rest(self._some.wait())
+                await self._idle(self._some.wait())
 
-    async def _rest(self, until: Coroutine[Any, Any, Any]) -> None:
-        """Wait with nothing under way: whoever ends the partition need not wait too."""
-        self._at_rest = True
+    async def _idle(self, until: Coroutine[Any, Any, Any]) -> None:
+        """Wait with nothing in flight: end() may cancel this wait."""
+        self._cancellable = True
         await until
-        self._at_rest = False
+        self._cancellable = False
 
-    async def _offer(self, chunk: list[InHand]) -> None:
+    async def _offer(self, chunk: list[PendingRecord]) -> None:
         try:
             progress = await self._tools.acceptor.accept_in_order([each.arrival for each in chunk])
         except _LATER as error:
-            await self._rest(self._tools.patience.trouble(error))
-        except Exception as error:  # noqa: BLE001 - nothing was acknowledged, so it is simply offered again
+            await self._idle(self._tools.backoff.failed(error))
+        except Exception as error:  # noqa: BLE001 - nothing was committed, so the chunk is offered again
             self._suspect(chunk, error)
-            await self._rest(self._tools.patience.trouble(error))
+            await self._idle(self._tools.backoff.failed(error))
         else:
             self._finish(progress.done)
             if progress.done < len(chunk):
                 why = DirectoryUnavailable(progress.stopped_by or "nothing was accepted")
-                await self._rest(self._tools.patience.trouble(why))
+                await self._idle(self._tools.backoff.failed(why))
 
     def _finish(self, many: int) -> None:
         for _ in range(many):
             done = self._waiting.popleft()
             self._bytes -= done.size
-            done.marks.finish(done.offset)
+            done.tracker.finish(done.offset)
         if many:
-            self._tools.patience.reset()
+            self._tools.backoff.reset()
             if self._width == 1 and self._strange:
                 self._width = self._tools.batch
             self._strange = 0
 
-    def _suspect(self, chunk: list[InHand], error: Exception) -> None:
-        """One of them breaks the code: find it by offering one at a time, then keep it for an operator."""
+    def _suspect(self, chunk: list[PendingRecord], error: Exception) -> None:
+        """Find the record that raises by offering one at a time, then store it as malformed for an operator."""
         self._strange += 1
         if self._strange < STRANGE_TRIES:
             return
@@ -157,5 +157,5 @@ class Partition:
             self._width, self._strange = 1, 0
         else:
             said = f"{type(error).__name__}: {error}"
-            guilty = chunk[0]
-            self._waiting[0] = guilty._replace(arrival=malformed(guilty.arrival, INTERNAL, said))
+            culprit = chunk[0]
+            self._waiting[0] = culprit._replace(arrival=malformed(culprit.arrival, INTERNAL, said))

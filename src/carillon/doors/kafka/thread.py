@@ -1,4 +1,4 @@
-"""A thread of one's own for a client that blocks: its calls are made one after the other, and awaited."""
+"""A thread for a client that blocks: the event loop awaits its calls, which run one after the other."""
 
 import asyncio
 import contextvars
@@ -12,29 +12,29 @@ T = TypeVar("T")
 Call = Callable[[], None]
 
 
-class OwnThread:
-    """Runs what it is given, in order."""
+class ClientThread:
+    """Runs calls in order."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
-        # In its starter's context: what is said from here is said for that blueprint, not for the process's first.
+        # In the starter's context, so that its logs carry the right blueprint.
         run = partial(contextvars.copy_context().run, self._run)
-        # A client that hangs must not keep the process from ending.
+        # A daemon: a client that hangs must not block the exit of the process.
         threading.Thread(target=run, name=name, daemon=True).start()
 
     async def call(self, work: Callable[[], T]) -> T:
-        """What the work returns or raises; whoever stops waiting does not stop the work."""
+        """Run the work and return its result; cancelling the caller does not stop the work."""
         answer: asyncio.Future[T] = self._loop.create_future()
         self._calls.put(partial(self._answer, work, answer))
         return await answer
 
     def start(self, work: Callable[[], None]) -> None:
-        """Nobody waits for it."""
+        """Run the work without waiting for it."""
         self._calls.put(partial(self._answer, work, self._loop.create_future()))
 
     def wait_for(self, asked: Coroutine[Any, Any, T], seconds: float) -> T:
-        """From inside the thread: what the event loop answers; raises TimeoutError."""
+        """Called in the thread: run a coroutine in the event loop and wait for it; raises TimeoutError."""
         answer = asyncio.run_coroutine_threadsafe(asked, self._loop)
         try:
             return answer.result(seconds)
@@ -43,7 +43,7 @@ class OwnThread:
             raise
 
     def end(self) -> None:
-        """End the thread behind the calls that were made."""
+        """End the thread after the queued calls."""
         self._calls.put(None)
 
     def _run(self) -> None:
@@ -52,18 +52,18 @@ class OwnThread:
 
     def _answer(self, work: Callable[[], T], answer: "asyncio.Future[T]") -> None:
         try:
-            told = partial(_tell, answer, work())
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
-            told = partial(_tell_error, answer, error)
+            finish = partial(_set_result, answer, work())
+        except Exception as error:  # noqa: BLE001 - the caller gets every exception
+            finish = partial(_set_error, answer, error)
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(told)
+            self._loop.call_soon_threadsafe(finish)
 
 
-def _tell(answer: "asyncio.Future[T]", value: T) -> None:
+def _set_result(answer: "asyncio.Future[T]", value: T) -> None:
     if not answer.done():
         answer.set_result(value)
 
 
-def _tell_error(answer: "asyncio.Future[T]", error: Exception) -> None:
+def _set_error(answer: "asyncio.Future[T]", error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)

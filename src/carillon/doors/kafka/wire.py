@@ -1,4 +1,4 @@
-"""From a Kafka record to an arrival: an intent, or what an operator is shown instead."""
+"""From a Kafka record to an arrival: an intent, or a malformed record that an operator can inspect."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,11 +15,11 @@ _KEPT_TEXT = 1000
 INVALID, TOO_LARGE, INTERNAL = "invalid_envelope", "payload_too_large", "internal_error"
 
 Decode = Callable[[bytes, str], Intent]
-"""From a record's value, and the key of a message that names none, to what it asks for; raises BadIntent."""
+"""Decodes a record's value; the second argument is the idempotency key of a message without one; raises BadIntent."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One record as the broker keeps it."""
+    """One record of a topic."""
 
     topic: str
     partition: int
@@ -28,29 +28,29 @@ class Record(msgspec.Struct, frozen=True):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     written_ms: int | None = None
-    """When, by its producer's clock or the broker's."""
+    """Its timestamp, by the producer's clock or the broker's."""
 
     @property
     def place(self) -> str:
-        """What names the record for ever."""
+        """The permanent name of the record."""
         return f"{self.topic}:{self.partition}:{self.offset}"
 
 
 class TopicWire(msgspec.Struct, frozen=True):
-    """What the records of one topic are read by."""
+    """Reads the records of one topic."""
 
     decode: Decode
     max_bytes: int
 
     def arrival(self, record: Record) -> Arrival:
-        """What came; never raises for what the record holds."""
+        """The arrival of a record; never raises, whatever the record holds."""
         entry_id = f"kafka:{record.place}"
         raw_fields = _raw(record)
         try:
             return Arrival(entry_id, raw_fields, self._intent(record))
         except BadIntent as error:
             code, said = TOO_LARGE if error.code == TOO_LARGE else INVALID, str(error)
-        except Exception as error:  # noqa: BLE001 - one bad record must not stop all that come after it
+        except Exception as error:  # noqa: BLE001 - one bad record must not block those after it
             code, said = INVALID, f"{type(error).__name__}: {error}"
         return malformed(Arrival(entry_id, raw_fields, _nothing(entry_id)), code, said)
 
@@ -67,7 +67,7 @@ class TopicWire(msgspec.Struct, frozen=True):
 
 
 def malformed(arrival: Arrival, code: str, said: str) -> Arrival:
-    """The same arrival, as an operator finds it; the record read again is the same row."""
+    """The same arrival as a malformed one; when the record is read again, it is the same row."""
     read = arrival.read
     flaw = Malformed(
         stream_entry_id=arrival.stream_entry_id,

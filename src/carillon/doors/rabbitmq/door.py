@@ -1,4 +1,4 @@
-"""The RabbitMQ door: a delivery is acknowledged behind the ledger's commit, and what cannot be read is parked first."""
+"""The RabbitMQ door: it acknowledges a delivery after the ledger's commit; the ledger keeps malformed ones too."""
 
 import asyncio
 from contextlib import suppress
@@ -15,36 +15,36 @@ from carillon.domain.errors import BadIntent, DirectoryUnavailable, LedgerUnavai
 from carillon.domain.events import IntentMalformed, PartStarted, PartStopped
 from carillon.domain.intents import Intent, Malformed
 from carillon.domain.ports import Acceptor, Clock, IntakeLedger, Observer
-from carillon.doors.backoff import LONGEST_WAIT, Patience, pause
+from carillon.doors.backoff import LONGEST_WAIT, DoorBackoff, pause
 from carillon.doors.rabbitmq.wire import QueueWire
 
 PART = "rabbitmq_door"
 CANCELLED_WAIT = 1.0
-"""Whoever deletes a queue to make it anew with other arguments is given this long."""
+"""The pause after a queue was deleted: an operator may be creating it again with other arguments."""
 STRANGE_TRIES = 5
-"""A delivery that an unexpected error met so often is parked: it would keep its place for ever."""
+"""After so many unexpected errors a delivery is stored as malformed: otherwise it would be retried forever."""
 _CONNECT_SECONDS, _HEARTBEAT_SECONDS, _LEAVE_SECONDS = 5.0, 10, 1.0
 _LATER = (LedgerUnavailable, Overloaded, DirectoryUnavailable)
 _GONE = (AMQPError, ChannelInvalidStateError, OSError)
 
 
-class QueueRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which queue is read, and how much of it at once."""
+class RabbitDoorRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue, and how many deliveries are read at once."""
 
     url: str
     queue: str
     queue_type: Literal["classic", "quorum"] = "classic"
-    """Of a queue that is not there yet; one that is there stays as its owner made it."""
+    """The type of a queue that the door creates; an existing queue stays as it is."""
     prefetch: int = 200
 
 
 class RabbitDoor:
-    """Reads until it is stopped; whatever the broker, the ledger or a message does, it goes on by itself."""
+    """Reads until it is stopped; it recovers from every error of the broker, the ledger or a message."""
 
     def __init__(
         self,
         *,
-        rules: QueueRules,
+        rules: RabbitDoorRules,
         wire: QueueWire,
         acceptor: Acceptor,
         ledger: IntakeLedger,
@@ -58,9 +58,9 @@ class RabbitDoor:
         self._clock = clock
         self._observe = observer
         self._stopping = asyncio.Event()
-        self._broker = Patience(PART, self._stopping, observer)
-        self._writing = Patience(PART, self._stopping, observer)
-        self._carried: set[asyncio.Task[None]] = set()
+        self._broker = DoorBackoff(PART, self._stopping, observer)
+        self._ledger_backoff = DoorBackoff(PART, self._stopping, observer)
+        self._accepting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Read until stop()."""
@@ -68,58 +68,58 @@ class RabbitDoor:
             began = self._clock.monotonic()
             try:
                 await self._read()
-            except Exception as error:  # noqa: BLE001 - a door that ends would let the queue grow unread
+            except Exception as error:  # noqa: BLE001 - if the door ended, the queue would grow unread
                 if self._clock.monotonic() - began > LONGEST_WAIT:
                     self._broker.reset()
-                await self._broker.trouble(error)
+                await self._broker.failed(error)
 
     def stop(self) -> None:
-        """Read no more; what is being accepted is accepted and acknowledged, everything else stays in the queue."""
+        """Stop reading; deliveries that are being accepted are still acknowledged, all others stay in the queue."""
         self._stopping.set()
 
     async def _read(self) -> None:
-        """One stretch: from a new connection until it ends, the consumer is cancelled, or the door stops."""
+        """One session: from a new connection until it ends, the broker cancels the consumer, or the door stops."""
         connection = await aio_pika.connect(self._rules.url, timeout=_CONNECT_SECONDS, heartbeat=_HEARTBEAT_SECONDS)
-        stretch = Stretch()
-        connection.close_callbacks.add(lambda *_: stretch.end("the connection was closed"))
+        session = ConsumerSession()
+        connection.close_callbacks.add(lambda *_: session.end("the connection was closed"))
         try:
-            queue = await self._queue(connection, stretch)
-            tag = await queue.consume(partial(self._take, stretch), timeout=_CONNECT_SECONDS)
+            queue = await self._queue(connection, session)
+            tag = await queue.consume(partial(self._take, session), timeout=_CONNECT_SECONDS)
             self._observe(PartStarted(part=PART, detail=f"reads {self._rules.queue}"))
-            await self._until_over(stretch)
-            if stretch.why is None:
+            await self._until_over(session)
+            if session.why is None:
                 await queue.cancel(tag, timeout=_CONNECT_SECONDS)
             await self._finish()
             self._observe(PartStopped(part=PART))
         except asyncio.CancelledError:
-            # Out of patience: what is not written yet stays in the queue.
-            for task in self._carried:
+            # The shutdown's time is over: deliveries that are not accepted yet stay in the queue.
+            for task in self._accepting:
                 task.cancel()
             raise
         finally:
-            stretch.end("the connection is left")
+            session.end("the door closes the connection")
             await self._finish()
             await _leave(connection)
         if not self._stopping.is_set():
-            if stretch.cancelled:
+            if session.cancelled:
                 await pause(self._stopping, CANCELLED_WAIT)
-            raise ConnectionError(stretch.why)
+            raise ConnectionError(session.why)
 
-    async def _queue(self, connection: AbstractConnection, stretch: "Stretch") -> AbstractQueue:
-        """The queue on a channel whose end ends the stretch; made only when it is not there."""
+    async def _queue(self, connection: AbstractConnection, session: "ConsumerSession") -> AbstractQueue:
+        """The queue, on a channel whose end ends the session; created if it does not exist."""
         channel = await self._channel(connection)
         try:
             queue = await channel.declare_queue(self._rules.queue, passive=True, timeout=_CONNECT_SECONDS)
         except ChannelNotFoundEntity:
-            # The refusal cost the channel.
+            # The broker closes the channel with its refusal.
             channel = await self._channel(connection)
             kind: FieldTable = {} if self._rules.queue_type == "classic" else {"x-queue-type": self._rules.queue_type}
             queue = await channel.declare_queue(
                 self._rules.queue, durable=True, arguments=kind, timeout=_CONNECT_SECONDS
             )
-        channel.close_callbacks.add(lambda *_: stretch.end("the channel was closed"))
+        channel.close_callbacks.add(lambda *_: session.end("the channel was closed"))
         underlay = await channel.get_underlay_channel()
-        underlay.on_consumer_cancel_callbacks.add(stretch.cancel)
+        underlay.on_consumer_cancel_callbacks.add(session.cancel)
         return queue
 
     async def _channel(self, connection: AbstractConnection) -> AbstractChannel:
@@ -127,8 +127,8 @@ class RabbitDoor:
         await channel.set_qos(prefetch_count=self._rules.prefetch, timeout=_CONNECT_SECONDS)
         return channel
 
-    async def _until_over(self, stretch: "Stretch") -> None:
-        over = [asyncio.create_task(each.wait()) for each in (stretch.ended, self._stopping)]
+    async def _until_over(self, session: "ConsumerSession") -> None:
+        over = [asyncio.create_task(each.wait()) for each in (session.ended, self._stopping)]
         try:
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -136,18 +136,18 @@ class RabbitDoor:
                 task.cancel()
             await asyncio.gather(*over, return_exceptions=True)
 
-    async def _take(self, stretch: "Stretch", message: AbstractIncomingMessage) -> None:
-        # Not in the client's own task, which it cancels with the channel: an acceptance is never cut off.
-        task = asyncio.create_task(self._carry(message, stretch))
-        self._carried.add(task)
-        task.add_done_callback(self._carried.discard)
+    async def _take(self, session: "ConsumerSession", message: AbstractIncomingMessage) -> None:
+        # Not in the client's task, which ends with the channel: an acceptance must not be cancelled.
+        task = asyncio.create_task(self._accept(message, session))
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
 
     async def _finish(self) -> None:
-        if self._carried:
-            await asyncio.wait(self._carried)
+        if self._accepting:
+            await asyncio.wait(self._accepting)
 
-    async def _carry(self, message: AbstractIncomingMessage, stretch: "Stretch") -> None:
-        """Write one delivery down, however long that takes, and acknowledge it; unacknowledged it comes again."""
+    async def _accept(self, message: AbstractIncomingMessage, session: "ConsumerSession") -> None:
+        """Write one delivery to the ledger, with retries, then acknowledge it; the broker repeats it otherwise."""
         read = self._wire.read(message)
         strange = 0
         while True:
@@ -156,18 +156,18 @@ class RabbitDoor:
             except BadIntent as error:
                 read = self._wire.malformed(message, error.code, str(error))
                 continue
-            except Exception as error:  # noqa: BLE001 - nothing was acknowledged, so it is simply tried again
+            except Exception as error:  # noqa: BLE001 - nothing was acknowledged, so the delivery is tried again
                 strange += not isinstance(error, _LATER)
                 if strange >= STRANGE_TRIES:
                     read = self._wire.malformed(message, "INTERNAL_ERROR", f"{type(error).__name__}: {error}")
-                await self._writing.trouble(error)
-                if stretch.ended.is_set() or self._stopping.is_set():
+                await self._ledger_backoff.failed(error)
+                if session.ended.is_set() or self._stopping.is_set():
                     return
                 continue
             break
-        self._writing.reset()
+        self._ledger_backoff.reset()
         self._broker.reset()
-        # Where the connection is gone it comes again, and the ledger knows it by its key.
+        # If the connection is gone the broker repeats the delivery, and the ledger recognises its key.
         with suppress(*_GONE):
             await message.ack()
 
@@ -189,8 +189,8 @@ class RabbitDoor:
                 assert_never(read)
 
 
-class Stretch:
-    """One connection's life as a consumer."""
+class ConsumerSession:
+    """One connection as a consumer, and why it ended."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()

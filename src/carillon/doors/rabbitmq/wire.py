@@ -1,4 +1,4 @@
-"""From a RabbitMQ delivery to an intent: its body is the send endpoint's, its properties are the request's headers."""
+"""From a RabbitMQ delivery to an intent: its body is that of the send endpoint, its properties are the headers."""
 
 import hashlib
 import re
@@ -24,23 +24,23 @@ _CORRELATION = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")
 
 
 class QueueWire(msgspec.Struct, frozen=True):
-    """What a delivery of one queue is read by."""
+    """Reads the deliveries of one queue."""
 
     queue: str
     max_bytes: int
     ids: Callable[[], str]
 
     def read(self, message: AbstractIncomingMessage) -> Intent | Malformed:
-        """What the delivery asks for; never raises for what it holds."""
+        """The intent of a delivery; never raises, whatever the delivery holds."""
         try:
             return self._intent(message)
         except (BadIntent, Problem) as error:
             return self.malformed(message, error.code, str(error))
-        except Exception as error:  # noqa: BLE001 - one bad message must not stop all that come after it
+        except Exception as error:  # noqa: BLE001 - one bad message must not block those after it
             return self.malformed(message, "VALIDATION_ERROR", f"{type(error).__name__}: {error}")
 
     def malformed(self, message: AbstractIncomingMessage, code: str, said: str) -> Malformed:
-        """The delivery as an operator finds it; a redelivery is the same row."""
+        """The delivery as a malformed intent; a redelivery is the same row."""
         body, named = message.body, _text(message.message_id)
         digest = hashlib.sha256(b"\0".join([(named or "").encode(), (_header(message) or "").encode(), body]))
         return Malformed(
@@ -66,7 +66,7 @@ class QueueWire(msgspec.Struct, frozen=True):
         return to_intent(
             body,
             Context(
-                # Whoever may publish to the queue may speak for every tenant.
+                # A publisher to the queue may name any tenant.
                 caller=Caller(),
                 correlation_id=correlation if _CORRELATION.fullmatch(correlation) else self.ids(),
                 idempotency_key=idempotency_key(_header(message) or _text(message.message_id), None),
@@ -77,7 +77,7 @@ class QueueWire(msgspec.Struct, frozen=True):
 
 
 def _header(message: AbstractIncomingMessage) -> str | None:
-    """The key that is said explicitly; it goes before the message's id, which some publishers make anew each time."""
+    """The explicit key; it overrides the message id, which some publishers change with each attempt."""
     return _text(message.headers.get("idempotency-key"))
 
 

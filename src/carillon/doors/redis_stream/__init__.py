@@ -1,1 +1,1 @@
-"""The Redis Stream door: one entry becomes one intent."""
+"""The Redis stream door: one entry becomes one intent."""

@@ -1,4 +1,4 @@
--- The age in ms, by Redis's own clock, of the first entry behind the offset; 0 when there is none.
+-- The age in ms, by Redis's own clock, of the first entry after the offset; 0 when there is none.
 -- KEYS: offset, stream
 local offset = redis.call('GET', KEYS[1]) or '0-0'
 local waiting = redis.call('XRANGE', KEYS[2], '(' .. offset, '+', 'COUNT', 1)

@@ -1,4 +1,4 @@
-"""The Redis stream door: plain XREAD in order, and an offset that moves behind the ledger's commit."""
+"""The Redis stream door: it reads entries in order with XREAD, and moves its offset after the ledger's commit."""
 
 import asyncio
 from base64 import urlsafe_b64encode
@@ -8,29 +8,30 @@ from redis.asyncio import Redis
 
 from carillon.domain.events import StreamTrimmed, Trouble
 from carillon.domain.ports import Clock, Observer, OrderedAcceptor
+from carillon.doors.backoff import DoorBackoff, pause
 from carillon.doors.redis_stream.lease import ReaderLease
 from carillon.doors.redis_stream.offset import StoredOffset
 from carillon.doors.redis_stream.position import START, Position, id_text
-from carillon.doors.redis_stream.reading import PART, Decode, Patience, Reading, Tools, pause
+from carillon.doors.redis_stream.session import PART, Decode, ReadSession, ReadTools
 from carillon.doors.redis_stream.wire import AWAY, StreamConnection
 from carillon.ending import ended
 
 
-class StreamRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which stream is read, how, and under which keys its reading is kept."""
+class RedisStreamRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The Redis stream, how to read it, and the keys of its offset, count and lease."""
 
     stream: str
     block_seconds: float = 2.0
     batch: int = 500
     offset_prefix: str = "notification:stream_offsets"
     count_prefix: str = "notification:stream_counts"
-    """How many entries there ever were up to the offset: what trimming is noticed by, also after a restart."""
+    """How many entries the stream ever had up to the offset; this detects trimming, also after a restart."""
     lease_prefix: str = "notification:stream_leases"
     lease_seconds: float = 5.0
 
 
 class RedisStreamDoor:
-    """Reads while it holds the reader's lease; whatever Redis, the ledger or an entry does, it goes on by itself."""
+    """Reads while it holds the reader's lease; it recovers from every error of Redis, the ledger or an entry."""
 
     def __init__(
         self,
@@ -38,12 +39,12 @@ class RedisStreamDoor:
         redis: Redis,
         acceptor: OrderedAcceptor,
         decode: Decode,
-        rules: StreamRules,
+        rules: RedisStreamRules,
         clock: Clock,
         observer: Observer,
         owner: str,
     ) -> None:
-        """`owner` is this process's alone."""
+        """`owner` must be unique to this process."""
         self._redis = redis
         self._rules = rules
         self._observe = observer
@@ -58,11 +59,11 @@ class RedisStreamDoor:
         )
         self._stopping = False
         self._ended = asyncio.Event()
-        """Reading is over: for now, because the lease is lost, or for good."""
-        self._patience = Patience(self._ended, observer)
-        self._tools = Tools(rules.stream, acceptor, decode, self._offsets, self._patience, observer, self._ended)
+        """Set when reading ends: because the lease is lost, or because the door stops."""
+        self._backoff = DoorBackoff(PART, self._ended, observer)
+        self._tools = ReadTools(rules.stream, acceptor, decode, self._offsets, self._backoff, observer, self._ended)
         self._reached = START
-        """Where this process has read to: a Redis that then knows of no offset has forgotten it."""
+        """How far this process has read: if Redis then has no offset, Redis has lost it."""
 
     async def run(self) -> None:
         """Read until stop()."""
@@ -70,39 +71,39 @@ class RedisStreamDoor:
             try:
                 left = await self._lease.take()
                 if left is None:
-                    await self._read_while_ours()
+                    await self._read_while_leased()
                 else:
-                    self._patience.reset()
+                    self._backoff.reset()
                     await pause(self._ended, left)
-            except Exception as error:  # noqa: BLE001 - a door that ends would let the stream grow unread
-                await self._patience.trouble(error)
+            except Exception as error:  # noqa: BLE001 - if the door ended, the stream would grow unread
+                await self._backoff.failed(error)
 
     def stop(self) -> None:
-        """Read no more; what is being accepted is accepted and its offset written."""
+        """Stop reading; entries that are being accepted still move the offset."""
         self._stopping = True
         self._ended.set()
 
     async def aclose(self) -> None:
-        """Let another reader go on at once."""
+        """Stop and release the lease, so that another reader starts at once."""
         self.stop()
         await self._lease.release()
 
     async def oldest_unprocessed_age_ms(self) -> int | None:
-        """Age of the first entry behind the stored offset, 0 when there is none, None when Redis cannot say."""
+        """Age of the first entry after the stored offset; 0 when there is none, None when Redis does not answer."""
         try:
             return await self._offsets.age_ms()
         except AWAY:
             return None
 
-    async def _read_while_ours(self) -> None:
+    async def _read_while_leased(self) -> None:
         rules = self._rules
         source = StreamConnection(self._redis, rules.stream, block_seconds=rules.block_seconds, batch=rules.batch)
-        reading = Reading(self._tools, source, await self._position(), lambda: self._lease.alive)
+        session = ReadSession(self._tools, source, await self._position(), lambda: self._lease.alive)
         keeping = asyncio.create_task(self._keep())
         try:
-            await reading.run()
+            await session.run()
         finally:
-            self._reached = reading.position.offset
+            self._reached = session.position.offset
             await ended(keeping)
             await source.aclose()
             if not self._stopping:
@@ -117,7 +118,7 @@ class RedisStreamDoor:
         if isinstance(stored, Position):
             return stored
         if stored is not None:
-            said = f"the stored offset {stored[:64]!r} is no entry id; the stream is read from its start"
+            said = f"the stored offset {stored[:64]!r} is not an entry id; the stream is read from its start"
             self._observe(Trouble(where=PART, error=said))
         elif self._reached != START:
             self._observe(StreamTrimmed(stream=self._rules.stream, offset=id_text(self._reached)))

@@ -1,5 +1,5 @@
 -- One active reader: KEYS: lease    ARGV: verb (take|release), token, lease in ms
--- take answers nothing when the lease is ours, otherwise the ms that another's has left.
+-- take returns nothing when the lease is ours, otherwise the remaining ms of the other holder's lease.
 local holder = redis.call('GET', KEYS[1])
 if ARGV[1] == 'release' then
   if holder == ARGV[2] then redis.call('DEL', KEYS[1]) end

@@ -1,4 +1,4 @@
-"""The lease of a stream's one active reader; it saves work, and nothing depends on it."""
+"""The lease of the one active reader of a Redis stream; it saves duplicate work, and no guarantee depends on it."""
 
 import asyncio
 from contextlib import suppress
@@ -15,7 +15,7 @@ _SHORTEST_WAIT = 0.01
 
 
 class ReaderLease:
-    """Ours by token, and alive by this process's own clock counted from before it was asked for."""
+    """Held by token; its time counts on the local monotonic clock, from just before the request."""
 
     def __init__(self, redis: Redis, key: str, *, token: str, seconds: float, clock: Clock) -> None:
         self._script = redis.register_script(_SCRIPT)
@@ -27,10 +27,11 @@ class ReaderLease:
 
     @property
     def alive(self) -> bool:
+        """Whether this process holds the lease; a process that was suspended sees here that it has expired."""
         return self._clock.monotonic() < self._until
 
     async def take(self) -> float | None:
-        """Take or renew it; None when it is ours, otherwise the seconds after which asking again makes sense."""
+        """Take or renew the lease; None on success, otherwise the seconds until the next attempt makes sense."""
         asked_at = self._clock.monotonic()
         left: int | None = await self._run("take")
         if left is None:
@@ -41,14 +42,15 @@ class ReaderLease:
         return third if left < 0 else min(third, max(_SHORTEST_WAIT, left / 1000))
 
     async def keep(self) -> None:
-        """Renew at a third of the lease; returns when it is lost."""
+        """Renew every third of the lease; return when it is lost."""
+        # An absent Redis does not end the lease: its time does.
         while self.alive:
             await asyncio.sleep(self._seconds / 3)
             with suppress(*AWAY):
                 await self.take()
 
     async def release(self) -> None:
-        """Give it back if it is ours; what cannot be given back ends with its time."""
+        """Release the lease if this process holds it; if Redis is away, the lease expires."""
         self._until = 0.0
         with suppress(*AWAY):
             await self._run("release")

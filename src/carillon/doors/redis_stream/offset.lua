@@ -1,6 +1,6 @@
--- Where the reading of a stream stands; it only ever advances, whoever writes it and however late.
+-- The offset of a reader; it only advances, even when a late reader writes it.
 -- KEYS: offset, count    ARGV: verb (advance|restart), entry id, entries read up to it ('' when unknown)
--- Ids are two 64-bit numbers, more than Lua's can hold: digits are compared, longer ones first.
+-- Ids are two 64-bit numbers, too large for a number in Lua: compare the digits, longer ones first.
 local function digits(text)
   return (string.gsub(text, '^0+', ''))
 end
@@ -12,7 +12,7 @@ end
 
 local function parts(id)
   local ms, seq = string.match(id, '^(%d+)%-?(%d*)$')
-  -- What is no id was written by no reader; any entry is ahead of it.
+  -- No reader wrote a text that is not an id; any entry is ahead of it.
   if not ms then return '', '' end
   return digits(ms), digits(seq)
 end
@@ -26,7 +26,7 @@ end
 
 local stored = redis.call('GET', KEYS[1])
 if ARGV[1] == 'restart' then
-  -- Only from where the restart was decided: another reader may have decided and gone on.
+  -- Only if the offset is still where the reader decided to restart: another one may have restarted and read on.
   if stored and (ahead(stored, ARGV[2]) or ahead(ARGV[2], stored)) then return stored end
   redis.call('SET', KEYS[1], '0-0')
   redis.call('SET', KEYS[2], '0-0 0')

@@ -1,10 +1,10 @@
-"""The stored offset of a stream's reading, and the count that goes with it."""
+"""The stored offset of a Redis stream, and the count of entries up to it."""
 
 import asyncio
 from importlib.resources import files
 
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError  # noqa: A004 - the built-in one never comes out of this client
+from redis.exceptions import ConnectionError  # noqa: A004 - this client never raises the built-in one
 
 from carillon.doors.redis_stream.position import START, EntryId, Position, id_text, parse_id
 
@@ -14,7 +14,7 @@ _PATIENCE_SECONDS = 5.0
 
 
 class StoredOffset:
-    """Advances only; a reader that comes late is told where others are."""
+    """An offset that only advances; a reader that is behind another one learns it from the answer."""
 
     def __init__(self, redis: Redis, *, offset_key: str, count_key: str, stream: str) -> None:
         self._redis = redis
@@ -24,7 +24,7 @@ class StoredOffset:
         self._age = redis.register_script(_AGE)
 
     async def load(self) -> Position | str | None:
-        """The position, None when there is none, or the text that is no position."""
+        """The position; None when nothing is stored, the text itself when it is not an entry id."""
         async with asyncio.timeout(_PATIENCE_SECONDS), self._redis.pipeline(transaction=False) as pipeline:
             for key in self._keys:
                 pipeline.get(key)
@@ -36,21 +36,21 @@ class StoredOffset:
             return stored
         if offset == START:
             return Position(START, 0)
-        # The count counts only for the offset it was written with: an operator may have moved that one.
+        # The count is valid only for the offset it was written with: an operator may have changed the offset.
         of, _, number = (counted or "").partition(" ")
         return Position(offset, int(number) if of == stored and number.isdecimal() else None)
 
     async def advance(self, position: Position) -> bool:
-        """Write it down; False when the stored one is further."""
+        """Store the position; False when the stored one is further."""
         read = "" if position.read is None else position.read
         return await self._run("advance", position.offset, read) == position.offset
 
     async def restart(self, left: EntryId) -> bool:
-        """Begin again at the start; False when another reader is not where we were when we decided that."""
+        """Set the offset to the start; False when another reader has moved it from `left` meanwhile."""
         return await self._run("restart", left, "") == START
 
     async def age_ms(self) -> int:
-        """Age of the first entry behind the stored offset, by Redis's clock."""
+        """Age of the first entry after the stored offset, by Redis's clock."""
         async with asyncio.timeout(_PATIENCE_SECONDS):
             age: int = await self._age(keys=[self._keys[0], self._stream])
         return age
@@ -61,8 +61,8 @@ class StoredOffset:
             try:
                 stored = await self._move(keys=self._keys, args=arguments)
             except ConnectionError:
-                # A connection that was idle while Redis restarted; asked again, because a whole batch depends on it,
-                # and what was done unheard is done no differently the second time.
+                # An idle connection may be dead after a restart of Redis. Try once more, because a whole batch depends
+                # on it; the script is idempotent.
                 stored = await self._move(keys=self._keys, args=arguments)
         return parse_id(_text(stored) or "")
 

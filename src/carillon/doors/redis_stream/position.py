@@ -1,69 +1,69 @@
-"""Where the reading of a stream stands, and what a look at the stream says about it."""
+"""The position of a reader in a Redis stream, and how the stream's state changes it."""
 
 import re
 
 import msgspec
 
 EntryId = tuple[int, int]
-"""Milliseconds and number: entries are ordered by both as numbers."""
+"""Milliseconds and sequence number; entries are ordered by both, as numbers."""
 
 START: EntryId = (0, 0)
 _ID = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?")
 
 
 class Position(msgspec.Struct, frozen=True):
-    """The last entry that is dealt with, and how many entries the stream ever had up to it."""
+    """The last finished entry, and how many entries the stream ever had up to it."""
 
     offset: EntryId
     read: int | None
-    """None when nobody counted: a position that an operator wrote, or one of an older release."""
+    """None when it is unknown: an operator or an older release wrote the position."""
 
 
-class Look(msgspec.Struct, frozen=True):
-    """A stream at one moment."""
+class StreamState(msgspec.Struct, frozen=True):
+    """A Redis stream at one moment."""
 
     added: int | None
-    """Entries it ever had; None before Redis 7."""
+    """How many entries it ever had; None before Redis 7."""
     length: int
     first: EntryId | None
     last: EntryId
-    """The last id it ever gave; the entry itself may be gone."""
+    """The last id that it ever gave; the entry itself may be deleted."""
 
 
-class Gap(msgspec.Struct, frozen=True):
-    """Entries are gone that nobody had read; `lost` is their number where it is known."""
+class EntryGap(msgspec.Struct, frozen=True):
+    """Entries were trimmed before they were read; `lost` is their number, None when it is unknown."""
 
     lost: int | None
 
 
-def judge(position: Position, look: Look | None, *, arriving: bool) -> tuple[Position, Gap | None]:
-    """The position to go on from, and the gap in front of it; `arriving` says that others may have read before."""
-    if look is None or position.offset > look.last or _too_few(position, look):
-        # This is another stream than the one we read: deleted, emptied or restored from an older copy.
+def judge(position: Position, state: StreamState | None, *, arriving: bool) -> tuple[Position, EntryGap | None]:
+    """The position to continue from, and the gap before it; `arriving` means that others may have read before."""
+    if state is None or position.offset > state.last or _too_few(position, state):
+        # Not the stream that was read before: it was deleted, emptied or restored from an older copy.
         restarted = Position(START, 0)
-        return restarted, None if position.offset == START else Gap(None)
-    if look.added is None:
+        return restarted, None if position.offset == START else EntryGap(None)
+    if state.added is None:
         return position, None
-    if position.offset == look.last:
-        gone = look.added
-    elif look.first is None or look.first > position.offset:
-        gone = look.added - look.length
+    if position.offset == state.last:
+        gone = state.added
+    elif state.first is None or state.first > position.offset:
+        gone = state.added - state.length
     else:
-        # Trimming takes the oldest first, and some that we have read are still there.
+        # Trimming removes the oldest entries first, and some finished ones still exist: nothing unread is lost.
         return position, None
     counted = Position(position.offset, gone)
     if position.read is None:
-        unsure = arriving and position.offset != look.last
-        return counted, Gap(None) if unsure else None
+        unsure = arriving and position.offset != state.last
+        return counted, EntryGap(None) if unsure else None
     lost = gone - position.read
-    return counted, Gap(lost) if lost else None
+    return counted, EntryGap(lost) if lost else None
 
 
-def _too_few(position: Position, look: Look) -> bool:
-    if position.read is None or look.added is None:
+def _too_few(position: Position, state: StreamState) -> bool:
+    if position.read is None or state.added is None:
         return False
-    behind = look.length if look.first is None or look.first > position.offset else 0
-    return look.added - behind < position.read
+    behind = state.length if state.first is None or state.first > position.offset else 0
+    return state.added - behind < position.read
 
 
 def parse_id(text: str) -> EntryId | None:

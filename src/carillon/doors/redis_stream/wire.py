@@ -1,4 +1,4 @@
-"""One connection that looks at a stream and waits for its entries."""
+"""The connection that reads a Redis stream: its state, and its new entries."""
 
 import asyncio
 import math
@@ -9,35 +9,35 @@ import hiredis
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from carillon.doors.redis_stream.position import START, EntryId, Look, id_text, parse_id
+from carillon.doors.redis_stream.position import START, EntryId, StreamState, id_text, parse_id
 
 Entry = tuple[str, dict[str, str]]
 _PATIENCE_SECONDS = 5.0
 _NO_STREAM = "no such key"
 _pack: Any = hiredis.pack_command
-"""Its own types know commands of one word only."""
+"""Its type stub accepts commands of one word only."""
 
 
 class StreamConnection:
-    """Held for as long as one reader is active: a blocking read would keep others from the connection anyway."""
+    """Holds one connection while a reader is active, as a blocking read occupies it anyway."""
 
     def __init__(self, redis: Redis, stream: str, *, block_seconds: float, batch: int) -> None:
         self._pool: Any = redis.connection_pool
         self._stream = stream
         self._seconds = block_seconds
-        self._look = _pack(("XINFO", "STREAM", stream))
+        self._info = _pack(("XINFO", "STREAM", stream))
         block = str(max(1, round(block_seconds * 1000)))
         self._head = ("XREAD", "COUNT", str(batch), "BLOCK", block, "STREAMS", stream)
         self._connection: Any = None
 
-    async def read(self, offset: EntryId) -> tuple[Look | None, list[Entry]]:
-        """The stream as it is now, and the entries after `offset`, for which it waits."""
-        # The client's time-out is meant for answers that are not waited for; a dead connection is noticed by this one.
+    async def read(self, offset: EntryId) -> tuple[StreamState | None, list[Entry]]:
+        """The state of the stream, and the entries after `offset`; waits for the first one."""
+        # Not the client's timeout, which a blocking read would exceed; this one detects a dead connection.
         async with asyncio.timeout(self._seconds + _PATIENCE_SECONDS):
             if self._connection is None:
                 self._connection = await self._pool.get_connection()
             packed = _pack((*self._head, id_text(offset)))
-            await self._connection.send_packed_command(self._look + packed)
+            await self._connection.send_packed_command(self._info + packed)
             seen, found = await self._answer(), await self._answer()
         if isinstance(found, ResponseError):
             raise found
@@ -45,29 +45,29 @@ class StreamConnection:
             if _NO_STREAM not in str(seen):
                 raise seen
             return None, _entries(found)
-        return _look(seen), _entries(found)
+        return _state(seen), _entries(found)
 
     async def _answer(self) -> object:
         try:
             return await self._connection.read_response(disable_decoding=True, timeout=math.inf)
         except ResponseError as error:
-            # Returned, so that the other answer is read before anybody leaves.
+            # Returned and not raised, so that the second answer is read as well.
             return error
 
     async def aclose(self) -> None:
-        """Give the connection back, without the answers it may still owe."""
+        """Give the connection back; disconnect first, as an answer may still be due on it."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             await connection.disconnect(nowait=True)
             await self._pool.release(connection)
 
 
-def _look(answer: Any) -> Look:  # noqa: ANN401 - what hiredis made of the wire
+def _state(answer: Any) -> StreamState:  # noqa: ANN401 - as hiredis parsed it
     seen: Mapping[bytes, Any] = (
         answer if isinstance(answer, dict) else dict(zip(answer[::2], answer[1::2], strict=True))
     )
     first = seen[b"first-entry"]
-    return Look(
+    return StreamState(
         added=seen.get(b"entries-added"),
         length=seen[b"length"],
         first=None if first is None else _id(first[0]),
@@ -78,7 +78,7 @@ def _look(answer: Any) -> Look:  # noqa: ANN401 - what hiredis made of the wire
 def _entries(answer: Any) -> list[Entry]:  # noqa: ANN401 - as above
     if not answer:
         return []
-    # One stream was asked for: a map in the newer protocol, a list of pairs in the older.
+    # The answer for one stream: a map in the newer protocol, a list of pairs in the older.
     ((_, entries),) = answer.items() if isinstance(answer, dict) else answer
     return [
         (entry_id.decode(), dict(zip(map(_text, fields[::2]), map(_text, fields[1::2]), strict=True)))
@@ -87,7 +87,7 @@ def _entries(answer: Any) -> list[Entry]:  # noqa: ANN401 - as above
 
 
 def _text(raw: bytes) -> str:
-    # Whatever came must be storable, so that it can be shown to an operator.
+    # Replace invalid bytes, so that the ledger can store every entry.
     return raw.decode("utf-8", "replace")
 
 
@@ -96,4 +96,4 @@ def _id(raw: bytes) -> EntryId:
 
 
 AWAY = (RedisError, OSError)
-"""What a Redis that is away, refuses or does not understand looks like; time-outs are OSErrors."""
+"""The exceptions of a Redis that is away or refuses a command; a timeout is an OSError."""

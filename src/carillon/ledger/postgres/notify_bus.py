@@ -15,7 +15,7 @@ _CHECK_SECONDS = 15.0
 
 
 class PostgresPost:
-    """Satisfies Post; one connection that says and one that hears."""
+    """Satisfies NotifyBus; one connection sends and one receives."""
 
     def __init__(self, address: Address, sql: Mapping[str, str]) -> None:
         self._address = address
