@@ -60,7 +60,7 @@ def bearers(stub: FcmStub) -> list[str]:
 
 async def landed(fcm: Fcm) -> None:
     """Wait until a renewal that nobody waits for is over: nothing outside tells it."""
-    flight = fcm._tokens._flight  # type: ignore[union-attr]  # noqa: SLF001 - as the sentence says
+    flight = fcm._tokens._fetching  # type: ignore[union-attr]  # noqa: SLF001 - as the sentence says
     if flight is not None:
         await asyncio.wait({flight.task})
 

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from carillon.domain.outcomes import Outcome, Sent, Throttled, Unknown
@@ -120,7 +121,8 @@ async def test_a_reply_nobody_can_judge_gives_its_slot_back(
         raise IndexError("a bug of the adapter")
 
     with monkeypatch.context() as patched:
-        patched.setattr(provider, "judge", broken)
+        rules = msgspec.structs.replace(provider._rules, judge=broken)  # noqa: SLF001 - the provider's own judge
+        patched.setattr(provider, "_rules", rules)
         found = await provider.send(dispatch(address=endpoint.url))
     assert isinstance(found, Unknown)
     assert found.classification == "provider_error"
