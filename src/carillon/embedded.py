@@ -17,12 +17,11 @@ from carillon.compose.providers import ProvidersPart
 from carillon.config.reading import load
 from carillon.domain.errors import BadIntent, CarillonError
 from carillon.domain.hints import hint
-from carillon.doors.http.intent import Context, to_intent
+from carillon.doors.http.intent import Context, reach_named, to_intent
 from carillon.doors.http.wire import SendBody
 from carillon.providers.sandbox import Sandbox
 from carillon.system import new_id
 from carillon.upkeep.api.notifications_view import notification_view
-from carillon.web import Caller
 
 POLL_SECONDS = 0.05
 
@@ -78,7 +77,11 @@ class Embedded:
             fields = msgspec.to_builtins(msgspec.structs.replace(item, idempotency_key=None))
             body = msgspec.convert(fields, SendBody)
             context = Context(
-                caller=Caller(), correlation_id=new_id(), idempotency_key=key, trace_id=None, accept_language=None
+                reach=reach_named(body),
+                correlation_id=new_id(),
+                idempotency_key=key,
+                trace_id=None,
+                accept_language=None,
             )
             acceptance = await self.program.part(IntakePart).intake.accept(to_intent(body, context))
         except msgspec.ValidationError as error:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from carillon.web import Answer, Endpoint, Reply, Request, ServerSettings, app
+from carillon.web import KNOWN, Answer, Endpoint, Reply, Request, ServerSettings, app
 from carillon.web.stream_server import StreamServer
 
 PIECES = [
@@ -43,12 +43,14 @@ def endpoints() -> list[Endpoint]:
         return Reply(200, {"ok": True})
 
     async def post(request: Request) -> Reply:
-        return Reply(200, await request.value())
+        return Reply(200, request.value())
 
     answers = (Answer(status=200, description="Fine"),)
     return [
-        Endpoint(method="GET", path="/", call=get, name="get", summary="Get", answers=answers),
-        Endpoint(method="POST", path="/", call=post, name="post", summary="Post", answers=answers),
+        Endpoint(method="GET", path="/", call=get, name="get", summary="Get", answers=answers, about=KNOWN),
+        Endpoint(
+            method="POST", path="/", call=post, name="post", summary="Post", answers=answers, about=KNOWN, body=dict
+        ),
     ]
 
 

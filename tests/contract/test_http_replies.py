@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from carillon.web import Answer, Endpoint, Outlet, Reply, Request, ServerSettings, app
+from carillon.web import KNOWN, Answer, Endpoint, Outlet, Reply, Request, ServerSettings, app
 from carillon.web.stream_server import StreamServer
 
 HOST = b"Host: localhost\r\n"
@@ -31,7 +31,7 @@ async def two_pieces(_: Request) -> Reply:
 
 
 async def echo(request: Request) -> Reply:
-    return Reply(200, await request.value())
+    return Reply(200, request.value())
 
 
 async def split(request: Request) -> Reply:
@@ -43,7 +43,16 @@ async def serving() -> AsyncIterator[int]:
     answers = (Answer(status=200, description="Fine"),)
     calls = [("GET", plain), ("GET", nothing), ("GET", two_pieces), ("POST", echo), ("GET", split)]
     endpoints = [
-        Endpoint(method=method, path=f"/{call.__name__}", call=call, name=call.__name__, summary="It", answers=answers)
+        Endpoint(
+            method=method,
+            path=f"/{call.__name__}",
+            call=call,
+            name=call.__name__,
+            summary="It",
+            answers=answers,
+            about=KNOWN,
+            body=dict if method == "POST" else None,
+        )
         for method, call in calls
     ]
     server = StreamServer(app(endpoints), ServerSettings(port=0))

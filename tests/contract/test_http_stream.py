@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from carillon.web import Answer, Endpoint, Outlet, Reply, Request, ServerSettings, app
+from carillon.web import KNOWN, Answer, Endpoint, Outlet, Reply, Request, ServerSettings, app
 from carillon.web.stream_server import StreamServer
 from carillon.web.streaming import PeerGone
 from tests.support.waiting import until
@@ -55,7 +55,7 @@ async def pouring(**settings: Any) -> AsyncIterator[tuple[Pouring, StreamServer]
         return Reply(200, poured, {"Cache-Control": "no-cache"}, "text/event-stream")
 
     answers = (Answer(status=200, description="Fine"),)
-    endpoint = Endpoint(method="GET", path="/", call=call, name="pour", summary="Pour", answers=answers)
+    endpoint = Endpoint(method="GET", path="/", call=call, name="pour", summary="Pour", answers=answers, about=KNOWN)
     server = StreamServer(app([endpoint]), ServerSettings(**{"port": 0, **settings}))
     await server.start()
     try:

@@ -6,12 +6,11 @@ import re
 import sqlite3
 import tomllib
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from typer.main import get_command
 
-from carillon.blueprints.billing import payment_api, subscription_api, webhook_receiver
 from carillon.blueprints.billing.domain import Plan
 from carillon.cli import app
 from carillon.config.billing import Billing
@@ -23,28 +22,15 @@ from carillon.config.settings import Directory, Settings, Stream, Tenant
 from carillon.config.sse import Sse
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.events import Event
-from carillon.domain.lanes import Lane, Lanes
-from carillon.doors.http import endpoints as http
-from carillon.doors.http import events as http_events
+from carillon.domain.lanes import Lane
 from carillon.doors.http.wire import SendBody
 from carillon.ledger.migrate import migrate_sqlite
 from carillon.ledger.statements import load as statements
-from carillon.live import endpoints as streams_api
-from carillon.providers import callback, has_receipts, kinds, settings_of
+from carillon.providers import kinds, settings_of
 from carillon.providers.sandbox import Drill
-from carillon.receipts import callbacks, suppressions
-from carillon.upkeep import health
-from carillon.upkeep.api import admin as admin_api
-from carillon.upkeep.api import notifications as api
-from carillon.upkeep.api import preferences as preferences_api
-from carillon.upkeep.api import queues as queues_api
-from carillon.upkeep.api import sandbox
-from carillon.upkeep.api import templates as templates_api
-from carillon.upkeep.console import api as console_api
-from carillon.upkeep.console import streams as console_streams
-from carillon.upkeep.console import templates as console_templates
 from carillon.upkeep.metrics.instruments import ATTRIBUTES, CARILLON, Instrument
 from carillon.upkeep.metrics.queue_instruments import ATTRIBUTES as QUEUE_ATTRIBUTES
+from tests.support.declared import declared
 
 NO_DEFAULT = "needed"
 _ENTRIES: dict[str, type[msgspec.Struct]] = {
@@ -116,29 +102,7 @@ def _commands(command: Any, path: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def endpoints() -> set[tuple[str, str]]:
-    nobody: Any = None
-    reported = {kind: callback(kind) for kind in kinds() if has_receipts(kind)}
-    declared = [
-        *http.endpoints(nobody, explains=cast("Any", object())),
-        *api.endpoints(nobody, {}, Lanes({})),
-        *admin_api.endpoints(nobody, nobody, {}, Lanes({}), clock=nobody, ids=nobody),
-        *sandbox.endpoints([], [], msgspec.Struct),
-        *templates_api.endpoints(nobody, nobody, nobody),
-        *preferences_api.endpoints(nobody),
-        *callbacks.endpoints(reported, dict.fromkeys(reported, ()), nobody, nobody, nobody),
-        *suppressions.endpoints(nobody, nobody),
-        *payment_api.endpoints(nobody, ""),
-        *subscription_api.endpoints(nobody),
-        *webhook_receiver.endpoints(nobody, nobody, {}, nobody),
-        *queues_api.endpoints([], nobody, nobody),
-        *http_events.endpoints(nobody, nobody),
-        *streams_api.endpoints(seats=nobody, ledger=nobody, tickets=nobody, rules=nobody, clock=nobody),
-        *console_api.endpoints(console_api.Desk(nobody, Lanes({}), nobody, nobody, blueprint="", pages=[])),
-        *console_templates.endpoints(console_templates.Shelf(nobody, nobody, nobody, [])),
-        *console_streams.endpoints(console_streams.Gallery(nobody, 0)),
-        *health.endpoints(health.Readiness(), health.Checks({}, {})),
-    ]
-    return {(endpoint.method, endpoint.path) for endpoint in declared}
+    return {(endpoint.method, endpoint.path) for endpoint in declared()}
 
 
 def tables() -> dict[str, list[str]]:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from carillon.domain.canonical import MAX_DEPTH, MAX_INTEGER, canonical, fingerprint, strict_loads
+from carillon.border import MAX_DEPTH, MAX_INTEGER, strict_loads
+from carillon.domain.canonical import canonical, fingerprint
 from carillon.domain.errors import BadIntent
 
 PROPERTY = settings(derandomize=True, max_examples=300, deadline=None)

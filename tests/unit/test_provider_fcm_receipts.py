@@ -22,7 +22,7 @@ URL = "https://carillon.example/api/v1/webhooks/fcm/delivery-status"
 NAME = f"projects/{PROJECT}/messages/0:1%31"
 
 
-def relay(secret: Secret | None = None, **settings: Any) -> FcmReceipts:
+def relay(secret: Secret | None = RELAY, **settings: Any) -> FcmReceipts:
     return reader("fcm", Settings(webhook_secret=secret, project_id=PROJECT, **settings), lambda: NOW)
 
 
@@ -31,7 +31,8 @@ def signed(body: bytes, secret: Secret = RELAY, stamp: int = NOW) -> dict[str, s
 
 
 def read(content: object, **settings: Any) -> Reading:
-    return relay(**settings).read(URL, {}, json.dumps(content).encode())
+    body = json.dumps(content).encode()
+    return relay(**settings).read(URL, signed(body), body)
 
 
 @pytest.mark.req("S2-95")
@@ -75,17 +76,20 @@ def test_an_app_knows_only_the_end_of_the_id(tmp_path: Path) -> None:
     path.write_text(json.dumps(service_account("https://oauth2.googleapis.com/token")))
     body = json.dumps(report).encode()
     for settings, name in (
-        (Settings(credentials_file=str(path)), NAME),
-        (Settings(server_key=Secret("k")), "0:1%31"),
-        (Settings(api="legacy", server_key=Secret("k"), project_id=PROJECT), "0:1%31"),
+        (Settings(webhook_secret=RELAY, credentials_file=str(path)), NAME),
+        (Settings(webhook_secret=RELAY, server_key=Secret("k")), "0:1%31"),
+        (Settings(webhook_secret=RELAY, api="legacy", server_key=Secret("k"), project_id=PROJECT), "0:1%31"),
     ):
-        assert reader("fcm", settings).read(URL, {}, body).receipts[0].provider_message_id == name
+        reading = reader("fcm", settings, lambda: NOW).read(URL, signed(body), body)
+        assert reading.receipts[0].provider_message_id == name
 
 
-def test_with_a_secret_only_the_relay_is_believed() -> None:
+def test_only_the_relay_is_believed_and_without_a_secret_nobody() -> None:
     body = json.dumps({"messageId": NAME, "status": "delivered", "timestamp": NOW}).encode()
-    trusting, guarded = relay(), relay(RELAY)
-    assert trusting.read(URL, {}, body).receipts
+    open_to_all, guarded = relay(None), relay(RELAY)
+    for headers in ({}, signed(body)):
+        with pytest.raises(Forged, match="no webhook_secret"):
+            open_to_all.read(URL, headers, body)
     assert guarded.read(URL, signed(body), body).receipts
     for headers, content in (
         ({}, body),
@@ -105,9 +109,11 @@ def test_with_a_secret_only_the_relay_is_believed() -> None:
 def test_the_event_is_recognised_by_the_relays_id() -> None:
     report = {"messageId": NAME, "status": "delivered", "timestamp": NOW}
     headers = {"x-webhook-event-id": "evt_1"}
-    [receipt] = relay().read(URL, headers, json.dumps(report).encode()).receipts
+    body = json.dumps(report).encode()
+    [receipt] = relay().read(URL, headers | signed(body), body).receipts
     assert receipt.event_id == "evt_1"
-    several = relay().read(URL, headers, json.dumps([report, report]).encode()).receipts
+    body = json.dumps([report, report]).encode()
+    several = relay().read(URL, headers | signed(body), body).receipts
     assert [receipt.event_id for receipt in several] == [None, None]
 
 
@@ -148,6 +154,6 @@ def test_a_flood_is_bounded() -> None:
 
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.text(), st.lists).map(lambda it: json.dumps(it).encode()))
 def test_whatever_comes_is_read_or_not(body: bytes) -> None:
-    reading = relay().read(URL, {}, body)
+    reading = relay().read(URL, signed(body), body)
     assert not reading.receipts
     assert all(line.isprintable() for line in reading.unread)

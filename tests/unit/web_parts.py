@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from carillon.web import Answer, Endpoint, Reply, Request
+from carillon.web import KNOWN, Answer, Endpoint, Reply, Request
 
 
 async def nothing_to_receive() -> dict[str, Any]:
@@ -21,6 +21,7 @@ def endpoint(method: str, path: str, **changed: Any) -> Endpoint:
         "name": f"{method} {path}",
         "summary": "A test's own",
         "answers": (Answer(status=200, description="Fine"),),
+        "about": KNOWN,
         **changed,
     }
     return Endpoint(**declared)

@@ -29,6 +29,8 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     summary: str
     max_bytes: int
+    media_types: tuple[str, ...] = ("application/json",)
+    """What `Content-Type` may say."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
+from carillon.border import clean_text
 from carillon.domain.claims import Settlement, Want
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Conflict, Duplicate, Enrolled, Enrolment, Notification, Route, Status
@@ -87,7 +88,7 @@ def storable(text: str | None) -> str | None:
     """Free text a store can hold: vendors answer with NULs, half characters and novels; none may cost a batch."""
     if text is None:
         return None
-    return _clean(text[:_LONGEST_TEXT])
+    return clean_text(text, _LONGEST_TEXT)
 
 
 def storable_json(value: object) -> str:
@@ -102,22 +103,13 @@ def _plain(value: object) -> object:
         case float():
             return value if math.isfinite(value) else str(value)
         case bytes():
-            return _clean(value.decode("utf-8", "replace"))
+            return clean_text(value.decode("utf-8", "replace"))
         case Mapping():
-            return {_clean(str(key)): _plain(inner) for key, inner in value.items()}
+            return {clean_text(str(key)): _plain(inner) for key, inner in value.items()}
         case list() | tuple():
             return [_plain(inner) for inner in value]
         case _:
-            return _clean(str(value))
-
-
-def _clean(text: str) -> str:
-    # Lone surrogates are the only characters UTF-8 cannot encode.
-    return (
-        text.replace("\x00", "\ufffd")
-        if text.isascii()
-        else text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
-    )
+            return clean_text(str(value))
 
 
 def record_values(notification: Notification) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -10,17 +11,37 @@ from carillon.domain.ports import Clock
 from carillon.domain.streams import Entry, StreamLedger, log_of
 from carillon.domain.tail import place
 from carillon.live import frames, wire
-from carillon.live.declared import declared
 from carillon.live.lookups import Lookups
 from carillon.live.reader import SseConnection, StreamRules
-from carillon.web import Endpoint, Problem, Reply, Request
-from carillon.web.problems import Detail, unavailable
+from carillon.web import (
+    About,
+    Answer,
+    Callers,
+    Endpoint,
+    Header,
+    Problem,
+    Reply,
+    Request,
+    in_body,
+    in_path,
+    in_query,
+)
+from carillon.web.about import Place
+from carillon.web.problems import unavailable
 from carillon.web.tickets import Tickets
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_UNFIT = re.compile(r"[\x00-\x1f\x7f]")
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _FULL_SECONDS = 5
+_PATH = "/notifications"
+_EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
+_TAG = "Streams"
+_LAST = Header("Last-Event-ID", "The last notification that was read; what came after it comes first.")
+_UNBUFFERED = Header("X-Accel-Buffering", "`no`: a proxy that keeps a stream back tells nobody anything.")
+_FRAMES = (
+    "Server-sent events: `connected` first, then one `notification` each with its number as `id`, `heartbeat` in "
+    "between, `gap` when what was asked for is not kept any more, `closing` when the reader should come again."
+)
 
 
 def endpoints(
@@ -28,12 +49,127 @@ def endpoints(
 ) -> list[Endpoint]:
     """Everything a browser needs of a person's notifications."""
     desk = _Desk(seats, ledger, tickets, rules, clock)
-    return declared(desk)
+    return [_stream(desk), _ticket(desk), _acknowledge(desk), *_inbox(desk)]
+
+
+def _about(*person: Place) -> About:
+    return About(callers=Callers.KNOWN, person=person, oneself="needed")
+
+
+def _stream(desk: "_Desk") -> Endpoint:
+    events = Answer(
+        status=200,
+        description="A stream without an end",
+        kind=Any,
+        media_type="text/event-stream",
+        headers=(_UNBUFFERED,),
+    )
+    return Endpoint(
+        method="GET",
+        path=f"{_PATH}/stream",
+        call=desk.stream,
+        name="streamNotifications",
+        summary="Read a person's notifications as they come",
+        description=_FRAMES,
+        tag=_TAG,
+        query=wire.StreamQuery,
+        headers=(_LAST,),
+        answers=(events,),
+        problems=("FORBIDDEN",),
+        about=_about(in_query("user_id")),
+        ticket="opens",
+    )
+
+
+def _ticket(desk: "_Desk") -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=f"{_PATH}/stream/tickets",
+        call=desk.ticket,
+        name="makeStreamTicket",
+        summary="Make a ticket that opens one stream",
+        description="For browsers, which cannot show a token when they open a stream; it belongs into no log.",
+        tag=_TAG,
+        body=wire.TicketBody,
+        body_optional=True,
+        body_examples={"own": {}, "somebody's": {"user_id": "ada"}},
+        about=_about(in_body("user_id")),
+        answers=(Answer(status=201, description="Good for a minute, once", kind=wire.TicketView),),
+        problems=("FORBIDDEN",),
+    )
+
+
+def _acknowledge(desk: "_Desk") -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=f"{_PATH}/{{id}}/ack",
+        call=desk.acknowledge,
+        name="acknowledgeNotification",
+        summary="Say that a notification has reached its reader",
+        tag=_TAG,
+        query=wire.PersonQuery,
+        body=wire.AnswerBody,
+        body_optional=True,
+        body_examples={"token": {}, "loopback": {"user_id": "ada"}},
+        path_examples={"id": _EXAMPLE_ID},
+        answers=(Answer(status=200, description="It is delivered; again changes nothing", kind=wire.Acknowledged),),
+        problems=("FORBIDDEN",),
+        about=_about(in_query("user_id"), in_body("user_id")),
+        ticket="shows",
+    )
+
+
+def _inbox(desk: "_Desk") -> list[Endpoint]:
+    whose = f"{_PATH}/{{user_id}}"
+    shared: dict[str, Any] = {
+        "tag": _TAG,
+        "path_examples": {"user_id": "ada"},
+        "problems": ("FORBIDDEN",),
+        "about": _about(in_path("user_id")),
+        "ticket": "shows",
+    }
+    return [
+        Endpoint(
+            method="GET",
+            path=whose,
+            call=desk.inbox,
+            name="showInbox",
+            summary="Show a person's notifications, newest first",
+            query=wire.InboxQuery,
+            answers=(Answer(status=200, description="At most a hundred", kind=wire.Inbox),),
+            **shared,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{whose}/unread",
+            call=desk.unread,
+            name="countUnread",
+            summary="Count what a person has not read",
+            query=wire.PersonQuery,
+            answers=(Answer(status=200, description="The numbers", kind=wire.Unread),),
+            **shared,
+        ),
+        _mark_read(desk, f"{whose}/read", shared),
+    ]
+
+
+def _mark_read(desk: "_Desk", path: str, shared: dict[str, Any]) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=path,
+        call=desk.mark_read,
+        name="markRead",
+        summary="Mark notifications as read",
+        query=wire.PersonQuery,
+        body=wire.ReadBody,
+        body_optional=True,
+        body_examples={"all": {}, "some": {"notification_ids": [_EXAMPLE_ID]}},
+        answers=(Answer(status=200, description="Done", kind=wire.MarkedRead),),
+        **shared,
+    )
 
 
 class _Desk:
-    """Satisfies Desk."""
-
     def __init__(self, seats: Seats, ledger: StreamLedger, tickets: Tickets, rules: StreamRules, clock: Clock) -> None:
         self._seats = seats
         self._ledger = ledger
@@ -44,7 +180,7 @@ class _Desk:
 
     async def stream(self, request: Request) -> Reply:
         query = request.query(wire.StreamQuery)
-        _, _, log = _person(request, query.user_id)
+        log = _log(request)
         resume = _resume(request, query.last_event_id)
         reading = SseConnection(
             user_id=log,
@@ -70,8 +206,8 @@ class _Desk:
         return Reply(200, reading, _STREAM_HEADERS, "text/event-stream")
 
     async def ticket(self, request: Request) -> Reply:
-        body = await request.json(wire.TicketBody) if request.bodied else wire.TicketBody()
-        tenant_id, user_id, _ = _person(request, body.user_id)
+        request.json(wire.TicketBody)
+        user_id, tenant_id = _user(request), request.reach.tenant_id
         proof = await request.prove()
         given = Ticket(user_id=user_id, tenant_id=tenant_id, expires_at_ms=proof.expires_at_ms, token_id=proof.token_id)
         text = await self._tickets.issue(given)
@@ -79,7 +215,7 @@ class _Desk:
 
     async def inbox(self, request: Request) -> Reply:
         query = request.query(wire.InboxQuery)
-        _, user_id, log = _person(request, request.params["user_id"])
+        user_id, log = _user(request), _log(request)
         before = None if query.before is msgspec.UNSET else query.before
         found: list[Entry] = []
         if before is None:
@@ -92,40 +228,32 @@ class _Desk:
 
     async def unread(self, request: Request) -> Reply:
         request.query(wire.PersonQuery)
-        _, user_id, log = _person(request, request.params["user_id"])
+        user_id, log = _user(request), _log(request)
         held = await self._ledger.held(log)
         return Reply(200, wire.Unread(user_id, held.total, held.unread))
 
     async def mark_read(self, request: Request) -> Reply:
         request.query(wire.PersonQuery)
-        _, user_id, log = _person(request, request.params["user_id"])
-        body = await request.json(wire.ReadBody) if request.bodied else wire.ReadBody()
+        user_id, log = _user(request), _log(request)
+        body = request.json(wire.ReadBody)
         return Reply(200, wire.MarkedRead(user_id, await self._ledger.mark_read(log, body.notification_ids)))
 
     async def acknowledge(self, request: Request) -> Reply:
-        query = request.query(wire.PersonQuery)
-        body = await request.json(wire.AnswerBody) if request.bodied else wire.AnswerBody()
-        _, _, log = _person(request, query.user_id or body.user_id)
+        request.query(wire.PersonQuery)
+        request.json(wire.AnswerBody)
         notification_id = request.params["id"]
-        if not await self._ledger.acknowledge(log, notification_id):
+        if not await self._ledger.acknowledge(_log(request), notification_id):
             raise Problem("NOT_FOUND", "this person was pushed no such notification")
         return Reply(200, wire.Acknowledged(notification_id))
 
 
-def _person(request: Request, named: str) -> tuple[str | None, str, str]:
-    """Whom it is about: whoever the token names, or whom an administrator does; tenant, person and log."""
-    caller = request.caller
-    if caller.sub is None and request.header(b"sec-fetch-site") == "cross-site":
-        # Where nobody is asked who they are, any page somebody looks at could otherwise answer for them.
-        raise Problem("FORBIDDEN", "a page of another site may not act here")
-    user_id = named or caller.user_id
-    if not user_id or not user_id.strip():
-        raise Problem("VALIDATION_ERROR", "user_id is required", details=[Detail("required", "user_id")])
-    if _UNFIT.search(user_id):
-        raise Problem("VALIDATION_ERROR", "user_id has control characters", details=[Detail("not valid", "user_id")])
-    if caller.role != "admin" and caller.user_id != user_id:
-        raise Problem("FORBIDDEN", "other people's notifications take an administrator's token")
-    return caller.tenant_id, user_id, log_of(caller.tenant_id, user_id)
+def _user(request: Request) -> str:
+    """The person the request is about; the declarations need one."""
+    return request.reach.user_id or ""
+
+
+def _log(request: Request) -> str:
+    return log_of(request.reach.tenant_id, _user(request))
 
 
 def _resume(request: Request, named: str) -> int | None:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from carillon.border import json_elements
 from carillon.domain.claims import Dispatch
 from carillon.domain.errors import Forged
 from carillon.domain.outcomes import Refused
@@ -17,6 +18,8 @@ from carillon.providers.smtp.message import Mailbox, parse_mailbox
 MAX_CALLBACK = 4 * 1024 * 1024
 MAX_ID = 200
 _MAX_UNREAD = 100
+UNREADABLE = (ValueError, OverflowError, RecursionError, msgspec.DecodeError)
+"""What reading one report may raise."""
 # Every character that some program may read as the end of a line.
 _LINE_BREAKING = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ENCODED = "=?"
@@ -73,9 +76,9 @@ def check_token(option: str, secret: Secret) -> None:
         raise ValueError(f"{option}: has a character that no header can carry")
 
 
-def read_each(body: bytes, read: Callable[[msgspec.Raw], Receipt | None]) -> tuple[list[Receipt], list[str]]:
-    """Read each report of a callback on its own; `read` raises ValueError or DecodeError for one it cannot read."""
-    reports = understood(body, list[msgspec.Raw])
+def read_each(body: bytes, read: Callable[[bytes], Receipt | None]) -> tuple[list[Receipt], list[str]]:
+    """Read every report of a callback by itself: one that `read` cannot make out costs none of the others."""
+    reports = json_elements(body)
     if reports is None:
         return [], ["not a list of reports"]
     receipts: list[Receipt] = []
@@ -83,7 +86,7 @@ def read_each(body: bytes, read: Callable[[msgspec.Raw], Receipt | None]) -> tup
     for number, report in enumerate(reports):
         try:
             receipt = read(report)
-        except (ValueError, msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             unread.append(f"report {number}: {error}")
         else:
             receipts += [] if receipt is None else [receipt]

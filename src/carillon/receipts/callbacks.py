@@ -4,14 +4,31 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from carillon.border import clean_text
 from carillon.domain.errors import Forged
 from carillon.domain.events import CallbackRefused
 from carillon.domain.ports import Observer, ReceiptLedger, ReceiptReader
-from carillon.domain.receipts import AmendRules, Callback, Reading
+from carillon.domain.receipts import AmendRules, Callback, Reading, Receipt
 from carillon.receipts.waiting import observe_receipts
-from carillon.web import Answer, Endpoint, Problem, Reply, Request
+from carillon.web import PROOF, Answer, Endpoint, Problem, RawBody, Reply, Request
 
 _SHOWN = 5
+
+
+LONGEST_REASON = 2000
+LAST_MOMENT_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+_LONGEST = {
+    "provider_message_id": 1000,
+    "idempotency_key": 1000,
+    "event_id": 1000,
+    "address": 2000,
+    "classification": 200,
+    "reason": LONGEST_REASON,
+}
+"""The texts of a receipt, each with its longest length."""
 
 
 def endpoints(
@@ -34,7 +51,6 @@ def endpoints(
                 ledger,
                 rules,
                 observer,
-                max_bytes=callback.max_bytes,
                 trust_forwarded=trust_forwarded,
             ).take,
             name=callback.name,
@@ -43,7 +59,8 @@ def endpoints(
             tag="Callbacks",
             answers=(Answer(status=200, description="Written down; empty, but for a handshake"),),
             problems=("CALLBACK_REFUSED", "PAYLOAD_TOO_LARGE", "REQUEST_TIMEOUT", "VALIDATION_ERROR"),
-            guarded=False,
+            about=PROOF,
+            raw=RawBody(limit=callback.max_bytes, media_types=callback.media_types),
         )
         for kind, callback in callbacks.items()
     ]
@@ -58,11 +75,9 @@ class _Receiver:
         rules: AmendRules,
         observer: Observer,
         *,
-        max_bytes: int,
         trust_forwarded: bool,
     ) -> None:
         self._kind = kind
-        self._max_bytes = max_bytes
         self._readers = readers
         self._ledger = ledger
         self._rules = rules
@@ -70,8 +85,8 @@ class _Receiver:
         self._trust_forwarded = trust_forwarded
 
     async def take(self, request: Request) -> Reply:
-        body = await request.raw(self._max_bytes)
-        reading = self._read(called_url(request, trust_forwarded=self._trust_forwarded), _headers(request), body)
+        url = called_url(request, trust_forwarded=self._trust_forwarded)
+        reading = self._read(url, _headers(request), request.body)
         for reason in reading.unread[:_SHOWN]:
             self._observe(CallbackRefused(vendor=self._kind, reason=reason))
         # While the ledger is away the answer is 503 and nothing is written: the vendor repeats the callback.
@@ -85,12 +100,30 @@ class _Receiver:
         reason = ""
         for reader in self._readers:
             try:
-                return reader.read(url, headers, body)
+                return clean_reading(reader.read(url, headers, body))
             except Forged as error:
                 reason = str(error)
         # The event names neither the URL nor the headers: they carry the vendor's proof.
         self._observe(CallbackRefused(vendor=self._kind, reason=reason, forged=True))
         raise Problem("CALLBACK_REFUSED", "the callback does not prove who sent it")
+
+
+def clean_reading(reading: Reading) -> Reading:
+    """Bounded texts that every store can hold, so that the ledger looks up what it also writes."""
+    return msgspec.structs.replace(
+        reading,
+        receipts=tuple(_clean_receipt(receipt) for receipt in reading.receipts),
+        unread=tuple(clean_text(reason, LONGEST_REASON) for reason in reading.unread),
+    )
+
+
+def _clean_receipt(receipt: Receipt) -> Receipt:
+    given = {name: getattr(receipt, name) for name in _LONGEST}
+    clean = {name: clean_text(text, _LONGEST[name]) for name, text in given.items() if text is not None}
+    moment = receipt.occurred_at_ms
+    return msgspec.structs.replace(
+        receipt, **clean, occurred_at_ms=None if moment is None or not 0 <= moment <= LAST_MOMENT_MS else moment
+    )
 
 
 def called_url(request: Request, *, trust_forwarded: bool) -> str:

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.ports import Clock
 from carillon.domain.suppressions import Silence, SuppressionLedger
-from carillon.web import Answer, Endpoint, Problem, Reply, Request
+from carillon.web import About, Answer, Callers, Endpoint, Problem, Reply, Request, in_body, in_query
 from carillon.web.body import convert
 from carillon.web.problems import Detail, rfc3339_ms
 
@@ -95,7 +95,7 @@ def endpoints(ledger: SuppressionLedger, clock: Clock) -> list[Endpoint]:
         name="listSuppressions",
         summary="List the addresses that nothing more is sent to",
         tag=_TAG,
-        role="admin",
+        about=About(callers=Callers.ADMINISTRATORS, tenant=in_query("tenantId")),
         query=SuppressionQuery,
         answers=(Answer(status=200, description="One page", kind=SuppressionPage),),
     )
@@ -113,7 +113,7 @@ def _changes(desk: "_Desk") -> list[Endpoint]:
             summary="Send nothing more to an address",
             description="One that is there already only grows longer; the answer is what holds now.",
             tag=_TAG,
-            role="admin",
+            about=About(callers=Callers.ADMINISTRATORS, tenant=in_body("tenantId")),
             body=SuppressionBody,
             body_examples={"forEver": example},
             answers=(Answer(status=200, description="It holds", kind=SuppressionView),),
@@ -125,7 +125,7 @@ def _changes(desk: "_Desk") -> list[Endpoint]:
             name="removeSuppression",
             summary="Send to an address again",
             tag=_TAG,
-            role="admin",
+            about=About(callers=Callers.ADMINISTRATORS, tenant=in_query("tenantId")),
             query=SuppressionKey,
             answers=(Answer(status=200, description="Done", kind=Removed, example={"removed": 1}),),
             problems=("NOT_FOUND",),
@@ -144,9 +144,7 @@ class _Desk:
             raise Problem("VALIDATION_ERROR", f"only the first {_DEEPEST} can be paged through: narrow the search")
         names = ("channel", "address", "source")
         filters = {name: getattr(query, name) for name in names if getattr(query, name) is not UNSET}
-        tenant = _scope(request, None if query.tenant_id is UNSET else query.tenant_id)
-        if tenant:
-            filters["tenant_id"] = tenant
+        filters |= request.reach.filters()
         rows, total = await self._ledger.suppressions(filters, query.page_size, (query.page - 1) * query.page_size)
         page = SuppressionPage(
             items=[_view(row) for row in rows],
@@ -158,8 +156,8 @@ class _Desk:
         return Reply(200, page)
 
     async def add(self, request: Request) -> Reply:
-        body = await request.json(SuppressionBody)
-        tenant = _scope(request, body.tenant_id)
+        body = request.json(SuppressionBody)
+        tenant = request.reach.tenant_id or ""
         seconds = None if body.expires_at is None else self._seconds_until(body.expires_at)
         await self._ledger.suppress([Silence(body.channel, body.address, tenant, body.reason, "operator", seconds)])
         key = {"channel": body.channel, "address": body.address, "tenant_id": tenant}
@@ -170,7 +168,7 @@ class _Desk:
 
     async def remove(self, request: Request) -> Reply:
         query = request.query(SuppressionKey)
-        if not await self._ledger.unsuppress(query.channel, query.address, _scope(request, query.tenant_id)):
+        if not await self._ledger.unsuppress(query.channel, query.address, request.reach.tenant_id or ""):
             raise Problem("NOT_FOUND", "there is no such suppression")
         return Reply(200, Removed(1))
 
@@ -182,14 +180,6 @@ class _Desk:
         if seconds <= 0:
             raise Problem("VALIDATION_ERROR", "expiresAt is over already", details=[_about("in the past")])
         return seconds
-
-
-def _scope(request: Request, asked: str | None) -> str:
-    """Whose silence it is: the caller's tenant's, or whichever an administrator of all asks for."""
-    own = request.caller.tenant_id
-    if own is not None and asked not in (None, own):
-        raise Problem("FORBIDDEN", "this token speaks for another tenant")
-    return own or asked or ""
 
 
 def _about(message: str) -> Detail:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from carillon.web import Answer, Endpoint, Reply, Request
+from carillon.web import EVERYBODY, Answer, Endpoint, Reply, Request
 from carillon.web.probe_surface import Probe
 from carillon.web.problems import rfc3339
 
@@ -236,6 +236,6 @@ def _endpoint(
         summary=summary,
         tag="Health",
         answers=tuple(Answer(status=status, description=words[status], kind=kind) for status in statuses),
-        guarded=False,
+        about=EVERYBODY,
         always=True,
     )

@@ -1,7 +1,24 @@
 """The toolkit under every HTTP endpoint: declare, limit, decode, answer, document, listen."""
 
+from carillon.web.about import (
+    ADMINISTRATORS,
+    EVERYBODY,
+    KNOWN,
+    OPERATORS,
+    PROOF,
+    SERVICES,
+    About,
+    Callers,
+    Found,
+    Owned,
+    Reach,
+    in_body,
+    in_path,
+    in_query,
+)
 from carillon.web.application import app
 from carillon.web.auth import JwtSettings
+from carillon.web.body import RawBody
 from carillon.web.declare import Answer, Endpoint, Header
 from carillon.web.listening import ServerSettings
 from carillon.web.probe_surface import ProbeServer
@@ -12,20 +29,35 @@ from carillon.web.settings import WebSettings
 from carillon.web.streaming import Outlet, PeerGone
 
 __all__ = [
+    "ADMINISTRATORS",
+    "EVERYBODY",
+    "KNOWN",
+    "OPERATORS",
+    "PROOF",
+    "SERVICES",
+    "About",
     "Answer",
     "Caller",
+    "Callers",
     "Endpoint",
+    "Found",
     "Header",
     "JwtSettings",
     "NoServer",
     "Outlet",
+    "Owned",
     "PeerGone",
     "ProbeServer",
     "Problem",
+    "RawBody",
+    "Reach",
     "Reply",
     "Request",
     "Server",
     "ServerSettings",
     "WebSettings",
     "app",
+    "in_body",
+    "in_path",
+    "in_query",
 ]

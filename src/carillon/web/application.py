@@ -99,18 +99,31 @@ class Application:
         scope = request.scope
         self._gate.check_host(request)
         endpoint, request.params = self._routes.find(scope["method"], scope["path"])
-        if self._in_flight >= self._settings.max_in_flight and not endpoint.always:
-            raise unavailable("too many requests are being served")
+        self._refuse_beyond_bound(endpoint)
         request.check_single_headers()
-        self._in_flight += 1
         try:
             await self._gate.admit(request, endpoint)
-            return await endpoint.call(request)
+            if endpoint.body is not None or endpoint.raw is not None:
+                await request.read(optional=endpoint.body_optional, raw=endpoint.raw)
+                # Others may have come while the body did.
+                self._refuse_beyond_bound(endpoint)
+            return await self._answered(request, endpoint)
         except Problem as problem:
             self._gate.failed(request, endpoint, problem)
             raise
+
+    async def _answered(self, request: Request, endpoint: Endpoint) -> Reply:
+        """A place in flight is taken when all of the request is there: a slow body costs only its sender."""
+        self._in_flight += 1
+        try:
+            await self._gate.let_reach(request, endpoint)
+            return await endpoint.call(request)
         finally:
             self._in_flight -= 1
+
+    def _refuse_beyond_bound(self, endpoint: Endpoint) -> None:
+        if self._in_flight >= self._settings.max_in_flight and not endpoint.always:
+            raise unavailable("too many requests are being served")
 
 
 def encoded(body: object) -> bytes:

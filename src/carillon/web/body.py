@@ -21,10 +21,20 @@ _SHOWN = 300
 _MAX_DIGITS = 18
 
 
-def check_head(headers: Mapping[bytes, bytes], limit: int) -> None:
-    """Refuse by the headers alone, before a byte of the body is read."""
+class RawBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A body that an endpoint reads as bytes, because its proof is made over bytes."""
+
+    limit: int
+    media_types: tuple[str, ...] = ("application/json",)
+
+
+def check_head(headers: Mapping[bytes, bytes], limit: int, raw: RawBody | None = None) -> None:
+    """Refuse a body by its headers alone, before a byte of it is read."""
     kind = headers.get(b"content-type", b"")
-    if kind != _JSON and kind.strip().lower() != _JSON and not _UTF8.fullmatch(kind.strip()):
+    if raw is not None:
+        if kind.partition(b";")[0].strip().lower().decode("latin-1") not in raw.media_types:
+            raise Problem("UNSUPPORTED_MEDIA_TYPE", f"Content-Type must be {' or '.join(raw.media_types)}")
+    elif kind != _JSON and kind.strip().lower() != _JSON and not _UTF8.fullmatch(kind.strip()):
         raise Problem("UNSUPPORTED_MEDIA_TYPE", "Content-Type must be application/json in UTF-8")
     coding = headers.get(b"content-encoding")
     if coding is not None and coding.strip().lower() != b"identity":

@@ -2,6 +2,7 @@
 
 from importlib.resources import files
 
+from carillon.web.about import EVERYBODY, KNOWN
 from carillon.web.declare import Answer, Endpoint
 from carillon.web.request import Reply, Request
 
@@ -41,7 +42,7 @@ def fixed(path: str, content: bytes, kind: str, *, guarded: bool = False) -> End
         name=f"get{path.replace('/', '-').replace('.', '-')}",
         summary=path,
         answers=(Answer(status=200, description="The file", media_type=media_type),),
-        guarded=guarded,
+        about=KNOWN if guarded else EVERYBODY,
         by_address=True,
         hidden=True,
     )

@@ -1,4 +1,4 @@
-"""Who passes to an endpoint, as whom, and how often."""
+"""Who may call an endpoint, as whom, and how often."""
 
 import math
 import time
@@ -9,12 +9,13 @@ from carillon.domain.events import TokenRefused
 from carillon.domain.live import Ticket
 from carillon.web.auth import JwtSettings, Unauthorized
 from carillon.web.declare import Endpoint
+from carillon.web.guard import check_override, check_proof, check_role, check_site, reach_of
 from carillon.web.keys import Keys, is_key
 from carillon.web.limits import Buckets, host_name, is_loopback
 from carillon.web.problems import Problem
 from carillon.web.request import Caller, Proof, Request
 from carillon.web.settings import WebSettings
-from carillon.web.tickets import shown
+from carillon.web.tickets import TICKET_BODY, shown, shown_in_body
 
 if TYPE_CHECKING:
     from carillon.web.token_guard import Guard
@@ -24,14 +25,14 @@ _SCHEME = b"bearer"
 
 
 def token_guard(settings: JwtSettings) -> "Guard":
-    """Who believes tokens; ConfigurationError for a key that cannot be used."""
+    """The checker of tokens; ConfigurationError for a key that cannot be used."""
     from carillon.web.token_guard import Guard  # noqa: PLC0415 - slow to load, and only some ask for tokens
 
     return Guard(settings)
 
 
 class Gate:
-    """Stands before every endpoint; where nobody is asked, everybody is the same administrator on loopback."""
+    """Stands before every endpoint. Where nobody is asked, every caller is an operator, and only loopback is served."""
 
     def __init__(self, settings: WebSettings) -> None:
         self._asks = settings.asks
@@ -40,6 +41,7 @@ class Gate:
         self._keys = Keys(settings.keys) if settings.keys else None
         self._tickets = settings.tickets
         self._observe = settings.observe
+        self._people_reach_tenant = settings.people_reach_tenant
         burst = settings.requests_burst
         self._callers = _buckets(settings.requests_per_second, burst)
         self._by_key = _buckets(settings.key_requests_per_second, burst)
@@ -57,8 +59,8 @@ class Gate:
             raise Problem("MISDIRECTED_REQUEST", "this host name is not served here: see http.allowed_hosts")
 
     async def admit(self, request: Request, endpoint: Endpoint) -> None:
-        """Say who is asking; raises 401, 403 or 429."""
-        if self._asks and endpoint.guarded:
+        """Find out from the head alone who calls, and whether they may; raises 401, 403 or 429."""
+        if self._asks and endpoint.about.asks:
             ticket = await self._ticket(request, endpoint)
             if ticket is None:
                 request.caller = await self._known(request)
@@ -66,19 +68,24 @@ class Gate:
             else:
                 request.caller = Caller(ticket.user_id, "user", ticket.tenant_id)
                 request.prove = partial(self._prove_ticket, Proof(ticket.expires_at_ms, ticket.token_id))
-            if endpoint.role is not None and request.caller.role != endpoint.role:
-                raise Problem("FORBIDDEN", f"the role {endpoint.role} is required")
-            if endpoint.every_tenant and request.caller.tenant_id is not None:
-                raise Problem("FORBIDDEN", "this concerns every tenant: who acts for one may not see it")
+            check_role(request, endpoint.about)
+        check_proof(request, endpoint.about)
+        check_site(request, endpoint)
+        if endpoint.override:
+            check_override(request)
         if not endpoint.always:
             buckets, name = self._limit(request, endpoint)
             if buckets is not None:
                 _slow_down(buckets, name, "too many requests")
 
+    async def let_reach(self, request: Request, endpoint: Endpoint) -> None:
+        """Decide what an admitted request may see and change, once its body is there; raises 400, 403 or 404."""
+        request.reach = await reach_of(request, endpoint.about, people_reach_tenant=self._people_reach_tenant)
+
     def failed(self, request: Request, endpoint: Endpoint, problem: Problem) -> None:
-        """After a 401, also of an endpoint's own: the operator learns why, those who go on guessing are slowed down."""
+        """After a 401, also a handler's own: tell the operator why, and slow down an address that goes on guessing."""
         if isinstance(problem, Unauthorized):
-            # The path as it is declared: in the one that came, people and even tokens may be named.
+            # The path as it is declared: the one that came may name people and even tokens.
             where = {"method": endpoint.method, "path": endpoint.path, "address": request.client}
             self._observe(TokenRefused(reason=problem.reason, **where))
         if problem.status != _UNAUTHORIZED or not self._asks:
@@ -98,13 +105,19 @@ class Gate:
             return self._callers, f"{caller.tenant_id}/{caller.sub}"
         if not self._asks:
             return self._callers, request.client
-        # Vendors who report from few addresses are told apart by their signatures, not held back by their number.
+        # Vendors report from few addresses: their signatures tell them apart, so their number is no reason to refuse.
         return self._anonymous if endpoint.by_address else None, request.client
 
     async def _ticket(self, request: Request, endpoint: Endpoint) -> Ticket | None:
         if self._tickets is None or endpoint.ticket == "no":
             return None
-        text = await shown(request)
+        text = shown(request)
+        if text is None and endpoint.body is not None and request.bodied and not _credential(request):
+            # The body may name the ticket: a caller who shows nothing yet pays for that, and is read little of.
+            if self._anonymous is not None:
+                _slow_down(self._anonymous, request.client, "too many requests without a valid token or key")
+            await request.read(optional=endpoint.body_optional, limit=TICKET_BODY)
+            text = shown_in_body(request)
         return None if text is None else await self._tickets.find(text, opens=endpoint.ticket == "opens")
 
     async def _prove(self, request: Request) -> Proof:

@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 
+from carillon.web.about import Callers
 from carillon.web.declare import Answer, Endpoint, Header
 from carillon.web.problems import KINDS, MEDIA_TYPE, ProblemBody
 
 _REF = "#/components/schemas/{name}"
 _CORRELATION = Header("X-Correlation-Id", "Echoed when it is fit to be, otherwise made up.")
+_OVERRIDE = Header("X-Admin-Override", "Must be `true`: this changes deliveries by hand.", r"^[Tt][Rr][Uu][Ee]\Z")
 _RETRY_AFTER = Header("Retry-After", "Seconds to wait before asking again.")
 
 
@@ -64,11 +66,11 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any], *, secured: bool) 
             content["examples"] = {name: {"value": value} for name, value in endpoint.body_examples.items()}
         required = not endpoint.body_optional
         operation["requestBody"] = {"required": required, "content": {"application/json": content}}
-    if secured and endpoint.guarded:
+    if secured and endpoint.about.asks:
         operation["security"] = [{"bearer": []}, {"key": []}]
-        if endpoint.role is not None:
-            operation["x-required-role"] = endpoint.role
-        if endpoint.every_tenant:
+        if endpoint.about.callers in {Callers.ADMINISTRATORS, Callers.OPERATORS}:
+            operation["x-required-role"] = "admin"
+        if endpoint.about.callers is Callers.OPERATORS:
             operation["x-every-tenant"] = True
     return operation
 
@@ -105,7 +107,7 @@ def _query_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
 def _header_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     return [
         {"name": header.name, "in": "header", "description": header.description, "schema": _header_schema(header)}
-        for header in (*endpoint.headers, _CORRELATION)
+        for header in (*endpoint.headers, *([_OVERRIDE] if endpoint.override else []), _CORRELATION)
     ]
 
 
@@ -168,8 +170,15 @@ def _codes(endpoint: Endpoint, *, secured: bool) -> list[str]:
         codes.append("VALIDATION_ERROR")
     if endpoint.path_examples:
         codes.append("NOT_FOUND")
-    if secured and endpoint.guarded:
+    if endpoint.raw is not None:
+        codes += ["REQUEST_TIMEOUT", "PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE"]
+    if endpoint.override:
+        codes.append("ADMIN_OVERRIDE_REQUIRED")
+    if secured and endpoint.about.asks:
         codes += ["UNAUTHORIZED", "FORBIDDEN"]
+    elif endpoint.method != "GET":
+        # A page of another site is refused.
+        codes.append("FORBIDDEN")
     return list(dict.fromkeys([*codes, *endpoint.problems]))
 
 

@@ -1,4 +1,4 @@
-"""Tickets at the door: what a browser shows in a URL instead of its token, good for one stream and its answers."""
+"""Tickets: what a browser shows in a URL instead of its token, good for one stream and the answers to it."""
 
 import hashlib
 import re
@@ -12,6 +12,8 @@ from carillon.web.auth import Unauthorized
 from carillon.web.request import Proof, Request
 
 PREFIX = "st_"
+TICKET_BODY = 64 * 1024
+"""The longest body that is read of a caller whose ticket may stand in it."""
 _NOISE_BYTES = 32
 _LONGEST = 100
 _NAMED = re.compile(rb"(?:\A|&)ticket=([^&]*)")
@@ -64,18 +66,18 @@ class Tickets:
             raise Unauthorized("revoked")
 
 
-async def shown(request: Request) -> str | None:
-    """The ticket a request carries: in its query, as its bearer, or in its body where it shows nothing else."""
+def shown(request: Request) -> str | None:
+    """The ticket in a request's head: in its query, or as its bearer token."""
     named = _NAMED.search(request.scope["query_string"])
     if named is not None:
         return unquote(named[1].decode("latin-1"))
-    bearer = request.header(b"authorization")
-    if bearer is not None:
-        text = bearer.partition(" ")[2].strip()
-        return text if text.startswith(PREFIX) else None
-    if b"x-api-key" in request.headers or not request.bodied:
-        return None
-    body = await request.value()
+    text = (request.header(b"authorization") or "").partition(" ")[2].strip()
+    return text if text.startswith(PREFIX) else None
+
+
+def shown_in_body(request: Request) -> str | None:
+    """The ticket in a body that was read."""
+    body = request.value()
     told = body.get("ticket") if isinstance(body, dict) else None
     return told if isinstance(told, str) else None
 

@@ -9,14 +9,11 @@ import msgspec
 from carillon.blueprints.billing.domain import DECIMALS, Payment, Refund, money, number
 from carillon.blueprints.billing.gateway import GatewayUnavailable
 from carillon.blueprints.billing.payment import Order, Payments
-from carillon.domain.canonical import strict_loads
-from carillon.web import Answer, Endpoint, Header, Problem, Reply, Request
+from carillon.web import ADMINISTRATORS, About, Answer, Callers, Endpoint, Header, Problem, Reply, Request
 from carillon.web.auth import Unauthorized
-from carillon.web.body import convert
 from carillon.web.problems import rfc3339_ms, unavailable
 
 PATH = "/v1/payments/internal/process"
-_LIMIT = 64 * 1024
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _EXAMPLE = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
 _SCHEME = b"bearer"
@@ -91,10 +88,8 @@ class _Desk:
         self._token = service_token.encode()
 
     async def process(self, request: Request) -> Reply:
-        self._check_token(request)
         query = request.query(ProcessQuery)
-        raw = await request.raw(_LIMIT)
-        body = convert(strict_loads(raw), ProcessBody) if raw.strip() else ProcessBody()
+        body = request.json(ProcessBody)
         amount = money(body.amount)
         if amount is None:
             raise Problem("VALIDATION_ERROR", f"amount: {body.amount} has more than {DECIMALS} decimals")
@@ -124,7 +119,7 @@ class _Desk:
         found = await self._payments.ledger.refunds(request.query(RefundQuery).transaction_id)
         return Reply(200, RefundList(refunds=[_refund(each) for each in found]))
 
-    def _check_token(self, request: Request) -> None:
+    def check_token(self, request: Request) -> None:
         scheme, _, shown = request.headers.get(b"authorization", b"").partition(b" ")
         needed = "the service token (SERVICE_TOKEN) is needed"
         if scheme.lower() != _SCHEME:
@@ -211,7 +206,7 @@ def _process(desk: _Desk) -> Endpoint:
             ),
         ),
         problems=("UNAUTHORIZED", "IDEMPOTENCY_CONFLICT", "UNAVAILABLE"),
-        guarded=False,
+        about=About(callers=Callers.PROOF, head_proof=desk.check_token),
     )
 
 
@@ -224,7 +219,7 @@ def _looks(desk: _Desk) -> list[Endpoint]:
             name="showPayment",
             summary="Show one payment",
             tag="Billing",
-            role="admin",
+            about=ADMINISTRATORS,
             path_examples={"transaction_id": _EXAMPLE},
             answers=(Answer(status=200, description="The payment", kind=PaymentView),),
         ),
@@ -235,7 +230,7 @@ def _looks(desk: _Desk) -> list[Endpoint]:
             name="listRefunds",
             summary="What of a transaction went back",
             tag="Billing",
-            role="admin",
+            about=ADMINISTRATORS,
             query=RefundQuery,
             answers=(Answer(status=200, description="Its refunds", kind=RefundList),),
         ),

@@ -7,7 +7,20 @@ import msgspec
 
 from carillon.blueprints.billing.domain import Plan, Subscription, plan_of
 from carillon.blueprints.billing.subscription import Subscriptions
-from carillon.web import Answer, Endpoint, Header, Problem, Reply, Request
+from carillon.web import (
+    About,
+    Answer,
+    Callers,
+    Endpoint,
+    Found,
+    Header,
+    Owned,
+    Problem,
+    Reply,
+    Request,
+    in_body,
+    in_query,
+)
 from carillon.web.problems import rfc3339_ms
 
 _PATH = "/v1/subscriptions"
@@ -84,26 +97,24 @@ class _Desk:
         self._subscriptions = subscriptions
 
     async def create(self, request: Request) -> Reply:
-        body = await request.json(CreateBody)
-        user_id, plan_id = str(body.user_id), str(body.plan_id)
-        if not _may(request, user_id):
-            raise Problem("FORBIDDEN", "only an administrator subscribes somebody else")
+        body = request.json(CreateBody)
+        user_id, plan_id = request.reach.user_id or str(body.user_id), str(body.plan_id)
         plan = self._plan(plan_id)
         made = await self._subscriptions.create(user_id, plan_id, plan, trial=body.trial, key=_key(request))
         return Reply(201, _view(made), {"Location": f"{_PATH}/{made.subscription_id}"})
 
     async def show(self, request: Request) -> Reply:
-        return Reply(200, _view(await self._found(request)))
+        return Reply(200, _view(request.found))
 
     async def renew(self, request: Request) -> Reply:
-        found = await self._found(request)
+        found: Subscription = request.found
         message_id = await self._subscriptions.renew(found, self._plan(found.plan_id), _key(request))
         return Reply(202, Asked(subscription_id=found.subscription_id, action="renewal", message_id=message_id))
 
     async def plan(self, request: Request) -> Reply:
-        found = await self._found(request)
-        body = await request.json(PlanBody)
-        if not body.charge and request.caller.role != "admin":
+        found: Subscription = request.found
+        body = request.json(PlanBody)
+        if not body.charge and not request.caller.administers:
             raise Problem("FORBIDDEN", "only an administrator changes a plan without a payment")
         self._plan(str(body.plan_id))
         action, message_id = await self._subscriptions.ask_for_plan(
@@ -113,8 +124,6 @@ class _Desk:
 
     async def usage(self, request: Request) -> Reply:
         user_id = request.query(UsageQuery).user_id
-        if not _may(request, user_id):
-            raise Problem("FORBIDDEN", "only an administrator looks at somebody else")
         found = await self._subscriptions.ledger.usage_of(user_id)
         views = [
             UsageView(feature_name=each.feature_name, usage_count=each.usage_count, reset_at=_time(each.reset_at))
@@ -122,21 +131,15 @@ class _Desk:
         ]
         return Reply(200, UsageList(user_id=user_id, usage=views))
 
-    async def _found(self, request: Request) -> Subscription:
-        found = await self._subscriptions.ledger.subscription(request.params["id"])
-        if found is None or not _may(request, found.user_id):
-            raise Problem("NOT_FOUND", "there is no subscription with this id")
-        return found
+    async def find(self, subscription_id: str, tenant_id: str | None) -> Found | None:
+        found = await self._subscriptions.ledger.subscription(subscription_id)
+        return None if found is None else Found(found, tenant_id, found.user_id)
 
     def _plan(self, plan_id: str) -> Plan:
         plan = plan_of(self._subscriptions.plans, plan_id)
         if plan is None:
             raise Problem("VALIDATION_ERROR", f"there is no plan {plan_id}: see [billing.plans]")
         return plan
-
-
-def _may(request: Request, user_id: str) -> bool:
-    return request.caller.role == "admin" or request.caller.user_id == user_id
 
 
 def _key(request: Request) -> str | None:
@@ -171,6 +174,11 @@ def endpoints(subscriptions: Subscriptions) -> list[Endpoint]:
     return [*_holding(desk), *_asking(desk)]
 
 
+def _one(desk: _Desk) -> About:
+    missing = "there is no subscription with this id"
+    return About(callers=Callers.KNOWN, owned=Owned(param="id", find=desk.find, missing=missing))
+
+
 def _holding(desk: _Desk) -> list[Endpoint]:
     return [
         Endpoint(
@@ -181,6 +189,7 @@ def _holding(desk: _Desk) -> list[Endpoint]:
             summary="Subscribe somebody to a plan",
             description="It is pending until its first payment was reported.",
             tag="Billing",
+            about=About(callers=Callers.KNOWN, person=(in_body("user_id"),)),
             body=CreateBody,
             body_examples={"trial": {"plan_id": "basic", "user_id": "ada", "trial": True}},
             headers=(_KEY_HEADER,),
@@ -193,6 +202,7 @@ def _holding(desk: _Desk) -> list[Endpoint]:
             name="showSubscription",
             summary="Show one subscription",
             tag="Billing",
+            about=_one(desk),
             path_examples={"id": _EXAMPLE},
             answers=(Answer(status=200, description="The subscription", kind=SubscriptionView),),
         ),
@@ -203,6 +213,7 @@ def _holding(desk: _Desk) -> list[Endpoint]:
             name="showUsage",
             summary="How often somebody used each feature",
             tag="Billing",
+            about=About(callers=Callers.KNOWN, person=(in_query("user_id"),)),
             query=UsageQuery,
             answers=(Answer(status=200, description="The counters", kind=UsageList),),
         ),
@@ -220,6 +231,7 @@ def _asking(desk: _Desk) -> list[Endpoint]:
             summary="Ask for the money of another period",
             tag="Billing",
             headers=(_KEY_HEADER,),
+            about=_one(desk),
             path_examples={"id": _EXAMPLE},
             answers=asked,
             problems=("VALIDATION_ERROR",),
@@ -235,6 +247,7 @@ def _asking(desk: _Desk) -> list[Endpoint]:
             body=PlanBody,
             body_examples={"upgrade": {"plan_id": "pro"}},
             headers=(_KEY_HEADER,),
+            about=_one(desk),
             path_examples={"id": _EXAMPLE},
             answers=asked,
         ),

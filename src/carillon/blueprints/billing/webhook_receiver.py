@@ -6,11 +6,12 @@ import msgspec
 
 from carillon.blueprints.billing.domain import EventRow, PaymentEvent, Plans, UnknownSubscription
 from carillon.blueprints.billing.store import BillingStore
-from carillon.domain.canonical import canonical, strict_loads
+from carillon.border import strict_loads
+from carillon.domain.canonical import canonical
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import CallbackRefused
 from carillon.domain.ports import Observer
-from carillon.web import Answer, Endpoint, Header, Problem, Reply, Request
+from carillon.web import KNOWN, PROOF, Answer, Endpoint, Header, Problem, RawBody, Reply, Request
 from carillon.web.body import convert
 from carillon.web.problems import rfc3339_ms
 
@@ -58,7 +59,7 @@ class _Receiver:
         self._observe = observer
 
     async def take(self, request: Request) -> Reply:
-        event, payload = self._believed(request, await request.raw(_LIMIT))
+        event, payload = self._believed(request, request.body)
         try:
             taken = await self._ledger.take_payment_event(event, payload, self._plans)
         except LedgerUnavailable:
@@ -128,7 +129,8 @@ def endpoints(ledger: BillingStore, verify: Verify, plans: Plans, observer: Obse
                 *("VALIDATION_ERROR", "CALLBACK_REFUSED", "PAYLOAD_TOO_LARGE", "REQUEST_TIMEOUT"),
                 "INTERNAL_ERROR",
             ),
-            guarded=False,
+            about=PROOF,
+            raw=RawBody(limit=_LIMIT),
         ),
         Endpoint(
             method="GET",
@@ -137,6 +139,7 @@ def endpoints(ledger: BillingStore, verify: Verify, plans: Plans, observer: Obse
             name="showPaymentEvent",
             summary="What became of an event",
             tag="Billing",
+            about=KNOWN,
             path_examples={"event_id": _EXAMPLE},
             answers=(Answer(status=200, description="The event", kind=EventStatus),),
         ),

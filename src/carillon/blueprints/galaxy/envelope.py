@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from carillon.blueprints.galaxy.catalogue import PayloadKind
-from carillon.domain.canonical import strict_loads
+from carillon.border import strict_loads
 from carillon.domain.errors import BadIntent
 
 REQUIRED = ("notification_type", "producer", "audience_kind", "idempotency_key", "occurred_at_ms", "payload_json")

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from carillon.domain.canonical import strict_loads
+from carillon.border import strict_loads
 from carillon.domain.claims import Settlement
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed, Recipient

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from carillon.domain.canonical import strict_loads
+from carillon.border import strict_loads
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed, Priority, Recipient
 

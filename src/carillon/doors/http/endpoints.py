@@ -25,8 +25,9 @@ from carillon.doors.http.wire import (
     SendAnswer,
     SendBody,
 )
-from carillon.web import Answer, Endpoint, Header, Problem, Reply, Request
+from carillon.web import About, Answer, Callers, Endpoint, Header, Problem, Reply, Request, in_body
 from carillon.web.body import convert
+from carillon.web.guard import reach_of_item
 from carillon.web.problems import rfc3339_ms, unavailable
 
 _PATH = "/api/v1/notifications"
@@ -56,6 +57,12 @@ _EXAMPLE: dict[str, Any] = {
     "recipient": "ada@example.org",
     "data": {"name": "Ada", "link": "https://example.org/start"},
 }
+_ABOUT = About(
+    callers=Callers.KNOWN, tenant=in_body("tenantId"), person=(in_body("userId"),), oneself="default", shared=True
+)
+"""A send is for the person that it names, or for the caller."""
+_MANY = About(callers=Callers.KNOWN, shared=True)
+"""Every item of a batch is judged by itself, as a send is."""
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
 
 
@@ -66,7 +73,7 @@ def endpoints(
     door = _Door(acceptor, synchronous)
     found = [_send(door, synchronous=synchronous is not None), _batch(door)]
     if explains is not None:
-        found.append(http_explain.endpoint(partial(door.explain, explains), _HEADERS, _EXAMPLE))
+        found.append(http_explain.endpoint(partial(door.explain, explains), _ABOUT, _HEADERS, _EXAMPLE))
     return found
 
 
@@ -91,6 +98,7 @@ def _send(door: "_Door", *, synchronous: bool) -> Endpoint:
         body=SendBody,
         body_examples={"email": _EXAMPLE},
         headers=_HEADERS,
+        about=_ABOUT,
         answers=(accepted, delivered) if synchronous else (accepted,),
         problems=(*_CODES, *_SYNCHRONOUS_CODES) if synchronous else _CODES,
     )
@@ -111,6 +119,7 @@ def _batch(door: "_Door") -> Endpoint:
         body=BatchBody,
         body_examples={"two": {"notifications": [_EXAMPLE, {**_EXAMPLE, "idempotencyKey": "order-1002"}]}},
         headers=_HEADERS,
+        about=_MANY,
         answers=(Answer(status=202, description="At least one item was accepted.", kind=BatchAnswer),),
         problems=("BATCH_REJECTED",),
     )
@@ -124,7 +133,7 @@ class _Door:
     async def send(self, request: Request) -> Reply:
         began = 0.0 if self._synchronous is None else self._synchronous.began()
         context = _context(request)
-        body = await request.json(SendBody)
+        body = request.json(SendBody)
         intent = self._intent(body, context)
         if intent.synchronous and self._synchronous is not None:
             return _delivered(await self._synchronous.deliver(intent, began))
@@ -138,7 +147,7 @@ class _Door:
 
     async def explain(self, explains: Explains, request: Request) -> Reply:
         context = _context(request)
-        body = await request.json(SendBody)
+        body = request.json(SendBody)
         return await http_explain.answer(explains, self._intent(body, context), asked=body.synchronous)
 
     def _intent(self, body: SendBody, context: Context) -> Intent:
@@ -165,20 +174,22 @@ class _Door:
                 f"a batch's idempotency key has at most {_MAX_KEY - _LONGEST_INDEX} characters",
                 field="Idempotency-Key",
             )
-        items = (await request.json(BatchEnvelope)).notifications
+        items = request.json(BatchEnvelope).notifications
         outcomes = await asyncio.gather(
-            *(self._item(index, item, context) for index, item in enumerate(items)), return_exceptions=True
+            *(self._item(request, index, item, context) for index, item in enumerate(items)), return_exceptions=True
         )
         return _batch_reply(outcomes)
 
-    async def _item(self, index: int, item: object, context: Context) -> Acceptance:
+    async def _item(self, request: Request, index: int, item: object, context: Context) -> Acceptance:
         body = convert(item, BatchItem, prefix=f"notifications[{index}]")
         if body.synchronous:
             raise BadIntent("SYNCHRONOUS_UNAVAILABLE", "a batch is never synchronous", field="synchronous")
         key = body.idempotency_key
         if key is None and context.idempotency_key is not None:
             key = f"{context.idempotency_key}/{index}"
-        return await self._acceptor.accept(to_intent(body, msgspec.structs.replace(context, idempotency_key=key)))
+        reach = reach_of_item(request, _ABOUT, item)
+        context = msgspec.structs.replace(context, idempotency_key=key, reach=reach)
+        return await self._acceptor.accept(to_intent(body, context))
 
 
 def _delivered(outcome: Immediate) -> Reply:
@@ -201,7 +212,7 @@ def _delivered(outcome: Immediate) -> Reply:
 
 def _context(request: Request) -> Context:
     return Context(
-        caller=request.caller,
+        reach=request.reach,
         correlation_id=request.correlation_id,
         idempotency_key=idempotency_key(request.header(b"idempotency-key"), request.header(b"x-idempotency-key")),
         trace_id=request.trace_id,

@@ -6,7 +6,7 @@ from typing import Any
 from carillon.domain.explain import Explains, Explanation
 from carillon.domain.intents import Intent
 from carillon.doors.http.wire import SendBody
-from carillon.web import Answer, Endpoint, Header, Reply, Request
+from carillon.web import About, Answer, Endpoint, Header, Reply, Request
 
 _EXAMPLE = {
     "outcome": "queued",
@@ -18,7 +18,10 @@ _EXAMPLE = {
 
 
 def endpoint(
-    call: Callable[[Request], Awaitable[Reply]], headers: tuple[Header, ...], example: Mapping[str, Any]
+    call: Callable[[Request], Awaitable[Reply]],
+    about: About,
+    headers: tuple[Header, ...],
+    example: Mapping[str, Any],
 ) -> Endpoint:
     """The declaration."""
     return Endpoint(
@@ -35,6 +38,7 @@ def endpoint(
         body=SendBody,
         body_examples={"email": dict(example)},
         headers=headers,
+        about=about,
         answers=(Answer(status=200, description="What would happen.", kind=Explanation, example=_EXAMPLE),),
         problems=("RECIPIENT_UNRESOLVED", "UNAVAILABLE"),
     )

@@ -9,7 +9,7 @@ from carillon.domain.addresses import unfit
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient
 from carillon.doors.http.wire import SendBody
-from carillon.web import Caller
+from carillon.web import Reach
 
 _PRIORITIES = {"high": Priority.HIGH, "normal": Priority.NORMAL, "low": Priority.LOW}
 _KINDS = {"email": "email", "sms": "phone", "push": "token", "webhook": "url", "inApp": "inapp"}
@@ -20,17 +20,23 @@ _QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """What the request says beside its body."""
 
-    caller: Caller
+    reach: Reach
+    """For whom the caller may send."""
     correlation_id: str
     idempotency_key: str | None
     trace_id: str | None
     accept_language: str | None
 
 
+def reach_named(body: SendBody) -> Reach:
+    """For a door that trusts its producers: whom the message names."""
+    return Reach(tenant_id=body.tenant_id, user_id=body.user_id, bound=False)
+
+
 def to_intent(body: SendBody, context: Context) -> Intent:
     """Check what the wire types cannot say and name things in our words."""
     payload = _payload(body)
-    tenant, user_id = _identity(body, context.caller)
+    tenant, user_id = context.reach.tenant_id, context.reach.user_id
     recipient = _recipient(body.channel, body.recipient, user_id)
     return Intent(
         notification_type=body.template_key,
@@ -57,14 +63,6 @@ def _payload(body: SendBody) -> dict[str, Any]:
     if body.data is not None and body.variables is not None:
         raise BadIntent("VALIDATION_ERROR", "give data or variables, not both", field="variables")
     return (body.data if body.data is not None else body.variables) or {}
-
-
-def _identity(body: SendBody, caller: Caller) -> tuple[str | None, str | None]:
-    if caller.sub is None:
-        return body.tenant_id, body.user_id
-    if body.tenant_id is not None and body.tenant_id != caller.tenant_id:
-        raise BadIntent("FORBIDDEN", "the token belongs to another tenant", field="tenantId")
-    return caller.tenant_id, body.user_id or caller.user_id
 
 
 def _content(body: SendBody, payload: dict[str, Any], user_id: str | None) -> dict[str, Any]:

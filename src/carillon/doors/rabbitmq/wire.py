@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from aio_pika.abc import AbstractIncomingMessage
 
-from carillon.domain.canonical import strict_loads
+from carillon.border import strict_loads
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed
-from carillon.doors.http.intent import Context, idempotency_key, to_intent
+from carillon.doors.http.intent import Context, idempotency_key, reach_named, to_intent
 from carillon.doors.http.wire import SendBody
-from carillon.web import Caller, Problem
+from carillon.web import Problem
 from carillon.web.body import convert
 from carillon.web.request import trace_of
 
@@ -67,7 +67,7 @@ class QueueWire(msgspec.Struct, frozen=True):
             body,
             Context(
                 # A publisher to the queue may name any tenant.
-                caller=Caller(),
+                reach=reach_named(body),
                 correlation_id=correlation if _CORRELATION.fullmatch(correlation) else self.ids(),
                 idempotency_key=idempotency_key(_header(message) or _text(message.message_id), None),
                 trace_id=trace_of((_text(message.headers.get("traceparent")) or "").encode()),

@@ -85,7 +85,7 @@ class AcsReceipts:
         if not known:
             raise Forged("the secret is missing or wrong")
 
-    def _read_one(self, raw: msgspec.Raw, codes: list[str]) -> Receipt | None:
+    def _read_one(self, raw: bytes, codes: list[str]) -> Receipt | None:
         event = msgspec.json.decode(raw, type=_GridEvent)
         if event.event_type == _HANDSHAKE:
             code = checked_id(event.data.validation_code)

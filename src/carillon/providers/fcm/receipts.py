@@ -4,16 +4,17 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
+from carillon.border import clean_json, json_elements
 from carillon.domain.errors import Forged
 from carillon.domain.receipts import Callback, Reading, Receipt, ReceiptKind
 from carillon.providers.answers import brief
 from carillon.providers.fcm.send import Settings
 from carillon.providers.fcm.token import read_account
 from carillon.providers.fcm.wire import RULES
+from carillon.providers.mail_vendor import UNREADABLE
 from carillon.providers.webhook.signing import Check, verify_x_webhook
 
 MAX_BODY = 256 * 1024
@@ -40,7 +41,7 @@ class _Report(msgspec.Struct):
 
 
 class FcmReceipts:
-    """Believes what is signed with the relay's secret; without a secret it believes everybody."""
+    """Believes what is signed with the relay's secret; without a secret it believes nobody."""
 
     def __init__(self, name: str, settings: Settings, wall: Callable[[], float], project: str | None) -> None:
         self._name = name
@@ -51,26 +52,25 @@ class FcmReceipts:
     def read(self, url: str, headers: Mapping[str, str], body: bytes) -> Reading:  # noqa: ARG002 - not part of what is signed
         if len(body) > MAX_BODY:
             raise Forged(f"a callback of more than {MAX_BODY} bytes")
-        if self._secret is not None:
-            checked = verify_x_webhook([self._secret], headers.items(), body, now=self._wall())
-            if checked is not Check.OK:
-                raise Forged(f"the relay's signature: {checked}")
-        try:
-            content = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return Reading(unread=("the body is not JSON",))
-        reports = content if isinstance(content, list) else [content]
+        if self._secret is None:
+            raise Forged("no webhook_secret is configured, so nothing can be believed")
+        checked = verify_x_webhook([self._secret], headers.items(), body, now=self._wall())
+        if checked is not Check.OK:
+            raise Forged(f"the relay's signature: {checked}")
+        # A lone report is an object; several are a list of them.
+        listed = json_elements(body)
+        reports = [clean_json(body)] if listed is None else listed
         # The id in the header belongs to the whole call: it identifies a report only if there is one.
         event_id = headers.get("x-webhook-event-id") if len(reports) == 1 else None
         return self._read_all(reports, event_id)
 
-    def _read_all(self, reports: list[Any], event_id: str | None) -> Reading:
+    def _read_all(self, reports: list[bytes], event_id: str | None) -> Reading:
         receipts: list[Receipt] = []
         unread = [f"more than {MAX_REPORTS} reports in one call"] if len(reports) > MAX_REPORTS else []
         for number, report in enumerate(reports[:MAX_REPORTS]):
             try:
-                receipts.append(self._receipt(msgspec.convert(report, _Report), event_id))
-            except (msgspec.ValidationError, ValueError) as error:
+                receipts.append(self._receipt(msgspec.json.decode(report, type=_Report), event_id))
+            except UNREADABLE as error:
                 unread.append(brief(f"report {number}: {error}"))
         return Reading(tuple(receipts), tuple(unread))
 

@@ -92,7 +92,7 @@ class SendGridReceipts:
         if self._tolerance is not None and abs(self._clock.wall() - int(timestamp)) > self._tolerance:
             raise Forged("the timestamp is too far from now")
 
-    def _read_one(self, raw: msgspec.Raw) -> Receipt | None:
+    def _read_one(self, raw: bytes) -> Receipt | None:
         event = msgspec.json.decode(raw, type=_MailEvent)
         if event.event in _IGNORED:
             return None

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from carillon.border import clean_json
 from carillon.domain.errors import Forged
 from carillon.domain.receipts import Callback, Reading, Receipt, ReceiptKind
 from carillon.providers.answers import brief
@@ -22,6 +23,7 @@ CALLBACK = Callback(
     name="twilioSmsStatus",
     summary="Twilio reports a text message",
     max_bytes=MAX_BODY,
+    media_types=("application/x-www-form-urlencoded", "application/json"),
 )
 _MAX_FIELDS = 200
 _MAX_SIGNATURE = 200
@@ -164,7 +166,7 @@ def _form_fields(body: bytes) -> Fields | None:
 
 def _json_fields(body: bytes) -> Fields | None:
     try:
-        found = msgspec.json.decode(body, type=dict[str, Any])
+        found = msgspec.json.decode(clean_json(body), type=dict[str, Any])
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return {name: [_as_text(value)] for name, value in found.items()}

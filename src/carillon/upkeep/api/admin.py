@@ -10,26 +10,52 @@ from carillon.domain.breaker import State
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Status, Story
 from carillon.domain.ports import Clock, Ids, UpkeepLedger
-from carillon.upkeep.api.admin_declared import declared
 from carillon.upkeep.api.admin_view import action_page, failed_page, provider_list, redrive_page
 from carillon.upkeep.api.admin_wire import (
+    ActionPage,
     AuditQuery,
     CauseCount,
+    FailedPage,
     FailedQuery,
+    ProviderList,
     RedriveFailedBody,
     RedrivenFailed,
+    RedrivePage,
     RedrivesQuery,
     Retried,
     RetryBody,
 )
 from carillon.upkeep.api.moments import unix_ms
+from carillon.upkeep.api.notifications import notification
 from carillon.upkeep.redriving import last_turn_ms, redrive_action, redrive_failed, revival
-from carillon.web import Endpoint, Problem, Reply, Request
+from carillon.web import (
+    ADMINISTRATORS,
+    About,
+    Answer,
+    Callers,
+    Endpoint,
+    Problem,
+    Reply,
+    Request,
+    in_body,
+)
 from carillon.web.problems import rfc3339_ms
 
 NEWEST = 1000
 """Attempts that providers are judged by."""
 _DEEPEST = 10_000
+_PATH = "/api/v1/admin"
+_FOR_ADMINISTRATORS: dict[str, Any] = {"tag": "Administration", "about": ADMINISTRATORS}
+_EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
+
+_REDRIVES = {
+    "count": {"reason": "SendGrid was down", "channel": "email", "dryRun": True},
+    "slowly": {"reason": "SendGrid was down", "channel": "email", "ratePerSecond": 20},
+    "chosen": {
+        "reason": "This one asked",
+        "items": [{"notificationId": _EXAMPLE_ID, "routeId": "email:email:ada@example.org"}],
+    },
+}
 
 
 class Ledger(AdminLedger, UpkeepLedger, Protocol):
@@ -57,7 +83,7 @@ class Office:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
         self._breakers = breakers
         self._chains = chains
         self._lanes = lanes
@@ -65,11 +91,8 @@ class Office:
         self._ids = ids
 
     async def retry(self, request: Request) -> Reply:
-        _insist_on_override(request)
-        body = await request.json(RetryBody)
-        story = await self._ledger.story(request.params["id"], request.caller.tenant_id)
-        if story is None:
-            raise Problem("NOT_FOUND", "there is no notification with this id")
+        body = request.json(RetryBody)
+        story: Story = request.found
         dead = [route for route in story.routes if route["status"] == Status.DEAD_LETTER]
         if not dead:
             raise _not_retryable()
@@ -80,26 +103,25 @@ class Office:
             action = self._retry_action(request, body, story, retry_id)
             chosen = {"notification_id": story.notification["notification_id"], "channel": channel}
             how = revival(self._lanes, provider=body.force_provider, forced=body.force_provider is not None)
-            revived += (await self._ledger.revive(chosen, how, len(dead), action)).count
+            revived += (await self.ledger.revive(chosen, how, len(dead), action)).count
         if not revived:
             raise _not_retryable()
         return Reply(200, self._retried(story, retry_id, [route for route in dead if route["channel"] in channels]))
 
     async def failed(self, request: Request) -> Reply:
         query = request.query(FailedQuery)
-        filters = _scoped(request, _given(query, request.caller.tenant_id))
-        rows, total = await self._ledger.failed(filters, query.page_size, _offset(query))
+        filters = _given(query) | request.reach.filters()
+        rows, total = await self.ledger.failed(filters, query.page_size, _offset(query))
         return Reply(200, failed_page(rows, total, query.page_number, query.page_size))
 
     async def redrive(self, request: Request) -> Reply:
-        _insist_on_override(request)
-        body = await request.json(RedriveFailedBody)
-        filters = _scoped(request, {**_given(body, body.tenant_id), **_named(body)})
-        counts = await self._ledger.failed_counts(filters)
+        body = request.json(RedriveFailedBody)
+        filters = {**_given(body), **_named(body), **request.reach.filters()}
+        counts = await self.ledger.failed_counts(filters)
         redriven, action_id = 0, None
         if not body.dry_run:
             done = await redrive_failed(
-                self._ledger,
+                self.ledger,
                 filters,
                 revival(self._lanes, rate=body.rate_per_second),
                 redrive_action(
@@ -125,15 +147,15 @@ class Office:
 
     async def redrives(self, request: Request) -> Reply:
         query = request.query(RedrivesQuery)
-        filters = _scoped(request, {"action": "redrive"})
-        rows, total = await self._ledger.actions(filters, query.page_size, _offset(query))
-        became = await self._ledger.redriven([row["action_id"] for row in rows])
+        filters = {"action": "redrive", **request.reach.filters()}
+        rows, total = await self.ledger.actions(filters, query.page_size, _offset(query))
+        became = await self.ledger.redriven([row["action_id"] for row in rows])
         return Reply(200, redrive_page(rows, became, total, query.page_number, query.page_size))
 
     async def providers(self, request: Request) -> Reply:
         names = {name for chain in self._chains.values() for name in chain}
         states = await self._breakers.look(names)
-        recent = await self._ledger.recent_outcomes(request.caller.tenant_id, NEWEST)
+        recent = await self.ledger.recent_outcomes(request.reach.tenant_id, NEWEST)
         return Reply(200, provider_list(self._chains, states, recent))
 
     async def audit(self, request: Request) -> Reply:
@@ -142,7 +164,7 @@ class Office:
         filters: dict[str, Any] = {name: value for name, value in asked.items() if value is not UNSET}
         if query.after is not UNSET:
             filters["after_ms"] = unix_ms(query.after, "after")
-        rows, total = await self._ledger.actions(_scoped(request, filters), query.page_size, _offset(query))
+        rows, total = await self.ledger.actions(filters | request.reach.filters(), query.page_size, _offset(query))
         return Reply(200, action_page(rows, total, query.page_number, query.page_size))
 
     def _channels(self, dead: Sequence[Mapping[str, Any]], provider: str | None) -> list[str]:
@@ -190,12 +212,92 @@ def endpoints(
     ids: Ids,
 ) -> list[Endpoint]:
     """The administrators' endpoints; those that change something ask for X-Admin-Override."""
-    return declared(Office(ledger, breakers, chains, lanes, clock=clock, ids=ids))
+    office = Office(ledger, breakers, chains, lanes, clock=clock, ids=ids)
+    return [*_changing(office), _coming(office), *_reading(office)]
 
 
-def _insist_on_override(request: Request) -> None:
-    if (request.header(b"x-admin-override") or "").lower() != "true":
-        raise Problem("ADMIN_OVERRIDE_REQUIRED", "this changes deliveries by hand; say X-Admin-Override: true")
+def _changing(office: Office) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="POST",
+            path=f"{_PATH}/notifications/{{id}}/retry",
+            call=office.retry,
+            name="retryNotification",
+            summary="Try a failed notification again",
+            description="It keeps its id and its history and gets a fresh budget. A forced provider is called first, "
+            "whatever its breaker says.",
+            override=True,
+            path_examples={"id": _EXAMPLE_ID},
+            body=RetryBody,
+            body_examples={"forced": {"reason": "Customer escalation", "forceProvider": "AWS_SNS"}},
+            answers=(Answer(status=200, description="It waits for its next attempt", kind=Retried),),
+            problems=("UNKNOWN_PROVIDER", "NOT_RETRYABLE"),
+            tag="Administration",
+            about=About(callers=Callers.ADMINISTRATORS, owned=notification(office.ledger)),
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_PATH}/redrive",
+            call=office.redrive,
+            name="redriveFailed",
+            summary="Try every failed notification again that matches",
+            description="`dryRun` only counts. `items` names up to 1000 of them one by one. `ratePerSecond` gives each "
+            "its turn, so that a provider that is just back is not flooded; the turns are kept in the ledger.",
+            override=True,
+            body=RedriveFailedBody,
+            body_examples=_REDRIVES,
+            answers=(Answer(status=200, description="What matched and what was redriven", kind=RedrivenFailed),),
+            tag="Administration",
+            about=About(callers=Callers.ADMINISTRATORS, tenant=in_body("tenantId")),
+        ),
+    ]
+
+
+def _coming(office: Office) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path=f"{_PATH}/redrives",
+        call=office.redrives,
+        name="listRedrives",
+        summary="Show how far each redrive came, newest first",
+        query=RedrivesQuery,
+        answers=(Answer(status=200, description="One page", kind=RedrivePage),),
+        **_FOR_ADMINISTRATORS,
+    )
+
+
+def _reading(office: Office) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/failed-notifications",
+            call=office.failed,
+            name="listFailedNotifications",
+            summary="List what was given up, newest first",
+            query=FailedQuery,
+            answers=(Answer(status=200, description="One page", kind=FailedPage),),
+            **_FOR_ADMINISTRATORS,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/providers",
+            call=office.providers,
+            name="listProviders",
+            summary="Show every provider with its breaker and its newest attempts",
+            answers=(Answer(status=200, description="Every provider in use", kind=ProviderList),),
+            **_FOR_ADMINISTRATORS,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{_PATH}/audit",
+            call=office.audit,
+            name="listActions",
+            summary="List what operators did, newest first",
+            query=AuditQuery,
+            answers=(Answer(status=200, description="One page", kind=ActionPage),),
+            **_FOR_ADMINISTRATORS,
+        ),
+    ]
 
 
 def _not_retryable() -> Problem:
@@ -206,13 +308,12 @@ def _actor(request: Request) -> str:
     return request.caller.sub or "anonymous"
 
 
-def _given(asked: FailedQuery | RedriveFailedBody, tenant_id: str | None) -> dict[str, Any]:
+def _given(asked: FailedQuery | RedriveFailedBody) -> dict[str, Any]:
     found = {
         "channel": asked.channel,
         "classification": asked.classification,
         "provider": asked.provider,
         "notification_type": asked.template_key,
-        "tenant_id": tenant_id,
         "failed_after_ms": _ms(asked.failed_after, "failedAfter"),
         "failed_before_ms": _ms(asked.failed_before, "failedBefore"),
     }
@@ -227,15 +328,6 @@ def _named(body: RedriveFailedBody) -> dict[str, Any]:
 
 def _ms(moment: Any, field: str) -> int | None:  # noqa: ANN401 - text, None or UNSET
     return unix_ms(moment, field) if isinstance(moment, str) else None
-
-
-def _scoped(request: Request, filters: dict[str, Any]) -> dict[str, Any]:
-    tenant = request.caller.tenant_id
-    if tenant is None:
-        return filters
-    if filters.get("tenant_id", tenant) != tenant:
-        raise Problem("FORBIDDEN", "this token acts for another tenant")
-    return {**filters, "tenant_id": tenant}
 
 
 def _offset(query: FailedQuery | AuditQuery | RedrivesQuery) -> int:

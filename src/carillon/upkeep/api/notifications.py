@@ -23,7 +23,19 @@ from carillon.upkeep.api.notifications_wire import (
     ShowQuery,
 )
 from carillon.upkeep.redriving import redrive_action, redrive_failed, revival
-from carillon.web import Answer, Endpoint, Problem, Reply, Request
+from carillon.web import (
+    ADMINISTRATORS,
+    About,
+    Answer,
+    Callers,
+    Endpoint,
+    Found,
+    Owned,
+    Problem,
+    Reply,
+    Request,
+    in_query,
+)
 
 _PATH = "/api/v1"
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
@@ -32,7 +44,6 @@ _DEEPEST = 10_000
 _FILTERS = {
     "channel": "channel",
     "classification": "classification",
-    "user_id": "user_id",
     "template_key": "notification_type",
     "recipient": "recipient",
     "trace_id": "trace_id",
@@ -58,6 +69,7 @@ def endpoints(
 
 
 def _notifications(desk: "_Desk") -> list[Endpoint]:
+    one = About(callers=Callers.KNOWN, owned=notification(desk.ledger), shared=True)
     return [
         Endpoint(
             method="GET",
@@ -65,6 +77,7 @@ def _notifications(desk: "_Desk") -> list[Endpoint]:
             call=desk.search,
             name="searchNotifications",
             summary="Search notifications, newest first",
+            about=About(callers=Callers.KNOWN, person=(in_query("userId"),), shared=True),
             query=SearchQuery,
             answers=(Answer(status=200, description="One page", kind=NotificationPage),),
         ),
@@ -75,6 +88,7 @@ def _notifications(desk: "_Desk") -> list[Endpoint]:
             name="showNotification",
             summary="Show one notification",
             description="`include=attempts,message` adds every attempt and the rendered content to each route.",
+            about=one,
             query=ShowQuery,
             path_examples={"id": _EXAMPLE_ID},
             answers=(Answer(status=200, description="The notification", kind=NotificationView),),
@@ -86,6 +100,7 @@ def _notifications(desk: "_Desk") -> list[Endpoint]:
             name="cancelNotification",
             summary="Stop what has not been attempted yet",
             description="What a worker holds at this moment may be on its way and is left alone.",
+            about=one,
             path_examples={"id": _EXAMPLE_ID},
             answers=(Answer(status=200, description="Its waiting routes are skipped", kind=Cancelled),),
             problems=("CONFLICT",),
@@ -102,7 +117,7 @@ def _dead_letters(desk: "_Desk") -> list[Endpoint]:
             name="listDeadLetters",
             summary="List what was given up, newest first",
             tag="Dead letters",
-            role="admin",
+            about=ADMINISTRATORS,
             query=DeadLetterQuery,
             answers=(Answer(status=200, description="One page", kind=DeadLetterPage),),
         ),
@@ -115,7 +130,7 @@ def _dead_letters(desk: "_Desk") -> list[Endpoint]:
             description="They keep their ids; what is no dead letter is left alone and not counted. Who did, and how "
             "far it came, is told by `/api/v1/admin/audit` and `/api/v1/admin/redrives`.",
             tag="Dead letters",
-            role="admin",
+            about=ADMINISTRATORS,
             body=RedriveBody,
             body_examples={
                 "one": {"items": [{"notificationId": _EXAMPLE_ID, "routeId": "email:email:ada@example.org"}]}
@@ -125,39 +140,39 @@ def _dead_letters(desk: "_Desk") -> list[Endpoint]:
     ]
 
 
+def notification(ledger: UpkeepLedger) -> Owned:
+    """One notification, by the id in the path; its owner is the user it is for."""
+
+    async def find(notification_id: str, tenant_id: str | None) -> Found | None:
+        story = await ledger.story(notification_id, tenant_id)
+        return None if story is None else Found(story, story.notification["tenant_id"], story.notification["user_id"])
+
+    return Owned(param="id", find=find, missing="there is no notification with this id")
+
+
 class _Desk:
     def __init__(self, ledger: Ledger, providers: Mapping[str, Sequence[str]], lanes: Lanes, *, strict: bool) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
         self._providers = providers
         self._lanes = lanes
         self._strict = strict
 
     async def show(self, request: Request) -> Reply:
         query = request.query(ShowQuery)
-        return Reply(200, self._view(await self._story(request), query))
+        return Reply(200, self._view(request.found, query))
 
     def _view(self, story: Story, query: ShowQuery | SearchQuery) -> NotificationView:
         return notification_view(story, _included(query), chains=self._providers, strict=self._strict)
 
     async def cancel(self, request: Request) -> Reply:
-        notification_id: str = (await self._story(request)).notification["notification_id"]
-        cancelled = await self._ledger.cancel(notification_id, request.caller.tenant_id)
+        notification_id: str = request.found.notification["notification_id"]
+        cancelled = await self.ledger.cancel(notification_id, request.reach.tenant_id)
         if not cancelled:
             raise Problem("CONFLICT", "nothing of this notification is waiting any more")
         return Reply(200, Cancelled(notification_id, cancelled))
 
-    async def _story(self, request: Request) -> Story:
-        caller = request.caller
-        story = await self._ledger.story(request.params["id"], caller.tenant_id)
-        # For the ledger no tenant means every tenant; that much only an administrator may mean.
-        if story is None or (caller.role != "admin" and story.notification["tenant_id"] != caller.tenant_id):
-            raise Problem("NOT_FOUND", "there is no notification with this id")
-        return story
-
     async def search(self, request: Request) -> Reply:
         query = request.query(SearchQuery)
-        if request.caller.tenant_id is None and request.caller.role != "admin":
-            raise Problem("FORBIDDEN", "searching takes a token with a tenant, or an administrator's")
         filters = _filters(query, request)
         if query.accepted_after is not UNSET:
             filters["accepted_after_ms"] = unix_ms(query.accepted_after, "acceptedAfter")
@@ -176,12 +191,12 @@ class _Desk:
     async def _stories(self, query: SearchQuery, filters: dict[str, Any]) -> tuple[list[Story], int]:
         offset = _offset(query)
         if query.status is UNSET:
-            return await self._ledger.search(filters, query.page_size, offset)
+            return await self.ledger.search(filters, query.page_size, offset)
         # The ledger knows one state at a time; a word of ours may stand for several, which are laid over each other.
         found: dict[str, Story] = {}
         total = 0
         for state in statuses_of(query.status, strict=self._strict):
-            stories, count = await self._ledger.search({**filters, "status": state}, offset + query.page_size, 0)
+            stories, count = await self.ledger.search({**filters, "status": state}, offset + query.page_size, 0)
             found.update((story.notification["notification_id"], story) for story in stories)
             total += count
         newest_first = sorted(found.values(), key=_age, reverse=True)
@@ -189,7 +204,7 @@ class _Desk:
 
     async def dead_letters(self, request: Request) -> Reply:
         query = request.query(DeadLetterQuery)
-        rows, total = await self._ledger.dead_letters(_filters(query, request), query.page_size, _offset(query))
+        rows, total = await self.ledger.dead_letters(_filters(query, request), query.page_size, _offset(query))
         page = DeadLetterPage(
             items=[dead_letter_view(row) for row in rows],
             total_count=total,
@@ -200,15 +215,13 @@ class _Desk:
         return Reply(200, page)
 
     async def redrive(self, request: Request) -> Reply:
-        body = await request.json(RedriveBody)
+        body = request.json(RedriveBody)
         keys = sorted({(item.notification_id, item.route_id) for item in body.items})
         if body.provider is not None:
             self._check_provider(body.provider, keys)
-        filters: dict[str, Any] = {"letters": keys}
-        if request.caller.tenant_id is not None:
-            # A tenant's operator must not learn that another's dead letter exists, so it is simply not counted.
-            filters["tenant_id"] = request.caller.tenant_id
-        counts = await self._ledger.failed_counts(filters)
+        # A tenant's administrator must not learn that another's dead letter exists, so it is simply not counted.
+        filters: dict[str, Any] = {"letters": keys, **request.reach.filters()}
+        counts = await self.ledger.failed_counts(filters)
         action = redrive_action(
             actor=request.caller.sub or "anonymous",
             reason=body.reason,
@@ -217,7 +230,7 @@ class _Desk:
             provider=body.provider,
         )
         how = revival(self._lanes, provider=body.provider)
-        return Reply(200, Redriven((await redrive_failed(self._ledger, filters, how, action, counts)).count))
+        return Reply(200, Redriven((await redrive_failed(self.ledger, filters, how, action, counts)).count))
 
     def _check_provider(self, provider: str, keys: list[tuple[str, str]]) -> None:
         for _, route_id in keys:
@@ -243,7 +256,4 @@ def _age(story: Story) -> tuple[float, str]:
 
 def _filters(query: SearchQuery | DeadLetterQuery, request: Request) -> dict[str, Any]:
     found = {ours: getattr(query, theirs, UNSET) for theirs, ours in _FILTERS.items()}
-    filters = {name: value for name, value in found.items() if value is not UNSET}
-    if request.caller.tenant_id is not None:
-        filters["tenant_id"] = request.caller.tenant_id
-    return filters
+    return {name: value for name, value in found.items() if value is not UNSET} | request.reach.filters()

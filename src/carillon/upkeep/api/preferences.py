@@ -16,10 +16,12 @@ from carillon.upkeep.api.preferences_wire import (
     TenantQuery,
     preferences_view,
 )
-from carillon.web import Answer, Endpoint, Problem, Reply, Request
+from carillon.web import About, Answer, Callers, Endpoint, Problem, Reply, Request, in_path, in_query
 from carillon.web.problems import Detail
 
 _PATH = "/api/v1/preferences"
+_OWN = About(callers=Callers.KNOWN, oneself="needed")
+_OF_A_USER = About(callers=Callers.KNOWN, person=(in_path("userId"),), tenant=in_query("tenantId"))
 _EXAMPLE: dict[str, Any] = {
     "preferredLocale": "es-MX",
     "channels": {"sms": {"isEnabled": False}},
@@ -47,21 +49,23 @@ def endpoints(ledger: PreferenceLedger) -> list[Endpoint]:
         found += [
             Endpoint(
                 path=_PATH,
-                call=getattr(desk, f"{does}_own"),
+                call=getattr(desk, does),
                 name=f"{does}OwnPreferences",
                 summary=summary.format(whose="one's own"),
                 description="One's own are those of the token's `sub`.",
+                about=_OWN,
                 problems=("VALIDATION_ERROR",),
                 **shared,
             ),
             Endpoint(
                 path=f"{_PATH}/user/{{userId}}",
-                call=getattr(desk, f"{does}_users"),
+                call=getattr(desk, does),
                 name=f"{does}Preferences",
                 summary=summary.format(whose="a user's"),
                 description="For administrators, and for the user.",
                 query=TenantQuery,
                 path_examples={"userId": "ada"},
+                about=_OF_A_USER,
                 problems=("FORBIDDEN",),
                 **shared,
             ),
@@ -73,30 +77,20 @@ class _Desk:
     def __init__(self, ledger: PreferenceLedger) -> None:
         self._ledger = ledger
 
-    async def show_own(self, request: Request) -> Reply:
-        return await self._show(*_oneself(request))
-
-    async def replace_own(self, request: Request) -> Reply:
-        return await self._write(request, *_oneself(request), replace=True)
-
-    async def change_own(self, request: Request) -> Reply:
-        return await self._write(request, *_oneself(request), replace=False)
-
-    async def show_users(self, request: Request) -> Reply:
-        return await self._show(*_somebody(request))
-
-    async def replace_users(self, request: Request) -> Reply:
-        return await self._write(request, *_somebody(request), replace=True)
-
-    async def change_users(self, request: Request) -> Reply:
-        return await self._write(request, *_somebody(request), replace=False)
-
-    async def _show(self, tenant_id: str | None, user_id: str) -> Reply:
+    async def show(self, request: Request) -> Reply:
+        tenant_id, user_id = _whose(request)
         (held,) = await self._ledger.preferences([(tenant_id, user_id)])
         return Reply(200, preferences_view(held or Preferences(tenant_id=tenant_id, user_id=user_id)))
 
-    async def _write(self, request: Request, tenant_id: str | None, user_id: str, *, replace: bool) -> Reply:
-        body = await request.json(PreferencesBody)
+    async def replace(self, request: Request) -> Reply:
+        return await self._write(request, replace=True)
+
+    async def change(self, request: Request) -> Reply:
+        return await self._write(request, replace=False)
+
+    async def _write(self, request: Request, *, replace: bool) -> Reply:
+        tenant_id, user_id = _whose(request)
+        body = request.json(PreferencesBody)
         wish = Wish(
             preferred_locale=body.preferred_locale,
             channels={} if body.channels is UNSET else _channels(body),
@@ -107,23 +101,10 @@ class _Desk:
         return Reply(200, preferences_view(await self._ledger.wish(tenant_id, user_id, wish)))
 
 
-def _oneself(request: Request) -> tuple[str | None, str]:
-    caller = request.caller
-    if caller.user_id is None:
-        raise Problem("VALIDATION_ERROR", f"without a token nobody is oneself: say {_PATH}/user/{{userId}}")
-    return caller.tenant_id, caller.user_id
-
-
-def _somebody(request: Request) -> tuple[str | None, str]:
-    caller, user_id = request.caller, request.params["userId"]
-    if caller.role != "admin" and caller.user_id != user_id:
-        raise Problem("FORBIDDEN", "other people's preferences take an administrator's token")
-    said = request.query(TenantQuery).tenant_id
-    if said is UNSET or said == caller.tenant_id:
-        return caller.tenant_id, user_id
-    if caller.tenant_id is not None or caller.role != "admin":
-        raise Problem("FORBIDDEN", "the token belongs to another tenant", details=[Detail("not yours", "tenantId")])
-    return said, user_id
+def _whose(request: Request) -> tuple[str | None, str]:
+    if request.params:
+        request.query(TenantQuery)
+    return request.reach.tenant_id, request.reach.user_id or ""
 
 
 def _channels(body: PreferencesBody) -> dict[str, bool]:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from carillon.domain.admin import AdminAction
-from carillon.domain.canonical import strict_loads
 from carillon.domain.queue_policy import Policy
 from carillon.domain.queues import Depth, FailedMessage
 from carillon.upkeep.api.queues_wire import (
@@ -24,17 +23,15 @@ from carillon.upkeep.api.queues_wire import (
     RunsView,
 )
 from carillon.upkeep.metrics.queue_tally import QueueTally, Runs
-from carillon.web import Answer, Endpoint, Problem, Reply, Request
-from carillon.web.body import convert
+from carillon.web import OPERATORS, Answer, Endpoint, Problem, Reply, Request
 from carillon.web.problems import rfc3339, rfc3339_ms
 
 _PATH = "/ops"
-_FOR_ADMINISTRATORS: dict[str, Any] = {"tag": "Queues", "role": "admin", "every_tenant": True}
+_FOR_ADMINISTRATORS: dict[str, Any] = {"tag": "Queues", "about": OPERATORS}
 _REQUEUE = "requeue"
 """The only thing that is done to a queue by hand."""
 _EXAMPLE = "q:pay:refund_initiation"
 _LONGEST_TEXT = 2000
-_BODY_LIMIT = 256 * 1024
 _TIMES = ("next_retry_at", "created_at", "updated_at")
 
 
@@ -86,8 +83,7 @@ class QueueOffice:
 
     async def requeue(self, request: Request) -> Reply:
         queues, queue, depth = await self._known(request)
-        raw = await request.raw(_BODY_LIMIT)
-        body = convert(strict_loads(raw), RequeueBody) if raw.strip() else RequeueBody()
+        body = request.json(RequeueBody)
         ids = None if body.ids is None else set(body.ids)
         found = depth.failed if ids is None else await count_failed(queues, queue, depth.failed, ids)
         requeued = 0

@@ -7,14 +7,14 @@ import msgspec
 from msgspec import Meta, UnsetType
 
 from carillon.domain.notifications import Message
-from carillon.web import Answer, Endpoint, Problem, Reply, Request
+from carillon.web import OPERATORS, Answer, Endpoint, Problem, Reply, Request
 from carillon.web.problems import rfc3339_ms
 
 _PATH = "/api/v1/sandbox"
 _ALL = "*"
 _OF = "@"
 """Between a channel and the one provider that is meant."""
-_SHARED: dict[str, Any] = {"tag": "Sandbox", "role": "admin", "every_tenant": True}
+_SHARED: dict[str, Any] = {"tag": "Sandbox", "about": OPERATORS}
 
 
 class CapturedMessage(Protocol):
@@ -164,7 +164,7 @@ class _Stage:
 
     async def begin(self, request: Request) -> Reply:
         channel, meant = self._meant(request)
-        drill = await request.json(self._kind)
+        drill = request.json(self._kind)
         for sandbox in meant:
             sandbox.drill(channel, drill)
         return Reply(200, drill)

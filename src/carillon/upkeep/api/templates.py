@@ -19,7 +19,19 @@ from carillon.upkeep.api.templates_wire import (
     TemplateView,
     VersionQuery,
 )
-from carillon.web import Answer, Endpoint, Header, Problem, Reply, Request
+from carillon.web import (
+    ADMINISTRATORS,
+    EVERYBODY,
+    KNOWN,
+    About,
+    Answer,
+    Callers,
+    Endpoint,
+    Header,
+    Reply,
+    Request,
+    in_body,
+)
 
 _PATH = "/api/v1/templates"
 _ID = f"{_PATH}/{{id}}"
@@ -36,7 +48,7 @@ _BODY: dict[str, Any] = {
 _LANGUAGE = Header("Accept-Language", "Chooses the language.")
 _VIEW = Answer(status=200, description="The template", kind=TemplateView)
 _MADE = Answer(status=201, description="The version that was made", kind=TemplateView)
-_FOR_EDITORS: dict[str, Any] = {"tag": "Templates", "role": "admin"}
+_FOR_EDITORS: dict[str, Any] = {"tag": "Templates", "about": ADMINISTRATORS}
 
 
 def endpoints(ledger: TemplateLedger, tools: TemplateTools, ids: Ids, *, open_mount: bool = False) -> list[Endpoint]:
@@ -70,7 +82,8 @@ def _many(desk: TemplateDesk) -> list[Endpoint]:
             body_examples={"email": _BODY},
             answers=(_MADE,),
             problems=("CONFLICT",),
-            **_FOR_EDITORS,
+            tag="Templates",
+            about=About(callers=Callers.ADMINISTRATORS, tenant=in_body("tenantId")),
         ),
     ]
 
@@ -79,8 +92,6 @@ def _show(desk: TemplateDesk, reading: Reading) -> Endpoint:
     async def show(request: Request) -> Reply:
         if not is_id(request.params["id"]):
             return await reading.by_code(request, request.params["id"])
-        if request.caller.role != "admin":
-            raise Problem("FORBIDDEN", "the role admin is required")
         return await desk.show(request)
 
     return Endpoint(
@@ -94,6 +105,7 @@ def _show(desk: TemplateDesk, reading: Reading) -> Endpoint:
             "`/template-service`."
         ),
         tag="Templates",
+        about=About(callers=Callers.KNOWN, administrators_if=lambda params: is_id(params["id"])),
         query=VersionQuery,
         path_examples=_EXAMPLES,
         headers=(_LANGUAGE,),
@@ -187,7 +199,7 @@ def _mount(reading: Reading, *, open_mount: bool) -> Endpoint:
         summary="Read a template as push workers do",
         description="With `/template-service` as TEMPLATE_SERVICE_URL's path.",
         tag="Templates",
-        guarded=not open_mount,
+        about=EVERYBODY if open_mount else KNOWN,
         path_examples={"code": "welcome"},
         headers=(_LANGUAGE,),
         answers=(Answer(status=200, description="The template", kind=CodeView),),

@@ -19,7 +19,7 @@ from carillon.upkeep.api.templates_wire import (
     VersionQuery,
     template_view,
 )
-from carillon.web import Caller, Problem, Reply, Request
+from carillon.web import Problem, Reach, Reply, Request
 from carillon.web.problems import Detail
 
 _PATH = "/api/v1/templates"
@@ -49,8 +49,7 @@ class TemplateDesk:
         filters: dict[str, Any] = {name: value for name, value in named.items() if value is not UNSET}
         if query.is_active is not UNSET:
             filters["is_active"] = query.is_active == "true"
-        if request.caller.tenant_id is not None:
-            filters["tenant_id"] = request.caller.tenant_id
+        filters |= request.reach.filters()
         offset = (query.page_number - 1) * query.page_size
         found, total = await self._ledger.list_templates(filters, query.page_size, offset)
         page = TemplatePage(
@@ -72,10 +71,7 @@ class TemplateDesk:
         return Reply(200, TemplateHistory([self._view(one) for one in versions]))
 
     async def create(self, request: Request) -> Reply:
-        body = await request.json(TemplateBody)
-        caller = request.caller
-        if caller.tenant_id is not None and body.tenant_id not in {None, caller.tenant_id}:
-            raise Problem("FORBIDDEN", "the token belongs to another tenant", details=[Detail("not yours", "tenantId")])
+        body = request.json(TemplateBody)
         draft = Draft(
             template_key=body.template_key,
             channel=body.channel,
@@ -87,13 +83,13 @@ class TemplateDesk:
             description=body.description,
             default_variables=body.default_variables or {},
             is_active=body.is_active,
-            tenant_id=caller.tenant_id or body.tenant_id,
-            created_by=caller.sub,
+            tenant_id=request.reach.tenant_id,
+            created_by=request.caller.sub,
         )
         return self._made(await self._add(draft, body.version))
 
     async def change(self, request: Request) -> Reply:
-        body = await request.json(TemplateChange)
+        body = request.json(TemplateChange)
         stored = await self._own(request)
         for name in ("template_key", "channel", "locale"):
             if getattr(body, name) not in {UNSET, getattr(stored, name)}:
@@ -119,7 +115,7 @@ class TemplateDesk:
         return Reply(204, b"")
 
     async def publish(self, request: Request) -> Reply:
-        version = (await request.json(PublishBody)).version
+        version = request.json(PublishBody).version
         await self._own(request)
         stored = await self._seen(request, version)
         return self._made(await self._add(stored.draft(is_active=True, created_by=request.caller.sub), None))
@@ -150,7 +146,7 @@ class TemplateDesk:
 
     async def _seen(self, request: Request, version: int | None = None) -> StoredTemplate:
         stored = await self._ledger.template(request.params["id"])
-        if stored is None or stored.deleted_at is not None or not _may_see(request.caller, stored):
+        if stored is None or stored.deleted_at is not None or not _may_see(request.reach, stored):
             raise Problem("NOT_FOUND", "there is no template with this id")
         asked = stored if version is None else await self._ledger.template(stored.template_id, version)
         if asked is None:
@@ -159,10 +155,10 @@ class TemplateDesk:
 
     async def _own(self, request: Request) -> StoredTemplate:
         stored = await self._seen(request)
-        if request.caller.tenant_id not in {None, stored.tenant_id}:
+        if not request.reach.every_tenant and request.reach.tenant_id != stored.tenant_id:
             raise Problem("FORBIDDEN", "this template is everybody's: post one of your own under its key")
         return stored
 
 
-def _may_see(caller: Caller, stored: StoredTemplate) -> bool:
-    return caller.tenant_id is None or stored.tenant_id in {None, caller.tenant_id}
+def _may_see(reach: Reach, stored: StoredTemplate) -> bool:
+    return reach.every_tenant or stored.tenant_id in {None, reach.tenant_id}

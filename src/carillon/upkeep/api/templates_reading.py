@@ -50,7 +50,7 @@ class Reading:
 
     async def by_code(self, request: Request, code: str) -> Reply:
         """A template in the shape push workers read; push goes before every other channel."""
-        variants = await self._tools.templates.variants(code, request.caller.tenant_id)
+        variants = await self._tools.templates.variants(code, request.reach.tenant_id)
         channel = min(
             (channel for channel, _ in variants), key=lambda channel: (channel != "push", channel), default=""
         )
@@ -58,13 +58,13 @@ class Reading:
         locale = self._spoken(request.header(b"accept-language"), existing)
         template = None
         if locale is not None:
-            template = await self._tools.templates.find(code, channel, locale, request.caller.tenant_id)
+            template = await self._tools.templates.find(code, channel, locale, request.reach.tenant_id)
         if template is None:
             raise Problem("TEMPLATE_NOT_FOUND", f"Template {code} not found")
         return Reply(200, self._code_view(template))
 
     async def render(self, request: Request) -> Reply:
-        body = await request.json(RenderBody)
+        body = request.json(RenderBody)
         if body.data is not None and body.variables is not None:
             raise Problem("VALIDATION_ERROR", "give data or variables, not both")
         template = await self._chosen(request, body)
@@ -107,13 +107,13 @@ class Reading:
 
     async def _by_id(self, request: Request, template_id: str, version: int | None) -> Template:
         stored = await self._ledger.template(template_id, version)
-        tenant = request.caller.tenant_id
+        tenant = request.reach.tenant_id
         if stored is None or stored.deleted_at is not None or tenant not in {None, stored.tenant_id or tenant}:
             raise Problem("TEMPLATE_NOT_FOUND", "there is no template with this id")
         return stored.template()
 
     async def _by_key(self, request: Request, key: str, body: RenderBody) -> Template:
-        variants = await self._tools.templates.variants(key, request.caller.tenant_id)
+        variants = await self._tools.templates.variants(key, request.reach.tenant_id)
         channels = sorted({channel for channel, _ in variants})
         if body.channel is None and len(channels) > 1:
             raise Problem("CHANNEL_REQUIRED", f"template {key} exists for {', '.join(channels)}: say which channel")
@@ -124,7 +124,7 @@ class Reading:
         locale = resolve_locale(wished, existing, rules)
         template = None
         if locale is not None:
-            template = await self._tools.templates.find(key, channel, locale, request.caller.tenant_id)
+            template = await self._tools.templates.find(key, channel, locale, request.reach.tenant_id)
         if template is None:
             raise Problem("TEMPLATE_NOT_FOUND", f"Template {key} not found for locale {wished}")
         return template

@@ -10,7 +10,7 @@ import msgspec
 from carillon.domain.lanes import Lanes
 from carillon.domain.ports import Clock, UpkeepLedger
 from carillon.upkeep.console.series import Series
-from carillon.web import Answer, Endpoint, Outlet, Reply, Request
+from carillon.web import KNOWN, OPERATORS, Answer, Endpoint, Outlet, Reply, Request
 
 TICK_SECONDS = 1.0
 HEARTBEAT_TICKS = 15
@@ -141,9 +141,13 @@ class Desk:
 
 
 def _may_open(page: str, request: Request) -> bool:
-    if request.caller.role != "admin":
-        return page in OF_ANYBODY
-    return request.caller.tenant_id is None or page in OF_A_TENANT
+    match request.caller.kind:
+        case "operator":
+            return True
+        case "administrator":
+            return page in OF_A_TENANT
+        case _:
+            return page in OF_ANYBODY
 
 
 def endpoints(desk: Desk) -> list[Endpoint]:
@@ -156,8 +160,7 @@ def endpoints(desk: Desk) -> list[Endpoint]:
             name="consoleOverview",
             summary="Everything at one look",
             tag="Console",
-            role="admin",
-            every_tenant=True,
+            about=OPERATORS,
             answers=(Answer(status=200, description="The overview.", kind=Overview),),
         ),
         Endpoint(
@@ -167,8 +170,7 @@ def endpoints(desk: Desk) -> list[Endpoint]:
             name="consoleLive",
             summary="What happens in this process, as it happens",
             tag="Console",
-            role="admin",
-            every_tenant=True,
+            about=OPERATORS,
             answers=(Answer(status=200, description="Server-sent events `tick`.", media_type="text/event-stream"),),
         ),
         Endpoint(
@@ -178,6 +180,7 @@ def endpoints(desk: Desk) -> list[Endpoint]:
             name="consoleSurface",
             summary="Which pages there are",
             tag="Console",
+            about=KNOWN,
             answers=(Answer(status=200, description="The pages.", kind=Surface),),
         ),
     ]

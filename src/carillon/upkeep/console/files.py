@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from carillon.web import Answer, Endpoint, Reply, Request
+from carillon.web import EVERYBODY, Answer, Endpoint, Reply, Request
 from carillon.web.fixed import KINDS, fixed
 
 _FOLDER = "static"
@@ -35,7 +35,7 @@ def _front_door() -> Endpoint:
         name="frontDoor",
         summary="To the console",
         answers=(Answer(status=307, description="To the console"),),
-        guarded=False,
+        about=EVERYBODY,
         by_address=True,
         hidden=True,
     )

@@ -5,7 +5,7 @@ from typing import Protocol
 import msgspec
 
 from carillon.domain.streams import person_of
-from carillon.web import Answer, Endpoint, Reply, Request
+from carillon.web import OPERATORS, Answer, Endpoint, Reply, Request
 
 MOST = 200
 
@@ -72,8 +72,7 @@ def endpoints(gallery: Gallery) -> list[Endpoint]:
             name="consoleStreams",
             summary="Who reads live at this replica",
             tag="Console",
-            role="admin",
-            every_tenant=True,
+            about=OPERATORS,
             answers=(Answer(status=200, description="The live connections.", kind=StreamsView),),
         )
     ]

@@ -8,7 +8,7 @@ import msgspec
 from carillon.domain.notifications import Template
 from carillon.domain.templates import StoredTemplate, TemplateLedger, gaps
 from carillon.upkeep.api.templates_reading import TemplateTools
-from carillon.web import Answer, Endpoint, Reply, Request
+from carillon.web import ADMINISTRATORS, Answer, Endpoint, Reply, Request
 from carillon.web.problems import rfc3339_ms
 
 MOST = 2000
@@ -68,8 +68,7 @@ class Shelf:
         self._supported = list(supported)
 
     async def catalogue(self, request: Request) -> Reply:
-        tenant = request.caller.tenant_id
-        stored, total = await self._ledger.list_templates({} if tenant is None else {"tenant_id": tenant}, MOST, 0)
+        stored, total = await self._ledger.list_templates(request.reach.filters(), MOST, 0)
         found: dict[Key, dict[str, VariantView]] = {}
         for (code, channel, locale), template in self._filed().items():
             found.setdefault(("", code, channel), {})[locale] = self._view(template, None)
@@ -133,7 +132,7 @@ def endpoints(shelf: Shelf) -> list[Endpoint]:
             name="consoleTemplates",
             summary="Every template by key and channel, from folders and stored, with the languages it lacks",
             tag="Console",
-            role="admin",
+            about=ADMINISTRATORS,
             answers=(Answer(status=200, description="The catalogue.", kind=Catalogue),),
         )
     ]

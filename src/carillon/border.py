@@ -1,0 +1,175 @@
+"""The border: what comes from outside is made clean and bounded here, once, where it enters."""
+
+import json
+import math
+import re
+from collections import Counter
+from typing import Any, NoReturn
+
+import msgspec
+
+from carillon.domain.errors import BadIntent
+
+MAX_DEPTH = 32
+MAX_INTEGER = 2**63 - 1
+MAX_DIGITS = len(str(-MAX_INTEGER))
+_FIRST_SURROGATE, _LAST_SURROGATE = "\ud800", "\udfff"
+_REPLACEMENT = "\ufffd"
+_SURROGATES = re.compile("[\x00\ud800-\udfff]")
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2}|u0000)|.)",
+    re.DOTALL,
+)
+"""One escape of JSON; the group is one that no store can hold."""
+# Possessive: a text without an end is read once, not once from each of its quotes.
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
+
+
+def strict_loads(body: bytes | str) -> Any:
+    """Decode the JSON of a door; refuse what another parser could read differently or a store cannot hold."""
+    text = _text(body)
+    # Counting brackets is a cheap upper bound of the depth; only a suspicious text is walked.
+    if text.count("{") + text.count("[") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+        raise BadIntent("VALIDATION_ERROR", f"JSON is nested deeper than {MAX_DEPTH} levels")
+    try:
+        value = _reader.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise BadIntent("VALIDATION_ERROR", f"body is not valid JSON: {error}") from None
+    if "\\u" in text or isinstance(body, str):
+        # Bytes were checked by their decoding; text may hold what no bytes could.
+        _refuse_unstorable(value)
+    return value
+
+
+def clean_text(text: str, longest: int | None = None) -> str:
+    """A text that every store can hold: U+0000 and lone surrogates become U+FFFD, the rest is cut off."""
+    text = text if longest is None else text[:longest]
+    if text.isascii():
+        return text.replace("\x00", _REPLACEMENT)
+    return _SURROGATES.sub(_REPLACEMENT, text) if _SURROGATES.search(text) else text
+
+
+def clean_json(body: bytes) -> bytes:
+    """JSON whose texts every store can hold; for a vendor's signed body, which is read event by event.
+
+    The bytes stay as they are unless they hold an escape or a byte that cannot stay.
+    """
+    if b"\\u" in body:
+        body = _ESCAPE.sub(_clean_escape, body)
+    if body.isascii():
+        return body
+    return body.decode("utf-8", "replace").encode()
+
+
+def json_elements(body: bytes) -> list[bytes] | None:
+    """The elements of a JSON array as bytes, also where one of them is not valid; None for what is no array."""
+    body = clean_json(body)
+    try:
+        return [bytes(raw) for raw in msgspec.json.decode(body, type=list[msgspec.Raw])]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _split(body)
+
+
+def _split(body: bytes) -> list[bytes] | None:
+    """One element is broken or too deep: find the commas between the elements without reading them."""
+    if not body.lstrip().startswith(b"["):
+        return None
+    found: list[bytes] = []
+    depth = start = 0
+    for token in _TOKEN.finditer(body):
+        match token[0]:
+            case b"[" | b"{":
+                depth += 1
+                if depth == 1:
+                    start = token.end()
+            case b"]" | b"}":
+                depth -= 1
+                if depth == 0:
+                    last = body[start : token.start()].strip()
+                    return [*found, last] if last else found
+            case b"," if depth == 1:
+                found.append(body[start : token.start()].strip())
+                start = token.end()
+    return None
+
+
+def _clean_escape(escape: "re.Match[bytes]") -> bytes:
+    return b"\\ufffd" if escape[1] else escape[0]
+
+
+def _text(body: bytes | str) -> str:
+    if isinstance(body, bytes):
+        try:
+            text = body.decode("utf-8")
+        except UnicodeDecodeError:
+            raise BadIntent("VALIDATION_ERROR", "body is not UTF-8") from None
+    else:
+        text = body
+    if "\x00" in text:
+        raise BadIntent("VALIDATION_ERROR", "body contains U+0000")
+    return text
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    in_string = escaped = False
+    for char in text:
+        if in_string:
+            if escaped:
+                escaped = False
+            elif char == "\\":
+                escaped = True
+            elif char == '"':
+                in_string = False
+        elif char == '"':
+            in_string = True
+        elif char in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in "]}":
+            depth -= 1
+    return deepest
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise BadIntent("VALIDATION_ERROR", f"JSON object names {twice[:64]!r} twice")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise BadIntent("VALIDATION_ERROR", f"{name} is not a JSON number")
+
+
+def _bounded_int(digits: str) -> int:
+    if len(digits) > MAX_DIGITS or abs(int(digits)) > MAX_INTEGER:
+        raise BadIntent("VALIDATION_ERROR", "integer is larger than 64 bits")
+    return int(digits)
+
+
+def _finite_float(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise BadIntent("VALIDATION_ERROR", "number is out of range")
+    return number
+
+
+def _refuse_unstorable(value: Any) -> None:
+    if isinstance(value, str):
+        if any(char == "\x00" or _FIRST_SURROGATE <= char <= _LAST_SURROGATE for char in value):
+            raise BadIntent("VALIDATION_ERROR", "text contains U+0000 or a lone surrogate")
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            _refuse_unstorable(name)
+            _refuse_unstorable(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            _refuse_unstorable(inner)
+
+
+# Made once: building one for every text costs as much as the text.
+_reader = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_bounded_int, parse_float=_finite_float
+)

@@ -1,0 +1,124 @@
+"""What an endpoint is about: who may call it, whose data it touches, and where the request names them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+
+class Callers(StrEnum):
+    """Who may call an endpoint, from everybody to the fewest."""
+
+    UNDECLARED = "undeclared"
+    """No endpoint starts with this."""
+    EVERYBODY = "everybody"
+    """Nobody is asked who they are: probes and files that tell nothing."""
+    PROOF = "proof"
+    """The request carries a proof of its own, which the handler checks: a vendor's signature, a service's token."""
+    KNOWN = "known"
+    """Every caller with a token, an API key or a ticket."""
+    SERVICES = "services"
+    """Programs with an API key, and administrators."""
+    ADMINISTRATORS = "administrators"
+    """The role admin; one that acts for a tenant reaches that tenant only."""
+    OPERATORS = "operators"
+    """The role admin without a tenant."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a request names a person or a tenant."""
+
+    part: Literal["path", "query", "body"]
+    name: str
+    """The name on the wire."""
+
+
+def in_path(name: str) -> Place:
+    return Place("path", name)
+
+
+def in_query(name: str) -> Place:
+    return Place("query", name)
+
+
+def in_body(name: str) -> Place:
+    return Place("body", name)
+
+
+class Found(NamedTuple):
+    """A thing and its owner, as the ledger knows them."""
+
+    value: Any
+    tenant_id: str | None
+    user_id: str | None
+
+
+Find = Callable[[str, str | None], Awaitable[Found | None]]
+"""From the id in the path and the tenant that the caller acts for (None for all) to the thing."""
+
+
+class Owned(msgspec.Struct, frozen=True, kw_only=True):
+    """The endpoint is about one thing that belongs to somebody; for everybody else it does not exist."""
+
+    param: str
+    """The name of its id in the path."""
+    find: Find
+    missing: str
+    """The sentence of the 404: the same for a thing that does not exist and for one of somebody else."""
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """The declaration. The web room enforces it before the handler runs; the handler reads `request.reach`."""
+
+    callers: Callers
+    person: tuple[Place, ...] = ()
+    """Where the person is named; the first place that says something counts. Only administrators name others."""
+    oneself: Literal["never", "default", "needed"] = "never"
+    """`default`: where no person is named, it is about the caller. `needed`: a person there must be."""
+    tenant: Place | None = None
+    """Where a tenant is named. A caller who acts for a tenant cannot name another one."""
+    owned: Owned | None = None
+    administrators_if: Callable[[Mapping[str, str]], bool] | None = None
+    """For which parameters of the path only administrators may call."""
+    head_proof: Callable[[Any], None] | None = None
+    """With PROOF: checks what the request's head proves, before its body is read; raises 401."""
+    shared: bool = False
+    """True: services reach everybody of their tenant here, and people do where auth.people_reach_tenant says so."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether callers are asked who they are."""
+        return self.callers not in {Callers.EVERYBODY, Callers.PROOF}
+
+
+UNDECLARED = About(callers=Callers.UNDECLARED)
+EVERYBODY = About(callers=Callers.EVERYBODY)
+PROOF = About(callers=Callers.PROOF)
+KNOWN = About(callers=Callers.KNOWN)
+SERVICES = About(callers=Callers.SERVICES)
+ADMINISTRATORS = About(callers=Callers.ADMINISTRATORS)
+OPERATORS = About(callers=Callers.OPERATORS)
+
+
+NO_TENANT = ""
+"""The filter for what belongs to no tenant: None would mean every tenant."""
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of the data that one request sees and changes."""
+
+    tenant_id: str | None = None
+    """The only tenant; None where `every_tenant` says so, and otherwise for what belongs to no tenant."""
+    every_tenant: bool = False
+    user_id: str | None = None
+    """The only person; None for everybody of the tenant."""
+    bound: bool = True
+    """True: the caller reaches only what is the caller's own."""
+
+    def filters(self) -> dict[str, Any]:
+        """The same as the ledger's filters."""
+        found: dict[str, Any] = {} if self.every_tenant else {"tenant_id": self.tenant_id or NO_TENANT}
+        if self.user_id is not None:
+            found["user_id"] = self.user_id
+        return found

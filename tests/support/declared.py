@@ -1,0 +1,57 @@
+"""Every endpoint that Carillon can serve, declared over nothing."""
+
+from typing import Any, cast
+
+import msgspec
+
+from carillon.blueprints.billing import payment_api, subscription_api, webhook_receiver
+from carillon.domain.lanes import Lanes
+from carillon.doors.http import endpoints as http
+from carillon.doors.http import events as http_events
+from carillon.live import endpoints as streams_api
+from carillon.providers import callback, has_receipts, kinds
+from carillon.receipts import callbacks, suppressions
+from carillon.upkeep import health
+from carillon.upkeep.api import admin as admin_api
+from carillon.upkeep.api import notifications as api
+from carillon.upkeep.api import preferences as preferences_api
+from carillon.upkeep.api import queues as queues_api
+from carillon.upkeep.api import sandbox
+from carillon.upkeep.api import templates as templates_api
+from carillon.upkeep.console import api as console_api
+from carillon.upkeep.console import streams as console_streams
+from carillon.upkeep.console import templates as console_templates
+from carillon.web import Endpoint
+
+
+class Blank:
+    """Has every attribute, and none of them works."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+
+def declared() -> list[Endpoint]:
+    """All of them; their handlers cannot be called."""
+    nobody: Any = Blank()
+    reported = {kind: callback(kind) for kind in kinds() if has_receipts(kind)}
+    return [
+        *http.endpoints(nobody, explains=cast("Any", object())),
+        *api.endpoints(nobody, {}, Lanes({})),
+        *admin_api.endpoints(nobody, nobody, {}, Lanes({}), clock=nobody, ids=nobody),
+        *sandbox.endpoints([], [], msgspec.Struct),
+        *templates_api.endpoints(nobody, nobody, nobody),
+        *preferences_api.endpoints(nobody),
+        *callbacks.endpoints(reported, dict.fromkeys(reported, ()), nobody, nobody, nobody),
+        *suppressions.endpoints(nobody, nobody),
+        *payment_api.endpoints(nobody, "the-service-token"),
+        *subscription_api.endpoints(nobody),
+        *webhook_receiver.endpoints(nobody, nobody, {}, nobody),
+        *queues_api.endpoints([], nobody, nobody),
+        *http_events.endpoints(nobody, nobody),
+        *streams_api.endpoints(seats=nobody, ledger=nobody, tickets=nobody, rules=nobody, clock=nobody),
+        *console_api.endpoints(console_api.Desk(nobody, Lanes({}), nobody, nobody, blueprint="", pages=[])),
+        *console_templates.endpoints(console_templates.Shelf(nobody, nobody, nobody, [])),
+        *console_streams.endpoints(console_streams.Gallery(nobody, 0)),
+        *health.endpoints(health.Readiness(), health.Checks({}, {})),
+    ]
