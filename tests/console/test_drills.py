@@ -56,16 +56,16 @@ async def choose(page: Page, **chosen: str) -> None:
 
 async def test_failover_is_seen_as_it_happens(console: Console) -> None:
     page = await console.open("drills")
-    await expect(page.get_by_text("No drill is under way")).to_be_visible()
+    await expect(page.get_by_text("No drill is running")).to_be_visible()
     await choose(page, channel="sms", provider="sandbox", kind="unavailable")
-    under_way = page.get_by_role("table", name="Drills under way")
+    under_way = page.get_by_role("table", name="Running drills")
     await expect(under_way).to_contain_text("sandbox on sms")
     await expect(under_way).to_contain_text("fails")
     await expect(page.locator(".link.drilled")).to_contain_text("fails")
     await page.get_by_label("Message", exact=True).select_option(label="welcome by sms")
     await page.get_by_role("button", name="Send").click()
     tries = page.locator(".timeline li")
-    await expect(tries.nth(0)).to_contain_text("Try 1 by sandbox")
+    await expect(tries.nth(0)).to_contain_text("Attempt 1 by sandbox")
     await expect(tries.last).to_contain_text("by backup")
     await expect(page.locator(".link", has_text="backup")).to_contain_text("0 of 1 failed")
     await expect(page.get_by_role("table", name="What happened lately")).to_contain_text("drill: unavailable")
@@ -75,29 +75,29 @@ async def test_failover_is_seen_as_it_happens(console: Console) -> None:
     await page.evaluate("scrollTo(0, 0)")
     await console.picture("drills")
     await page.get_by_role("button", name="End the drill of sandbox on sms").click()
-    await expect(page.get_by_text("No drill is under way")).to_be_visible()
+    await expect(page.get_by_text("No drill is running")).to_be_visible()
 
 
 async def test_a_slow_provider_and_the_first_tries_only(console: Console) -> None:
     page = await console.open("drills")
     await page.get_by_label("On channel").select_option("email")
-    await page.get_by_label("Seconds it takes").fill("0.5")
-    await page.get_by_label("Only the first tries").fill("2")
+    await page.get_by_label("Delay of the answer, in seconds").fill("0.5")
+    await page.get_by_label("Number of calls per message").fill("2")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("table", name="Drills under way")).to_contain_text(
+    await expect(page.get_by_role("table", name="Running drills")).to_contain_text(
         "answers late (after 0.5 s, the first 2 of each message)"
     )
     assert await console.ask("GET", "/api/v1/sandbox/drills") == {"email": {"times": 2, "delay_seconds": 0.5}}
     await console.ask("DELETE", "/api/v1/sandbox/drills/email")
-    await expect(page.get_by_text("No drill is under way")).to_be_visible()
+    await expect(page.get_by_text("No drill is running")).to_be_visible()
 
 
 async def test_only_what_fits_is_asked_for(console: Console) -> None:
     page = await console.open("drills")
     await page.get_by_label("which", exact=True).select_option("throttled")
-    await expect(page.get_by_label("Seconds it asks for")).to_be_visible()
+    await expect(page.get_by_label("Retry-After, in seconds")).to_be_visible()
     await page.get_by_label("which", exact=True).select_option("refused")
-    await expect(page.get_by_label("Seconds it asks for")).to_be_hidden()
+    await expect(page.get_by_label("Retry-After, in seconds")).to_be_hidden()
 
 
 async def test_one_provider_alone_over_http(console: Console) -> None:

@@ -54,8 +54,8 @@ async def test_only_queues_are_shown_here(console: Console) -> None:
     page = await console.open()
     await expect(page.locator("#nav a")).to_have_text(["Queues"])
     await expect(page.get_by_role("table", name="Queues")).to_contain_text("q:pay:refund_initiation")
-    await expect(page.get_by_text("No message was worked off yet.")).to_be_visible()
-    await expect(page.get_by_text("Nobody has given a message another life by hand.")).to_be_visible()
+    await expect(page.get_by_text("No message was processed yet.")).to_be_visible()
+    await expect(page.get_by_text("Nobody has requeued a message.")).to_be_visible()
     await expect(page.locator("#live")).to_have_text("live")
 
 
@@ -98,7 +98,7 @@ async def test_failed_messages_get_another_life(console: Console, billing: Billi
     await expect(listed.locator("tbody tr")).to_have_count(2)
     await expect(listed).not_to_contain_text(ids[0])
     await page.get_by_role("button", name="Requeue all 2").click()
-    await expect(page.get_by_text("Nothing failed for good.")).to_be_visible()
+    await expect(page.get_by_text("There are no failed messages.")).to_be_visible()
 
     async def written_down() -> bool:
         rows = await asyncio.to_thread(billing.rows, "SELECT reason FROM admin_actions")

@@ -67,14 +67,14 @@ async def test_an_inbox_fills_and_its_reader_is_awaited(console: Console, sse: S
 async def test_a_word_to_somebody(console: Console) -> None:
     user = uuid.uuid4().hex
     page = await console.open("streams")
-    await page.get_by_label("Person to tell").fill(user)
+    await page.get_by_label("Person to notify").fill(user)
     await page.get_by_label("Payload").fill("{no json")
     await page.get_by_role("button", name="Tell").click()
     await expect(page.get_by_text("The payload is not JSON.")).to_be_visible()
     await page.get_by_label("Payload").fill('{"title": "a bell"}')
     await page.get_by_label("Priority").select_option("LOW")
     await page.get_by_role("button", name="Tell").click()
-    await expect(page.get_by_text("Written down, low priority.")).to_be_visible()
+    await expect(page.get_by_text("Accepted, low priority.")).to_be_visible()
 
     async def told() -> bool:
         found = (await console.ask("GET", f"/notifications/{user}"))["notifications"]
@@ -95,7 +95,7 @@ async def test_who_leaves_the_page_reads_no_more(console: Console) -> None:
 async def test_on_a_phone(console: Console, sse: SseStand) -> None:
     await sse.tell("phone", payload={"title": "a" * 200})
     page = await console.open("streams", size=PHONE, scheme="dark")
-    await expect(page.get_by_text("Who reads here")).to_be_visible()
+    await expect(page.get_by_text("Connected here")).to_be_visible()
     await console.fits()
     page = await console.open("streams/phone", size=PHONE)
     await expect(page.get_by_role("table", name="Inbox")).to_be_visible()

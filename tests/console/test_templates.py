@@ -76,7 +76,7 @@ async def test_a_gap_is_filled_from_the_language_there_is(console: Console) -> N
 async def test_seen_while_it_is_written_and_what_changes(console: Console) -> None:
     key, _ = await stored(console, "Hello {{name}}.\nThe first.", "Hello {{name}}.\nThe second.", key="parcel_sent")
     page = await console.open(f"templates/{key}/email/en-US")
-    await expect(page.get_by_text("Nothing yet: this is what is used.")).to_be_visible()
+    await expect(page.get_by_text("No difference: this is the published version.")).to_be_visible()
     await written(page, "Hello {{name}}.\nThe third costs {{amount}}.")
     await expect(page.locator(".letter")).to_contain_text("The third costs 19.90.")
     await expect(page.get_by_label("Sample variables")).to_have_value(re.compile("amount"))

@@ -82,7 +82,7 @@ def test_an_alarm_has_its_page(rule: Any) -> None:
     assert page.parent == RUNBOOK
     assert f"`{rule['alert']}`" in page.read_text()
     headings = [line for line in page.read_text().splitlines() if line.startswith("## ")]
-    assert headings == ["## What it means", "## Look", "## Mend", "## Afterwards"]
+    assert headings == ["## What it means", "## Look", "## Fix", "## Afterwards"]
 
 
 def test_a_page_has_its_alarm() -> None:

@@ -18,7 +18,7 @@ export function auditOf(name) {
     const still = asking();
     const { actions } = await ask("/ops/audit", { query: { queue: name, limit: SHOWN } });
     if (!still()) return;
-    refill(place, actions.length ? rows(actions, name) : empty("Nobody has given a message another life by hand."));
+    refill(place, actions.length ? rows(actions, name) : empty("Nobody has requeued a message."));
   };
   return { element: card("Done by hand", place), draw };
 }

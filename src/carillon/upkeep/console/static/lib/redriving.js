@@ -39,7 +39,7 @@ export function redriving(state, done) {
         return redrive({ ...meant(state), reason, ratePerSecond: Number(form.elements.rate.value) || null })
           .then((found) => {
             state.chosen.clear();
-            if (!found.actionId) toast("Nothing was left to try again.");
+            if (!found.actionId) toast("Nothing was left to redrive.");
             return found.actionId && watched.follow(found.actionId);
           })
           .then(done)
@@ -73,7 +73,7 @@ export function redriving(state, done) {
       h("p", {
         class: "quiet",
         text:
-          "Each keeps its id and its history and gets a fresh budget. A rate spares a provider that is just back; " +
+          "Each keeps its id and its history and gets a fresh budget. A rate protects a provider that has just recovered; " +
           "it goes on when this page is closed.",
       }),
       form,

@@ -124,8 +124,8 @@ function build(state, parts, look, again) {
         class: "quiet",
         text:
           state.used && !state.used.id
-            ? "It is then kept in the ledger and used instead of the folder's."
-            : "It is used from then on, by every process.",
+            ? "The ledger keeps it, and it replaces the folder's."
+            : "Every process uses it from then on.",
       }),
     ),
   );
@@ -218,7 +218,7 @@ function completed(state, content, place) {
 function changed(state, content) {
   const before = state.used ?? {};
   const parts = PARTS.filter(([name]) => (before[name] ?? "") !== (content[name] ?? ""));
-  if (!parts.length) return h("p", { class: "quiet", text: "Nothing yet: this is what is used." });
+  if (!parts.length) return h("p", { class: "quiet", text: "No difference: this is the published version." });
   return parts.map(([name, label]) => shownDiff(label, before[name] ?? "", content[name] ?? ""));
 }
 

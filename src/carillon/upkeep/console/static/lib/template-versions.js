@@ -84,6 +84,6 @@ function compared(one, used) {
     h("h3", { text: `From what is used (v${used.version}) to v${one.version}` }),
     parts.length
       ? parts.map(([name, label]) => shownDiff(label, used[name] ?? "", one[name] ?? ""))
-      : h("p", { class: "quiet", text: "They say the same." }),
+      : h("p", { class: "quiet", text: "They are identical." }),
   ];
 }

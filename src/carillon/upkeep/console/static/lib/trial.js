@@ -18,7 +18,7 @@ const STEP_MS = 400;
 /** @returns {{element: HTMLElement, start: () => Promise<void>, stop: () => void}} */
 export function trial(shell) {
   const watched = { timer: null, id: null };
-  const story = h("div", { "aria-live": "polite" }, empty("Send something: every try is shown as it is made."));
+  const story = h("div", { "aria-live": "polite" }, empty("Send something: every attempt is shown here."));
   const form = h("div", {});
   return {
     element: card("Try it", form, story),
@@ -99,7 +99,7 @@ async function look(id, story) {
         h(
           "li",
           { class: each.outcome === "sent" ? "good" : "bad" },
-          h("b", { text: `Try ${each.number} by ${each.provider}` }),
+          h("b", { text: `Attempt ${each.number} by ${each.provider}` }),
           " ",
           badge(each.outcome),
           " ",
@@ -107,7 +107,7 @@ async function look(id, story) {
           h("div", { class: "quiet", text: `${millis(each.durationMs)}, ${each.verdict.replace("_", " ")}` }),
         ),
       ),
-      tries.length ? null : h("li", { class: "wait", text: "Waiting for its first try" }),
+      tries.length ? null : h("li", { class: "wait", text: "Waiting for its first attempt" }),
     ),
   );
   return one.status !== "queued";

@@ -80,7 +80,7 @@ function filters(shell, state, draw) {
     field("classification", "Cause"),
     field("provider", "Provider"),
     field("templateKey", "Template"),
-    field("failedAfter", "Given up after", { type: "datetime-local" }),
+    field("failedAfter", "Failed after", { type: "datetime-local" }),
     field("failedBefore", "and before", { type: "datetime-local" }),
     h("button", { class: "primary", text: "Search" }),
     h("button", { type: "reset", text: "Show all", onclick: () => setTimeout(() => form.requestSubmit()) }),
@@ -93,7 +93,7 @@ async function causes(place, state, narrow, still) {
   const body = { reason: "look", dryRun: true };
   const counted = await ask("/api/v1/admin/redrive", { method: "POST", headers: BY_HAND, body });
   if (!counted.matched) {
-    if (still()) fill(place, card("Why", empty("Nothing was given up. What fails for good will be listed here, by cause.")));
+    if (still()) fill(place, card("Why", empty("There are no dead letters. They will be listed here, by cause.")));
     return;
   }
   const shown = counted.byCause.toSorted((one, other) => other.count - one.count).slice(0, MOST_CAUSES);
@@ -149,7 +149,7 @@ async function list(place, state, draw, panel, still) {
   if (!found.items.length) {
     fill(
       place,
-      empty(Object.keys(state.filters).length ? "Nothing matches. Fewer filters find more." : "Nothing was given up."),
+      empty(Object.keys(state.filters).length ? "Nothing matches. Fewer filters find more." : "There are no dead letters."),
     );
     return;
   }
@@ -192,7 +192,7 @@ function box(one, state, panel, all) {
     type: "checkbox",
     // Many were given up in the same second: only the id says on which of them somebody stands.
     id: `choose-${key}`,
-    "aria-label": `Choose ${one.templateKey} on ${one.channel}, given up ${moment(one.failedAt)}`,
+    "aria-label": `Choose ${one.templateKey} on ${one.channel}, failed ${moment(one.failedAt)}`,
   });
   made.checked = state.chosen.has(key);
   made.onchange = () => {
@@ -208,7 +208,7 @@ async function audit(place, still) {
   const found = await ask("/api/v1/admin/audit", { query: { pageSize: 8 } });
   if (!still()) return;
   if (!found.items.length) {
-    fill(place, empty("Nobody has tried anything again by hand."));
+    fill(place, empty("Nobody has redriven anything."));
     return;
   }
   refill(

@@ -77,14 +77,14 @@ function begin(shell, draw) {
     choice("channel", "On channel", [["*", "every channel"], ...shell.surface.channels]),
     choice("provider", "provider", providers),
     choice("kind", "which", KINDS, { onchange: () => fit(form) }),
-    field("delay", "Seconds it takes", { type: "number", min: 0, max: 600, step: "any" }),
-    field("times", "Only the first tries of a message", {
+    field("delay", "Delay of the answer, in seconds", { type: "number", min: 0, max: 600, step: "any" }),
+    field("times", "Number of calls per message", {
       type: "number",
       min: 1,
       max: 1000,
       placeholder: "every one",
     }),
-    field("wait", "Seconds it asks for", { type: "number", min: 0, max: 86400, step: "any" }),
+    field("wait", "Retry-After, in seconds", { type: "number", min: 0, max: 86400, step: "any" }),
     h("button", { class: "primary", text: "Begin the drill" }),
   );
   fit(form);
@@ -92,7 +92,7 @@ function begin(shell, draw) {
     form,
     h("p", {
       class: "quiet",
-      text: "Only sandboxes can be drilled: what is connected for real stays as it is. Drills end with this process.",
+      text: "Drills affect sandboxes only, never a real provider. They end with this process.",
     }),
   ];
 }
@@ -133,7 +133,7 @@ function said(drill) {
 
 function underWay(drills, draw) {
   const names = Object.keys(drills);
-  if (!names.length) return empty("No drill is under way: every sandbox takes what it is given.");
+  if (!names.length) return empty("No drill is running: every sandbox accepts its messages.");
   const end = (name) =>
     h("button", {
       type: "button",
@@ -148,7 +148,7 @@ function underWay(drills, draw) {
     "div",
     { class: "slim" },
     table(
-      "Drills under way",
+      "Running drills",
       ["who", "does what", ""],
       names.map((name) => [named(name), said(drills[name]), end(name)]),
     ),
@@ -194,7 +194,7 @@ function link(one, drills, sandboxes) {
 }
 
 function lately(recent) {
-  if (!recent.length) return empty("No failure and no breaker in this process.");
+  if (!recent.length) return empty("No failure and no open breaker in this process.");
   return table(
     "What happened lately",
     ["when", "what", "where", "why"],

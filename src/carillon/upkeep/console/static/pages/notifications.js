@@ -58,7 +58,7 @@ function form(shell, asked, draw) {
 }
 
 function rows(found) {
-  return table("Notifications", ["when", "what", "to", "channel", "status", "tries"], found.items.map((one) => [
+  return table("Notifications", ["when", "what", "to", "channel", "status", "attempts"], found.items.map((one) => [
     moment(one.createdAt), h("a", { href: `#/notifications/${one.id}`, text: one.templateKey }), one.userId ?? one.recipient,
     one.channel, badge(one.status), number(one.attemptCount)]));
 }
@@ -117,7 +117,7 @@ function told(route) {
 function attempt(one) {
   const next = one.nextTryInMs === null ? "" : `, again after ${millis(one.nextTryInMs)}`;
   return h("li", { class: `dot ${one.outcome === "sent" ? "good" : "bad"}` },
-    h("b", { text: `Try ${one.number} by ${one.provider}` }), " ", badge(one.outcome), " ", h("time", { text: moment(one.startedAt) }),
+    h("b", { text: `Attempt ${one.number} by ${one.provider}` }), " ", badge(one.outcome), " ", h("time", { text: moment(one.startedAt) }),
     h("div", { class: "quiet", text: `${millis(one.durationMs)}, ${one.verdict.replace("_", " ")}${next}${one.settled === "applied" ? "" : `, ${one.settled}`}` }),
     one.error ? h("div", { class: "bad", text: reason(one) }) : null);
 }
@@ -145,6 +145,6 @@ function why(one) {
     fill(shown, h("p", {}, "The same request now: ", badge(found.outcome), found.message ? ` ${found.message}` : ""),
       table("Gates", ["gate", "verdict", "found there"], found.steps.map((step) => [step.step, badge(step.verdict), h("code", { text: JSON.stringify(step.detail) })])));
   };
-  return card("Why", h("p", { class: "quiet", text: "Walks the gates of a send as they stand now; nothing is sent." }),
+  return card("Why", h("p", { class: "quiet", text: "Runs the gates of a send now; nothing is written or sent." }),
     h("button", { type: "button", text: "Explain", onclick: explain }), shown);
 }

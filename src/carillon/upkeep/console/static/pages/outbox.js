@@ -36,7 +36,7 @@ export async function render(main, shell) {
     h(
       "div",
       { class: "page" },
-      head("Outbox", h("span", { class: "quiet", text: "Nothing here has left the house." })),
+      head("Outbox", h("span", { class: "quiet", text: "Nothing here was really sent." })),
       card(
         null,
         filters(shell, state, () => draw(true)),
@@ -135,7 +135,7 @@ function item(one) {
     { class: "card" },
     h("div", { class: "row" }, h("b", { text: one.channel }), badge(one.outcome), h("time", { text: moment(one.at) })),
     h("div", { class: "quiet to", text: one.recipient ?? "nobody named" }),
-    one.message ? preview(one.channel, one.recipient, one.message) : empty("Its content was not kept."),
+    one.message ? preview(one.channel, one.recipient, one.message) : empty("Its content was not stored."),
     earlier,
     h("a", { href: `#/notifications/${one.notificationId}`, text: "Its story" }),
   );

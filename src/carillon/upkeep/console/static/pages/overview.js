@@ -42,8 +42,8 @@ function human(overview, providers) {
     notes.push(h("span", {}, `${number(lane.due)} routes wait in ${lane.name}, the oldest for ${span(lane.oldestDueSeconds)}`));
   }
   return h("section", { class: `card human ${notes.length ? "needed" : "calm"}` },
-    h("h2", { text: "Needs a human" }),
-    notes.length ? h("ul", {}, notes.map((note) => h("li", {}, note))) : h("p", { text: "Nothing. Everything that was accepted is told or on its way." }));
+    h("h2", { text: "Needs attention" }),
+    notes.length ? h("ul", {}, notes.map((note) => h("li", {}, note))) : h("p", { text: "Nothing. Every accepted notification is delivered or on its way." }));
 }
 
 function figures(overview) {
@@ -99,7 +99,7 @@ function carriers(found) {
 }
 
 function lately(recent) {
-  if (!recent.length) return card("Lately", empty("No failure, no breaker, no trouble in this process."));
+  if (!recent.length) return card("Lately", empty("No failure, no open breaker and no error in this process."));
   return card("Lately", table("What happened lately", ["when", "what", "where", "why"], recent.slice(0, 12).map((one) => [
     moment(one.at), badge(one.verdict ?? one.after ?? one.type), one.notification_id
       // Several tries of one notification lead to the same place: when they were tells them apart.

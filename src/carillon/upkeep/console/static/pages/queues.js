@@ -161,7 +161,7 @@ function failedOf(name) {
     seen.text = text;
     refill(
       place,
-      found.messages.length ? messages(found, chosen, () => counted(found.total)) : empty("Nothing failed for good."),
+      found.messages.length ? messages(found, chosen, () => counted(found.total)) : empty("There are no failed messages."),
     );
   };
   return { element: card("Failed", place, form), draw };
@@ -233,7 +233,7 @@ function logsOf(name) {
               one.next_retry_at ? moment(one.next_retry_at) : "",
             ]),
           )
-        : empty(Object.keys(asked).length ? "Nothing matches." : "No message was worked off yet."),
+        : empty(Object.keys(asked).length ? "Nothing matches." : "No message was processed yet."),
     );
   };
   const form = h(
@@ -252,5 +252,5 @@ function logsOf(name) {
     field("correlation_id", "Correlation", { type: "search" }),
     field("idempotency_key", "Idempotency key", { type: "search" }),
   );
-  return { element: card("Lives of messages", form, place), draw };
+  return { element: card("Job log", form, place), draw };
 }

@@ -25,7 +25,7 @@ async function everybody(main, shell) {
     refill(
       top,
       figures(streams, overview),
-      h("div", { class: "two" }, card("Who reads here", readers(streams)), card("By priority", lanes(overview.lanes))),
+      h("div", { class: "two" }, card("Connected here", readers(streams)), card("By priority", lanes(overview.lanes))),
     );
   };
   await draw();
@@ -36,8 +36,8 @@ async function everybody(main, shell) {
       { class: "page" },
       head("Streams"),
       top,
-      card("Look somebody up", lookUp(shell)),
-      card("Tell somebody", tell(shell, "")),
+      card("Find a person", lookUp(shell)),
+      card("Notify a person", tell(shell, "")),
     ),
   );
   return live(shell, draw);
@@ -67,7 +67,7 @@ function figures(streams, overview) {
 }
 
 function readers(streams) {
-  if (!streams.readers.length) return empty("Nobody is connected here. What is sent waits for its reader.");
+  if (!streams.readers.length) return empty("Nobody is connected here. Notifications wait for their readers.");
   const more = streams.people - streams.readers.length;
   return [
     h(
@@ -135,7 +135,7 @@ function tell(shell, user, then = () => {}) {
           .catch((error) => toast(error instanceof SyntaxError ? "The payload is not JSON." : error.message, "bad"));
       },
     },
-    user ? null : field("user_id", "Person to tell", { required: true, maxlength: 255 }),
+    user ? null : field("user_id", "Person to notify", { required: true, maxlength: 255 }),
     field("event_type", "Type", { required: true, value: "job.new" }),
     choice("priority", "Priority", [["", "by its type"], "HIGH", "MEDIUM", "LOW"]),
     area("payload", "Payload", { rows: 3, text: '{"title": "Bell founder wanted"}' }),
@@ -147,7 +147,7 @@ function tell(shell, user, then = () => {}) {
 async function said(asked, user) {
   const body = { ...asked, user_id: user || asked.user_id, payload: JSON.parse(asked.payload ?? "{}") };
   const answer = await ask("/notifications", { method: "POST", body });
-  toast(`Written down, ${answer.priority.toLowerCase()} priority.`);
+  toast(`Accepted, ${answer.priority.toLowerCase()} priority.`);
 }
 
 async function person(main, shell, user) {
@@ -168,7 +168,7 @@ async function person(main, shell, user) {
         "dl",
         { class: "figures" },
         [
-          ["Reads here now", here ? number(here) : "no", here ? "good" : ""],
+          ["Connected here", here ? number(here) : "no", here ? "good" : ""],
           ["Notifications", number(held.total), ""],
           ["Unread", number(held.unread), ""],
         ].map(([name, value, mood]) => h("div", { class: mood }, h("dt", { text: name }), h("dd", { text: value }))),
@@ -200,7 +200,7 @@ async function person(main, shell, user) {
 }
 
 function entries(found) {
-  if (!found.notifications.length) return empty("Nothing was ever sent to this person, or it is not kept any more.");
+  if (!found.notifications.length) return empty("This person has no notifications, or retention has deleted them.");
   return table(
     "Inbox",
     ["number", "when", "type", "priority", "says", "state", "read"],
@@ -264,7 +264,7 @@ function readAlong(user) {
   };
   return {
     element: [
-      h("p", { class: "quiet", text: "This opens a stream as this person: what waits for them counts as told." }),
+      h("p", { class: "quiet", text: "This opens a stream as this person: waiting notifications then count as pushed." }),
       h("div", { class: "row" }, act, state),
       list,
     ],
