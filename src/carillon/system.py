@@ -1,8 +1,10 @@
-"""The real clock, dice and ids; tests and time scaling put their own in their place."""
+"""The real clock, dice and ids, which tests replace, and the watchdog of a hanging event loop."""
 
 import asyncio
 import gc
+import os
 import random
+import threading
 import time
 
 # Seeded by the system once: ids must differ, not be secret, and asking the system for each costs more than the id.
@@ -10,6 +12,8 @@ _noise = random.Random()  # noqa: S311 - see above
 
 
 _NEW_OBJECTS = 20_000
+HUNG_EXIT_CODE = 70
+TICK_SECONDS = 1.0
 
 
 class SystemClock:
@@ -63,3 +67,34 @@ def new_id() -> str:
     value |= 0b10 << 62 | _noise.getrandbits(62)
     text = f"{value:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+class Watchdog:
+    """Counts ticks instead of reading the clock: a process that was suspended and resumed has not hung."""
+
+    def __init__(self, limit_seconds: float) -> None:
+        self._limit = max(2, round(limit_seconds / TICK_SECONDS))
+        self._beats = 0
+        self._done = threading.Event()
+
+    async def run(self) -> None:
+        """Count heartbeats in the event loop while a thread watches them."""
+        thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        thread.start()
+        try:
+            while True:
+                self._beats += 1
+                await asyncio.sleep(TICK_SECONDS / 2)
+        finally:
+            self._done.set()
+
+    def _watch(self) -> None:
+        seen, missed = 0, 0
+        while not self._done.wait(TICK_SECONDS):
+            missed = missed + 1 if self._beats == seen else 0
+            seen = self._beats
+            if missed >= self._limit:
+                line = f'{{"level":"critical","event":"loop_hung","message":"no heartbeat for {missed} s, exiting"}}\n'
+                os.write(1, line.encode())
+                time.sleep(0.05)
+                os._exit(HUNG_EXIT_CODE)

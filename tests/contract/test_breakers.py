@@ -12,10 +12,10 @@ from redis.asyncio import BlockingConnectionPool, Redis
 
 from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, admit, record
 from carillon.domain.events import BreakerChanged, Event
-from carillon.outbound.breakers.ledger import BreakerLedger, LedgerBreakers
 from carillon.outbound.breakers.memory import MemoryBreakers
 from carillon.outbound.breakers.probe import RecoverableBreakers
 from carillon.outbound.breakers.redis import RedisBreakers
+from carillon.outbound.breakers.shared import BreakerLedger, LedgerBreakers
 from tests.support.clocks import ManualClock
 from tests.support.ledger_engines import Engine, PostgresEngine, SqliteEngine
 

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from carillon.blueprints.galaxy.catalogue import Catalogue, NotificationType, read
+from carillon.blueprints.galaxy.catalogue import NotificationType, TypeCatalogue, read
 from carillon.domain.canonical import canonical
 from carillon.domain.claims import Claim
 
 OCCURRED = 1775121700000
 ENTRY_ID = "1775121700000-0"
 USERS = ["user-1", "user-2"]
-CATALOGUE: Catalogue = read()
+CATALOGUE: TypeCatalogue = read()
 TYPES = sorted(CATALOGUE.types)
 PUSHED = [name for name in TYPES if CATALOGUE.types[name].push is not None]
 WAYS = [(name, kind) for name in TYPES for kind in CATALOGUE.types[name].audiences]

@@ -25,7 +25,7 @@ from carillon.outbound.attempt import Attempts
 from carillon.outbound.breakers.memory import MemoryBreakers
 from carillon.outbound.in_flight import InFlight
 from carillon.outbound.leases import Leases
-from carillon.outbound.watchdog import Watchdog
+from carillon.system import Watchdog
 
 Sql = dict[str, str]
 

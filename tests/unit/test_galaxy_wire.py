@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carillon.blueprints.galaxy import envelope
-from carillon.blueprints.galaxy.administrators import admin_addresses
+from carillon.blueprints.galaxy.catalogue import admin_addresses
 from carillon.blueprints.galaxy.wire import Wire
 from carillon.domain.canonical import canonical, fingerprint
 from carillon.domain.errors import ConfigurationError

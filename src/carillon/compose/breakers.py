@@ -10,9 +10,9 @@ from carillon.compose.part import Finding, Loop, Part, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
 from carillon.domain.breaker import State
-from carillon.outbound.breakers.ledger import LedgerBreakers
 from carillon.outbound.breakers.memory import MemoryBreakers
 from carillon.outbound.breakers.probe import BreakerProbe, RecoverableBreakers
+from carillon.outbound.breakers.shared import LedgerBreakers
 from carillon.upkeep.health import Check, degraded
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from carillon.ledger.postgres.notify_bus import PostgresPost
 from carillon.ledger.postgres.pools import Address
 from carillon.ledger.statements import load
 from carillon.live import endpoints as streams_api
-from carillon.live import page as streams_page
 from carillon.live.attendance import Attendance
 from carillon.live.hub import Hub
 from carillon.live.reader import StreamRules
@@ -94,7 +93,7 @@ class LiveStreams:
         )
         if self._process.settings.http.console:
             found += console_streams.endpoints(console_streams.Gallery(self.hub, settings.max_connections))
-        return [*found, *(streams_page.endpoints() if settings.demo else [])]
+        return [*found, *(streams_api.demo_endpoints() if settings.demo else [])]
 
     def server(self, application: ASGI, where: ServerSettings) -> "StreamServer":
         """A listener that waits for slow readers, with room for everybody who may read."""

@@ -17,8 +17,7 @@ from carillon.domain.errors import CarillonError, Unavailable
 from carillon.domain.events import Trouble
 from carillon.domain.ports import Observer
 from carillon.ending import ended
-from carillon.outbound.watchdog import Watchdog
-from carillon.system import SystemClock
+from carillon.system import SystemClock, Watchdog
 from carillon.upkeep import health
 from carillon.upkeep.health import Checks
 from carillon.upkeep.logs.sink import LoggerSink

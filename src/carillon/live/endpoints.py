@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ from carillon.web import (
     in_query,
 )
 from carillon.web.about import Place
+from carillon.web.fixed import fixed
 from carillon.web.problems import unavailable
 from carillon.web.tickets import Tickets
 
@@ -42,6 +44,13 @@ _FRAMES = (
     "Server-sent events: `connected` first, then one `notification` each with its number as `id`, `heartbeat` in "
     "between, `gap` when what was asked for is not kept any more, `closing` when the reader should come again."
 )
+_FILES = {
+    "/inbox": "inbox.html",
+    "/inbox/inbox.js": "inbox.js",
+    "/inbox/page.js": "page.js",
+    "/inbox/page.css": "page.css",
+    "/inbox/icon.svg": "icon.svg",
+}
 
 
 def endpoints(
@@ -290,3 +299,9 @@ def _in_inbox(entry: Entry) -> wire.InboxEntry:
 
 
 _read_payload: Callable[[msgspec.Raw], dict[str, object]] = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def demo_endpoints() -> list[Endpoint]:
+    """The files of the inbox component and of the page that shows it; they hold no data, so they need no token."""
+    folder = files("carillon.live").joinpath("static")
+    return [fixed(path, folder.joinpath(name).read_bytes(), name.rpartition(".")[2]) for path, name in _FILES.items()]

@@ -1,7 +1,8 @@
-"""Which notification types there are, read from data and checked."""
+"""The notification types, read from data and checked, and the administrators of each."""
 
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -19,29 +20,34 @@ SlotKind = Literal["string", "int64"]
 
 _TYPE = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_LONGEST_LOCAL = 64
+_LONGEST_ADDRESS = 254
+_FEWEST_LABELS = 2
 _LONGEST_NAME = 128
 _FITS: dict[SlotKind, PayloadKind] = {"string": "string", "int64": "integer"}
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A part of the catalogue; a name it does not know is a mistake worth stopping for."""
+class CatalogueEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A part of the catalogue; an unknown field stops the start."""
 
 
-class Slot(Entry, frozen=True):
+class Slot(CatalogueEntry, frozen=True):
     """One field of a FlatBuffers table; its place in the list is its slot."""
 
     name: str
     kind: SlotKind
 
 
-class PushTable(Entry, frozen=True):
+class PushTable(CatalogueEntry, frozen=True):
     """The FlatBuffers table that a type's push payload is."""
 
     table: str
     fields: tuple[Slot, ...]
 
 
-class NotificationType(Entry, frozen=True):
+class NotificationType(CatalogueEntry, frozen=True):
     """What may be said of one notification type, by whom, to whom and where."""
 
     producer: str
@@ -50,7 +56,7 @@ class NotificationType(Entry, frozen=True):
     push: PushTable | None = None
 
 
-class Catalogue(Entry, frozen=True):
+class TypeCatalogue(CatalogueEntry, frozen=True):
     """All types by name."""
 
     types: dict[str, NotificationType]
@@ -60,18 +66,18 @@ class Catalogue(Entry, frozen=True):
         return [name for name, entry in self.types.items() if kind in entry.audiences]
 
 
-def read(extra: Path | None = None) -> Catalogue:
+def read(extra: Path | None = None) -> TypeCatalogue:
     """The shipped catalogue; an entry of `extra` is added, or replaces the shipped one of its name whole."""
     types = dict(_load(SHIPPED).types)
     if extra is not None:
         types |= _load(extra).types
     _refuse_shared_tables(types, extra or SHIPPED)
-    return Catalogue(types=types)
+    return TypeCatalogue(types=types)
 
 
-def _load(file: Path) -> Catalogue:
+def _load(file: Path) -> TypeCatalogue:
     try:
-        found = msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), Catalogue)
+        found = msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), TypeCatalogue)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"catalogue {file}: {error}") from error
     for name, entry in found.types.items():
@@ -125,3 +131,24 @@ def _refuse_shared_tables(types: dict[str, NotificationType], file: Path) -> Non
 
 def _is_name(word: str) -> bool:
     return _NAME.fullmatch(word) is not None and len(word) <= _LONGEST_NAME
+
+
+def admin_addresses(notification_type: str, words: Iterable[str]) -> tuple[str, ...]:
+    """Trimmed, lower-case, in their order and without repeats; raises ConfigurationError naming what is no address."""
+    addresses = [word.strip().lower() for word in words]
+    for address in filter(None, addresses):
+        if not _is_address(address):
+            raise ConfigurationError(f"administrators of {notification_type}: {address[:80]!r} is not an email address")
+    return tuple(dict.fromkeys(filter(None, addresses)))
+
+
+def _is_address(address: str) -> bool:
+    local, _, domain = address.rpartition("@")
+    labels = domain.split(".")
+    return (
+        len(address) <= _LONGEST_ADDRESS
+        and len(local) <= _LONGEST_LOCAL
+        and _LOCAL.fullmatch(local) is not None
+        and len(labels) >= _FEWEST_LABELS
+        and all(map(_LABEL.fullmatch, labels))
+    )

@@ -33,7 +33,7 @@ _MOST_KEPT = 256
 _WANTED: dict[PayloadKind, str] = {"string": "a non-empty string", "integer": "an integer of 0 or more"}
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+class IntentEnvelope(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that mean the same for every type."""
 
     notification_type: str
@@ -47,14 +47,14 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str | None
 
 
-def read_envelope(fields: Mapping[str, str]) -> Envelope:
+def read_envelope(fields: Mapping[str, str]) -> IntentEnvelope:
     """All required fields, and what is known optional; anything else is nobody's business."""
     missing = [name for name in REQUIRED if not fields.get(name)]
     if missing:
         raise BadIntent(INVALID_ENVELOPE, f"missing or empty: {', '.join(missing)}")
     for name in _WORDS:
         _check_word(name, fields.get(name, ""))
-    return Envelope(
+    return IntentEnvelope(
         notification_type=fields["notification_type"],
         producer=fields["producer"],
         audience_kind=fields["audience_kind"],

@@ -7,7 +7,7 @@ from typing import Any
 import flatbuffers
 import msgspec
 
-from carillon.blueprints.galaxy.catalogue import Catalogue, PushTable
+from carillon.blueprints.galaxy.catalogue import PushTable, TypeCatalogue
 from carillon.domain.claims import Claim
 
 Entry = dict[str, str | bytes]
@@ -25,7 +25,7 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _text = msgspec.json.Encoder()
 
 
-def push_encoder(catalogue: Catalogue) -> Encoder:
+def push_encoder(catalogue: TypeCatalogue) -> Encoder:
     """Encodes push claims of the catalogue's types; raises ValueError for what cannot be encoded."""
     tables = {name: entry.push for name, entry in catalogue.types.items() if entry.push is not None}
 

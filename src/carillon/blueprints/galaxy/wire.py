@@ -5,8 +5,14 @@ from pathlib import Path
 
 import msgspec
 
-from carillon.blueprints.galaxy.administrators import admin_addresses
-from carillon.blueprints.galaxy.catalogue import CHANNELS, AudienceKind, Catalogue, NotificationType, PayloadKind
+from carillon.blueprints.galaxy.catalogue import (
+    CHANNELS,
+    AudienceKind,
+    NotificationType,
+    PayloadKind,
+    TypeCatalogue,
+    admin_addresses,
+)
 from carillon.blueprints.galaxy.catalogue import read as read_catalogue
 from carillon.blueprints.galaxy.envelope import (
     INVALID_AUDIENCE,
@@ -14,7 +20,7 @@ from carillon.blueprints.galaxy.envelope import (
     INVALID_RECIPIENTS,
     LONGEST_WORD,
     UNSUPPORTED_TYPE,
-    Envelope,
+    IntentEnvelope,
     kept,
     read_envelope,
     read_payload,
@@ -25,7 +31,7 @@ from carillon.domain.errors import BadIntent, ConfigurationError
 from carillon.domain.intents import Intent, Malformed, Recipient
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class AudienceRule(msgspec.Struct, frozen=True, kw_only=True):
     """What one type means for one audience; everything about it that no entry can change."""
 
     producer: str
@@ -39,19 +45,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 class Wire:
     """Decodes and encodes everything this blueprint exchanges; immutable, and safe to share."""
 
-    def __init__(self, rules: dict[str, dict[str, Rule]], encoders: dict[str, Encoder]) -> None:
+    def __init__(self, rules: dict[str, dict[str, AudienceRule]], encoders: dict[str, Encoder]) -> None:
         self._rules = rules
         self.encoders = encoders
         """Channel to what makes the fields of its outgoing entry; raises ValueError for what cannot be encoded."""
 
     @classmethod
-    def open(cls, catalogue: Catalogue, admin_emails: Mapping[str, list[str]]) -> "Wire":
+    def open(cls, catalogue: TypeCatalogue, admin_emails: Mapping[str, list[str]]) -> "Wire":
         """Fix every rule once; `admin_emails` maps types to addresses, raises ConfigurationError when one is wrong."""
         told = catalogue.of_audience("admin_email")
         for stranger in sorted(set(admin_emails) - set(told)):
-            raise ConfigurationError(f"administrators of {stranger}: no administrator is told of that type")
+            raise ConfigurationError(f"administrators of {stranger}: that type has no administrators")
         addresses = {name: admin_addresses(name, admin_emails.get(name, [])) for name in told}
-        rules: dict[str, dict[str, Rule]] = {
+        rules: dict[str, dict[str, AudienceRule]] = {
             name: {kind: _rule(name, entry, kind, addresses.get(name, ())) for kind in entry.audiences}
             for name, entry in catalogue.types.items()
         }
@@ -76,7 +82,7 @@ class Wire:
         """Who publishes this type; raises BadIntent when the catalogue has no such type."""
         return next(iter(self._audiences(notification_type).values())).producer
 
-    def _read(self, entry_id: str, envelope: Envelope) -> Intent:
+    def _read(self, entry_id: str, envelope: IntentEnvelope) -> Intent:
         rule = self._rule_for(envelope)
         user_ids = None
         if rule.administrators is None:
@@ -108,7 +114,7 @@ class Wire:
             skips=rule.skips,
         )
 
-    def _rule_for(self, envelope: Envelope) -> Rule:
+    def _rule_for(self, envelope: IntentEnvelope) -> AudienceRule:
         audiences = self._audiences(envelope.notification_type)
         rule = audiences.get(envelope.audience_kind)
         if rule is None:
@@ -118,14 +124,14 @@ class Wire:
             raise BadIntent(INVALID_ENVELOPE, f"{envelope.notification_type} is published by {rule.producer} only")
         return rule
 
-    def _audiences(self, notification_type: str) -> dict[str, Rule]:
+    def _audiences(self, notification_type: str) -> dict[str, AudienceRule]:
         audiences = self._rules.get(notification_type)
         if audiences is None:
             raise BadIntent(UNSUPPORTED_TYPE, f"{notification_type[:LONGEST_WORD]} is not in the catalogue")
         return audiences
 
 
-def _rule(name: str, entry: NotificationType, kind: AudienceKind, addresses: tuple[str, ...]) -> Rule:
+def _rule(name: str, entry: NotificationType, kind: AudienceKind, addresses: tuple[str, ...]) -> AudienceRule:
     channels: tuple[str, ...] = entry.audiences[kind]
     skips = {channel: _outside(channel, name, entry, kind) for channel in CHANNELS if channel not in channels}
     administrators: tuple[Recipient, ...] | None = None
@@ -138,7 +144,7 @@ def _rule(name: str, entry: NotificationType, kind: AudienceKind, addresses: tup
             # Nobody to tell is kept as one skipped route, so that an operator sees the gap.
             administrators = (Recipient(ref=f"config:{name}"),)
             channels, skips = (), {"email": f"no administrator address is configured for {name}"}
-    return Rule(
+    return AudienceRule(
         producer=entry.producer,
         required=entry.required,
         channels=channels,

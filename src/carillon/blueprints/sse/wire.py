@@ -11,7 +11,7 @@ from carillon.domain.intents import Intent, Malformed, Priority, Recipient
 
 CHANNEL = "sse"
 PRODUCER = "notifications"
-"""One name for all of them: an event id is unique whoever wrote it and through whichever door it came."""
+"""One producer name for all messages: an event id is unique for every producer and every door."""
 INVALID = "VALIDATION_ERROR"
 PRIORITIES = {"HIGH": Priority.HIGH, "MEDIUM": Priority.NORMAL, "LOW": Priority.LOW}
 OTHERS = "*"
@@ -48,7 +48,7 @@ class EventWire:
             recipients=(Recipient(ref=f"user:{user_id}", user_id=user_id, addresses={CHANNEL: user_id}),),
             channels=(CHANNEL,),
             payload=payload,
-            # When it happened and on whose behalf may be said anew by whoever repeats the message.
+            # A repeat of the message may change its time and its source.
             content={"event_type": event_type, "payload": payload, "priority": int(priority), "user_id": user_id},
             idempotency_key=_word(said, "event_id") if said.get("event_id") else key,
             priority=priority,

@@ -13,6 +13,7 @@ from carillon.outbound.breakers.shared import Away, SharedBreakers
 
 _SCRIPT = (files("carillon.outbound.breakers") / "breakers.lua").read_text()
 _PARTS = ("state", "failures", "successes", "opened_at", "probes")
+"""The keys of one breaker, in the order in which the script expects them."""
 
 
 class RedisBreakers(SharedBreakers):
@@ -29,11 +30,13 @@ class RedisBreakers(SharedBreakers):
         observer: Observer,
         refresh_seconds: float = 0.25,
     ) -> None:
+        """`prefix` begins every key, so that several services can share one Redis."""
         super().__init__(policies, fallback=fallback, clock=clock, observer=observer, refresh_seconds=refresh_seconds)
         self._script = redis.register_script(_SCRIPT)
         self._prefix = prefix
 
     async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> Step | Away:
+        """Run the script; any error of Redis means that the store is away."""
         try:
             state, said, failures = await self._script(
                 keys=[f"{self._prefix}{provider}:{part}" for part in _PARTS],
