@@ -7,7 +7,7 @@ import time
 
 import uvloop
 
-from carillon.providers.http import Answer, HttpClient, Request
+from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest
 
 BODY = json.dumps(
     {"type": "welcome", "data": {"notification_id": "0" * 36, "payload": {"name": "Ada", "link": "x" * 25}}}
@@ -21,8 +21,8 @@ async def main(url: str, calls: int, connections: int) -> None:
 
     async def caller() -> None:
         for _ in left:
-            answer = await client.post(Request(url=url, timeout_seconds=10, body=BODY.encode(), headers=headers))
-            if not isinstance(answer, Answer) or not answer.ok:
+            answer = await client.post(HttpRequest(url=url, timeout_seconds=10, body=BODY.encode(), headers=headers))
+            if not isinstance(answer, HttpAnswer) or not answer.ok:
                 raise RuntimeError(str(answer))
 
     began = time.perf_counter()

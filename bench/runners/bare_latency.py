@@ -9,7 +9,7 @@ import asyncpg
 import uvloop
 
 from bench.runners.fill import MESSAGE, PAYLOAD
-from carillon.providers.http import HttpClient, Request
+from carillon.providers.http import HttpClient, HttpRequest
 from carillon.system import new_id
 
 INSERT = """
@@ -28,7 +28,7 @@ async def main(dsn: str, url: str, count: int) -> None:
         began = time.perf_counter()
         await connection.execute(INSERT, one, PAYLOAD, "0" * 64)
         headers = {"Content-Type": "application/json", "webhook-id": one}
-        await client.post(Request(url=url, timeout_seconds=10, body=MESSAGE.encode(), headers=headers))
+        await client.post(HttpRequest(url=url, timeout_seconds=10, body=MESSAGE.encode(), headers=headers))
         took.append((time.perf_counter() - began) * 1000)
         await asyncio.sleep(0.005)
     print(json.dumps({"took_ms": took}))

@@ -8,7 +8,7 @@ import time
 import uvloop
 
 from bench.stage import WELCOME
-from carillon.providers.http import Answer, HttpClient, Request
+from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest
 
 WARM_UP = 20
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -45,8 +45,8 @@ async def main(port: int, count: int) -> None:
     for _ in range(count + WARM_UP):
         sink.arrived.clear()
         began = time.perf_counter()
-        answer = await client.post(Request(url=url, timeout_seconds=10, body=body, headers=headers))
-        if not isinstance(answer, Answer) or not answer.ok:
+        answer = await client.post(HttpRequest(url=url, timeout_seconds=10, body=body, headers=headers))
+        if not isinstance(answer, HttpAnswer) or not answer.ok:
             raise RuntimeError(str(answer))
         await asyncio.wait_for(sink.arrived.wait(), 10)
         took.append((sink.at - began) * 1000)

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import uvloop
 
-from carillon.providers.http import Answer, HttpClient, Request
+from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest
 
 WARM_UP = 20
 SEND = {
@@ -23,13 +23,13 @@ ACCOUNT = "/2010-04-01/Accounts/AC00000000000000000000000000000001"
 
 async def main(carillon: str, provider: str, count: int) -> None:
     client = HttpClient()
-    send = Request(
+    send = HttpRequest(
         url=f"{carillon}/api/v1/notifications/send",
         timeout_seconds=10,
         body=json.dumps(SEND).encode(),
         headers={"Content-Type": "application/json"},
     )
-    bare = Request(
+    bare = HttpRequest(
         url=f"{provider}{ACCOUNT}/Messages.json",
         timeout_seconds=10,
         body=urlencode(FORM).encode(),
@@ -44,11 +44,11 @@ async def main(carillon: str, provider: str, count: int) -> None:
     await client.aclose()
 
 
-async def _timed(client: HttpClient, request: Request) -> float:
+async def _timed(client: HttpClient, request: HttpRequest) -> float:
     began = time.perf_counter()
     answer = await client.post(request)
     took = (time.perf_counter() - began) * 1000
-    if not isinstance(answer, Answer) or not answer.ok:
+    if not isinstance(answer, HttpAnswer) or not answer.ok:
         raise RuntimeError(str(answer))
     return took
 

@@ -11,8 +11,8 @@ import pytest
 import trustme
 
 from carillon.providers.egress import BLOCKED_TEXT, IPAddress, Rules, parse_networks, parse_ports
-from carillon.providers.guard import Guard
-from carillon.providers.http import Answer, HttpClient, NotSent, Request
+from carillon.providers.guard import EgressGuard
+from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest, NotSent
 from tests.support.peers import Peer, saying
 from tests.support.waiting import until
 
@@ -36,7 +36,7 @@ class Rebinding:
         return [ip_address("127.0.0.2" if self.asked == 1 else "127.0.0.1")]
 
 
-class TrustingGuard(Guard):
+class TrustingGuard(EgressGuard):
     """The naive way: the name is looked up for the check, and again by whoever connects."""
 
     async def addresses(self, host: str, port: int) -> list[IPAddress]:
@@ -63,16 +63,16 @@ async def canary(public: Peer) -> AsyncIterator[Peer]:
         yield peer
 
 
-async def call(http: HttpClient, url: str, guard: Guard) -> object:
-    return await http.post(Request(url=url, timeout_seconds=5, body=b"{}", guard=guard))
+async def call(http: HttpClient, url: str, guard: EgressGuard) -> object:
+    return await http.post(HttpRequest(url=url, timeout_seconds=5, body=b"{}", guard=guard))
 
 
 async def test_rebinding_never_reaches_the_canary(public: Peer, canary: Peer, http: HttpClient) -> None:
     names = Rebinding()
-    guard = Guard(RULES, names, keep_seconds=0.0)
+    guard = EgressGuard(RULES, names, keep_seconds=0.0)
     url = f"http://rebind.example:{public.port}/"
     first = await call(http, url, guard)
-    assert isinstance(first, Answer)
+    assert isinstance(first, HttpAnswer)
     assert names.asked == 1
     for _ in range(3):
         assert await call(http, url, guard) == NotSent(BLOCKED_TEXT, "blocked_address")
@@ -81,10 +81,10 @@ async def test_rebinding_never_reaches_the_canary(public: Peer, canary: Peer, ht
 
 async def test_what_was_judged_is_what_is_called_while_it_is_kept(public: Peer, canary: Peer, http: HttpClient) -> None:
     names = Rebinding()
-    guard = Guard(RULES, names, keep_seconds=600.0)
+    guard = EgressGuard(RULES, names, keep_seconds=600.0)
     url = f"http://rebind.example:{public.port}/"
     answers = [await call(http, url, guard), *await asyncio.gather(*(call(http, url, guard) for _ in range(5)))]
-    assert {type(answer) for answer in answers} == {Answer}
+    assert {type(answer) for answer in answers} == {HttpAnswer}
     assert (names.asked, public.connections, canary.connections) == (1, 6, 0)
 
 
@@ -92,9 +92,9 @@ async def test_what_was_kept_is_looked_up_and_judged_again_after_its_time(
     public: Peer, canary: Peer, http: HttpClient
 ) -> None:
     names = Rebinding()
-    guard = Guard(RULES, names, keep_seconds=0.05)
+    guard = EgressGuard(RULES, names, keep_seconds=0.05)
     url = f"http://rebind.example:{public.port}/"
-    assert isinstance(await call(http, url, guard), Answer)
+    assert isinstance(await call(http, url, guard), HttpAnswer)
 
     async def blocked() -> bool:
         return await call(http, url, guard) == NotSent(BLOCKED_TEXT, "blocked_address")
@@ -115,8 +115,8 @@ async def test_those_who_ask_at_once_share_one_lookup_and_its_end(public: Peer, 
             raise OSError("no answer from the name server")
         return [ip_address("127.0.0.2")]
 
-    guard, url = Guard(RULES, resolve), f"http://slow.example:{public.port}/"
-    for outcome in (NotSent, Answer):
+    guard, url = EgressGuard(RULES, resolve), f"http://slow.example:{public.port}/"
+    for outcome in (NotSent, HttpAnswer):
         calls = [asyncio.create_task(call(http, url, guard)) for _ in range(4)]
         await asyncio.wait_for(beginning.get(), 40)
         # One who gives up takes the answer from nobody.
@@ -135,13 +135,13 @@ async def test_the_socket_is_judged_even_if_the_lookup_was_fooled(public: Peer, 
 
 async def test_control_without_pinning_and_veto_the_canary_is_hit(public: Peer, canary: Peer, http: HttpClient) -> None:
     guard = SleepingGuard(RULES, Rebinding())
-    assert isinstance(await call(http, f"http://rebind.example:{public.port}/", guard), Answer)
+    assert isinstance(await call(http, f"http://rebind.example:{public.port}/", guard), HttpAnswer)
     assert (public.connections, canary.connections) == (0, 1)
 
 
 async def test_literal_addresses_are_blocked_before_a_socket(canary: Peer, http: HttpClient) -> None:
     for host in ("127.0.0.1", "localhost", "2130706433", "127.1", "0x7f.0.0.1", "[::ffff:127.0.0.1]", "0.0.0.0"):  # noqa: S104 - called, not bound
-        blocked = await call(http, f"http://{host}:{canary.port}/", Guard(RULES))
+        blocked = await call(http, f"http://{host}:{canary.port}/", EgressGuard(RULES))
         assert blocked == NotSent(BLOCKED_TEXT, "blocked_address")
     assert canary.connections == 0
 
@@ -149,8 +149,8 @@ async def test_literal_addresses_are_blocked_before_a_socket(canary: Peer, http:
 async def test_a_connection_made_without_rules_never_serves_a_request_under_them(
     canary: Peer, http: HttpClient
 ) -> None:
-    assert isinstance(await http.post(Request(url=canary.url, timeout_seconds=5)), Answer)
-    assert isinstance(await call(http, canary.url, Guard(RULES)), NotSent)
+    assert isinstance(await http.post(HttpRequest(url=canary.url, timeout_seconds=5)), HttpAnswer)
+    assert isinstance(await call(http, canary.url, EgressGuard(RULES)), NotSent)
     assert canary.connections == 1
 
 
@@ -158,8 +158,8 @@ async def test_a_connection_made_without_rules_never_serves_a_request_under_them
 async def test_redirects_are_answers(canary: Peer, http: HttpClient) -> None:
     moved = f"HTTP/1.1 307 Moved\r\nLocation: {canary.url}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     async with Peer(saying(moved.encode()), host="127.0.0.2") as peer:
-        answer = await call(http, peer.url, Guard(RULES))
-        assert isinstance(answer, Answer)
+        answer = await call(http, peer.url, EgressGuard(RULES))
+        assert isinstance(answer, HttpAnswer)
         assert answer.status == 307
         assert canary.connections == 0
         async with aiohttp.ClientSession() as naive, naive.post(peer.url, allow_redirects=True):
@@ -173,8 +173,8 @@ async def test_proxy_variables_are_ignored(
         monkeypatch.setenv(name, canary.url)
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    assert isinstance(await call(http, public.url, Guard(RULES)), Answer)
-    assert isinstance(await http.post(Request(url=public.url, timeout_seconds=5)), Answer)
+    assert isinstance(await call(http, public.url, EgressGuard(RULES)), HttpAnswer)
+    assert isinstance(await http.post(HttpRequest(url=public.url, timeout_seconds=5)), HttpAnswer)
     assert (public.connections, canary.connections) == (2, 0)
     async with aiohttp.ClientSession(trust_env=True) as naive, naive.post(public.url):
         assert (public.connections, canary.connections) == (2, 1)
@@ -197,7 +197,7 @@ async def test_the_certificate_is_checked_against_the_name_not_the_address(
         return [ip_address("127.0.0.2")]
 
     async with Peer(saying(OPEN), host="127.0.0.2", tls=server) as peer:
-        answer = await call(http, f"https://hooks.customer.example:{peer.port}/", Guard(RULES, resolve))
-    assert isinstance(answer, Answer) is reached
+        answer = await call(http, f"https://hooks.customer.example:{peer.port}/", EgressGuard(RULES, resolve))
+    assert isinstance(answer, HttpAnswer) is reached
     assert asked == ["hooks.customer.example"]
     await http.aclose()

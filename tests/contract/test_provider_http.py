@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 import trustme
 
-from carillon.providers.http import MAX_BODY, Answer, HttpClient, MaybeSent, NotSent
+from carillon.providers.http import MAX_BODY, HttpAnswer, HttpClient, MaybeSent, NotSent
 from tests.support.peers import OK, Behaviour, Peer, closing, read_request, request, resetting, saying, silent
 from tests.support.ports import free_port
 
 
-async def call(http: HttpClient, behaviour: Behaviour, timeout_seconds: float = 30.0) -> Answer | NotSent | MaybeSent:
+async def call(
+    http: HttpClient, behaviour: Behaviour, timeout_seconds: float = 30.0
+) -> HttpAnswer | NotSent | MaybeSent:
     async with Peer(behaviour) as peer:
         return await http.post(request(peer.url, timeout_seconds=timeout_seconds))
 
@@ -33,7 +35,7 @@ async def test_an_answer_comes_whole(http: HttpClient) -> None:
     async with Peer(echo) as peer:
         first = await http.post(request(f"{peer.url}a%2Fb?c=%20d"))
         await http.post(request(peer.url))
-    assert isinstance(first, Answer)
+    assert isinstance(first, HttpAnswer)
     assert (first.status, first.ok, first.body, first.complete) == (202, True, b"yes", True)
     assert first.headers["retry-after"] == "7"
     assert seen[0].startswith(b"POST /a%2Fb?c=%20d HTTP/1.1\r\n")
@@ -50,7 +52,7 @@ async def test_connections_are_kept(http: HttpClient) -> None:
 
     async with Peer(keep) as peer:
         for _ in range(5):
-            assert isinstance(await http.post(request(peer.url)), Answer)
+            assert isinstance(await http.post(request(peer.url)), HttpAnswer)
         assert peer.connections == 1
 
 
@@ -112,7 +114,7 @@ async def test_no_status_may_still_mean_sent(http: HttpClient, behaviour: Behavi
 )
 async def test_a_status_is_an_answer_whatever_follows(http: HttpClient, behaviour: Behaviour) -> None:
     answer = await call(http, behaviour, timeout_seconds=3.0)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, HttpAnswer)
     assert answer.status == 201
     assert not answer.complete
     assert answer.body.startswith(b"part")
@@ -152,7 +154,7 @@ async def test_a_body_bomb_is_cut_and_its_connection_closed(http: HttpClient, ma
                 tracemalloc.reset_peak()
                 answer = await http.post(request(peer.url, timeout_seconds=60))
                 peaks.append(tracemalloc.get_traced_memory()[1] - before)
-                assert isinstance(answer, Answer)
+                assert isinstance(answer, HttpAnswer)
                 assert (answer.status, len(answer.body), answer.complete) == (200, MAX_BODY, False)
         finally:
             tracemalloc.stop()
@@ -164,7 +166,7 @@ async def test_an_excerpt_is_one_printable_line(http: HttpClient) -> None:
     answer = await call(
         http, saying(b"HTTP/1.1 500 No\r\nConnection: close\r\n\r\na\r\nb\x00\x1b[31m\xff" + b"x" * 5000)
     )
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, HttpAnswer)
     assert answer.excerpt().startswith("a b [31m\ufffdxxx")
     assert len(answer.excerpt()) <= 1024
 
@@ -181,7 +183,7 @@ async def test_a_kept_connection_that_died_is_not_retried_behind_our_back(http: 
         requests += 1
 
     async with Peer(once) as peer:
-        assert isinstance(await http.post(request(peer.url)), Answer)
+        assert isinstance(await http.post(request(peer.url)), HttpAnswer)
         failure = await http.post(request(peer.url))
         assert isinstance(failure, MaybeSent)
         assert (requests, peer.connections) == (2, 1)
@@ -196,7 +198,7 @@ async def test_handles_that_change_hands_lose_no_answer(http: HttpClient) -> Non
         left = iter(range(2000))
 
         async def caller() -> int:
-            return sum([isinstance(await http.post(request(peer.url)), Answer) for _ in left])
+            return sum([isinstance(await http.post(request(peer.url)), HttpAnswer) for _ in left])
 
         async with asyncio.timeout(90):
             assert sum(await asyncio.gather(*(caller() for _ in range(150)))) == 2000

@@ -9,8 +9,8 @@ import pytest
 
 from carillon.providers.curl import Limits, Transfers
 from carillon.providers.egress import Rules, parse_networks, parse_ports
-from carillon.providers.guard import Guard
-from carillon.providers.http import Answer, Call, HttpClient, MaybeSent, NotSent, Reply, Request, header_lines
+from carillon.providers.guard import EgressGuard
+from carillon.providers.http import Call, HttpAnswer, HttpClient, HttpRequest, MaybeSent, NotSent, Reply, header_lines
 from tests.support.peers import OK, Peer, read_request, request, saying, silent
 from tests.support.waiting import until
 
@@ -36,7 +36,7 @@ async def test_an_answer_to_somebody_who_was_just_cancelled_harms_no_other(http:
         http.start(request(peer.url, b"1"), first)
         answers = await asyncio.gather(cancelled, other, return_exceptions=True)
     assert isinstance(answers[0], asyncio.CancelledError)
-    assert isinstance(answers[1], Answer)
+    assert isinstance(answers[1], HttpAnswer)
     assert not troubles
 
 
@@ -49,7 +49,7 @@ async def test_a_call_given_up_is_not_told_and_its_handle_serves_nobody_else(htt
         call.cancel()
         call.cancel()
     async with Peer(saying(OK)) as peer:
-        assert isinstance(await http.post(request(peer.url)), Answer)
+        assert isinstance(await http.post(request(peer.url)), HttpAnswer)
     assert not told
 
 
@@ -71,7 +71,7 @@ async def test_a_call_that_has_ended_cannot_end_the_next_one_on_its_handle(http:
         assert isinstance(first, Call)
         first.cancel()
         go.set()
-        assert isinstance(await second, Answer)
+        assert isinstance(await second, HttpAnswer)
 
 
 async def test_what_a_peer_closed_while_it_was_kept_wakes_nobody_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ async def test_what_a_peer_closed_while_it_was_kept_wakes_nobody_twice(monkeypat
     monkeypatch.setattr(Transfers, "_ready", counted)
     http = HttpClient()
     async with Peer(once) as peer:
-        assert isinstance(await http.post(request(peer.url)), Answer)
+        assert isinstance(await http.post(request(peer.url)), HttpAnswer)
         before = woken
         closed.set()
 
@@ -110,19 +110,21 @@ RULES = Rules(allow_http=True, allow_networks=parse_networks(["127.0.0.0/8"]), a
 CLOSES = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
 
 
-@pytest.mark.parametrize("guard", [None, Guard(RULES)], ids=["unguarded", "guarded"])
-async def test_a_descriptors_number_that_comes_back_is_watched_anew(http: HttpClient, guard: Guard | None) -> None:
+@pytest.mark.parametrize("guard", [None, EgressGuard(RULES)], ids=["unguarded", "guarded"])
+async def test_a_descriptors_number_that_comes_back_is_watched_anew(
+    http: HttpClient, guard: EgressGuard | None
+) -> None:
     async with Peer(saying(CLOSES)) as peer:
         for number in range(1, 6):
             calls = (http.post(request(peer.url, guard=guard)) for _ in range(3))
             answers = await asyncio.gather(*calls)
-            assert all(isinstance(answer, Answer) for answer in answers), answers
+            assert all(isinstance(answer, HttpAnswer) for answer in answers), answers
             assert peer.connections == 3 * number
 
 
 @pytest.mark.parametrize("heard_of", [True, False])
 async def test_a_number_is_taken_for_the_same_socket_unless_a_new_one_was_heard_of(*, heard_of: bool) -> None:
-    transfers = Transfers(Limits(1, 1, 100, None), Guard(RULES).admits)
+    transfers = Transfers(Limits(1, 1, 100, None), EgressGuard(RULES).admits)
     for number in range(2):
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -149,8 +151,8 @@ async def test_a_handle_forgets_the_answer_and_the_bounds_before(http: HttpClien
         first = await http.post(request(peer.url, b"a long one"))
         second = await http.post(request(peer.url, b"short"))
         third = await http.post(request(peer.url, b"unanswered", timeout_seconds=0.3))
-    assert isinstance(first, Answer)
-    assert isinstance(second, Answer)
+    assert isinstance(first, HttpAnswer)
+    assert isinstance(second, HttpAnswer)
     assert [(one.body, one.headers["x-body"]) for one in (first, second)] == [
         (b"a long one", "a long one"),
         (b"short", "short"),
@@ -164,7 +166,7 @@ async def test_an_interim_answers_head_is_not_the_answers(http: HttpClient) -> N
     interim = b"HTTP/1.1 103 Early: Hints\r\nRetry-After: 1\r\n\r\n"
     async with Peer(saying(interim + b"HTTP/1.1 200 a:b\r\nServer: x\r\nContent-Length: 0\r\n\r\n")) as peer:
         answer = await http.post(request(peer.url))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, HttpAnswer)
     assert answer.headers == {"server": "x", "content-length": "0"}
     async with Peer(saying(interim + b"HTTP/1.1 200 OK\r\nContent-")) as peer:
         assert isinstance(await http.post(request(peer.url)), MaybeSent)
@@ -179,8 +181,8 @@ async def test_lines_made_once_are_judged_as_all_are(http: HttpClient) -> None:
 
     fixed = header_lines({"X-Fixed": "1", "X-Empty": ""})
     async with Peer(record) as peer:
-        asked = Request(url=peer.url, timeout_seconds=30.0, headers={"X-Own": "2"}, lines=fixed)
-        assert isinstance(await http.post(asked), Answer)
+        asked = HttpRequest(url=peer.url, timeout_seconds=30.0, headers={"X-Own": "2"}, lines=fixed)
+        assert isinstance(await http.post(asked), HttpAnswer)
     assert b"\r\nX-Fixed: 1\r\nX-Empty:\r\nX-Own: 2\r\n" in seen[0]
     for headers in ({"a": "b\r\nX-Evil: 1"}, {"a b": "1"}, {"": "1"}):
         with pytest.raises(ValueError, match="forbidden"):
@@ -192,7 +194,7 @@ async def test_two_deadlines_end_in_their_order(http: HttpClient) -> None:
     ended: list[str] = []
 
     async def call(url: str, name: str, seconds: float) -> None:
-        assert not isinstance(await http.post(request(url, timeout_seconds=seconds)), Answer | NotSent)
+        assert not isinstance(await http.post(request(url, timeout_seconds=seconds)), HttpAnswer | NotSent)
         ended.append(name)
 
     async with Peer(silent) as peer, asyncio.timeout(60):
@@ -205,5 +207,5 @@ async def test_two_deadlines_end_in_their_order(http: HttpClient) -> None:
 
 async def test_a_deadline_holds_although_an_earlier_ones_timer_still_stands(http: HttpClient) -> None:
     async with Peer(saying(OK)) as quick, Peer(silent) as slow, asyncio.timeout(60):
-        assert isinstance(await http.post(request(quick.url, timeout_seconds=0.3)), Answer)
+        assert isinstance(await http.post(request(quick.url, timeout_seconds=0.3)), HttpAnswer)
         assert isinstance(await http.post(request(slow.url, timeout_seconds=0.9)), MaybeSent)

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Self
 
-from carillon.providers.guard import Guard
-from carillon.providers.http import Request
+from carillon.providers.guard import EgressGuard
+from carillon.providers.http import HttpRequest
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -63,9 +63,9 @@ def request(
     *,
     timeout_seconds: float = 30.0,
     headers: dict[str, str] | None = None,
-    guard: Guard | None = None,
-) -> Request:
-    return Request(url=url, timeout_seconds=timeout_seconds, body=body, headers=headers or {}, guard=guard)
+    guard: EgressGuard | None = None,
+) -> HttpRequest:
+    return HttpRequest(url=url, timeout_seconds=timeout_seconds, body=body, headers=headers or {}, guard=guard)
 
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:

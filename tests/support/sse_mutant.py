@@ -15,8 +15,8 @@ from carillon.ledger.statements import load
 from carillon.live import endpoints as streams_api
 from carillon.live.attendance import Attendance
 from carillon.live.hub import Hub
-from carillon.live.relay import Relay
-from carillon.live.sse import Sse
+from carillon.live.relay import ReplicaRelay
+from carillon.live.sse import SseProvider
 from tests.support.mutant import vars_of
 
 
@@ -27,7 +27,7 @@ def sent_when_appended() -> None:
         await self._placing.add(dispatch.claim)
         return Sent("?")
 
-    vars_of(Sse, send=hasty)
+    vars_of(SseProvider, send=hasty)
 
 
 def no_turns() -> None:
@@ -80,7 +80,7 @@ def nobody_is_woken() -> None:
 
 
 def no_relay() -> None:
-    vars_of(Relay, announce=lambda _self, _entries: None)
+    vars_of(ReplicaRelay, announce=lambda _self, _entries: None)
 
 
 def seats_without_end() -> None:

@@ -20,7 +20,7 @@ from carillon.providers.egress import (
     parse_own,
     parse_ports,
 )
-from carillon.providers.guard import BlockedAddress, Guard
+from carillon.providers.guard import BlockedAddress, EgressGuard
 from tests.support.ssrf_corpus import CORPUS, Case
 
 LOOPBACK = Rules(
@@ -37,7 +37,7 @@ def answering(*answers: IPAddress) -> Callable[[str, int], Awaitable[list[IPAddr
     return resolve
 
 
-async def verdict(guard: Guard, url: str) -> bool:
+async def verdict(guard: EgressGuard, url: str) -> bool:
     target = await guard.check(url)
     if isinstance(target, Blocked):
         assert target.error == BLOCKED_TEXT
@@ -59,7 +59,7 @@ def test_the_corpus_is_large_and_without_repeats() -> None:
 
 @pytest.mark.parametrize("case", CORPUS, ids=lambda case: ascii(case.url)[:60])
 async def test_corpus(case: Case) -> None:
-    assert await verdict(Guard(Rules(), answering(*case.answers)), case.url) is case.allowed
+    assert await verdict(EgressGuard(Rules(), answering(*case.answers)), case.url) is case.allowed
 
 
 def test_a_target_has_one_spelling() -> None:
@@ -100,9 +100,9 @@ def test_every_blocked_answer_reads_the_same() -> None:
 
 async def test_an_allowed_name_still_needs_an_allowed_address() -> None:
     rules = Rules(allow_http=True, allow_hosts=frozenset({"receiver"}), allow_networks=parse_networks(["10.0.0.0/8"]))
-    assert await verdict(Guard(rules, answering(ip_address("10.0.0.7"))), "http://receiver/")
-    assert not await verdict(Guard(rules, answering(ip_address("192.168.0.7"))), "http://receiver/")
-    assert not await verdict(Guard(rules, answering(ip_address("10.0.0.7"))), "http://sender/")
+    assert await verdict(EgressGuard(rules, answering(ip_address("10.0.0.7"))), "http://receiver/")
+    assert not await verdict(EgressGuard(rules, answering(ip_address("192.168.0.7"))), "http://receiver/")
+    assert not await verdict(EgressGuard(rules, answering(ip_address("10.0.0.7"))), "http://sender/")
 
 
 async def test_our_own_places_stay_shut() -> None:
@@ -111,7 +111,7 @@ async def test_our_own_places_stay_shut() -> None:
 
     own = parse_own(["db.ours.example:5432", "1.1.1.1", "[2606:4700::1111]:443", "127.0.0.1:8080"])
     ports = parse_ports(["1024-65535"])
-    guard = Guard(Rules(allow_ports=ports, own=own, allow_networks=parse_networks(["127.0.0.0/8"])), resolve)
+    guard = EgressGuard(Rules(allow_ports=ports, own=own, allow_networks=parse_networks(["127.0.0.0/8"])), resolve)
     assert not await verdict(guard, "https://db.ours.example:5432/")
     assert not await verdict(guard, "https://evil.example:5432/")
     assert not await verdict(guard, "https://93.184.216.34:5432/")
@@ -126,7 +126,7 @@ async def test_a_listener_on_every_interface_is_ours_on_each_of_them() -> None:
     own = parse_own(["0.0.0.0:8080"])
     assert own == (Own("0.0.0.0", 8080),)  # noqa: S104 - recognised, not bound
     rules = Rules(allow_networks=parse_networks(["127.0.0.0/8"]), allow_ports=parse_ports([8080, 8081]), own=own)
-    guard = Guard(rules)
+    guard = EgressGuard(rules)
     assert not await verdict(guard, "https://127.0.0.1:8080/")
     assert await verdict(guard, "https://127.0.0.1:8081/")
     assert await verdict(guard, "https://93.184.216.34:8080/")

@@ -10,7 +10,7 @@ from carillon.domain.live import Seat, Seated
 from carillon.domain.streams import Entry
 from carillon.domain.tail import Tail
 from carillon.live.hub import HERE, Hub
-from carillon.live.relay import MAX_MESSAGE_BYTES, Relay, _Message, _read, texts
+from carillon.live.relay import MAX_MESSAGE_BYTES, ReplicaRelay, _Message, _read, texts
 from tests.support.waiting import until
 
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=255)
@@ -109,7 +109,7 @@ class Wires:
 
 async def test_a_replica_that_is_told_writes_and_answers() -> None:
     wires, here, there = Wires(), hub(), hub()
-    relays = [Relay(here, wires, "here"), Relay(there, wires, "there")]
+    relays = [ReplicaRelay(here, wires, "here"), ReplicaRelay(there, wires, "there")]
     running = [asyncio.create_task(relay.run()) for relay in relays]
     await met(lambda: len(wires.heard) == 2)
     reader = seat("ada")

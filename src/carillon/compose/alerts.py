@@ -12,7 +12,7 @@ from carillon.config.settings import Settings
 from carillon.domain.alerts import Outbox
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Observer
-from carillon.providers.http import Answer, HttpClient, Request, header_id
+from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest, header_id
 from carillon.providers.secret import Secret
 from carillon.providers.webhook.signing import SigningKey, sign_standard
 from carillon.upkeep.alerts import AlertSink, Relay, RelayRules
@@ -118,8 +118,8 @@ def _post(settings: Settings, http: HttpClient) -> "Post":
 
     async def post(body: bytes, headers: Mapping[str, str]) -> str | None:
         sent = {"Content-Type": "application/json", "User-Agent": "Carillon", **headers}
-        answer = await http.post(Request(url=url, body=body, headers=sent, timeout_seconds=_SINK_SECONDS))
-        if not isinstance(answer, Answer):
+        answer = await http.post(HttpRequest(url=url, body=body, headers=sent, timeout_seconds=_SINK_SECONDS))
+        if not isinstance(answer, HttpAnswer):
             return answer.error
         return None if answer.ok else f"HTTP {answer.status} {answer.excerpt()}".strip()
 

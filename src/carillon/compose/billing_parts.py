@@ -16,7 +16,7 @@ from carillon.config.billing import Billing
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Clock, Observer
-from carillon.providers.http import Answer, HttpClient, Request
+from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest
 from carillon.providers.secret import Secret
 from carillon.providers.webhook.signing import sign_x_webhook, verify_x_webhook
 from carillon.system import new_id
@@ -80,8 +80,8 @@ def _signer(billing: Billing) -> Sign:
 
 def _poster(http: HttpClient) -> Post:
     async def post(url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> Response:
-        answer = await http.post(Request(url=url, body=body, headers=headers, timeout_seconds=seconds))
-        if not isinstance(answer, Answer):
+        answer = await http.post(HttpRequest(url=url, body=body, headers=headers, timeout_seconds=seconds))
+        if not isinstance(answer, HttpAnswer):
             return Response(None, answer.error)
         return Response(answer.status, "" if answer.ok else answer.excerpt())
 

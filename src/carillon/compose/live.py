@@ -24,7 +24,7 @@ from carillon.live import endpoints as streams_api
 from carillon.live.attendance import Attendance
 from carillon.live.hub import Hub
 from carillon.live.reader import StreamRules
-from carillon.live.relay import Relay
+from carillon.live.relay import ReplicaRelay
 from carillon.live.sse import Live
 from carillon.upkeep import health
 from carillon.upkeep.console import streams as console_streams
@@ -68,7 +68,7 @@ class LiveStreams:
             on_change=self.attendance.changed,
         )
         self.attendance.watch(self.hub)
-        relay = None if post is None else Relay(self.hub, post, replica)
+        relay = None if post is None else ReplicaRelay(self.hub, post, replica)
         self.live = Live(self.hub, ledger, replica, presence, relay)
         jwt = access.token_settings(process.settings)
         self.tickets = Tickets(

@@ -13,7 +13,7 @@ from carillon.domain.ports import Breakers
 from carillon.intake.render import render_message
 from carillon.outbound.prepare import PrepareRules, TemplatePreparer, read_template, unreachable
 from carillon.providers import Tools
-from carillon.providers.http import Answer, HttpClient, Request, parse_retry_after
+from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest, parse_retry_after
 
 SERVICE = "template_service"
 PATH = "/api/v1/templates/"
@@ -28,14 +28,14 @@ def preparing(settings: Settings, push: Push, provider: str, tools: Tools, break
     base = push.template_service_url.rstrip("/") + PATH
 
     async def fetch(code: str, language: str) -> Template | Outcome:
-        request = Request(
+        request = HttpRequest(
             url=base + quote(code, safe=""),
             method="GET",
             headers={"Accept": "application/json", "Accept-Language": language},
             timeout_seconds=push.template_timeout_seconds,
         )
         answer = await tools.http.post(request)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, HttpAnswer):
             return unreachable(answer.error, answer.classification)
         if not answer.complete:
             return unreachable("the answer was cut short", "cut_short")
@@ -62,10 +62,10 @@ async def ask_service(push: Push) -> str | None:
     http = HttpClient()
     try:
         url = push.template_service_url.rstrip("/") + PATH + NOBODYS
-        request = Request(url=url, method="GET", timeout_seconds=min(push.template_timeout_seconds, ASK_SECONDS))
+        request = HttpRequest(url=url, method="GET", timeout_seconds=min(push.template_timeout_seconds, ASK_SECONDS))
         answer = await http.post(request)
     finally:
         await http.aclose()
-    if not isinstance(answer, Answer):
+    if not isinstance(answer, HttpAnswer):
         return answer.error
     return f"HTTP {answer.status}" if answer.status >= _SERVER_ERROR else None

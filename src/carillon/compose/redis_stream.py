@@ -29,7 +29,7 @@ from carillon.intake.directory import HttpDirectory
 from carillon.intake.in_order import OrderedIntake
 from carillon.intake.plan import PlanRules
 from carillon.ledger.redis.leases import RedisLeases
-from carillon.providers.http import Answer, HttpClient, Request
+from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest
 from carillon.system import SystemClock, new_id
 from carillon.upkeep.health import Check, answers_at
 from carillon.upkeep.metrics.meters import Metrics
@@ -212,8 +212,8 @@ def directory_of(settings: Settings, http: HttpClient, clock: Clock, observer: O
     seconds = directory.timeout_seconds
 
     async def fetch(url: str) -> tuple[int, bytes] | str:
-        answer = await http.post(Request(url=url, method="GET", timeout_seconds=seconds))
-        if isinstance(answer, Answer):
+        answer = await http.post(HttpRequest(url=url, method="GET", timeout_seconds=seconds))
+        if isinstance(answer, HttpAnswer):
             return (answer.status, answer.body) if answer.complete else "the directory's answer was cut short"
         # Alone, what the network said does not say who was asked.
         return f"the directory did not answer: {answer.error}"

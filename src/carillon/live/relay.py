@@ -25,7 +25,7 @@ class _Message(msgspec.Struct, array_like=True):
 _read = msgspec.json.Decoder(_Message).decode
 
 
-class Relay:
+class ReplicaRelay:
     """Wakes readers and reports back; the entries themselves always come from the ledger."""
 
     def __init__(self, hub: Hub, bus: NotifyBus, replica: str) -> None:

@@ -12,7 +12,7 @@ from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.outcomes import Outcome, Sent, Throttled, Unavailable
 from carillon.domain.streams import Entry, Presence, StreamLedger, log_of_claim
 from carillon.live.hub import HERE, Confirmation, Hub
-from carillon.live.relay import Relay
+from carillon.live.relay import ReplicaRelay
 from carillon.providers.tools import Tools
 
 CHANNELS = None
@@ -41,7 +41,7 @@ class Live(NamedTuple):
     replica: str
     presence: Presence | None = None
     """None if only this process uses the ledger."""
-    relay: Relay | None = None
+    relay: ReplicaRelay | None = None
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -55,7 +55,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """How long to wait for the confirmation that a connection has it."""
 
 
-class Sse:
+class SseProvider:
     """Satisfies Provider; one commit appends many entries, and each waits for its confirmation."""
 
     def __init__(self, name: str, settings: Settings, live: Live) -> None:
@@ -160,5 +160,5 @@ class NoStreams:
         """Nothing is open."""
 
 
-def create(name: str, settings: Settings, tools: Tools) -> Sse | NoStreams:
-    return Sse(name, settings, tools.live) if isinstance(tools.live, Live) else NoStreams()
+def create(name: str, settings: Settings, tools: Tools) -> SseProvider | NoStreams:
+    return SseProvider(name, settings, tools.live) if isinstance(tools.live, Live) else NoStreams()

@@ -42,7 +42,7 @@ class Allowed(msgspec.Struct, frozen=True, gc=False):
     """`host:port:address,…`: the only addresses of its name; None where the URL names an address."""
 
 
-class Guard:
+class EgressGuard:
     """Checks a URL that the operator did not write before anything connects to it."""
 
     def __init__(

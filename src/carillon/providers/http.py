@@ -15,7 +15,7 @@ import msgspec
 from carillon.domain.outcomes import Outcome, Refused, Unavailable, Unknown
 from carillon.providers.curl import CurlRequest, Limits, Transfers
 from carillon.providers.egress import BLOCKED_TEXT, Blocked
-from carillon.providers.guard import Allowed, BlockedAddress, Guard
+from carillon.providers.guard import Allowed, BlockedAddress, EgressGuard
 from carillon.providers.transfer import Transfer
 
 MAX_BODY = 64 * 1024
@@ -27,7 +27,7 @@ _SECONDS = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
 _MAX_RETRY_AFTER_TEXT = 64
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One call; its deadline covers the wait for a connection, DNS, connect, TLS, sending and the whole answer."""
 
     url: str
@@ -35,13 +35,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
     headers: Mapping[str, str] = {}
     method: str = "POST"
-    guard: Guard | None = None
+    guard: EgressGuard | None = None
     """The egress rules, for every URL that the operator did not write."""
     lines: Sequence[str] = ()
     """Header lines that `header_lines` has already checked; `headers` follow them."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpAnswer(msgspec.Struct, frozen=True):
     """A peer answered with a status; `complete` is False when the body was cut short."""
 
     status: int
@@ -86,7 +86,7 @@ class MaybeSent(msgspec.Struct, frozen=True):
     classification: str
 
 
-Reply: TypeAlias = Answer | NotSent | MaybeSent
+Reply: TypeAlias = HttpAnswer | NotSent | MaybeSent
 
 
 class Call:
@@ -122,9 +122,9 @@ class HttpClient:
 
     def __init__(self, *, connections: int = 500, connections_per_host: int = 100, ca_file: str | None = None) -> None:
         self._limits = Limits(connections, connections_per_host, MAX_BODY, ca_file)
-        self._transfers: dict[Guard | None, Transfers] = {}
+        self._transfers: dict[EgressGuard | None, Transfers] = {}
 
-    async def post(self, request: Request) -> Reply:
+    async def post(self, request: HttpRequest) -> Reply:
         """Make the call once; an error of the peer or the network is a value, not an exception."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Reply] = loop.create_future()
@@ -144,7 +144,7 @@ class HttpClient:
             call.cancel()
             raise
 
-    def start(self, request: Request, tell: Callable[[Reply], None]) -> Call | NotSent | None:
+    def start(self, request: HttpRequest, tell: Callable[[Reply], None]) -> Call | NotSent | None:
         """Start the call; `tell` gets the reply. Returns None, and starts nothing, when a name needs a DNS look-up."""
         if not _sound(request.headers):
             return NotSent("a header has a forbidden character", "bad_request")
@@ -153,7 +153,9 @@ class HttpClient:
             return NotSent(BLOCKED_TEXT, "blocked_address")
         return None if found is None else self._begin(request, found, request.timeout_seconds, tell)
 
-    def _begin(self, request: Request, found: Allowed, seconds: float, tell: Callable[[Reply], None]) -> Call | NotSent:
+    def _begin(
+        self, request: HttpRequest, found: Allowed, seconds: float, tell: Callable[[Reply], None]
+    ) -> Call | NotSent:
         lines = [*request.lines, *_lines(request.headers)] if request.headers else request.lines
         call = Call(self._of(request.guard), request.timeout_seconds, tell)
         return call.begin(CurlRequest(request.method, found.url, lines, request.body, seconds, found.pins)) or call
@@ -163,7 +165,7 @@ class HttpClient:
         for one in transfers.values():
             one.close()
 
-    def _of(self, guard: Guard | None) -> Transfers:
+    def _of(self, guard: EgressGuard | None) -> Transfers:
         # Each guard has its own connections: one that was opened without the rules must not serve a guarded request.
         transfers = self._transfers.get(guard)
         if transfers is None:
@@ -196,7 +198,7 @@ def _lines(headers: Mapping[str, str]) -> list[str]:
     return [f"{name}: {value}" if value else f"{name};" for name, value in headers.items()]
 
 
-async def _resolved(request: Request) -> Allowed | NotSent:
+async def _resolved(request: HttpRequest) -> Allowed | NotSent:
     """The addresses that a guarded request may connect to, or why there are none."""
     seconds = request.timeout_seconds
     if request.guard is None:
@@ -212,10 +214,10 @@ async def _resolved(request: Request) -> Allowed | NotSent:
         return NotSent(f"cannot connect: {error}"[:MAX_EXCERPT], "dns")
 
 
-def _reply(transfer: Transfer, seconds: float) -> Answer | NotSent | MaybeSent:
+def _reply(transfer: Transfer, seconds: float) -> HttpAnswer | NotSent | MaybeSent:
     """The reply of an ended transfer; a status is an answer, even if its body broke off."""
     if transfer.status:
-        return Answer(transfer.status, transfer.head_in, bytes(transfer.body_in), transfer.failure is None)
+        return HttpAnswer(transfer.status, transfer.head_in, bytes(transfer.body_in), transfer.failure is None)
     if transfer.vetoed:
         return NotSent(BLOCKED_TEXT, "blocked_address")
     classification, text = transfer.failure or ("protocol_error", "no status came")

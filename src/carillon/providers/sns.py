@@ -16,7 +16,7 @@ from carillon.domain.claims import Dispatch
 from carillon.domain.outcomes import Outcome, Refused, Sent
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
-from carillon.providers.http import Answer, MaybeSent, NotSent, Request, parse_retry_after, unanswered
+from carillon.providers.http import HttpAnswer, HttpRequest, MaybeSent, NotSent, parse_retry_after, unanswered
 from carillon.providers.secret import Secret
 
 CHANNELS = frozenset({"sms"})
@@ -98,20 +98,20 @@ class Sns:
 
     async def probe(self) -> str | None:
         answer = await self._http.post(self._request("GetSMSAttributes", "", _PROBE_SECONDS))
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, HttpAnswer):
             return answer.error
         return None if answer.ok else self._words(answer)
 
     async def aclose(self) -> None:
         """Connections belong to the shared client."""
 
-    def _request(self, action: str, parameters: str, timeout_seconds: float) -> Request:
+    def _request(self, action: str, parameters: str, timeout_seconds: float) -> HttpRequest:
         body = f"Action={action}&Version={_VERSION}{parameters}".encode()
         signed = self._signature.headers(body, self._clock.wall())
-        return Request(url=self._url, body=body, headers=signed, timeout_seconds=timeout_seconds)
+        return HttpRequest(url=self._url, body=body, headers=signed, timeout_seconds=timeout_seconds)
 
-    def _judge(self, answer: Answer | NotSent | MaybeSent) -> Outcome:
-        if not isinstance(answer, Answer):
+    def _judge(self, answer: HttpAnswer | NotSent | MaybeSent) -> Outcome:
+        if not isinstance(answer, HttpAnswer):
             return unanswered(answer)
         if answer.ok:
             return Sent(message_id=_element(answer, "MessageId"))
@@ -122,7 +122,7 @@ class Sns:
             parse_retry_after(answer.headers.get("retry-after"), self._clock.wall()),
         )
 
-    def _words(self, answer: Answer) -> str:
+    def _words(self, answer: HttpAnswer) -> str:
         code, text = _element(answer, "Code"), _element(answer, "Message")
         words = answer.excerpt() if code is None else f"{code} {text or ''}"
         return brief(f"HTTP {answer.status} {words}", self._settings.secret_access_key.reveal())
@@ -179,7 +179,7 @@ def _attributes(settings: Settings) -> str:
     return f"&{urlencode(parameters)}"
 
 
-def _codes(answer: Answer) -> list[str]:
+def _codes(answer: HttpAnswer) -> list[str]:
     found = _element(answer, "Code")
     if found is None:
         return []
@@ -190,7 +190,7 @@ def _codes(answer: Answer) -> list[str]:
     return codes
 
 
-def _element(answer: Answer, name: str) -> str | None:
+def _element(answer: HttpAnswer, name: str) -> str | None:
     """The text of the first element of that name; by a pattern, as an XML parser would open an attack surface."""
     found = re.search(rf"<{name}>([^<]{{1,2000}})</{name}>", answer.body.decode("utf-8", "replace"))
     return None if found is None else html.unescape(found[1]).strip()

@@ -16,7 +16,7 @@ from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.outcomes import Outcome, Refused, Sent
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
-from carillon.providers.http import Answer, MaybeSent, NotSent, Request, parse_retry_after, unanswered
+from carillon.providers.http import HttpAnswer, HttpRequest, MaybeSent, NotSent, parse_retry_after, unanswered
 from carillon.providers.mail_vendor import MAX_ID, Mail, checked_origin, read_mail, understood
 from carillon.providers.secret import Secret
 from carillon.providers.smtp.message import parse_sender
@@ -95,13 +95,13 @@ class Acs:
             return Refused("the text is not valid Unicode", classification="bad_content")
         operation = _operation_of(dispatch.claim)
         answer = await self._call("POST", "/emails:send", dispatch.timeout_seconds, body, {"Operation-Id": operation})
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, HttpAnswer):
             return unanswered(answer)
         return self._judge(answer, operation, mail.recipient.address)
 
     async def probe(self) -> str | None:
         answer = await self._call("GET", f"/emails/operations/{operation_id('probe')}", _PROBE_SECONDS)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, HttpAnswer):
             return answer.error
         # A 404 proves that the key is valid: Azure checks it before it looks for the operation.
         if answer.status == _NOT_FOUND or answer.ok:
@@ -129,7 +129,7 @@ class Acs:
         seconds: float,
         body: bytes = b"",
         headers: dict[str, str] | None = None,
-    ) -> Answer | NotSent | MaybeSent:
+    ) -> HttpAnswer | NotSent | MaybeSent:
         url = f"{self._endpoint}{path}?api-version={API_VERSION}"
         sent = {
             "Accept": "application/json",
@@ -138,9 +138,11 @@ class Acs:
             **({"Content-Type": "application/json"} if body else {}),
             **signed_headers(self._key, method, url, body, self._clock.wall()),
         }
-        return await self._http.post(Request(url=url, method=method, headers=sent, body=body, timeout_seconds=seconds))
+        return await self._http.post(
+            HttpRequest(url=url, method=method, headers=sent, body=body, timeout_seconds=seconds)
+        )
 
-    def _judge(self, answer: Answer, operation: str, address: str) -> Outcome:
+    def _judge(self, answer: HttpAnswer, operation: str, address: str) -> Outcome:
         said = understood(answer.body, _Operation) or _Operation()
         if answer.status == _ACCEPTED and said.status not in _GIVEN_UP:
             # Lower-case, as the id in reports is: the ledger compares the two.

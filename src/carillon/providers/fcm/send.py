@@ -24,7 +24,7 @@ from carillon.providers.fcm.wire import (
     token_refused,
     v1_body,
 )
-from carillon.providers.http import Answer, MaybeSent, NotSent, Request, parse_retry_after, unanswered
+from carillon.providers.http import HttpAnswer, HttpRequest, MaybeSent, NotSent, parse_retry_after, unanswered
 from carillon.providers.secret import Secret
 
 CHANNELS = frozenset({"push"})
@@ -98,7 +98,7 @@ class Fcm:
         else:
             body = msgspec.json.encode({"validate_only": True, "message": {"token": _NOBODY}})
         answer = await self._call(body, _PROBE_SECONDS)
-        if isinstance(answer, Answer):
+        if isinstance(answer, HttpAnswer):
             said = self._read(answer)
             return None if said.taken or BLAMES_THE_MESSAGE.intersection(said.codes) else brief(said.text)
         return answer.error
@@ -108,7 +108,7 @@ class Fcm:
         if self._tokens is not None:
             await self._tokens.aclose()
 
-    async def _call(self, body: bytes, seconds: float) -> Answer | NotSent | MaybeSent | NoToken:
+    async def _call(self, body: bytes, seconds: float) -> HttpAnswer | NotSent | MaybeSent | NoToken:
         ends_at = self._clock.monotonic() + seconds
         if self._tokens is None:
             return await self._post(body, f"key={_revealed(self._settings.server_key)}", ends_at)
@@ -123,9 +123,9 @@ class Fcm:
             return token
         return await self._post(body, f"Bearer {token.text.reveal()}", ends_at)
 
-    async def _post(self, body: bytes, authorization: str, ends_at: float) -> Answer | NotSent | MaybeSent:
+    async def _post(self, body: bytes, authorization: str, ends_at: float) -> HttpAnswer | NotSent | MaybeSent:
         return await self._http.post(
-            Request(
+            HttpRequest(
                 url=self._url,
                 body=body,
                 headers={"Authorization": authorization, "Content-Type": "application/json"},
@@ -133,13 +133,13 @@ class Fcm:
             )
         )
 
-    def _read(self, answer: Answer) -> FcmAnswer:
+    def _read(self, answer: HttpAnswer) -> FcmAnswer:
         return read_legacy(answer) if self._tokens is None else read_v1(answer)
 
-    def _judge(self, answer: Answer | NotSent | MaybeSent | NoToken, address: str | None) -> Outcome:
+    def _judge(self, answer: HttpAnswer | NotSent | MaybeSent | NoToken, address: str | None) -> Outcome:
         if isinstance(answer, NoToken):
             return Unavailable(answer.error, classification=answer.classification, retry_after=answer.retry_after)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, HttpAnswer):
             return unanswered(answer)
         said = self._read(answer)
         if said.taken:

@@ -11,7 +11,7 @@ from google.auth import crypt, jwt
 
 from carillon.domain.ports import Clock
 from carillon.providers.answers import brief
-from carillon.providers.http import Answer, HttpClient, MaybeSent, NotSent, Request, parse_retry_after
+from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest, MaybeSent, NotSent, parse_retry_after
 from carillon.providers.secret import Secret
 
 _AUDIENCE = "https://oauth2.googleapis.com/token"
@@ -162,7 +162,7 @@ class TokenSource:
     async def _fetch(self) -> Token | NoToken:
         began = self._clock.monotonic()
         content = {"assertion": self._account.assertion(self._scope, int(self._clock.wall())), "grant_type": _GRANT}
-        request = Request(
+        request = HttpRequest(
             url=self._account.token_uri,
             body=urlencode(content).encode(),
             headers={"Content-Type": "application/x-www-form-urlencoded"},
@@ -173,8 +173,8 @@ class TokenSource:
             self._held = found
         return found
 
-    def _read(self, answer: Answer | NotSent | MaybeSent, began: float) -> Token | NoToken:
-        if not isinstance(answer, Answer):
+    def _read(self, answer: HttpAnswer | NotSent | MaybeSent, began: float) -> Token | NoToken:
+        if not isinstance(answer, HttpAnswer):
             return NoToken(f"no access token: {answer.error}", "token_unavailable")
         said = _decoded(answer.body)
         text = said.get("access_token")

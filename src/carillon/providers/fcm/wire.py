@@ -10,7 +10,7 @@ from carillon.domain.canonical import canonical
 from carillon.domain.claims import Claim
 from carillon.domain.notifications import Message
 from carillon.providers.answers import Rule
-from carillon.providers.http import Answer
+from carillon.providers.http import HttpAnswer
 
 BAD_TOKEN = "INVALID_ARGUMENT/token"  # noqa: S105 - a code, not a credential
 """Our code for an INVALID_ARGUMENT that is only about the registration token."""
@@ -104,7 +104,7 @@ def tag_of(claim: Claim) -> str:
     return hashlib.sha256(claim.idempotency_key.encode()).hexdigest()
 
 
-def read_v1(answer: Answer) -> FcmAnswer:
+def read_v1(answer: HttpAnswer) -> FcmAnswer:
     content = _decoded(answer.body)
     if answer.ok:
         return FcmAnswer(taken=True, message_id=_text(content.get("name")))
@@ -121,7 +121,7 @@ def read_v1(answer: Answer) -> FcmAnswer:
     return FcmAnswer(taken=False, codes=known, text=text)
 
 
-def read_legacy(answer: Answer) -> FcmAnswer:
+def read_legacy(answer: HttpAnswer) -> FcmAnswer:
     content = _decoded(answer.body)
     results = _list(content.get("results"))
     first = _dict(results[0]) if results else {}
@@ -139,7 +139,7 @@ def read_legacy(answer: Answer) -> FcmAnswer:
 
 def token_refused(answer: object) -> bool:
     """Whether FCM refused our access token, before it looked at the message."""
-    if not isinstance(answer, Answer) or answer.status != _UNAUTHORIZED:
+    if not isinstance(answer, HttpAnswer) or answer.status != _UNAUTHORIZED:
         return False
     # A bad credential of Apple or of a browser vendor has the same status, and a new token does not help there.
     return set(read_v1(answer).codes) <= {"UNAUTHENTICATED"}

@@ -15,7 +15,7 @@ from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.outcomes import Outcome, Refused, Sent
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
-from carillon.providers.http import Answer, MaybeSent, NotSent, Request, parse_retry_after, unanswered
+from carillon.providers.http import HttpAnswer, HttpRequest, MaybeSent, NotSent, parse_retry_after, unanswered
 from carillon.providers.mail_vendor import MAX_ID, Mail, check_token, checked_origin, read_mail, understood
 from carillon.providers.secret import Secret
 from carillon.providers.smtp.message import parse_sender
@@ -130,7 +130,7 @@ class SendGrid:
         except UnicodeEncodeError:
             return Refused("the text is not valid Unicode", classification="bad_content")
         answer = await self._call("POST", "/v3/mail/send", dispatch.timeout_seconds, body)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, HttpAnswer):
             return unanswered(answer)
         if answer.status == _ACCEPTED:
             return Sent(message_id=answer.headers.get("x-message-id", "")[:MAX_ID] or None)
@@ -138,7 +138,7 @@ class SendGrid:
 
     async def probe(self) -> str | None:
         answer = await self._call("GET", "/v3/scopes", _PROBE_SECONDS)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, HttpAnswer):
             return answer.error
         if not answer.ok:
             return brief(f"HTTP {answer.status} {answer.excerpt()}", self._key.reveal())
@@ -167,7 +167,9 @@ class SendGrid:
             },
         }
 
-    async def _call(self, method: str, path: str, seconds: float, body: bytes = b"") -> Answer | NotSent | MaybeSent:
+    async def _call(
+        self, method: str, path: str, seconds: float, body: bytes = b""
+    ) -> HttpAnswer | NotSent | MaybeSent:
         headers = {
             "Authorization": f"Bearer {self._key.reveal()}",
             "Accept": "application/json",
@@ -177,17 +179,17 @@ class SendGrid:
             headers["Content-Type"] = "application/json"
         url = self._url + path
         return await self._http.post(
-            Request(url=url, method=method, headers=headers, body=body, timeout_seconds=seconds)
+            HttpRequest(url=url, method=method, headers=headers, body=body, timeout_seconds=seconds)
         )
 
-    def _judge(self, answer: Answer, address: str) -> Outcome:
+    def _judge(self, answer: HttpAnswer, address: str) -> Outcome:
         errors = (understood(answer.body, _Errors) or _Errors()).errors
         words = [error.message for error in errors if error.message]
         fields = [error.field for error in errors if error.field]
         said = brief(f"HTTP {answer.status} {' '.join(words) or answer.excerpt()}", self._key.reveal(), address)
         return self._answers.judge([*words, *fields], answer.status, said, self._retry_after(answer))
 
-    def _retry_after(self, answer: Answer) -> float | None:
+    def _retry_after(self, answer: HttpAnswer) -> float | None:
         wait = parse_retry_after(answer.headers.get("retry-after"), self._clock.wall())
         reset = answer.headers.get("x-ratelimit-reset", "")
         if wait is None and answer.status == _TOO_MANY and _EPOCH.fullmatch(reset):

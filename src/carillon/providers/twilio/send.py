@@ -11,7 +11,7 @@ from carillon.domain.claims import Dispatch
 from carillon.domain.outcomes import Outcome, Refused, Sent
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
-from carillon.providers.http import Answer, MaybeSent, NotSent, Request, parse_retry_after, unanswered
+from carillon.providers.http import HttpAnswer, HttpRequest, MaybeSent, NotSent, parse_retry_after, unanswered
 from carillon.providers.secret import Secret
 
 CHANNELS = frozenset({"sms"})
@@ -106,7 +106,7 @@ class Twilio:
             return Refused("a text message needs a rendered message", classification="no_content")
         if address is None or not _NUMBER.fullmatch(address):
             return Refused("a text message needs a number in the form of E.164", classification="bad_address")
-        request = Request(
+        request = HttpRequest(
             url=f"{self._account}/Messages.json",
             body=self._form(address, message.text, dispatch.claim.idempotency_key),
             headers=self._headers() | {"Content-Type": "application/x-www-form-urlencoded"},
@@ -115,11 +115,11 @@ class Twilio:
         return self._judge(await self._http.post(request))
 
     async def probe(self) -> str | None:
-        request = Request(
+        request = HttpRequest(
             url=f"{self._account}.json", method="GET", headers=self._headers(), timeout_seconds=_PROBE_SECONDS
         )
         answer = await self._http.post(request)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, HttpAnswer):
             return answer.error
         said = _read(answer.body)
         if not answer.ok:
@@ -151,8 +151,8 @@ class Twilio:
         word = f"{self._settings.account_sid}:{self._settings.auth_token.reveal()}"
         return {"Authorization": f"Basic {base64.b64encode(word.encode()).decode()}", "Accept": "application/json"}
 
-    def _judge(self, answer: Answer | NotSent | MaybeSent) -> Outcome:
-        if not isinstance(answer, Answer):
+    def _judge(self, answer: HttpAnswer | NotSent | MaybeSent) -> Outcome:
+        if not isinstance(answer, HttpAnswer):
             return unanswered(answer)
         said = _read(answer.body)
         if answer.ok and said.status not in _FAILED:
@@ -165,7 +165,7 @@ class Twilio:
             parse_retry_after(answer.headers.get("retry-after"), self._clock.wall()),
         )
 
-    def _words(self, answer: Answer, said: _TwilioAnswer) -> str:
+    def _words(self, answer: HttpAnswer, said: _TwilioAnswer) -> str:
         code, text = (said.error_code, said.error_message) if answer.ok else (said.code, said.message)
         words = answer.excerpt() if text is None else f"{code or ''} {text}"
         return brief(f"HTTP {answer.status} {words}", self._settings.auth_token.reveal())

@@ -7,7 +7,7 @@ import msgspec
 
 from carillon.domain.outcomes import Outcome, Throttled, Unknown
 from carillon.domain.ports import Clock
-from carillon.providers.http import Call, HttpClient, NotSent, Reply, Request, unanswered
+from carillon.providers.http import Call, HttpClient, HttpRequest, NotSent, Reply, unanswered
 from carillon.providers.webhook.slots import Slots, SlotWait
 
 
@@ -32,7 +32,7 @@ class WebhookCall:
         rules: CallRules,
         url: str,
         seconds: float,
-        request: Callable[[float], Request],
+        request: Callable[[float], HttpRequest],
         tell: Callable[[Outcome], None],
     ) -> None:
         self._rules = rules

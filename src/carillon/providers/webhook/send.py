@@ -14,11 +14,11 @@ from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable
 from carillon.providers import Tools
 from carillon.providers.egress import Rules, parse_networks, parse_own, parse_ports
-from carillon.providers.guard import Guard
+from carillon.providers.guard import EgressGuard
 from carillon.providers.http import (
-    Answer,
+    HttpAnswer,
+    HttpRequest,
     Reply,
-    Request,
     header_id,
     header_lines,
     parse_retry_after,
@@ -76,7 +76,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class Webhook:
     """One POST for each message; the signature covers exactly the bytes that are sent."""
 
-    def __init__(self, name: str, settings: Settings, tools: Tools, guard: Guard) -> None:
+    def __init__(self, name: str, settings: Settings, tools: Tools, guard: EgressGuard) -> None:
         self.name = name
         self._settings = settings
         self._clock = tools.clock
@@ -109,10 +109,10 @@ class Webhook:
         call.begin()
         return call.cancel
 
-    def _request(self, dispatch: Dispatch, url: str, signer: "Signer", seconds: float) -> Request:
+    def _request(self, dispatch: Dispatch, url: str, signer: "Signer", seconds: float) -> HttpRequest:
         claim = dispatch.claim
         body = body_of(dispatch, self._settings.scheme)
-        return Request(
+        return HttpRequest(
             url=url,
             body=body,
             lines=[*self._fixed, *signer.lines(header_id(claim.idempotency_key), int(self._clock.wall()), body)],
@@ -124,7 +124,7 @@ class Webhook:
         """Connections belong to the shared client."""
 
     def _judge(self, answer: Reply) -> Outcome:
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, HttpAnswer):
             return unanswered(answer)
         if answer.ok:
             return Sent()
@@ -214,4 +214,4 @@ def _check_headers(headers: dict[str, str]) -> None:
 def create(name: str, settings: Settings, tools: Tools) -> Webhook:
     if not settings.secrets and not settings.endpoints:
         raise ValueError("secrets: at least one secret is needed to sign with")
-    return Webhook(name, settings, tools, Guard(settings.rules(tools.own_addresses)))
+    return Webhook(name, settings, tools, EgressGuard(settings.rules(tools.own_addresses)))
