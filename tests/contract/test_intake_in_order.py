@@ -24,7 +24,7 @@ ledger = ledger_fixture()
 
 RULES = PlanRules(
     channels={"push": ("gateway",), "email": ("mail",)},
-    policies=PolicyTable({"*/push": RetryPolicy(budget=3), "*/*": RetryPolicy(budget=7)}),
+    policies=PolicyTable({"*/push": RetryPolicy(max_attempts=3), "*/*": RetryPolicy(max_attempts=7)}),
     lanes=Lanes({"standard": Lane(rank=2, queue_name="standard")}),
     locale=LocaleRules(default="en", on_missing="default"),
     supported_locales=("en", "pt"),

@@ -241,7 +241,7 @@ async def test_a_cancelled_call_leaves_no_answers_to_the_next(redis_server: serv
 @pytest.mark.req("S1-153", "S1-158")
 @pytest.mark.parametrize("outcome", [Unavailable("no", "payload_encoding_failed"), Unknown("?", FAILED)])
 def test_failures_of_either_kind_use_the_normal_budget(outcome: Outcome) -> None:
-    policy = RetryPolicy(budget=3)
+    policy = RetryPolicy(max_attempts=3)
     verdicts = [decide(outcome, policy, Standing(n, n, 3, 0.0, None, 0.0)) for n in (1, 2, 3)]
     assert [type(verdict) for verdict in verdicts] == [TryAgain, TryAgain, Bury]
     assert isinstance(outcome, Unavailable | Unknown)

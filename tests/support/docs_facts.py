@@ -15,14 +15,14 @@ from carillon.blueprints.billing.domain import Plan
 from carillon.cli import app
 from carillon.config.billing import Billing
 from carillon.config.picker import TaskPicker
-from carillon.config.policies import RetryTable
-from carillon.config.queues import QueueTable
 from carillon.config.reading import blueprint_folder
 from carillon.config.settings import Directory, Settings, Stream, Tenant
 from carillon.config.sse import Sse
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.events import Event
 from carillon.domain.lanes import Lane
+from carillon.domain.policy import RetryPolicy
+from carillon.domain.queue_policy import Policy
 from carillon.doors.http.wire import SendBody
 from carillon.ledger.migrate import migrate_sqlite
 from carillon.ledger.statements import load as statements
@@ -34,11 +34,11 @@ from tests.support.declared import declared
 
 NO_DEFAULT = "needed"
 _ENTRIES: dict[str, type[msgspec.Struct]] = {
-    'policy.retry."origin/channel"': RetryTable,
+    'policy.retry."origin/channel"': RetryPolicy,
     "policy.breaker.provider": BreakerPolicy,
     "lanes.name": Lane,
     "tenant.id": Tenant,
-    "queue.name": QueueTable,
+    "queue.name": Policy,
     "stream": Stream,
     "task_picker": TaskPicker,
     "sse": Sse,
@@ -74,12 +74,12 @@ def _fields(kind: type[msgspec.Struct], path: str) -> Iterator[tuple[str, str]]:
         elif field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
         else:
-            yield path + field.name, NO_DEFAULT
+            yield path + field.encode_name, NO_DEFAULT
             continue
         if isinstance(default, msgspec.Struct):
             yield from _fields(type(default), f"{path}{field.name}.")
         elif path + field.name not in {"policy.retry", "policy.breaker"}:
-            yield path + field.name, shown(default)
+            yield path + field.encode_name, shown(default)
 
 
 def blueprint(name: str = "local") -> dict[str, Any]:

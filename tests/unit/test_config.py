@@ -50,8 +50,8 @@ def test_the_local_blueprint_without_anything_else() -> None:
     assert settings.ledger.url == "sqlite:///carillon.db"
     assert settings.http.host == "127.0.0.1"
     assert {lane.rank: lane.max_attempts for lane in settings.lanes.values()} == {1: 3, 2: 6, 3: 6}
-    default = settings.policy.retry["*/*"].policy("*/*")
-    assert (default.max_attempts, default.backoff.base, default.backoff.cap) == (6, 5.0, 600.0)
+    default = settings.policy.retry["*/*"]
+    assert (default.max_attempts, default.base_delay_seconds, default.max_delay_seconds) == (6, 5.0, 600.0)
 
 
 @pytest.mark.parametrize("name", ["nowhere", "../local", "Local", "lo cal", "", "local/../local", "local\x00"])

@@ -118,11 +118,11 @@ def test_a_policy_in_the_documents_own_words(tmp_path: Path) -> None:
         """
     )
     tables = load(config=file, environ={}).policy.retry
-    sms, pay = tables["auth/sms"].policy("auth/sms"), tables["billing/pay"].policy("billing/pay")
+    sms, pay = tables["auth/sms"], tables["billing/pay"]
     assert (sms.max_attempts, sms.timeout_seconds) == (4, 20.0)
-    assert [sms.backoff.delay(attempt, 0.5) for attempt in (1, 2, 3, 4)] == [3.5, 6.5, 12.5, 24.5]
-    assert pay.max_attempts == 6
-    assert [pay.backoff.delay(attempt, 0.0) for attempt in (1, 2)] == [60.0, 120.0]
+    assert [sms.delay(attempt, 0.5) for attempt in (1, 2, 3, 4)] == [3.5, 6.5, 12.5, 24.5]
+    assert pay.budget == 6
+    assert [pay.delay(attempt, 0.0) for attempt in (1, 2)] == [60.0, 120.0]
 
 
 @pytest.mark.req("G-19")

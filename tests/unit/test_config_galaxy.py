@@ -157,8 +157,8 @@ def variables() -> set[str]:
 @pytest.mark.req("S1-28")
 def test_waits_double_from_the_least_to_the_most_without_chance() -> None:
     for channel in ("push", "email", "*"):
-        policy = galaxy().policy.retry[f"*/{channel}"].policy(f"*/{channel}")
-        waits = [policy.backoff.delay(failed, 0.99) for failed in range(1, 11)]
+        policy = galaxy().policy.retry[f"*/{channel}"]
+        waits = [policy.delay(failed, 0.99) for failed in range(1, 11)]
         assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
 
 

@@ -6,40 +6,57 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon.domain.backoff import Backoff
+from carillon.domain.policy import Backoff
 
 PROPERTY = settings(derandomize=True, max_examples=300, deadline=None)
 
-PUSH_WORKER = Backoff(base=1.0, factor=2.0, cap=4.0, jitter="proportional", jitter_max=0.25)
-GALAXY = Backoff(base=1.0, factor=2.0, cap=300.0, jitter="none")
-LISTO_SMS = Backoff(base=3.0, factor=2.0, cap=120.0, jitter="additive", jitter_max=1.0)
-LISTO_EMAIL = Backoff(base=5.0, factor=2.0, cap=600.0, jitter="additive", jitter_max=1.0)
-LISTO_PUSH = Backoff(base=2.0, factor=2.0, cap=300.0, jitter="additive", jitter_max=0.5)
-BILLING = Backoff(base=60.0, factor=2.0, cap=3600.0, jitter="additive", jitter_max=10.0)
-BILLING_ORIGIN = Backoff(base=60.0, factor=2.0, cap=3600.0, jitter="additive", jitter_max=10.0, first_exponent=1)
+PUSH_WORKER = Backoff(
+    base_delay_seconds=1.0, backoff_multiplier=2.0, max_delay_seconds=4.0, jitter="proportional", jitter_seconds=0.25
+)
+GALAXY = Backoff(base_delay_seconds=1.0, backoff_multiplier=2.0, max_delay_seconds=300.0, jitter="none")
+LISTO_SMS = Backoff(
+    base_delay_seconds=3.0, backoff_multiplier=2.0, max_delay_seconds=120.0, jitter="additive", jitter_seconds=1.0
+)
+LISTO_EMAIL = Backoff(
+    base_delay_seconds=5.0, backoff_multiplier=2.0, max_delay_seconds=600.0, jitter="additive", jitter_seconds=1.0
+)
+LISTO_PUSH = Backoff(
+    base_delay_seconds=2.0, backoff_multiplier=2.0, max_delay_seconds=300.0, jitter="additive", jitter_seconds=0.5
+)
+BILLING = Backoff(
+    base_delay_seconds=60.0, backoff_multiplier=2.0, max_delay_seconds=3600.0, jitter="additive", jitter_seconds=10.0
+)
+BILLING_ORIGIN = Backoff(
+    base_delay_seconds=60.0,
+    backoff_multiplier=2.0,
+    max_delay_seconds=3600.0,
+    jitter="additive",
+    jitter_seconds=10.0,
+    first_exponent=1,
+)
 EVERY_SEED = (PUSH_WORKER, GALAXY, LISTO_SMS, LISTO_EMAIL, LISTO_PUSH, BILLING, BILLING_ORIGIN)
 
 dice = st.floats(min_value=0.0, max_value=1.0, exclude_max=True)
 attempts = st.one_of(st.integers(min_value=1, max_value=40), st.integers(min_value=1, max_value=10**9))
 backoffs = st.builds(
     Backoff,
-    base=st.floats(min_value=0.0, max_value=1e6),
-    factor=st.floats(min_value=1.0, max_value=1e6),
-    cap=st.floats(min_value=0.0, max_value=1e6),
+    base_delay_seconds=st.floats(min_value=0.0, max_value=1e6),
+    backoff_multiplier=st.floats(min_value=1.0, max_value=1e6),
+    max_delay_seconds=st.floats(min_value=0.0, max_value=1e6),
     jitter=st.sampled_from(["none", "additive", "proportional", "full"]),
-    jitter_max=st.floats(min_value=0.0, max_value=1e3),
+    jitter_seconds=st.floats(min_value=0.0, max_value=1e3),
     first_exponent=st.integers(min_value=0, max_value=3),
 )
 
 
 def before_jitter(backoff: Backoff, attempt: int) -> float:
     """The formula of the documents, by logarithm, so that it cannot overflow where the engine could."""
-    if backoff.base == 0.0:
+    if backoff.base_delay_seconds == 0.0:
         return 0.0
     exponent = attempt - 1 + backoff.first_exponent
-    if exponent * math.log(backoff.factor) > 700.0:
-        return backoff.cap
-    return min(backoff.base * backoff.factor**exponent, backoff.cap)
+    if exponent * math.log(backoff.backoff_multiplier) > 700.0:
+        return backoff.max_delay_seconds
+    return min(backoff.base_delay_seconds * backoff.backoff_multiplier**exponent, backoff.max_delay_seconds)
 
 
 def bounds(backoff: Backoff, wait: float) -> tuple[float, float]:
@@ -47,9 +64,9 @@ def bounds(backoff: Backoff, wait: float) -> tuple[float, float]:
         case "none":
             return wait, wait
         case "additive":
-            return wait, wait + backoff.jitter_max
+            return wait, wait + backoff.jitter_seconds
         case "proportional":
-            return wait, wait * (1.0 + backoff.jitter_max)
+            return wait, wait * (1.0 + backoff.jitter_seconds)
         case "full":
             return 0.0, wait
 
@@ -93,10 +110,10 @@ def test_a_higher_die_never_waits_less(backoff: Backoff, attempt: int, one: floa
     dice,
 )
 def test_listo_caps_before_it_adds_jitter(backoff: Backoff, zero_based: int, die: float) -> None:
-    expected = min(backoff.base * backoff.factor**zero_based, backoff.cap)
+    expected = min(backoff.base_delay_seconds * backoff.backoff_multiplier**zero_based, backoff.max_delay_seconds)
     delay = backoff.delay(zero_based + 1, die)
-    assert delay == pytest.approx(expected + die * backoff.jitter_max)
-    assert expected <= delay <= expected + backoff.jitter_max
+    assert delay == pytest.approx(expected + die * backoff.jitter_seconds)
+    assert expected <= delay <= expected + backoff.jitter_seconds
 
 
 @pytest.mark.parametrize(
@@ -133,7 +150,7 @@ def test_the_push_worker_adds_at_most_a_quarter() -> None:
 
 
 def test_full_jitter_spreads_over_the_whole_wait() -> None:
-    backoff = Backoff(base=10.0, factor=2.0, cap=1000.0, jitter="full")
+    backoff = Backoff(base_delay_seconds=10.0, backoff_multiplier=2.0, max_delay_seconds=1000.0, jitter="full")
     assert backoff.delay(3, 0.0) == 0.0
     assert backoff.delay(3, 0.25) == 10.0
     assert backoff.delay(3, math.nextafter(1.0, 0.0)) == pytest.approx(40.0)
@@ -142,12 +159,17 @@ def test_full_jitter_spreads_over_the_whole_wait() -> None:
 @pytest.mark.parametrize("attempt", [1025, 2000, 10**6, 10**18])
 def test_an_exponent_beyond_a_float_is_the_cap(attempt: int) -> None:
     assert GALAXY.delay(attempt, 0.0) == 300.0
-    assert Backoff(base=1e308, factor=10.0, cap=7.0, jitter="none").delay(attempt, 0.0) == 7.0
+    assert (
+        Backoff(base_delay_seconds=1e308, backoff_multiplier=10.0, max_delay_seconds=7.0, jitter="none").delay(
+            attempt, 0.0
+        )
+        == 7.0
+    )
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 1025, 10**6])
 def test_no_base_means_no_wait_however_often_it_failed(attempt: int) -> None:
-    assert Backoff(base=0.0, jitter="none").delay(attempt, 0.0) == 0.0
+    assert Backoff(base_delay_seconds=0.0, jitter="none").delay(attempt, 0.0) == 0.0
 
 
 @pytest.mark.parametrize("attempt", [0, -1, -1000])

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon.domain.backoff import Backoff
 from carillon.domain.decide import Standing, clamp_retry_after, decide, exhausted_text
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown, outcome_word
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict, verdict_word
 
 PROPERTY = settings(derandomize=True, max_examples=500, deadline=None)
-EXACT = Backoff(base=10.0, factor=2.0, cap=100.0, jitter="none")
-POLICY = RetryPolicy(backoff=EXACT, failover_after_attempts=2)
+POLICY = RetryPolicy(
+    base_delay_seconds=10.0, max_delay_seconds=100.0, jitter="none", max_attempts=6, failover_after_attempts=2
+)
 HOSTILE = [-1.0, -math.inf, math.inf, math.nan, 1e12, 1e308, 0.0, -0.0]
 
 any_float = st.floats(allow_nan=True, allow_infinity=True)
@@ -28,18 +28,15 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Refused, error=st.text(max_size=5), recipient_gone=st.booleans()),
     st.builds(Unknown, error=st.text(max_size=5)),
 )
-backoffs = st.builds(
-    Backoff,
-    base=st.floats(min_value=0.0, max_value=1e4),
-    factor=st.floats(min_value=1.0, max_value=100.0),
-    cap=st.floats(min_value=0.0, max_value=1e5),
-    jitter=st.sampled_from(["none", "additive", "proportional", "full"]),
-    jitter_max=st.floats(min_value=0.0, max_value=10.0),
-)
 policies = st.builds(
     RetryPolicy,
-    backoff=backoffs,
-    failover_after_attempts=st.none() | st.integers(min_value=1, max_value=5),
+    max_attempts=st.just(6),
+    base_delay_seconds=st.floats(min_value=0.0, max_value=1e4),
+    backoff_multiplier=st.floats(min_value=1.0, max_value=100.0),
+    max_delay_seconds=st.floats(min_value=0.0, max_value=1e5),
+    jitter=st.sampled_from(["none", "additive", "proportional", "full"]),
+    jitter_seconds=st.floats(min_value=0.0, max_value=10.0),
+    failover_after_attempts=st.just("max") | st.integers(min_value=1, max_value=5),
     on_refused=st.sampled_from(["bury", "fail_over"]),
     on_unknown=st.sampled_from(["retry", "fail_over", "wait_for_receipt", "bury"]),
     throttled_counts=st.booleans(),

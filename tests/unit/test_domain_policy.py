@@ -12,11 +12,11 @@ HIGH = Lane(rank=1, queue_name="priority", timeout_seconds=15.0, max_attempts=3)
 UNCAPPED = Lane(rank=2, queue_name="standard")
 LISTO = PolicyTable(
     {
-        "auth/sms": RetryPolicy(budget=4, timeout_seconds=20.0),
-        "*/email": RetryPolicy(budget=6, timeout_seconds=30.0),
-        "orders/*": RetryPolicy(budget=2, timeout_seconds=5.0),
-        "orders/push": RetryPolicy(budget=3, timeout_seconds=15.0),
-        "*/*": RetryPolicy(budget=6, timeout_seconds=30.0),
+        "auth/sms": RetryPolicy(max_attempts=4, timeout_seconds=20.0),
+        "*/email": RetryPolicy(max_attempts=6, timeout_seconds=30.0),
+        "orders/*": RetryPolicy(max_attempts=2, timeout_seconds=5.0),
+        "orders/push": RetryPolicy(max_attempts=3, timeout_seconds=15.0),
+        "*/*": RetryPolicy(max_attempts=6, timeout_seconds=30.0),
     }
 )
 words = st.sampled_from(["auth", "orders", "sms", "email"])
@@ -42,7 +42,7 @@ def test_lookup_goes_from_exact_to_general(origin: str, channel: str, name: str)
 @PROPERTY
 @given(st.sets(names), words, words)
 def test_the_lookup_order_holds_for_any_table(held: set[str], origin: str, channel: str) -> None:
-    table = PolicyTable({name: RetryPolicy() for name in held | {"*/*"}})
+    table = PolicyTable({name: RetryPolicy(max_attempts=6) for name in held | {"*/*"}})
     wanted = [f"{origin}/{channel}", f"*/{channel}", f"{origin}/*", "*/*"]
     assert table.name_for(origin, channel) == next(name for name in wanted if name in table.policies)
 
@@ -67,5 +67,5 @@ def test_an_exact_policy_wins_and_others_are_capped_by_the_lane(
 
 @pytest.mark.parametrize(("counts", "calls"), [("attempts", 3), ("retries", 4)])
 def test_a_budget_of_retries_is_one_call_more(counts: str, calls: int) -> None:
-    policy = RetryPolicy(budget=3, counts="retries" if counts == "retries" else "attempts")
-    assert policy.max_attempts == calls
+    policy = RetryPolicy(max_retries=3) if counts == "retries" else RetryPolicy(max_attempts=3)
+    assert policy.budget == calls

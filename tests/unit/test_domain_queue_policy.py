@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.config.queues import QueueTable, named, policies
+from carillon.config.queues import named, policies
 from carillon.domain.decide import Standing, decide
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.outcomes import Refused, Unavailable
@@ -42,15 +43,16 @@ def test_jitter_comes_on_top_evenly(failed: int, dice: float) -> None:
 def test_the_decision_after_each_run() -> None:
     policy = Policy(max_retries=5).retry()
     failed = Unavailable("ValueError: no", "handler_error")
-    verdicts = [decide(failed, policy, Standing(n, n, policy.max_attempts, 0.0, None, 0.0)) for n in range(1, 7)]
+    verdicts = [decide(failed, policy, Standing(n, n, policy.budget, 0.0, None, 0.0)) for n in range(1, 7)]
     assert [type(verdict) for verdict in verdicts] == [Retry] * 5 + [Bury]
-    assert policy.max_attempts == 6
+    assert policy.budget == 6
     assert isinstance(decide(Refused("never"), policy, Standing(1, 1, 6, 0.0, None, 0.0)), Bury)
 
 
 @pytest.mark.req("S3-19", "S3-20")
 def test_tables_stand_over_the_default_and_name_queues_without_colons() -> None:
-    tables = {"*": QueueTable(jitter_seconds=0.0), "q:pay:refund": QueueTable(max_retries=3)}
+    said = {"*": {"jitter_seconds": 0.0}, "q:pay:refund": {"max_retries": 3}}
+    tables = msgspec.convert(named(said), dict[str, Policy])
     found = policies(tables)
     assert found["q:pay:refund"] == Policy(max_retries=3, jitter_seconds=0.0)
     assert found["*"] == Policy(jitter_seconds=0.0)
@@ -65,6 +67,10 @@ def test_tables_stand_over_the_default_and_name_queues_without_colons() -> None:
         "q:pay:refund": {"max_retries": 1, "jitter_seconds": 1},
         "q:sub:usage_sync": {"max_retries": 2},
         "*": {"max_retries": 9},
+    }
+    assert named({"default": {"max_retries": 9}, "q:a:b": {"jitter_seconds": 1}})["q:a:b"] == {
+        "max_retries": 9,
+        "jitter_seconds": 1,
     }
 
 

@@ -18,7 +18,7 @@ from carillon.intake.templates import FileTemplates
 
 RULES = PlanRules(
     channels={"email": ("smtp",), "sms": ("twilio",)},
-    policies=PolicyTable({"*/*": RetryPolicy()}),
+    policies=PolicyTable({"*/*": RetryPolicy(max_attempts=6)}),
     lanes=Lanes({"standard": Lane(rank=1, queue_name="standard")}),
     locale=LocaleRules(default="en-US", on_missing="error"),
 )

@@ -16,10 +16,10 @@ RULES = PlanRules(
     channels={"email": ("SendGrid", "AZURE_ACS"), "sms": ("Twilio", "AWS_SNS"), "push": ("FCM",)},
     policies=PolicyTable(
         {
-            "auth/sms": RetryPolicy(budget=4),
-            "*/email": RetryPolicy(budget=6),
-            "orders/*": RetryPolicy(budget=2),
-            "*/*": RetryPolicy(budget=5),
+            "auth/sms": RetryPolicy(max_attempts=4),
+            "*/email": RetryPolicy(max_attempts=6),
+            "orders/*": RetryPolicy(max_attempts=2),
+            "*/*": RetryPolicy(max_attempts=5),
         }
     ),
     lanes=Lanes(

@@ -7,11 +7,8 @@ import pytest
 
 from carillon.compose import from_settings
 from carillon.config.reading import load, masked, secrets
-from carillon.domain.backoff import Backoff
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.explain import attempts_of
 from carillon.domain.outcomes import Refused, Sent
-from carillon.domain.policy import RetryPolicy
 from carillon.domain.synchronous import is_use_case, timed_out_text
 from carillon.providers.inbox import InAppInbox
 from carillon.upkeep.api.providers import providers_of
@@ -56,19 +53,6 @@ def test_a_use_case_is_whole_words_in_a_row(key: str, *, found: bool) -> None:
 @pytest.mark.req("S2-08")
 def test_the_sentence_is_the_documents() -> None:
     assert timed_out_text(2.0) == "Synchronous delivery timed out after 2s. Notification NOT queued."
-
-
-def test_attempts_are_foretold_as_the_engine_would_make_them() -> None:
-    backoff = Backoff(base=5.0, factor=2.0, cap=12.0, jitter_max=1.0)
-    two = attempts_of(RetryPolicy(backoff=backoff, failover_after_attempts=2), ["a", "b"], 5)
-    assert [each["provider"] for each in two] == ["a", "a", "b", "b", "b"]
-    assert [each.get("afterSeconds") for each in two] == [None, 5.0, 10.0, 12.0, 12.0]
-    assert two[1]["atMostSeconds"] == 6.0
-    last = attempts_of(RetryPolicy(backoff=backoff, failover_after_attempts=None), ["a", "b"], 4)
-    assert [each["provider"] for each in last] == ["a", "a", "a", "b"]
-    one = attempts_of(RetryPolicy(backoff=backoff, failover_after_attempts=1), ["a", "b", "c"], 5)
-    assert [each["provider"] for each in one] == ["a", "b", "c", "c", "c"]
-    assert attempts_of(RetryPolicy(), ["only"], 1) == [{"attempt": 1, "provider": "only"}]
 
 
 @pytest.mark.req("S2-67", "S2-68")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from carillon.domain.backoff import Backoff
 from carillon.domain.breaker import Admission, BreakerPolicy, State
 from carillon.domain.claims import Claim, Dispatch, Settlement
 from carillon.domain.lanes import Lane, Lanes
@@ -21,7 +20,7 @@ from tests.support.clocks import ManualClock
 from tests.support.dispatches import claim
 from tests.unit.test_outbound_leases import Unused
 
-POLICY = RetryPolicy(backoff=Backoff(base=10.0, jitter="none"), timeout_seconds=20.0)
+POLICY = RetryPolicy(max_attempts=6, base_delay_seconds=10.0, jitter="none", timeout_seconds=20.0)
 CLAIM = claim(
     notification_id="n-1",
     route_id="email:user:ada",

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from carillon.domain.breaker import State
 from carillon.domain.claims import Want
-from carillon.domain.decide import candidates, following
+from carillon.domain.decide import blocked_providers, candidates, following
 from carillon.domain.lanes import Lane, Lanes
-from carillon.outbound.selection import blocked_providers, questions, wants
+from carillon.outbound.selection import questions, wants
 
 PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
 LANES = Lanes(

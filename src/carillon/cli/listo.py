@@ -11,7 +11,6 @@ from carillon.cli.by_hand import is_there, with_ledger
 from carillon.cli.options import AsJson, Config, blueprint_option, load_for
 from carillon.compose import from_settings
 from carillon.compose.templates import Wording
-from carillon.config.policies import RetryTable
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.policy import RetryPolicy
@@ -56,7 +55,7 @@ def backoff(
 ) -> None:
     """The wait after each failed attempt, from the least to the most that jitter makes of it."""
     settings = load_for(BLUEPRINT, blueprint, config)
-    table = {name: written.policy(name) for name, written in settings.policy.retry.items()}
+    table = settings.policy.retry
     if policy and policy not in table:
         raise ConfigurationError(f"there is no policy {policy}; known: {', '.join(sorted(table))}")
     waits = {name: _waits(table[name]) for name in sorted(table) if policy in {"", name}}
@@ -76,23 +75,22 @@ def backoff(
 def policies(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
     """Every retry policy as JSON, in the listo blueprint's own field names; indented unless a machine reads it."""
     settings = load_for(BLUEPRINT, blueprint, config)
-    found = [_document_policy(name, table) for name, table in settings.policy.retry.items()]
+    found = [_document_policy(name, policy) for name, policy in settings.policy.retry.items()]
     typer.echo(json.dumps(found, indent=None if as_json else 2))
 
 
-def _document_policy(name: str, written: RetryTable) -> dict[str, Any]:
+def _document_policy(name: str, policy: RetryPolicy) -> dict[str, Any]:
     origin, _, channel = name.partition("/")
-    policy = written.policy(name)
     return {
         "serviceOrigin": origin,
         "channel": channel,
-        "maxAttempts": policy.max_attempts,
-        "baseDelaySeconds": policy.backoff.base,
-        "backoffFactor": policy.backoff.factor,
-        "maxBackoffSeconds": policy.backoff.cap,
-        "jitterMs": round(policy.backoff.jitter_max * 1000),
+        "maxAttempts": policy.budget,
+        "baseDelaySeconds": policy.base_delay_seconds,
+        "backoffFactor": policy.backoff_multiplier,
+        "maxBackoffSeconds": policy.max_delay_seconds,
+        "jitterMs": round(policy.jitter_seconds * 1000),
         "timeoutSeconds": policy.timeout_seconds,
-        "enabled": written.enabled,
+        "enabled": policy.enabled,
     }
 
 
@@ -101,10 +99,10 @@ def _waits(policy: RetryPolicy) -> list[dict[str, Any]]:
     return [
         {
             "attempt": number,
-            "from": policy.backoff.delay(number + 1, 0.0),
-            "to": policy.backoff.delay(number + 1, 1.0),
+            "from": policy.delay(number + 1, 0.0),
+            "to": policy.delay(number + 1, 1.0),
         }
-        for number in range(policy.max_attempts)
+        for number in range(policy.budget)
     ]
 
 

@@ -15,7 +15,7 @@ from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.lanes import Lanes
 from carillon.domain.locale import LocaleRules
-from carillon.domain.policy import PolicyTable, RetryPolicy
+from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Clock, Dice, Provider
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
@@ -117,8 +117,8 @@ def lanes(settings: Settings) -> Lanes:
 def policies(settings: Settings) -> PolicyTable:
     """Retry policies, their waits shortened or stretched by the drill's time scale."""
     scale = settings.drill.time_scale
-    enabled = {name: table for name, table in settings.policy.retry.items() if table.enabled}
-    return PolicyTable({name: _scaled(table.policy(name), scale) for name, table in enabled.items()})
+    enabled = {name: policy for name, policy in settings.policy.retry.items() if policy.enabled}
+    return PolicyTable({name: policy.scaled(scale) for name, policy in enabled.items()})
 
 
 def breaker_policies(settings: Settings) -> dict[str, BreakerPolicy]:
@@ -164,16 +164,3 @@ def _folders(settings: Settings, stack: ExitStack) -> Iterator[Path]:
             if not folder.is_dir():
                 raise ConfigurationError(f"templates.folders: {folder} is not a folder")
             yield folder
-
-
-def _scaled(policy: RetryPolicy, scale: float) -> RetryPolicy:
-    if scale == 1.0:
-        return policy
-    backoff = msgspec.structs.replace(
-        policy.backoff,
-        base=policy.backoff.base * scale,
-        cap=policy.backoff.cap * scale,
-        # A proportional jitter is a share of the wait and shrinks with it.
-        jitter_max=policy.backoff.jitter_max * (1.0 if policy.backoff.jitter == "proportional" else scale),
-    )
-    return msgspec.structs.replace(policy, backoff=backoff, receipt_wait_seconds=policy.receipt_wait_seconds * scale)

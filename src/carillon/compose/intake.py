@@ -74,7 +74,7 @@ class IntakePart(Part):
     def endpoints(self) -> list[Endpoint]:
         settings, chains, ledger = self._process.settings, self._process.chains, self._ledger.ledger
         rules, breakers = from_settings.plan_rules(settings, chains), self._breakers.breakers
-        explainer = Explainer(self.intake, ledger, breakers, rules)
+        explainer = Explainer(self.intake, ledger, breakers, rules, self._process.clock)
         found = http_door.endpoints(self.intake, synchronous=self.synchronous, explains=explainer)
         lanes = from_settings.lanes(settings)
         found += api.endpoints(ledger, chains, lanes, strict_receipts=settings.strict_receipts)

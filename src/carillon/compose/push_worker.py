@@ -105,5 +105,5 @@ class PushWorker:
             provider=self._provider,
             policy=policy,
             lane=lanes.queued()[0].rank,
-            max_attempts=policies.get(policy).max_attempts,
+            max_attempts=policies.get(policy).budget,
         )

@@ -164,7 +164,7 @@ def _rules(settings: Settings, lanes: Lanes, policies: PolicyTable, chains: Chai
     return WorkerRules(
         lanes=lanes,
         chains=chains,
-        skip_open=all(policy.on_open == "defer" for policy in policies.policies.values()),
+        skip_open=policies.all_defer,
         concurrency=work.concurrency,
         first_claims=work.first_claims,
         batch=work.batch,

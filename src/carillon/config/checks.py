@@ -172,15 +172,10 @@ def _check_policies(settings: Settings) -> None:
     if "*/*" not in settings.policy.retry or not settings.policy.retry["*/*"].enabled:
         raise ConfigurationError('policy.retry."*/*": the default policy is missing')
     lease = settings.ledger.lease_seconds
-    for name, table in settings.policy.retry.items():
-        policy = table.policy(name)
-        if policy.backoff.base > policy.backoff.cap:
-            raise ConfigurationError(
-                f'policy.retry."{name}".base_delay_seconds: the shortest wait ({policy.backoff.base:g} s) is longer '
-                f'than the longest, policy.retry."{name}".max_delay_seconds ({policy.backoff.cap:g} s)'
-            )
+    for name, policy in settings.policy.retry.items():
+        policy.checked(name)
         seconds = policy.timeout_seconds
-        # Document 004's deliveries may outlive their lease: it is renewed while they last.
+        # A delivery of the task picker may outlive its lease: the worker renews the lease while the call runs.
         if seconds >= lease * CALL_SHARE and settings.task_picker is None:
             raise ConfigurationError(
                 f'policy.retry."{name}".timeout_seconds: a call ({seconds:g} s) must be shorter than nine tenths of '

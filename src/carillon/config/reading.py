@@ -16,20 +16,12 @@ from carillon.config import environment as config_environment
 from carillon.config import queues as settings_queues
 from carillon.config.checks import CALL_SHARE, check
 from carillon.config.picker import folded
+from carillon.config.policies import renamed
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.hints import hint
 
 BLUEPRINTS = files("carillon.blueprints")
-ALIASES = {
-    # The documents' own names for parts of a retry policy.
-    "maxAttempts": "max_attempts",
-    "baseDelaySeconds": "base_delay_seconds",
-    "backoffFactor": "backoff_factor",
-    "maxBackoffSeconds": "max_delay_seconds",
-    "timeoutSeconds": "timeout_seconds",
-    "backoff_multiplier": "backoff_factor",
-}
 _SECRET_NAME = re.compile(r"secret|password|token|key|credential|authorization", re.IGNORECASE)
 _PUBLIC = frozenset({"callback_key", "lease_keys", "public_key_file", "webhook_public_key"})
 """Names that look like secrets and hold none."""
@@ -176,7 +168,7 @@ def _convert(tree: dict[str, Any]) -> Settings:
     if isinstance(tables, dict):
         tree = _merge(tree, {"policy": {}})
         tree["policy"]["retry"] = {
-            name: _renamed(table) if isinstance(table, dict) else table for name, table in tables.items()
+            name: renamed(table) if isinstance(table, dict) else table for name, table in tables.items()
         }
     if isinstance(tree.get("queue"), dict):
         tree = {**tree, "queue": settings_queues.named(tree["queue"])}
@@ -185,13 +177,6 @@ def _convert(tree: dict[str, Any]) -> Settings:
         return msgspec.convert(_seconds(tree), Settings, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigurationError(_readable(str(error)) + _meant(str(error))) from None
-
-
-def _renamed(table: dict[str, Any]) -> dict[str, Any]:
-    renamed = {ALIASES.get(name, name): value for name, value in table.items()}
-    if isinstance(renamed.get("jitterMs"), int | float):
-        renamed["jitter_seconds"] = renamed.pop("jitterMs") / 1000
-    return renamed
 
 
 def _seconds(value: Any, name: str = "") -> Any:  # noqa: ANN401 - settings are whatever TOML carries

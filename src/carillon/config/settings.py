@@ -13,10 +13,9 @@ from carillon.config.kafka import Kafka
 from carillon.config.picker import TaskPicker
 from carillon.config.policies import Policies
 from carillon.config.push import Push
-from carillon.config.queues import QueueTable
 from carillon.config.sse import Sse
 from carillon.domain.lanes import Lane
-from carillon.domain.queue_policy import Beat
+from carillon.domain.queue_policy import Beat, Policy
 from carillon.upkeep.metrics.instruments import Instrument
 
 
@@ -253,7 +252,7 @@ class Settings(Section, frozen=True):
     """Event types, `prefix.*` and `*` to the priority of messages that say none."""
     push: Push | None = None
     sse: Sse | None = None
-    queue: dict[str, QueueTable] = {}
+    queue: dict[str, Policy] = {}
     beat: Beat = Beat()
     billing: Billing | None = None
     gateway: Gateway = Gateway()

@@ -54,6 +54,16 @@ class Step(msgspec.Struct, frozen=True):
     admission: Admission
     clean: bool = False
     """Known to be closed without a failure counted: one more success would change nothing."""
+    seen: Breaker | None = None
+    """After a `look`: the whole breaker, its times counted from now."""
+
+
+class BreakerView(msgspec.Struct, frozen=True):
+    """A breaker as it stands now, with its policy: enough to foretell it while nobody else calls the provider."""
+
+    breaker: Breaker
+    """Its times are seconds from now: what was before is negative."""
+    policy: BreakerPolicy
 
 
 def step(breaker: Breaker, policy: BreakerPolicy, verb: BreakerVerb, now: float) -> tuple[Breaker, Step]:
@@ -67,8 +77,15 @@ def step(breaker: Breaker, policy: BreakerPolicy, verb: BreakerVerb, now: float)
         case "heal":
             after = recover(breaker)
         case "look":
-            after = breaker
-    return after, Step(effective(after, policy, now) if verb == "look" else after.state, Admission.STOP)
+            return breaker, Step(effective(breaker, policy, now), Admission.STOP, seen=from_now(breaker, now))
+    return after, Step(after.state, Admission.STOP)
+
+
+def from_now(breaker: Breaker, now: float) -> Breaker:
+    """The same breaker on a clock that shows 0 now."""
+    return msgspec.structs.replace(
+        breaker, opened_at=breaker.opened_at - now, probes=tuple(began - now for began in breaker.probes)
+    )
 
 
 def admit(breaker: Breaker, policy: BreakerPolicy, now: float) -> tuple[Breaker, Admission]:

@@ -1,13 +1,18 @@
-"""The one decision: what becomes of a route after an attempt."""
+"""The decisions about a route: the gates before a call and the verdict after it, for the worker and for `explain`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
 import msgspec
 
+from carillon.domain.breaker import State
+from carillon.domain.claims import Claim
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.verdicts import FINISH, Bury, Defer, FailOver, Retry, Verdict
+
+OPEN_PAUSE_SECONDS = 1.0
+"""How long, before jitter, a route waits until it asks again whether a breaker lets it through."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -53,7 +58,7 @@ def _after_throttle(outcome: Throttled, policy: RetryPolicy, standing: Standing)
         return _after_failure("throttled", outcome.error, outcome.retry_after, policy, standing)
     if standing.age_seconds >= policy.give_up_after_seconds:
         return Bury("expired", f"throttled for too long: {outcome.error}")
-    wait = policy.backoff.delay(standing.attempts_here, standing.dice)
+    wait = policy.delay(standing.attempts_here, standing.dice)
     return Defer(clamp_retry_after(outcome.retry_after, wait, policy))
 
 
@@ -62,12 +67,8 @@ def _after_failure(
 ) -> Verdict:
     if standing.attempt >= standing.max_attempts:
         return Bury(classification, exhausted_text(standing.attempt, error))
-    wait = policy.backoff.delay(standing.attempt, standing.dice)
-    limit = policy.failover_after_attempts
-    if limit is None:
-        # The budget is shared, so the next provider gets the one attempt that is kept back for it.
-        limit = max(1, standing.max_attempts - 1)
-    if standing.next_provider is not None and standing.attempts_here >= limit:
+    wait = policy.delay(standing.attempt, standing.dice)
+    if standing.next_provider is not None and standing.attempts_here >= policy.failover_after(standing.max_attempts):
         return FailOver(standing.next_provider, wait)
     return Retry(clamp_retry_after(retry_after, wait, policy))
 
@@ -102,6 +103,15 @@ def exhausted_text(attempts: int, error: str) -> str:
     return f"Retry exhausted after {attempts} attempts. Last error: {error}"
 
 
+def barred(claim: Claim) -> Bury | None:
+    """The verdict over a claim that no provider is called for: its address is suppressed, or its budget is used up."""
+    if claim.suppressed:
+        return Bury("suppressed", "the address was declared dead")
+    if claim.attempt > claim.max_attempts:
+        return Bury("crash_loop", f"abandoned by a worker {claim.attempt - 1} times without an outcome")
+    return None
+
+
 def candidates(chain: Sequence[str], current: str) -> list[str]:
     """The providers of a route in the order in which they are tried: the current one, those after it, then the rest."""
     if current not in chain:
@@ -116,3 +126,42 @@ def following(chain: Sequence[str], provider: str) -> str | None:
         return None
     rest = list(chain)[list(chain).index(provider) + 1 :]
     return rest[0] if rest else None
+
+
+def blocked_providers(chains: Mapping[str, Sequence[str]], states: Mapping[str, State]) -> set[str]:
+    """Open providers whose routes have nowhere else to go on any channel: claiming them would only give them back."""
+    open_now = {provider for provider, state in states.items() if state is State.OPEN}
+    return {
+        provider
+        for provider in open_now
+        if all(set(chain) <= open_now for chain in chains.values() if provider in chain)
+    }
+
+
+def when_open(claim: Claim, policy: RetryPolicy, states: Iterable[State | None], dice: float) -> Bury | Defer:
+    """The verdict over a claim that no breaker of its chain lets through; `states` are those of the chain."""
+    # While another's probe is under way, or has just closed the breaker, nothing is decided: a message must not die
+    # because it asked a moment too early.
+    healing = any(state in (State.HALF_OPEN, State.CLOSED) for state in states)
+    if policy.on_open == "bury" and not healing:
+        return Bury("circuit_open", f"circuit breaker open: {claim.provider}")
+    if claim.age_seconds >= policy.give_up_after_seconds:
+        return Bury("expired", "every provider stayed unavailable for too long")
+    return Defer(OPEN_PAUSE_SECONDS * (1 + dice))
+
+
+def standing_of(claim: Claim, provider: str, next_provider: str | None, dice: float) -> Standing:
+    """Where the claim's route stands when `provider` has answered; a provider that only stands in was called once."""
+    return Standing(
+        attempt=claim.attempt,
+        attempts_here=claim.attempt - max(claim.attempts_before, 0) if provider == claim.provider else 1,
+        max_attempts=claim.max_attempts,
+        age_seconds=claim.age_seconds,
+        next_provider=next_provider,
+        dice=dice,
+    )
+
+
+def provider_failed(outcome: Outcome, *, throttled_fails: bool = False) -> bool:
+    """Whether a breaker counts the outcome as a failure; a refused message comes from a provider that works."""
+    return isinstance(outcome, Unavailable | Unknown) or (throttled_fails and isinstance(outcome, Throttled))

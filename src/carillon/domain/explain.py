@@ -1,21 +1,17 @@
-"""What would become of a request, gate by gate, without anything being written or sent."""
+"""The vocabulary of `explain`: what a request meets, gate by gate, while nothing is written or sent."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
 
-from carillon.domain.breaker import State
-from carillon.domain.decide import Standing, decide, following
+from carillon.domain.breaker import BreakerView
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Enrolled, Notification
-from carillon.domain.outcomes import Unavailable
-from carillon.domain.policy import RetryPolicy
-from carillon.domain.verdicts import FailOver, Retry
 
 Verdict = Literal["pass", "stop", "note"]
 Tell = Callable[[str, Mapping[str, Any]], None]
-"""How acceptance says which gate was passed and what it found there."""
+"""Acceptance calls it with each gate that the request passed and what it found there."""
 
 GATES = (
     "mode",
@@ -27,12 +23,13 @@ GATES = (
     "template",
     "render",
     "idempotency",
+    "schedule",
     "lane",
     "policy",
     "providers",
     "breaker",
 )
-"""Every gate in the order in which a request meets them."""
+"""Every gate in the order in which a request meets them; `schedule` is there only for what waits."""
 
 
 class ExplainStep(msgspec.Struct, frozen=True):
@@ -43,26 +40,48 @@ class ExplainStep(msgspec.Struct, frozen=True):
     detail: dict[str, Any]
 
 
+RouteOutcome = Literal["delivered", "queued", "skipped", "failed"]
+
+
+class ExplainedRoute(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One recipient on one channel: what would become of it, with every attempt if each of them failed."""
+
+    route_id: str
+    channel: str
+    recipient: str
+    outcome: RouteOutcome
+    policy: str
+    max_attempts: int
+    not_before: int | None = None
+    """Unix milliseconds; None when the first attempt is due at once."""
+    attempts: list[dict[str, Any]] = []
+    ends: str | None = None
+    """The status that the route ends in if every attempt fails; None when it goes on beyond what is shown."""
+    because: str | None = None
+
+
 class Explanation(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The outcome the same request would have now, and every gate on the way there."""
 
     outcome: Literal["delivered", "queued", "replayed", "skipped", "rejected", "failed"]
-    """delivered and queued are what a send would go on to try; failed is what no provider could be asked for."""
+    """delivered and queued are what a send would go on to try; failed is what no provider could be called for."""
     steps: list[ExplainStep]
+    routes: list[ExplainedRoute] = []
+    """Every recipient on every channel; empty when the request would be rejected."""
     code: str | None = None
     message: str | None = None
 
 
 class Explains(Protocol):
-    """What can say what would happen."""
+    """Answers what a request would come to."""
 
     async def explain(self, intent: Intent, mode: Mapping[str, Any]) -> Explanation:
-        """Raises LedgerUnavailable; what is wrong with the request is part of the answer."""
+        """Raise LedgerUnavailable; what is wrong with the request is part of the answer."""
         ...
 
 
-class ForesightLedger(Protocol):
-    """What the ledger knows that would decide about a request; reads only."""
+class LookupLedger(Protocol):
+    """What the ledger holds that decides about a request; it only reads."""
 
     async def foresee(self, notification: Notification) -> Enrolled | None:
         """What enrolling would answer if its key was used before; None when it would be accepted."""
@@ -71,45 +90,18 @@ class ForesightLedger(Protocol):
     async def suppressions(
         self, filters: Mapping[str, Any], limit: int, offset: int
     ) -> tuple[list[dict[str, Any]], int]:
-        """Silences in force."""
+        """Suppressions in force."""
         ...
 
 
-class Looks(Protocol):
-    """Breakers that can be looked at without asking to call."""
+class ViewedBreakers(Protocol):
+    """Breakers that can be read without asking for the right to call."""
 
-    async def look(self, providers: Collection[str]) -> dict[str, State]:
-        """The state of each, as the whole fleet sees it."""
+    async def views(self, providers: Collection[str]) -> dict[str, BreakerView]:
+        """The whole breaker of each, as the fleet sees it, its times counted from now."""
         ...
 
 
 def in_order(steps: Sequence[ExplainStep]) -> list[ExplainStep]:
-    """Gates as a request meets them, however they were learnt."""
+    """The gates in the order in which a request meets them."""
     return sorted(steps, key=lambda step: GATES.index(step.step))
-
-
-def attempts_of(policy: RetryPolicy, chain: Sequence[str], max_attempts: int) -> list[dict[str, Any]]:
-    """Every attempt of a route whose providers are all unavailable: who is called, and after how many seconds."""
-    found: list[dict[str, Any]] = [{"attempt": 1, "provider": chain[0]}]
-    provider, attempts_before = chain[0], 0
-    while True:
-        attempt = len(found)
-        waits: list[float] = []
-        for dice in (0.0, 1.0):
-            standing = Standing(
-                attempt=attempt,
-                attempts_here=attempt - attempts_before,
-                max_attempts=max_attempts,
-                age_seconds=0.0,
-                next_provider=following(chain, provider),
-                dice=dice,
-            )
-            verdict = decide(Unavailable("imagined"), policy, standing)
-            if not isinstance(verdict, Retry | FailOver):
-                return found
-            waits.append(round(verdict.delay, 3))
-        if isinstance(verdict, FailOver):
-            provider, attempts_before = verdict.provider, attempt
-        found.append(
-            {"attempt": attempt + 1, "provider": provider, "afterSeconds": waits[0], "atMostSeconds": waits[1]}
-        )

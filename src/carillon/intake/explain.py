@@ -1,22 +1,26 @@
-"""What would become of a request: the gates of acceptance, walked by acceptance itself, and what follows them."""
+"""`explain`: acceptance plans the request, the gates of attempts are folded over it, and nothing is written or sent."""
 
-from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
-from carillon.domain.breaker import State
+from carillon.domain.breaker import BreakerView, State, effective
+from carillon.domain.claims import held_claim
 from carillon.domain.errors import BadIntent
+from carillon.domain.expected import ExpectedAttempt, Future, Imagine, RouteAhead, unavailable
 from carillon.domain.explain import (
+    ExplainedRoute,
     ExplainStep,
     Explanation,
-    ForesightLedger,
-    Looks,
+    LookupLedger,
+    RouteOutcome,
     Tell,
     Verdict,
-    attempts_of,
+    ViewedBreakers,
     in_order,
 )
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Conflict, Enrolment, Route, Status
+from carillon.domain.ports import Clock
 from carillon.intake.accept import key_conflict
 from carillon.intake.plan import PlanRules
 from carillon.intake.synchronous import refuse_queued_only
@@ -32,12 +36,12 @@ _GATES = {
     "SYNCHRONOUS_UNAVAILABLE": "mode",
 }
 _MANY = 100
-
-Outcome = Literal["delivered", "queued", "replayed", "skipped", "rejected", "failed"]
+LEAST, MOST = 0.0, 1.0
+"""The dice that make every jitter shortest and longest."""
 
 
 class TellingPlanner(Protocol):
-    """What plans a request and tells of every gate on the way."""
+    """Plans a request and tells of every gate on the way."""
 
     async def planned(self, intent: Intent, tell: Tell | None = None) -> Enrolment: ...
 
@@ -58,21 +62,31 @@ class _Walk:
         found = self._steps.get(step)
         return None if found is None else found.detail
 
-    def stopped(self, *steps: str) -> bool:
-        return any(step in self._steps and self._steps[step].verdict == "stop" for step in steps)
-
-    def told(self, outcome: Outcome, code: str | None = None, message: str | None = None) -> Explanation:
-        return Explanation(outcome=outcome, steps=in_order(list(self._steps.values())), code=code, message=message)
+    def steps(self) -> list[ExplainStep]:
+        return in_order(list(self._steps.values()))
 
 
 class Explainer:
     """Satisfies Explains; writes nothing and calls no provider."""
 
-    def __init__(self, planner: TellingPlanner, ledger: ForesightLedger, breakers: Looks, rules: PlanRules) -> None:
+    def __init__(
+        self,
+        planner: TellingPlanner,
+        ledger: LookupLedger,
+        breakers: ViewedBreakers,
+        rules: PlanRules,
+        clock: Clock,
+        *,
+        imagine: Imagine = unavailable,
+        dice: tuple[float, float] = (LEAST, MOST),
+    ) -> None:
         self._planner = planner
         self._ledger = ledger
         self._breakers = breakers
         self._rules = rules
+        self._clock = clock
+        self._imagine = imagine
+        self._dice = dice
 
     async def explain(self, intent: Intent, mode: Mapping[str, Any]) -> Explanation:
         walk = _Walk()
@@ -81,40 +95,54 @@ class Explainer:
             enrolment = await self._planner.planned(intent, walk.passed)
             if intent.synchronous:
                 refuse_queued_only(enrolment)
-            await self._suppression(walk, intent)
+            suppressed = await self._suppressions(walk, enrolment)
             replayed = await self._idempotency(walk, enrolment)
         except BadIntent as error:
-            await self._suppression(walk, intent)
-            gate = _GATES.get(error.code, "mode")
-            walk.add(gate, "stop", {**(walk.detail(gate) or {}), "code": error.code, "message": str(error)})
-            return walk.told("rejected", error.code, str(error))
-        route = enrolment.routes[0]
-        await self._delivery(walk, intent, route)
+            return await self._rejected(walk, intent, error)
+        routes = await self._delivery(walk, intent, enrolment, suppressed)
+        first = routes[0]
+        outcomes = {route.outcome for route in routes}
         if replayed:
-            return walk.told("replayed")
-        if walk.stopped("suppression", "preferences") or route.status is Status.SKIPPED:
-            return walk.told("skipped", message=route.skipped_because or "the address is suppressed")
-        if walk.stopped("breaker"):
-            code = "DELIVERY_FAILED" if intent.synchronous else None
-            return walk.told("failed", code, f"circuit breaker open: {route.provider}")
-        return walk.told("delivered" if intent.synchronous else "queued")
+            return Explanation(outcome="replayed", steps=walk.steps())
+        for outcome in ("delivered", "queued", "failed", "skipped"):
+            if outcome in outcomes:
+                code = "DELIVERY_FAILED" if outcome == "failed" and intent.synchronous else None
+                message = first.because if outcome in {"failed", "skipped"} else None
+                break
+        return Explanation(outcome=outcome, steps=walk.steps(), routes=routes, code=code, message=message)
 
-    async def _suppression(self, walk: _Walk, intent: Intent) -> None:
+    async def _rejected(self, walk: _Walk, intent: Intent, error: BadIntent) -> Explanation:
         found = walk.detail("recipient")
-        if found is None or walk.detail("suppression") is not None:
-            return
-        filters = {"channel": found["channel"], "address": found["address"]}
-        rows, _ = await self._ledger.suppressions(filters, _MANY, 0)
-        binding = [row for row in rows if row["tenant_id"] in {"", intent.tenant_id or ""}]
+        if found is not None and walk.detail("suppression") is None:
+            await self._is_suppressed(walk, found["channel"], found["address"], intent.tenant_id)
+        gate = _GATES.get(error.code, "mode")
+        walk.add(gate, "stop", {**(walk.detail(gate) or {}), "code": error.code, "message": str(error)})
+        return Explanation(outcome="rejected", steps=walk.steps(), code=error.code, message=str(error))
+
+    async def _suppressions(self, walk: _Walk, enrolment: Enrolment) -> set[str]:
+        """The ids of the routes that enrolling would skip because their address is suppressed."""
+        found: set[str] = set()
+        # From the last to the first: the step keeps what is said of the first route.
+        for route in reversed(enrolment.routes):
+            if route.status is Status.PENDING and route.address is not None:
+                tenant_id = enrolment.notification.tenant_id
+                if await self._is_suppressed(walk, route.channel, route.address, tenant_id):
+                    found.add(route.route_id)
+        return found
+
+    async def _is_suppressed(self, walk: _Walk, channel: str, address: str, tenant_id: str | None) -> bool:
+        rows, _ = await self._ledger.suppressions({"channel": channel, "address": address}, _MANY, 0)
+        binding = [row for row in rows if row["tenant_id"] in {"", tenant_id or ""}]
         if not binding:
             walk.passed("suppression", {"suppressed": False})
-            return
+            return False
         row = binding[0]
         walk.add(
             "suppression",
             "stop",
             {"suppressed": True, "reason": row["reason"], "source": row["source"], "scope": row["tenant_id"] or "all"},
         )
+        return True
 
     async def _idempotency(self, walk: _Walk, enrolment: Enrolment) -> bool:
         key = enrolment.notification.idempotency_key
@@ -133,14 +161,50 @@ class Explainer:
                 walk.add("idempotency", "note", {"key": key, "replays": found.notification_id})
                 return True
 
-    async def _delivery(self, walk: _Walk, intent: Intent, route: Route) -> None:
-        lanes, policies = self._rules.lanes, self._rules.policies
-        lane = lanes.by_rank(route.lane)
-        name = lanes.name_for(intent.priority, bulk=intent.bulk, synchronous=intent.synchronous)
-        detail = {"lane": name, "queueName": lane.queue_name or None, "maxLatencySeconds": lane.max_latency_seconds}
-        walk.passed("lane", detail | ({"notBefore": intent.scheduled_for_ms} if intent.scheduled_for_ms else {}))
-        policy = policies.get(route.policy)
-        chain = self._rules.channels[route.channel]
+    async def _delivery(
+        self, walk: _Walk, intent: Intent, enrolment: Enrolment, suppressed: set[str]
+    ) -> list[ExplainedRoute]:
+        now = self._clock.wall()
+        chains = {route.channel: self._rules.channels[route.channel] for route in enrolment.routes}
+        near = {name for chain in chains.values() for name in chain}
+        # Whether a worker leaves a provider alone depends on every channel that the provider serves.
+        chains |= {channel: chain for channel, chain in self._rules.channels.items() if near & set(chain)}
+        views = await self._breakers.views({name for chain in chains.values() for name in chain})
+        futures: list[list[RouteAhead]] = []
+        for dice in self._dice:
+            routes = _ahead(enrolment, suppressed, now)
+            future = Future(chains, self._rules.policies, views, self._imagine, dice)
+            if intent.synchronous:
+                future.synchronous(routes[0])
+            else:
+                future.queued(routes)
+            futures.append(routes)
+        explained = [
+            _explained(route, soonest, latest, now, synchronous=intent.synchronous)
+            for route, soonest, latest in zip(enrolment.routes, *futures, strict=True)
+        ]
+        self._lane(walk, intent, enrolment)
+        self._policy(walk, intent, enrolment.routes[0], explained[0])
+        self._providers(walk, enrolment.routes[0], views, explained[0], now)
+        return explained
+
+    def _lane(self, walk: _Walk, intent: Intent, enrolment: Enrolment) -> None:
+        lane = self._rules.lanes.by_rank(enrolment.routes[0].lane)
+        name = self._rules.lanes.name_for(intent.priority, bulk=intent.bulk, synchronous=intent.synchronous)
+        detail: dict[str, Any] = {
+            "lane": name,
+            "queueName": lane.queue_name or None,
+            "maxLatencySeconds": lane.max_latency_seconds,
+        }
+        planned = enrolment.notification.scheduled_for_ms
+        if planned is not None:
+            because = "scheduledFor" if planned == intent.scheduled_for_ms else "quiet hours"
+            walk.add("schedule", "note", {"notBefore": planned, "because": because})
+            detail["notBefore"] = planned
+        walk.passed("lane", detail)
+
+    def _policy(self, walk: _Walk, intent: Intent, route: Route, explained: ExplainedRoute) -> None:
+        lane, policies = self._rules.lanes.by_rank(route.lane), self._rules.policies
         timeout = policies.timeout(route.policy, lane)
         if intent.synchronous and lane.timeout_seconds is not None:
             timeout = lane.timeout_seconds
@@ -150,19 +214,24 @@ class Explainer:
                 "policy": route.policy,
                 "maxAttempts": route.max_attempts,
                 "timeoutSeconds": timeout,
-                "onOpen": policy.on_open,
-                "attempts": attempts_of(policy, chain, route.max_attempts),
+                "onOpen": policies.get(route.policy).on_open,
+                "attempts": explained.attempts,
             },
         )
-        states = await self._breakers.look(chain)
-        shown = [{"provider": provider, "breaker": str(states[provider])} for provider in chain]
-        walk.passed("providers", {"order": shown})
-        self._breaker(walk, chain, states, waits=policy.on_open == "defer" and not intent.synchronous)
 
-    def _breaker(self, walk: _Walk, chain: tuple[str, ...], states: Mapping[str, State], *, waits: bool) -> None:
-        ready = [provider for provider in chain if states[provider] is not State.OPEN]
+    def _providers(
+        self, walk: _Walk, route: Route, views: Mapping[str, BreakerView], explained: ExplainedRoute, now: float
+    ) -> None:
+        """The order of failover with the breakers as they are now, and the first call with them as they are then."""
+        chain = self._rules.channels[route.channel]
+        shown = [{"provider": name, "breaker": str(_state(views[name], 0.0))} for name in chain]
+        walk.passed("providers", {"order": shown})
+        due = 0.0 if explained.not_before is None else max(0.0, explained.not_before / 1000 - now)
+        states = {name: _state(views[name], due) for name in chain}
+        ready = [name for name in chain if states[name] is not State.OPEN]
         detail: dict[str, Any] = {"first": ready[0] if ready else None}
         if not ready:
+            waits = explained.outcome != "failed"
             walk.add("breaker", "note" if waits else "stop", detail | {"then": "waits" if waits else "fails"})
         elif ready[0] != chain[0]:
             walk.add("breaker", "note", detail | {"passedOver": list(chain[: chain.index(ready[0])])})
@@ -170,3 +239,66 @@ class Explainer:
             walk.add("breaker", "note", detail | {"then": "one message probes it"})
         else:
             walk.passed("breaker", detail)
+
+
+def _state(view: BreakerView, now: float) -> State:
+    return effective(view.breaker, view.policy, now)
+
+
+def _ahead(enrolment: Enrolment, suppressed: set[str], now: float) -> list[RouteAhead]:
+    scheduled_for = enrolment.notification.scheduled_for_ms
+    since = 0.0 if scheduled_for is None else scheduled_for / 1000 - now
+    found: list[RouteAhead] = []
+    for route in enrolment.routes:
+        claim = held_claim(enrolment, route.route_id, 0, 0)
+        ahead = RouteAhead(claim=claim, due=round(max(0.0, since), 3), since=since)
+        if route.status is Status.SKIPPED:
+            ahead.end(Status.SKIPPED, route.skipped_because)
+        elif route.route_id in suppressed:
+            ahead.end(Status.SKIPPED, "the address is suppressed")
+        found.append(ahead)
+    return found
+
+
+def _explained(
+    route: Route, soonest: RouteAhead, latest: RouteAhead, now: float, *, synchronous: bool
+) -> ExplainedRoute:
+    waits = soonest.attempts and soonest.attempts[0].at_seconds > 0.0
+    outcome: RouteOutcome = "delivered" if synchronous else "queued"
+    if soonest.ended is Status.SKIPPED:
+        outcome = "skipped"
+    elif soonest.ended is Status.DEAD_LETTER and not soonest.attempts:
+        outcome = "failed"
+    return ExplainedRoute(
+        route_id=route.route_id,
+        channel=route.channel,
+        recipient=route.recipient_ref,
+        outcome=outcome,
+        policy=route.policy,
+        max_attempts=route.max_attempts,
+        not_before=_unix_ms(soonest.attempts[0], now) if waits else None,
+        attempts=_rows(soonest.attempts, latest.attempts, now),
+        ends=None if soonest.ended is None else str(soonest.ended),
+        because=soonest.reason,
+    )
+
+
+def _rows(soonest: Sequence[ExpectedAttempt], latest: Sequence[ExpectedAttempt], now: float) -> list[dict[str, Any]]:
+    """Attempt by attempt: the provider, and the least and the most seconds after the attempt before it."""
+    rows: list[dict[str, Any]] = []
+    for at, one in enumerate(soonest):
+        row: dict[str, Any] = {"attempt": one.attempt, "provider": one.provider, "notBefore": _unix_ms(one, now)}
+        other = latest[at] if at < len(latest) else None
+        if at > 0:
+            row["afterSeconds"] = round(one.at_seconds - soonest[at - 1].at_seconds, 3)
+            if other is not None:
+                row["atMostSeconds"] = round(other.at_seconds - latest[at - 1].at_seconds, 3)
+        if other is not None and other.provider != one.provider:
+            # A longer wait may meet another state of a breaker.
+            row["orProvider"] = other.provider
+        rows.append(row)
+    return rows
+
+
+def _unix_ms(attempt: ExpectedAttempt, now: float) -> int:
+    return round((now + attempt.at_seconds) * 1000)

@@ -147,7 +147,7 @@ def route_rows(enrolment: Enrolment) -> list[tuple[Any, ...]]:
 
 def _each_once(routes: tuple[Route, ...]) -> Iterable[Route]:
     # A route named twice must not cost the whole batch its commit; the first one stands.
-    return {route.route_id: route for route in reversed(routes)}.values() if len(routes) > 1 else routes
+    return reversed({route.route_id: route for route in reversed(routes)}.values()) if len(routes) > 1 else routes
 
 
 def malformed_values(malformed: Malformed) -> tuple[Any, ...]:

@@ -6,18 +6,16 @@ import msgspec
 
 from carillon.domain.breaker import Admission, State
 from carillon.domain.claims import AttemptNote, Claim, Dispatch, Settlement
-from carillon.domain.decide import Standing, candidates, decide, following
+from carillon.domain.decide import barred, candidates, decide, following, provider_failed, standing_of, when_open
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Message
-from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown, outcome_word
+from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unknown, outcome_word
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import BatchProvider, Breakers, Clock, Dice, Preparer, Provider, StartingProvider
 from carillon.domain.verdicts import FINISH, Bury, Defer, Retry, Verdict
 from carillon.outbound.breakers.admission import admitted
 from carillon.outbound.calls import Calls, EndedCall
 from carillon.outbound.leases import Leases
-
-OPEN_PAUSE_SECONDS = 1.0
 
 
 class AttemptRules(msgspec.Struct, frozen=True):
@@ -146,11 +144,9 @@ class Attempts:
 
     def _gate(self, claim: Claim) -> Settlement | None:
         """The settlement of a claim that must not be called; None when it may be called."""
-        if claim.suppressed:
-            return Settlement(claim=claim, verdict=Bury("suppressed", "the address was declared dead"))
-        if claim.attempt > claim.max_attempts:
-            reason = f"abandoned by a worker {claim.attempt - 1} times without an outcome"
-            return Settlement(claim=claim, verdict=Bury("crash_loop", reason))
+        verdict = barred(claim)
+        if verdict is not None:
+            return Settlement(claim=claim, verdict=verdict)
         if claim.abandoned and self._rules.policies.get(claim.policy).on_unknown in ("wait_for_receipt", "bury"):
             # The previous worker died with this route: its message may be out, and this policy forbids a repeat.
             lost = Unknown("a worker died holding this route", "abandoned")
@@ -180,16 +176,10 @@ class Attempts:
         policy = self._rules.policies.get(claim.policy)
         states = await self._breakers.states()
         chain = self._rules.chains.get(claim.channel, ())
-        # While a probe of another worker runs, or has just closed the breaker, the message waits: it must not become a
-        # dead letter because it asked a moment too early.
+        # A message that has waited its time for another's probe takes the breaker for open.
         waits = self._rules.half_open_wait_seconds is None
-        known = [states.get(provider) for provider in chain if provider in self._providers]
-        healing = waits and any(state in (State.HALF_OPEN, State.CLOSED) for state in known)
-        if policy.on_open == "bury" and not healing:
-            return Settlement(claim=claim, verdict=Bury("circuit_open", f"circuit breaker open: {claim.provider}"))
-        if claim.age_seconds >= policy.give_up_after_seconds:
-            return Settlement(claim=claim, verdict=Bury("expired", "every provider stayed unavailable for too long"))
-        return Settlement(claim=claim, verdict=Defer(OPEN_PAUSE_SECONDS * (1 + self._dice())))
+        known = [states.get(provider) for provider in chain if provider in self._providers] if waits else []
+        return Settlement(claim=claim, verdict=when_open(claim, policy, known, self._dice()))
 
     def _dispatch(self, claim: Claim) -> Dispatch | None:
         """The call with its deadline from policy and lease; None when the lease has expired."""
@@ -227,8 +217,8 @@ class Attempts:
         if isinstance(outcome, Sent):
             await self._breakers.record(provider, ok=True)
             return Settlement(claim=claim, verdict=FINISH, note=noted(provider, outcome, took))
-        throttled = self._rules.throttled_fails and isinstance(outcome, Throttled)
-        await self._breakers.record(provider, ok=not (throttled or isinstance(outcome, Unavailable | Unknown)))
+        failed = provider_failed(outcome, throttled_fails=self._rules.throttled_fails)
+        await self._breakers.record(provider, ok=not failed)
         note = noted(provider, outcome, took)
         gone = isinstance(outcome, Refused) and outcome.recipient_gone
         verdict = self._decide(claim, provider, outcome)
@@ -244,15 +234,8 @@ class Attempts:
         return verdict
 
     def _decide(self, claim: Claim, provider: str, outcome: Outcome) -> Verdict:
-        standing = Standing(
-            attempt=claim.attempt,
-            attempts_here=claim.attempt - max(claim.attempts_before, 0) if provider == claim.provider else 1,
-            max_attempts=claim.max_attempts,
-            age_seconds=claim.age_seconds,
-            next_provider=self._next.get((claim.channel, provider)),
-            dice=self._dice(),
-        )
-        return decide(outcome, self._rules.policies.get(claim.policy), standing)
+        stands = standing_of(claim, provider, self._next.get((claim.channel, provider)), self._dice())
+        return decide(outcome, self._rules.policies.get(claim.policy), stands)
 
 
 def noted(provider: str, outcome: Outcome, duration_ms: float) -> AttemptNote:

@@ -7,7 +7,7 @@ import msgspec
 
 from carillon.domain.breaker import State
 from carillon.domain.claims import Claim
-from carillon.domain.decide import Standing, decide
+from carillon.domain.decide import OPEN_PAUSE_SECONDS, Standing, decide
 from carillon.domain.errors import BadIntent, BadTemplate
 from carillon.domain.notifications import Message, Template
 from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
@@ -16,7 +16,6 @@ from carillon.domain.ports import Breakers, Clock, Dice
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry
 from carillon.outbound.breakers.admission import admitted
 
-OPEN_PAUSE_SECONDS = 1.0
 _CACHED = 1000
 _OK, _SERVER_ERROR = 200, 500
 _LATER = frozenset({408, 429})
@@ -117,7 +116,7 @@ class TemplatePreparer:
         standing = Standing(
             attempt=asked,
             attempts_here=asked,
-            max_attempts=policy.max_attempts,
+            max_attempts=policy.budget,
             age_seconds=0.0,
             next_provider=None,
             dice=self._dice(),

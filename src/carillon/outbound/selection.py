@@ -1,8 +1,7 @@
-"""Which routes a worker asks the backlog for, and which provider a route goes to."""
+"""Which routes a worker asks the backlog for: so many of each lane and provider."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from carillon.domain.breaker import State
 from carillon.domain.claims import Claim, Want
 from carillon.domain.lanes import Lanes, shares
 from carillon.domain.ports import Clock
@@ -57,13 +56,3 @@ def wants(lanes: Lanes, providers: Sequence[str], total: int) -> list[Want]:
         *(Want(rank, provider, share) for rank, share in shared for provider in providers),
         *(Want(rank, provider, total) for rank in ranks for provider in providers),
     ]
-
-
-def blocked_providers(chains: Mapping[str, Sequence[str]], states: Mapping[str, State]) -> set[str]:
-    """Open providers without a closed alternative on any channel: the worker would only give their routes back."""
-    open_now = {provider for provider, state in states.items() if state is State.OPEN}
-    return {
-        provider
-        for provider in open_now
-        if all(set(chain) <= open_now for chain in chains.values() if provider in chain)
-    }

@@ -8,7 +8,7 @@ import msgspec
 
 from carillon.domain.breaker import Admission
 from carillon.domain.claims import Claim, Dispatch, Settlement
-from carillon.domain.decide import candidates
+from carillon.domain.decide import candidates, provider_failed
 from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Status
@@ -179,7 +179,7 @@ class SynchronousDelivery:
     async def _write(self, settlement: Settlement, provider: str | None, outcome: Outcome) -> None:
         await self._settler.settle(settlement)
         if provider is not None:
-            await self._breakers.record(provider, ok=not isinstance(outcome, Unavailable | Unknown))
+            await self._breakers.record(provider, ok=not provider_failed(outcome))
 
     async def _replay(self, notification_id: str, tenant_id: str | None, deadline: float) -> Immediate:
         """The outcome of the first request with this key; waits for it until the deadline."""

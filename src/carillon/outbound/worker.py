@@ -9,6 +9,7 @@ import msgspec
 
 from carillon.domain.breaker import State
 from carillon.domain.claims import Claim
+from carillon.domain.decide import blocked_providers
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.lanes import Lanes
@@ -20,7 +21,7 @@ from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import Attempts
 from carillon.outbound.in_flight import InFlight
 from carillon.outbound.leases import Leases
-from carillon.outbound.selection import LanePolling, blocked_providers, questions, wants
+from carillon.outbound.selection import LanePolling, questions, wants
 from carillon.outbound.settle import Settler
 from carillon.outbound.shutdown import Shutdown
 

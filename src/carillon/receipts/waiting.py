@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from carillon.domain.backoff import Backoff
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import ReceiptTaken, Trouble
+from carillon.domain.policy import Backoff
 from carillon.domain.ports import Clock, Observer, ReceiptLedger
 from carillon.domain.receipts import Amended, AmendRules
 
-_BACKOFF = Backoff(base=0.5, cap=5.0, jitter="none")
+_BACKOFF = Backoff(base_delay_seconds=0.5, max_delay_seconds=5.0, jitter="none")
 _BATCH = 500
 
 

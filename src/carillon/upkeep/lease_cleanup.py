@@ -1,13 +1,13 @@
 """Takes back leases whose worker died, so that everybody can see what waits again and what was given up."""
 
-from carillon.domain.backoff import Backoff
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import LeasesReset, Trouble
 from carillon.domain.leases import LeaseLedger, Reset
+from carillon.domain.policy import Backoff
 from carillon.domain.ports import Clock, Observer, Signal
 
 BATCH = 1000
-_BACKOFF = Backoff(base=0.5, cap=5.0, jitter="none")
+_BACKOFF = Backoff(base_delay_seconds=0.5, max_delay_seconds=5.0, jitter="none")
 
 
 class LeaseCleanup:

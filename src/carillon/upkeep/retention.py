@@ -2,12 +2,12 @@
 
 import msgspec
 
-from carillon.domain.backoff import Backoff
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Pruned, Trouble
+from carillon.domain.policy import Backoff
 from carillon.domain.ports import Clock, Observer, UpkeepLedger
 
-_BACKOFF = Backoff(base=0.5, cap=5.0, jitter="none")
+_BACKOFF = Backoff(base_delay_seconds=0.5, max_delay_seconds=5.0, jitter="none")
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The same body as a send, answered with what would happen: nothing is written, nothing is sent."""
+"""The endpoint that takes the body of a send and answers what would happen; it writes and sends nothing."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -13,6 +13,27 @@ _EXAMPLE = {
     "steps": [
         {"step": "mode", "verdict": "pass", "detail": {"mode": "queued"}},
         {"step": "lane", "verdict": "pass", "detail": {"lane": "standard", "queueName": "standard"}},
+    ],
+    "routes": [
+        {
+            "routeId": "email:email:ada@example.org",
+            "channel": "email",
+            "recipient": "email:ada@example.org",
+            "outcome": "queued",
+            "policy": "*/*",
+            "maxAttempts": 2,
+            "attempts": [
+                {"attempt": 1, "provider": "smtp", "notBefore": 1767225600000},
+                {
+                    "attempt": 2,
+                    "provider": "smtp",
+                    "notBefore": 1767225605000,
+                    "afterSeconds": 5.0,
+                    "atMostSeconds": 6.0,
+                },
+            ],
+            "ends": "dead_letter",
+        }
     ],
 }
 
@@ -31,9 +52,10 @@ def endpoint(
         name="explain",
         summary="Say what would happen",
         description=(
-            "Walks the gates of a real send in their order and says of each whether it was passed, with what was found "
-            "there: what would be rendered, the lane, every attempt with its wait, the providers and their breakers. "
-            "Nothing is written and nothing is sent."
+            "Plans the request as a send does, preferences, quiet hours and schedule included, and says of each gate "
+            "whether it was passed and what was found there: what would be rendered, the lane, the providers and their "
+            "breakers. `routes` lists every attempt of every recipient and channel with its provider and its time, as "
+            "if each attempt failed. Nothing is written and nothing is sent."
         ),
         body=SendBody,
         body_examples={"email": dict(example)},
@@ -45,7 +67,7 @@ def endpoint(
 
 
 async def answer(explains: Explains, intent: Intent, *, asked: bool) -> Reply:
-    """Explain one request; `asked` says that its mode was the caller's own wish."""
+    """Explain one request; `asked` says that the caller chose the mode."""
     mode = {"mode": "queued"}
     if intent.synchronous:
         mode = {"mode": "synchronous", "because": "it was asked for" if asked else "of its use case"}

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from carillon.domain.claims import Claim
+from carillon.domain.claims import Claim, held_claim
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.notifications import Accepted, Enrolment
 from carillon.domain.synchronous import HeldEnrolment
-from carillon.ledger.hold import held_claim
 from carillon.ledger.postgres.intake import PostgresIntake
 from carillon.ledger.postgres.pools import Connection
 

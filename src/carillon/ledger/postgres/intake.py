@@ -23,7 +23,7 @@ _ROUNDS = 3
 
 
 class PostgresIntake:
-    """Satisfies IntakeLedger and ForesightLedger."""
+    """Satisfies IntakeLedger and LookupLedger."""
 
     _pools: Pools
     _sql: Mapping[str, str]

@@ -3,9 +3,9 @@
 import sqlite3
 from collections.abc import Sequence
 
+from carillon.domain.claims import held_claim
 from carillon.domain.notifications import Accepted, Enrolment
 from carillon.domain.synchronous import HeldEnrolment
-from carillon.ledger.hold import held_claim
 from carillon.ledger.sqlite.intake import SqliteIntake
 
 

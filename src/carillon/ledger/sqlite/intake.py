@@ -21,7 +21,7 @@ _RECORD_NAMES = (*RECORD_FIELDS, "now")
 
 
 class SqliteIntake:
-    """Satisfies IntakeLedger and ForesightLedger."""
+    """Satisfies IntakeLedger and LookupLedger."""
 
     _file: SqliteFile
     _sql: Mapping[str, str]

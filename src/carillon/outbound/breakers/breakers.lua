@@ -30,9 +30,16 @@ local function answer(now_is, said)
   return {now_is, said, redis.call('GET', KEYS[2]) or '0'}
 end
 
+-- A look answers the whole breaker: seconds until a probe, successes, and when each live probe began, counted from now.
 if verb == 'look' then
-  if state == 'open' and remaining() <= 0 then return answer('half_open', 'stop') end
-  return answer(state, 'stop')
+  local left = 0
+  if state == 'open' then left = remaining() end
+  if left < 0 then left = 0 end
+  local seen = answer((state == 'open' and left <= 0) and 'half_open' or state, 'stop')
+  seen[4], seen[5] = string.format('%.6f', left), redis.call('GET', KEYS[3]) or '0'
+  local probes = redis.call('ZRANGEBYSCORE', KEYS[5], '(' .. string.format('%.6f', now - probe_seconds), '+inf', 'WITHSCORES')
+  for at = 2, #probes, 2 do seen[#seen + 1] = string.format('%.6f', tonumber(probes[at]) - now) end
+  return seen
 end
 
 if verb == 'heal' then

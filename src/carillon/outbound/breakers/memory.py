@@ -2,7 +2,18 @@
 
 from collections.abc import Collection, Mapping
 
-from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, admit, effective, record, recover
+from carillon.domain.breaker import (
+    Admission,
+    Breaker,
+    BreakerPolicy,
+    BreakerView,
+    State,
+    admit,
+    effective,
+    from_now,
+    record,
+    recover,
+)
 from carillon.domain.events import BreakerChanged
 from carillon.domain.ports import Clock, Observer
 
@@ -39,6 +50,14 @@ class MemoryBreakers:
         """The state of each; a provider without a record is closed."""
         states = await self.states()
         return {provider: states.get(provider, State.CLOSED) for provider in providers}
+
+    async def views(self, providers: Collection[str]) -> dict[str, BreakerView]:
+        """The whole breaker of each; one that was never asked about is new."""
+        now = self._clock.monotonic()
+        return {
+            provider: BreakerView(from_now(self._breakers.get(provider, _NEW), now), self._policy(provider))
+            for provider in providers
+        }
 
     async def recovered(self, provider: str) -> None:
         """Make an open breaker half-open: the provider passed a health check."""

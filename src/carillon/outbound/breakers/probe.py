@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from carillon.domain.breaker import State
+from carillon.domain.breaker import BreakerView, State
 from carillon.domain.events import ProviderProbed, Trouble
 from carillon.domain.ports import Breakers, Clock, Observer, Probed, Provider
 
@@ -16,6 +16,10 @@ class RecoverableBreakers(Breakers, Protocol):
 
     async def look(self, providers: Collection[str]) -> dict[str, State]:
         """The state of each, as the whole fleet sees it; uses up no probe."""
+        ...
+
+    async def views(self, providers: Collection[str]) -> dict[str, BreakerView]:
+        """The whole breaker of each, its times counted from now; takes no probe right."""
         ...
 
     async def recovered(self, provider: str) -> None:

@@ -6,7 +6,7 @@ from importlib.resources import files
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from carillon.domain.breaker import Admission, BreakerPolicy, BreakerVerb, State, Step
+from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, BreakerVerb, State, Step
 from carillon.domain.ports import Clock, Observer
 from carillon.outbound.breakers.probe import RecoverableBreakers
 from carillon.outbound.breakers.shared import Away, SharedBreakers
@@ -38,7 +38,7 @@ class RedisBreakers(SharedBreakers):
     async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> Step | Away:
         """Run the script; any error of Redis means that the store is away."""
         try:
-            state, said, failures = await self._script(
+            state, said, failures, *seen = await self._script(
                 keys=[f"{self._prefix}{provider}:{part}" for part in _PARTS],
                 args=[
                     verb,
@@ -52,7 +52,19 @@ class RedisBreakers(SharedBreakers):
         except (RedisError, OSError, TimeoutError) as error:
             return Away(str(error))
         known = State(_text(state))
-        return Step(known, Admission(_text(said)), clean=known is State.CLOSED and _text(failures) == "0")
+        clean = known is State.CLOSED and _text(failures) == "0"
+        return Step(known, Admission(_text(said)), clean, _seen(known, int(failures), seen, policy) if seen else None)
+
+
+def _seen(state: State, failures: int, seen: list[bytes | str], policy: BreakerPolicy) -> Breaker:
+    remaining, successes, *probes = (float(_text(value)) for value in seen)
+    return Breaker(
+        state=state,
+        failures=failures,
+        successes=int(successes),
+        opened_at=remaining - policy.open_seconds if state is State.OPEN else 0.0,
+        probes=tuple(probes),
+    )
 
 
 def _text(value: bytes | str) -> str:

@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from carillon.coalesce import Coalescer
-from carillon.domain.breaker import Admission, BreakerPolicy, BreakerVerb, State, Step
+from carillon.domain.breaker import Admission, BreakerPolicy, BreakerVerb, BreakerView, State, Step
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import BreakerChanged, Trouble
 from carillon.domain.ports import Clock, Observer
@@ -84,6 +84,15 @@ class SharedBreakers:
             await self._run("look", provider)
         states = await self.states()
         return {provider: states.get(provider, State.CLOSED) for provider in providers}
+
+    async def views(self, providers: Collection[str]) -> dict[str, BreakerView]:
+        """The whole breaker of each in their home, or in this process where it is away."""
+        found = await self._fallback.views(providers)
+        for provider in providers:
+            step = await self._run("look", provider)
+            if step is not None and step.seen is not None:
+                found[provider] = BreakerView(step.seen, found[provider].policy)
+        return found
 
     async def recovered(self, provider: str) -> None:
         await self._fallback.recovered(provider)

@@ -2,14 +2,14 @@
 
 import msgspec
 
-from carillon.domain.backoff import Backoff
 from carillon.domain.errors import ArchiveUnavailable, LedgerUnavailable
 from carillon.domain.events import HistoryKept, Trouble
 from carillon.domain.history import Archive, HistoryLedger
+from carillon.domain.policy import Backoff
 from carillon.domain.ports import Clock, Observer
 from carillon.faultpoint import faultpoint
 
-_BACKOFF = Backoff(base=0.25, cap=5.0, jitter="none")
+_BACKOFF = Backoff(base_delay_seconds=0.25, max_delay_seconds=5.0, jitter="none")
 
 
 class HistoryRules(msgspec.Struct, frozen=True, kw_only=True):
