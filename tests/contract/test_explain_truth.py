@@ -75,12 +75,11 @@ quiet = st.builds(
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def intents(draw: st.DrawFn) -> Intent:
     number = next(_numbers)
     channels = draw(st.sampled_from([("email",), ("sms",), ("email", "sms")]))
     synchronous = len(channels) == 1 and draw(st.integers(0, 7)) == 0
     people = 1 if synchronous else draw(st.sampled_from([1, 1, 1, 2]))
-    tenant = draw(st.sampled_from([None, "acme"]))
     recipients = tuple(
         Recipient(
             ref=f"user:{number}-{at}",
@@ -90,16 +89,7 @@ def cases(draw: st.DrawFn) -> Case:
         )
         for at in range(people)
     )
-    script = draw(st.lists(st.sampled_from(_OUTCOMES), min_size=1, max_size=5))
-    wishes = {
-        str(one.user_id): Wish(
-            quiet_hours=draw(st.none() | quiet), channels=dict.fromkeys(draw(_rarely(channels)), False)
-        )
-        for one in recipients
-        if draw(st.booleans())
-    }
-    failing = draw(st.lists(st.sampled_from(_NAMES), unique=True))
-    intent = Intent(
+    return Intent(
         notification_type="code",
         producer="shop",
         origin=draw(st.sampled_from(["shop", "auth"])),
@@ -107,12 +97,26 @@ def cases(draw: st.DrawFn) -> Case:
         channels=channels,
         payload={},
         content={"number": number},
-        tenant_id=tenant,
+        tenant_id=draw(st.sampled_from([None, "acme"])),
         idempotency_key=f"key-{number}",
         priority=draw(st.sampled_from(list(Priority))),
         synchronous=synchronous,
         scheduled_for_ms=None if synchronous else draw(st.none() | st.integers(-40_000, 90_000)),
     )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    intent = draw(intents())
+    script = draw(st.lists(st.sampled_from(_OUTCOMES), min_size=1, max_size=5))
+    wishes = {
+        str(one.user_id): Wish(
+            quiet_hours=draw(st.none() | quiet), channels=dict.fromkeys(draw(_rarely(intent.channels)), False)
+        )
+        for one in intent.recipients
+        if draw(st.booleans())
+    }
+    failing = draw(st.lists(st.sampled_from(_NAMES), unique=True))
     return Case(
         intent=intent,
         policies=PolicyTable({"*/*": draw(retries), **({"shop/email": draw(retries)} if draw(st.booleans()) else {})}),
@@ -120,11 +124,11 @@ def cases(draw: st.DrawFn) -> Case:
         script=lambda route, attempt, provider: script[(attempt + _NAMES.index(provider) + len(route)) % len(script)],
         dice=draw(st.sampled_from([0.0, 0.125, 0.5, 0.875])),
         wishes=wishes,
-        silences=tuple(draw(_silences(recipients, channels, tenant))),
+        silences=tuple(draw(_silences(intent.recipients, intent.channels, intent.tenant_id))),
         failures={name: draw(st.integers(1, 5)) for name in failing},
         since=draw(st.sampled_from([0.0, 2.5, 21.0, 50.0, 20_000.0])),
         probed=draw(st.none() | st.sampled_from(_NAMES)),
-        repeats=not synchronous and draw(st.integers(0, 15)) == 0,
+        repeats=not intent.synchronous and draw(st.integers(0, 15)) == 0,
     )
 
 
