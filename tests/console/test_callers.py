@@ -50,7 +50,7 @@ async def test_an_administrator_of_one_tenant(browser: Browser, program: Program
     )
     await expect(page.get_by_role("table", name="Notifications")).to_contain_text("zoe")
     await page.get_by_role("link", name="Dead letters").click()
-    await expect(page.get_by_text("What fails for good will be listed here")).to_be_visible()
+    await expect(page.get_by_text("They will be listed here, by cause")).to_be_visible()
     await page.get_by_role("link", name="Templates").click()
     await expect(page.get_by_role("table", name="Templates")).to_contain_text("welcome")
     await page.context.close()

@@ -40,7 +40,7 @@ async def graves(console: Console) -> Console:
 
 async def test_nothing_was_given_up(console: Console) -> None:
     page = await console.open("dead-letters")
-    await expect(page.get_by_text("What fails for good will be listed here")).to_be_visible()
+    await expect(page.get_by_text("They will be listed here, by cause")).to_be_visible()
     await expect(page.get_by_role("button", name="Redrive all")).to_be_disabled()
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def test_an_empty_house_says_so(console: Console) -> None:
     page = await console.open()
-    await expect(page.locator(".human")).to_contain_text("Nothing. Everything that was accepted")
+    await expect(page.locator(".human")).to_contain_text("Nothing. Every accepted notification")
     await expect(page.get_by_text("Nothing has been accepted yet.")).to_be_visible()
     await expect(page.locator("#live")).to_have_text("live")
 

@@ -51,17 +51,17 @@ async def test_an_inbox_fills_and_its_reader_is_awaited(console: Console, sse: S
     await page.get_by_label("Person", exact=True).fill(user)
     await page.keyboard.press("Enter")
     await expect(page.locator("main h1")).to_have_text(user)
-    await expect(page.get_by_text("Nothing was ever sent to this person")).to_be_visible()
+    await expect(page.get_by_text("This person has no notifications")).to_be_visible()
     await sse.tell(user, payload={"title": "<img src=x onerror=alert(1)>"})
     inbox = page.get_by_role("table", name="Inbox")
     await expect(inbox).to_contain_text("<img src=x")
     await expect(inbox).to_contain_text("waits")
     await page.get_by_role("button", name="Read along").click()
     await expect(page.locator(".heard")).to_contain_text("job.new")
-    await expect(page.locator(".figures div", has_text="Reads here").locator("dd")).to_have_text("1")
+    await expect(page.locator(".figures div", has_text="Connected here").locator("dd")).to_have_text("1")
     await expect(inbox).to_contain_text("pushed")
     await page.get_by_role("button", name="Stop reading").click()
-    await expect(page.locator(".figures div", has_text="Reads here").locator("dd")).to_have_text("no")
+    await expect(page.locator(".figures div", has_text="Connected here").locator("dd")).to_have_text("no")
 
 
 async def test_a_word_to_somebody(console: Console) -> None:
@@ -87,7 +87,7 @@ async def test_who_leaves_the_page_reads_no_more(console: Console) -> None:
     user = uuid.uuid4().hex
     page = await console.open(f"streams/{user}")
     await page.get_by_role("button", name="Read along").click()
-    await expect(page.locator(".figures div", has_text="Reads here").locator("dd")).to_have_text("1")
+    await expect(page.locator(".figures div", has_text="Connected here").locator("dd")).to_have_text("1")
     await page.get_by_role("link", name="Everybody").click()
     await expect(page.get_by_text("Nobody is connected here.")).to_be_visible()
 
@@ -95,7 +95,7 @@ async def test_who_leaves_the_page_reads_no_more(console: Console) -> None:
 async def test_on_a_phone(console: Console, sse: SseStand) -> None:
     await sse.tell("phone", payload={"title": "a" * 200})
     page = await console.open("streams", size=PHONE, scheme="dark")
-    await expect(page.get_by_text("Connected here")).to_be_visible()
+    await expect(page.get_by_text("Connected readers")).to_be_visible()
     await console.fits()
     page = await console.open("streams/phone", size=PHONE)
     await expect(page.get_by_role("table", name="Inbox")).to_be_visible()

@@ -41,14 +41,14 @@ class Slot(CatalogueEntry, frozen=True):
 
 
 class PushTable(CatalogueEntry, frozen=True):
-    """The FlatBuffers table that a type's push payload is."""
+    """The FlatBuffers table of a type's push payload."""
 
     table: str
     fields: tuple[Slot, ...]
 
 
 class NotificationType(CatalogueEntry, frozen=True):
-    """What may be said of one notification type, by whom, to whom and where."""
+    """One notification type: its producer, audiences, channels and payload."""
 
     producer: str
     audiences: dict[AudienceKind, tuple[Channel, ...]]
@@ -67,7 +67,7 @@ class TypeCatalogue(CatalogueEntry, frozen=True):
 
 
 def read(extra: Path | None = None) -> TypeCatalogue:
-    """The shipped catalogue; an entry of `extra` is added, or replaces the shipped one of its name whole."""
+    """The shipped catalogue with the entries of `extra`; an entry replaces the shipped one of the same name."""
     types = dict(_load(SHIPPED).types)
     if extra is not None:
         types |= _load(extra).types
@@ -134,7 +134,7 @@ def _is_name(word: str) -> bool:
 
 
 def admin_addresses(notification_type: str, words: Iterable[str]) -> tuple[str, ...]:
-    """Trimmed, lower-case, in their order and without repeats; raises ConfigurationError naming what is no address."""
+    """The addresses, trimmed, lower-case, in order, without repeats; raises ConfigurationError for a wrong one."""
     addresses = [word.strip().lower() for word in words]
     for address in filter(None, addresses):
         if not _is_address(address):

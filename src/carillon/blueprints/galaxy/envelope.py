@@ -1,4 +1,4 @@
-"""What an intent's stream entry must hold, field by field; each reader raises BadIntent with a failure code."""
+"""The fields of an intent's stream entry; each reader raises BadIntent with a failure code."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,9 +22,9 @@ LONGEST_WORD = 512
 LONGEST_USER_ID = 256
 MOST_RECIPIENTS = 10_000
 LARGEST_PAYLOAD = 64 * 1024
-# Every user id four bytes a character, or escaped, still fits.
+# Large enough for user ids with four bytes per character, or escaped.
 LARGEST_RECIPIENTS = MOST_RECIPIENTS * LONGEST_USER_ID * 6
-# The last millisecond of the year 9999, beyond which neither PostgreSQL's clients nor Python tell the time.
+# The last millisecond of the year 9999, the limit of Python and of PostgreSQL's clients.
 LATEST_MS = 253_402_300_799_999
 
 _WORDS = ("idempotency_key", "request_id", "trace_id")
@@ -34,7 +34,7 @@ _WANTED: dict[PayloadKind, str] = {"string": "a non-empty string", "integer": "a
 
 
 class IntentEnvelope(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that mean the same for every type."""
+    """The fields that every type has."""
 
     notification_type: str
     producer: str
@@ -48,7 +48,7 @@ class IntentEnvelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_envelope(fields: Mapping[str, str]) -> IntentEnvelope:
-    """All required fields, and what is known optional; anything else is nobody's business."""
+    """Read the required and the optional fields; others are ignored."""
     missing = [name for name in REQUIRED if not fields.get(name)]
     if missing:
         raise BadIntent(INVALID_ENVELOPE, f"missing or empty: {', '.join(missing)}")
@@ -70,7 +70,7 @@ def read_envelope(fields: Mapping[str, str]) -> IntentEnvelope:
 def _check_word(name: str, word: str) -> None:
     if len(word) > LONGEST_WORD:
         raise BadIntent(INVALID_ENVELOPE, f"{name} is longer than {LONGEST_WORD} characters")
-    # Lone surrogates are the only characters UTF-8 cannot encode.
+    # UTF-8 can encode every character but lone surrogates.
     if "\x00" in word or (not word.isascii() and word.encode("utf-8", "ignore").decode() != word):
         raise BadIntent(INVALID_ENVELOPE, f"{name} contains U+0000 or bytes that are not UTF-8")
 
@@ -85,7 +85,7 @@ def _milliseconds(digits: str) -> int:
 
 
 def read_user_ids(text: str | None) -> list[str]:
-    """The recipients of a user audience, sorted: a set, whatever order they came in."""
+    """The recipients of a user audience, sorted and without repeats."""
     if not text:
         raise BadIntent(INVALID_RECIPIENTS, "audience_kind=user needs recipient_user_ids_json")
     found = _json("recipient_user_ids_json", text, INVALID_RECIPIENTS, LARGEST_RECIPIENTS)
@@ -102,7 +102,7 @@ def read_user_ids(text: str | None) -> list[str]:
 
 
 def read_payload(text: str, required: Mapping[str, PayloadKind]) -> dict[str, Any]:
-    """The payload with everything its type requires; more is kept."""
+    """The payload, checked for the fields that its type requires; other fields are kept."""
     found = _json("payload_json", text, INVALID_PAYLOAD, LARGEST_PAYLOAD)
     if not isinstance(found, dict):
         raise BadIntent(INVALID_PAYLOAD, "payload_json must be an object")
@@ -127,10 +127,10 @@ def _json(name: str, text: str, code: str, largest: int) -> object:
 
 
 def _fits(value: object, kind: PayloadKind) -> bool:
-    # bool is an int to Python and none to JSON, so the exact type is asked for.
+    # In Python a bool is an int, in JSON it is not: compare the exact type.
     return (type(value) is int and value >= 0) if kind == "integer" else (type(value) is str and value != "")
 
 
 def kept(fields: Mapping[str, str]) -> dict[str, str]:
-    """The fields as they are kept of a malformed entry: all of them, unless somebody wrote a novel."""
+    """The fields of a malformed entry as they are stored, limited in number and size."""
     return {name[:LONGEST_WORD]: fields[name][:_LONGEST_KEPT] for name in list(fields)[:_MOST_KEPT]}

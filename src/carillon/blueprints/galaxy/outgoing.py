@@ -1,4 +1,4 @@
-"""What leaves: the entries of `gateway:client-events` and `mail:delivery_commands`, made from a claim."""
+"""The outgoing entries of `gateway:client-events` and `mail:delivery_commands`, encoded from a claim."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -17,7 +17,7 @@ DEFAULT_LOCALE = "en"
 _USER = "user:"
 _INT64 = range(-(2**63), 2**63)
 _REMEMBERED = 4096
-# A remembered payload costs its own size, so the longest are made anew each time.
+# A cached payload costs its own size, so the longest are not cached.
 _LONGEST_REMEMBERED = 4096
 
 _payload = msgspec.json.Decoder(dict[str, Any])
@@ -26,7 +26,7 @@ _text = msgspec.json.Encoder()
 
 
 def push_encoder(catalogue: TypeCatalogue) -> Encoder:
-    """Encodes push claims of the catalogue's types; raises ValueError for what cannot be encoded."""
+    """The encoder of push claims of the catalogue's types; it may raise ValueError."""
     tables = {name: entry.push for name, entry in catalogue.types.items() if entry.push is not None}
 
     def payload_bytes(notification_type: str, payload_json: str) -> bytes:
@@ -61,7 +61,7 @@ def table_bytes(table: PushTable, payload: Mapping[str, Any]) -> bytes:
         if slot.kind == "string":
             if type(value) is not str:
                 raise ValueError(f"{slot.name} must be a string")
-            # Strings lie before their table: inside it, only their offsets can be written.
+            # FlatBuffers writes strings before their table, which holds only their offsets.
             values.append(builder.CreateString(value))
         else:
             if type(value) is not int or value not in _INT64:
@@ -78,7 +78,7 @@ def table_bytes(table: PushTable, payload: Mapping[str, Any]) -> bytes:
 
 
 def encode_mail(claim: Claim) -> Entry:
-    """The template-mode command for one address; raises ValueError for what cannot be encoded."""
+    """The template-mode command for one address; may raise ValueError."""
     if not claim.address:
         raise ValueError(f"{claim.route_id} has no address")
     _read(_object, claim.payload_json)
@@ -88,7 +88,7 @@ def encode_mail(claim: Claim) -> Entry:
         "payload_mode": "template",
         "idempotency_key": f"notification:{claim.idempotency_key}",
         "requested_at_ms": str(claim.accepted_at_ms),
-        # The stored payload is canonical already: parsing and writing it again would only cost time.
+        # The stored payload is canonical already: do not parse and write it again.
         "payload_json": (
             f'{{"to":[{_quoted(claim.address)}],"cc":[],"bcc":[],"reply_to":[],'
             f'"template_id":{_quoted(claim.notification_type)},'

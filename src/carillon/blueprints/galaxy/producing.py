@@ -1,4 +1,4 @@
-"""How an intent is built by the rules it will be read by, and published with one XADD."""
+"""Builds an intent with the rules of its reader, and publishes it with one XADD."""
 
 import logging
 from collections.abc import Awaitable, Iterable, Mapping
@@ -20,7 +20,7 @@ _log = logging.getLogger("carillon.notificationintent")
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
-    """What an intent says about itself; `idempotency_key` is the producer's own and the same on every repeat."""
+    """The origin of an intent; `idempotency_key` is the producer's own and the same on every repeat."""
 
     idempotency_key: str
     occurred_at_ms: int
@@ -29,24 +29,24 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotificationIntent(msgspec.Struct, frozen=True):
-    """The fields of one stream entry, already found acceptable."""
+    """The checked fields of one stream entry."""
 
     fields: dict[str, str]
 
 
 class Streams(Protocol):
-    """The one command a synchronous Redis client is asked for."""
+    """The one command that a synchronous Redis client must have."""
 
     def xadd(self, name: str, fields: dict[Any, Any]) -> Any:  # noqa: ANN401 - clients answer bytes or text
-        """Append an entry and answer its id."""
+        """Append an entry and return its id."""
         ...
 
 
 class AsyncStreams(Protocol):
-    """The one command an asynchronous Redis client is asked for."""
+    """The one command that an asynchronous Redis client must have."""
 
     def xadd(self, name: str, fields: dict[Any, Any]) -> Awaitable[Any]:
-        """Append an entry and answer its id."""
+        """Append an entry and return its id."""
         ...
 
 
@@ -105,10 +105,10 @@ async def publish_async(redis: AsyncStreams, intent: NotificationIntent, *, stre
 
 
 def publish_best_effort(redis: Streams, intent: NotificationIntent, *, stream: str = STREAM) -> str | None:
-    """`publish` that never raises: what already happened must not be undone because nobody could be told."""
+    """`publish` that never raises: a failed notification must not undo what has already happened."""
     try:
         return publish(redis, intent, stream=stream)
-    except Exception as error:  # noqa: BLE001 - every failure is the same to a caller that goes on regardless
+    except Exception as error:  # noqa: BLE001 - the caller continues after any failure
         _warn(intent, error)
         return None
 
@@ -119,7 +119,7 @@ async def publish_best_effort_async(
     """`publish_async` that never raises; a cancelled task stays cancelled."""
     try:
         return await publish_async(redis, intent, stream=stream)
-    except Exception as error:  # noqa: BLE001 - every failure is the same to a caller that goes on regardless
+    except Exception as error:  # noqa: BLE001 - the caller continues after any failure
         _warn(intent, error)
         return None
 

@@ -32,31 +32,31 @@ from carillon.domain.intents import Intent, Malformed, Recipient
 
 
 class AudienceRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What one type means for one audience; everything about it that no entry can change."""
+    """The rules of one type for one audience, fixed at the start."""
 
     producer: str
     required: dict[str, PayloadKind]
     channels: tuple[str, ...]
     skips: dict[str, str]
     administrators: tuple[Recipient, ...] | None = None
-    """None where the entry itself names the users."""
+    """None if the entry names its users."""
 
 
 class Wire:
-    """Decodes and encodes everything this blueprint exchanges; immutable, and safe to share."""
+    """Decodes and encodes all stream entries of this blueprint; immutable, and safe to share."""
 
     def __init__(self, rules: dict[str, dict[str, AudienceRule]], encoders: dict[str, Encoder]) -> None:
         self._rules = rules
         self.encoders = encoders
-        """Channel to what makes the fields of its outgoing entry; raises ValueError for what cannot be encoded."""
+        """The encoder of each channel, which returns the fields of an outgoing entry; it may raise ValueError."""
 
     @classmethod
     def open(cls, catalogue: TypeCatalogue, admin_emails: Mapping[str, list[str]]) -> "Wire":
-        """Fix every rule once; `admin_emails` maps types to addresses, raises ConfigurationError when one is wrong."""
-        told = catalogue.of_audience("admin_email")
-        for stranger in sorted(set(admin_emails) - set(told)):
+        """Build the rules; `admin_emails` maps types to addresses; raises ConfigurationError for a wrong one."""
+        known = catalogue.of_audience("admin_email")
+        for stranger in sorted(set(admin_emails) - set(known)):
             raise ConfigurationError(f"administrators of {stranger}: that type has no administrators")
-        addresses = {name: admin_addresses(name, admin_emails.get(name, [])) for name in told}
+        addresses = {name: admin_addresses(name, admin_emails.get(name, [])) for name in known}
         rules: dict[str, dict[str, AudienceRule]] = {
             name: {kind: _rule(name, entry, kind, addresses.get(name, ())) for kind in entry.audiences}
             for name, entry in catalogue.types.items()
@@ -64,7 +64,7 @@ class Wire:
         return cls(rules, {"push": push_encoder(catalogue), "email": encode_mail})
 
     def decode(self, entry_id: str, fields: Mapping[str, str]) -> Intent | Malformed:
-        """Read one entry of the stream; whatever is wrong with it is a value, never an error."""
+        """Read one entry of the stream; a malformed one is a value, never an exception."""
         try:
             return self._read(entry_id, read_envelope(fields))
         except BadIntent as refusal:
@@ -79,7 +79,7 @@ class Wire:
             )
 
     def producer_of(self, notification_type: str) -> str:
-        """Who publishes this type; raises BadIntent when the catalogue has no such type."""
+        """The producer of this type; raises BadIntent for an unknown type."""
         return next(iter(self._audiences(notification_type).values())).producer
 
     def _read(self, entry_id: str, envelope: IntentEnvelope) -> Intent:
@@ -141,7 +141,7 @@ def _rule(name: str, entry: NotificationType, kind: AudienceKind, addresses: tup
             for address in addresses
         )
         if not addresses:
-            # Nobody to tell is kept as one skipped route, so that an operator sees the gap.
+            # Without recipients, store one skipped route, so that an operator sees it.
             administrators = (Recipient(ref=f"config:{name}"),)
             channels, skips = (), {"email": f"no administrator address is configured for {name}"}
     return AudienceRule(
@@ -171,5 +171,5 @@ def _word(fields: Mapping[str, str], name: str) -> str | None:
 
 
 def open_wire(catalogue_file: Path | None, admin_emails: Mapping[str, list[str]]) -> Wire:
-    """The wire format of a running process; the file adds types of one's own to the shipped catalogue."""
+    """The wire format of a running process; the file adds types to the shipped catalogue."""
     return Wire.open(read_catalogue(catalogue_file), admin_emails)

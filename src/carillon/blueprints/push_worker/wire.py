@@ -1,4 +1,4 @@
-"""The push-worker blueprint's messages, and the sentences its dead letters carry."""
+"""The push-worker blueprint's messages, and the reasons in its dead letters."""
 
 import re
 from typing import Any
@@ -15,12 +15,12 @@ REQUIRED = ("trace_id", "idempotency_key", "user_id", "notification_type", "reci
 LANGUAGE = "en"
 LONGEST_KEY = 1024
 _LANGUAGE = re.compile(r"[A-Za-z0-9*][A-Za-z0-9,;=.*_ -]{0,99}")
-# A vendor's word is a word with several capitals: NotRegistered, UNREGISTERED; a page's title is none.
+# A vendor's code has several capitals: NotRegistered, UNREGISTERED; the title of an error page has not.
 _HTTP_CODE = re.compile(r"HTTP (\d{3})(?: (?:Error=)?([A-Z][A-Za-z]*[A-Z][A-Za-z_]*)(?=:|$))?")
 
 
 def decode(body: bytes) -> Intent | Malformed:
-    """Read one message of the queue; fields nobody knows are tolerated."""
+    """Read one message of the queue; unknown fields are ignored."""
     try:
         return _intent(strict_loads(body))
     except BadIntent as error:
@@ -72,14 +72,14 @@ def _language(content: dict[str, Any]) -> str:
     value = content.get("language")
     if value is None or value == "":
         return LANGUAGE
-    # It becomes a header.
+    # The language becomes a header.
     if not isinstance(value, str) or not _LANGUAGE.fullmatch(value):
         raise BadIntent("INVALID_MESSAGE", "language must be a language tag")
     return value
 
 
 def reason(settlement: Settlement) -> str:
-    """Why a message was given up, in the document's words."""
+    """The reason of a dead letter, in the blueprint's fixed wording."""
     verdict, note = settlement.verdict, settlement.note
     said = verdict.reason if isinstance(verdict, Bury) else ""
     if note is None or (isinstance(verdict, Bury) and verdict.classification == "circuit_open"):

@@ -23,7 +23,7 @@ _LATEST_MS = 253_402_300_799_999
 
 
 class EventWire:
-    """Reads messages; knows which event types are urgent by themselves."""
+    """Reads messages; an event type can set the priority of a message without one."""
 
     def __init__(self, priorities: Mapping[str, str], ids: Callable[[], str]) -> None:
         """`priorities` maps event types, `prefix.*` and `*` to HIGH, MEDIUM or LOW."""
@@ -31,11 +31,11 @@ class EventWire:
         self._ids = ids
 
     def decode(self, body: bytes | str, key: str | None = None) -> Intent:
-        """What the bytes of a message ask for; raises BadIntent."""
+        """Read the bytes of a message; raises BadIntent."""
         return self.read(strict_loads(body), key)
 
     def read(self, said: object, key: str | None = None) -> Intent:
-        """What a message asks for; `key` stands in for a missing event id; raises BadIntent."""
+        """Read a message; `key` replaces a missing event id; raises BadIntent."""
         if not isinstance(said, dict):
             raise BadIntent(INVALID, "the message must be a JSON object")
         user_id, event_type = _word(said, "user_id"), _word(said, "event_type")
@@ -58,7 +58,7 @@ class EventWire:
         )
 
     def priority_of(self, event_type: str) -> Priority:
-        """The exact name's, then the longest `prefix.*`'s, then `*`'s."""
+        """The priority of the exact name, then of the longest `prefix.*`, then of `*`."""
         if event_type in self._priorities:
             return self._priorities[event_type]
         prefix = event_type
@@ -68,7 +68,7 @@ class EventWire:
                 return self._priorities[f"{prefix}.{OTHERS}"]
         return self._priorities.get(OTHERS, Priority.NORMAL)
 
-    def _priority(self, said: Any, event_type: str) -> Priority:  # noqa: ANN401 - whatever the message holds
+    def _priority(self, said: Any, event_type: str) -> Priority:  # noqa: ANN401 - a message may hold anything
         if said is None or said == "":
             return self.priority_of(event_type)
         found = PRIORITIES.get(said.upper()) if isinstance(said, str) else None
@@ -90,7 +90,7 @@ class StreamWire:
         self.encoders: dict[str, Any] = {}
 
     def decode(self, entry_id: str, fields: Mapping[str, str]) -> Intent | Malformed:
-        """What an entry asks for; whatever is wrong with it is a value, never an error."""
+        """Read an entry; a malformed one is a value, never an exception."""
         try:
             return self._events.decode(fields.get("event", ""), f"stream:{entry_id}")
         except BadIntent as error:
@@ -132,18 +132,18 @@ def _trace(metadata: Mapping[str, Any]) -> str | None:
     return value if isinstance(value, str) and _WORD.fullmatch(value) else None
 
 
-def _moment(said: Any) -> int | None:  # noqa: ANN401 - whatever the message holds
-    """Milliseconds since 1970, from an RFC 3339 text or a number of them."""
+def _moment(said: Any) -> int | None:  # noqa: ANN401 - a message may hold anything
+    """Unix milliseconds, from an RFC 3339 text or a number."""
     if said is None or said == "":
         return None
     unix_ms = said if isinstance(said, int) and not isinstance(said, bool) else _unix_ms(said)
     if unix_ms is None or unix_ms > _LATEST_MS:
         raise BadIntent(INVALID, "event_timestamp must be an RFC 3339 time", field="event_timestamp")
-    # Go writes a time that was never set as the year 1.
+    # Go writes an unset time as the year 1.
     return unix_ms if unix_ms >= 0 else None
 
 
-def _unix_ms(said: Any) -> int | None:  # noqa: ANN401 - whatever the message holds
+def _unix_ms(said: Any) -> int | None:  # noqa: ANN401 - a message may hold anything
     if not isinstance(said, str):
         return None
     try:

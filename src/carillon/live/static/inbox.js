@@ -34,7 +34,7 @@ export class Inbox extends EventTarget {
     return this.notifications.filter((notification) => !notification.is_read).length;
   }
 
-  /** Show what is there and follow what comes; again is harmless. */
+  /** Load the inbox and follow the stream; calling it again is harmless. */
   async start() {
     if (this._running) return;
     this._running = true;
@@ -56,14 +56,14 @@ export class Inbox extends EventTarget {
     this._tell("change");
   }
 
-  /** Say that a notification has arrived; only needed with `acknowledge: false`. */
+  /** Acknowledge a notification; only needed with `acknowledge: false`. */
   async acknowledge(id) {
     await this._ask("POST", `/notifications/${encodeURIComponent(id)}/ack`, {});
   }
 
   async _connect() {
     try {
-      // A ticket opens one stream: the browser's own reconnecting would show a used one.
+      // A ticket opens one stream: the browser's own reconnect would send a used one.
       this._shown = this._ticket === null ? null : await this._ticket();
       if (!this._running) return;
       this._open();
@@ -99,10 +99,10 @@ export class Inbox extends EventTarget {
     this._tell("gap");
   }
 
-  /** What was there before the stream began. */
+  /** Load what was there before the stream began. */
   async _load() {
     const inbox = await this._ask("GET", `/notifications/${encodeURIComponent(this.user)}`);
-    // What the stream has told meanwhile stands in both.
+    // The stream may have delivered some of these meanwhile.
     for (const notification of inbox.notifications.reverse()) this._add(notification);
     this.notifications.sort((one, other) => (other.seq ?? Infinity) - (one.seq ?? Infinity));
     this._tell("change");
@@ -121,7 +121,7 @@ export class Inbox extends EventTarget {
     if (this._acknowledges) this.acknowledge(notification.notification_id).catch(() => {});
   }
 
-  /** Once each: what is delivered at least once comes twice now and then, with the same id. */
+  /** Show each once: delivery is at least once, so a repeat has the same id. */
   _add(notification) {
     if (this._seen.has(notification.notification_id)) return;
     this._seen.add(notification.notification_id);
@@ -140,7 +140,7 @@ export class Inbox extends EventTarget {
   _again(wait = null) {
     if (!this._running) return;
     clearTimeout(this._timer);
-    // Not all at the same moment: a replica that stops sends everybody away at once.
+    // Spread the reconnects: a replica that stops disconnects all readers at once.
     this._timer = setTimeout(() => this._connect(), wait ?? this._wait * (0.5 + Math.random()));
     this._wait = Math.min(this._wait * 2, LONGEST_WAIT_MS);
   }
@@ -159,7 +159,7 @@ export class Inbox extends EventTarget {
   }
 
   async _ask(method, path, body = undefined) {
-    // A path that names the person says already whose it is.
+    // A path that names the person needs no user_id.
     const query = this._shown === null && !path.endsWith("/ack") ? {} : this._who();
     const options = { method, headers: {} };
     if (body !== undefined) {
@@ -192,7 +192,7 @@ SHEET.replaceSync(`
   button { font: inherit; margin-left: auto; }
 `);
 
-/** `<carillon-inbox user="ada" base="">`; give it a `ticket` property before it is put into the page where needed. */
+/** `<carillon-inbox user="ada" base="">`; set its `ticket` property before you insert it, if the stream needs a ticket. */
 export class InboxElement extends HTMLElement {
   ticket = null;
 
@@ -241,7 +241,7 @@ function line(notification) {
   return item;
 }
 
-// Only ever as text: what a producer wrote is nobody's markup.
+// Always as text, never as markup: a producer wrote it.
 function element(name, className, text = "") {
   const made = document.createElement(name);
   if (className) made.className = className;

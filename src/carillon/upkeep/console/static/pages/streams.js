@@ -25,7 +25,7 @@ async function everybody(main, shell) {
     refill(
       top,
       figures(streams, overview),
-      h("div", { class: "two" }, card("Connected here", readers(streams)), card("By priority", lanes(overview.lanes))),
+      h("div", { class: "two" }, card("Connected readers", readers(streams)), card("By priority", lanes(overview.lanes))),
     );
   };
   await draw();
