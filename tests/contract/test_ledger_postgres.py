@@ -12,6 +12,7 @@ from carillon.ledger.opening import open_ledger
 from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.ledger.postgres.pools import Address, Connection
 from carillon.ledger.rows import RECOVERY_HINT, finished_columns, record_values, route_rows, settlement_values
+from carillon.ledger.sealing import Codec
 from carillon.ledger.statements import load
 from tests.support.ledger_builders import LANE, PROVIDER, enrolment, finish, want
 from tests.support.ledger_engines import PostgresEngine
@@ -75,9 +76,9 @@ async def test_batches_go_by_index_too(engine: PostgresEngine) -> None:
         claims = await ledger.claim([want(5)], 5, "w")
     sql = engine.statements()
     given = [enrolment() for _ in range(5)]
-    settled = columns([settlement_values(finish(claim)) for claim in claims])
-    records = columns([(*record_values(each.notification), place) for place, each in enumerate(given)])
-    routes = columns([(*row, place) for place, each in enumerate(given) for row in route_rows(each)])
+    settled = columns([settlement_values(finish(claim), Codec()) for claim in claims])
+    records = columns([(*record_values(each.notification, Codec()), place) for place, each in enumerate(given)])
+    routes = columns([(*row, place) for place, each in enumerate(given) for row in route_rows(each, Codec())])
     async with connected(engine.dsn, plan_cache_mode="force_generic_plan", **BY_INDEX) as connection:
         plan = await plan_of(connection, sql["settle"], RECOVERY_HINT, *settled, 0)
         assert "Index Scan using routes_pkey on routes r" in plan

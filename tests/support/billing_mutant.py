@@ -13,6 +13,7 @@ from carillon.blueprints.billing.store import BillingStore
 from carillon.compose.queues import QueueParts
 from carillon.domain.store import Ask
 from carillon.ledger.postgres.engine import PostgresEngine
+from carillon.ledger.sealing import Codec
 from tests.support.ending import LATE
 from tests.support.mutant import answered, vars_of
 
@@ -49,7 +50,7 @@ def refund_per_attempt() -> None:
         engine = self._engine
         sql = dict(engine._sql)  # noqa: SLF001 - the guard itself
         sql["add_refund"] = sql["add_refund"].replace("ON CONFLICT (transaction_id) DO NOTHING", "")
-        unguarded = PostgresEngine(engine._pools, sql)  # noqa: SLF001 - as above
+        unguarded = PostgresEngine(engine._pools, sql, Codec())  # noqa: SLF001 - as above
         return await add_refund(BillingStore(unguarded), refund)
 
     vars_of(BillingStore, refunds=none, add_refund=add)

@@ -22,6 +22,7 @@ from carillon.ledger.rows import (
     storable,
     storable_json,
 )
+from carillon.ledger.sealing import Codec
 from carillon.ledger.statements import Numbered, load, numbered, parse
 from tests.support import dispatches
 from tests.support.ledger_builders import bury, enrolment, fail_over, finish, notification, retry, route
@@ -101,15 +102,15 @@ def test_losers_learn_whether_they_asked_the_same() -> None:
 
 def test_values_stand_under_their_names() -> None:
     given = enrolment(route("ann"), recipient_user_ids=["a"], scheduled_for_ms=5)
-    record = dict(zip(RECORD_FIELDS, record_values(given.notification), strict=True))
+    record = dict(zip(RECORD_FIELDS, record_values(given.notification, Codec()), strict=True))
     assert (record["recipient_user_ids"], record["scheduled_for_ms"]) == ('["a"]', 5)
     assert record["payload_json"] == given.notification.payload_json
-    assert route_rows(given)[0][-2:] == (5, None)
+    assert route_rows(given, Codec())[0][-2:] == (5, None)
 
 
 def test_settlements_say_what_their_verdict_means() -> None:
     def named(each: object) -> dict[str, object]:
-        return dict(zip(SETTLEMENT_FIELDS, settlement_values(each), strict=True))  # type: ignore[arg-type]
+        return dict(zip(SETTLEMENT_FIELDS, settlement_values(each, Codec()), strict=True))  # type: ignore[arg-type]
 
     one = claim("n")
     assert named(finish(one))["error_message"] is None

@@ -7,7 +7,6 @@ from carillon.domain.errors import ConfigurationError
 from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.ledger.postgres.pools import PoolRules
 from carillon.ledger.rows import ALERT_FROM, NEW_INTENT_HINT, RECOVERY_HINT
-from carillon.ledger.sealing import SealedPostgres, SealedSqlite
 from carillon.ledger.seals import Seals
 from carillon.ledger.sqlite.ledger import SqliteLedger
 
@@ -38,20 +37,14 @@ async def open_ledger(
         "alerts": alerts,
         "alert_from": alert_from,
         "allow_migration": allow_migration,
+        "seals": seals,
     }
     if url.startswith(_SQLITE):
         path = unquote(url.removeprefix(_SQLITE).partition("?")[0])
         if not path:
             raise ConfigurationError("the database URL names no file; write sqlite:///carillon.db")
-        return _sealing(await (SqliteLedger if seals is None else SealedSqlite).open(path, **shared), seals)
+        return await SqliteLedger.open(path, **shared)
     if url.startswith(_POSTGRES):
-        engine = PostgresLedger if seals is None else SealedPostgres
-        return _sealing(await engine.open(url, **shared, allow_unsafe=allow_unsafe, rules=rules), seals)
+        return await PostgresLedger.open(url, **shared, allow_unsafe=allow_unsafe, rules=rules)
     # Without the URL itself: it may carry a password.
     raise ConfigurationError("the database URL must begin with postgresql:// or sqlite:///")
-
-
-def _sealing(ledger: Ledger, seals: Seals | None) -> Ledger:
-    if seals is not None and isinstance(ledger, SealedPostgres | SealedSqlite):
-        ledger.seals = seals
-    return ledger

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from carillon.domain.notifications import Status
 from carillon.domain.receipt_effect import Amending, Effect, amend, silence
 from carillon.domain.receipts import Amended, AmendRules, Receipt, ReceiptKind
 from carillon.domain.suppressions import Silence
 from carillon.ledger.rows import storable
+from carillon.ledger.sealing import Codec
 
 WAITING_SECONDS = 600.0
 """How long a receipt waits for its message to be known here."""
@@ -83,10 +85,10 @@ def receipt_key(receipt: Receipt) -> str:
     )
 
 
-def receipt_values(row: Row) -> tuple[Any, ...]:
+def receipt_values(row: Row, codec: Codec) -> tuple[Any, ...]:
     """The values of `RECEIPT_FIELDS`."""
     receipt = row.receipt
-    return (
+    values = (
         row.key,
         receipt.provider,
         str(receipt.kind),
@@ -98,6 +100,7 @@ def receipt_values(row: Row) -> tuple[Any, ...]:
         receipt.recipient_gone,
         receipt.occurred_at_ms,
     )
+    return codec.fields(RECEIPT_FIELDS, values)
 
 
 def rows_of(receipts: Sequence[Receipt]) -> dict[str, Row]:
@@ -114,7 +117,7 @@ def answers(receipts: Sequence[Receipt], found: Mapping[str, Amended]) -> list[A
     left = dict(found)
     keys = [receipt_key(receipt) for receipt in receipts]
     return [
-        left.pop(key) if key in left else Amended(receipt=receipt, effect=Effect.REPEATED)
+        replace(left.pop(key), receipt=receipt) if key in left else Amended(receipt=receipt, effect=Effect.REPEATED)
         for key, receipt in zip(keys, receipts, strict=True)
     ]
 
@@ -162,12 +165,13 @@ def read_route(row: Mapping[str, Any]) -> Amending:
     )
 
 
-def route_values(route: Amending) -> tuple[Any, ...]:
+def route_values(route: Amending, codec: Codec) -> tuple[Any, ...]:
     """The values of `ROUTE_FIELDS`."""
-    return tuple(
-        storable(value) if name in {"error_classification", "error_message"} else value
-        for name, value in ((name, getattr(route, name)) for name in ROUTE_FIELDS)
-    )
+    said = {
+        "error_classification": storable(route.error_classification),
+        "error_message": storable(codec.text(route.error_message, route.address)),
+    }
+    return tuple(said[name] if name in said else getattr(route, name) for name in ROUTE_FIELDS)
 
 
 def found_routes(rows: Sequence[Row], sent: Mapping[int, Key], meant: Mapping[int, str]) -> dict[str, Finding]:
@@ -230,10 +234,10 @@ class Amendments:
             user_id=route.user_id,
         )
 
-    def effects(self) -> list[tuple[Any, ...]]:
+    def effects(self, codec: Codec) -> list[tuple[Any, ...]]:
         """Key, effect, route and address of every receipt that waits no more, in the order of their keys."""
         return [
-            (key, str(amended.effect), amended.notification_id, amended.route_id, self._address(amended))
+            (key, str(amended.effect), amended.notification_id, amended.route_id, codec.address(self._address(amended)))
             for key, amended in sorted(self.amended.items())
             if amended.effect != Effect.WAITING
         ]

@@ -12,6 +12,7 @@ from carillon.domain.claims import Settlement, Want
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Conflict, Duplicate, Enrolled, Enrolment, Notification, Route, Status
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, verdict_word
+from carillon.ledger.sealing import Codec
 
 _LONGEST_TEXT = 2000
 _SENT = "sent"
@@ -59,6 +60,19 @@ ROUTE_FIELDS = (
     "provider",
     "policy",
     "message_json",
+)
+
+LAID_FIELDS = ("notification_id", *ROUTE_FIELDS, "scheduled_for_ms", "tenant_id")
+"""A route with what its notification says about it."""
+
+MALFORMED_FIELDS = (
+    "stream_entry_id",
+    "notification_type",
+    "producer",
+    "idempotency_key",
+    "failure_code",
+    "failure_message",
+    "raw_fields",
 )
 
 SETTLEMENT_FIELDS = (
@@ -112,18 +126,18 @@ def _plain(value: object) -> object:
             return clean_text(str(value))
 
 
-def record_values(notification: Notification) -> tuple[Any, ...]:
+def record_values(notification: Notification, codec: Codec) -> tuple[Any, ...]:
     """The values of `RECORD_FIELDS`."""
     values: tuple[Any, ...] = _record_fields(notification)
-    if notification.recipient_user_ids is None:
-        return values
-    return (*values[:_USERS], json.dumps(notification.recipient_user_ids), *values[_USERS + 1 :])
+    if notification.recipient_user_ids is not None:
+        values = (*values[:_USERS], json.dumps(notification.recipient_user_ids), *values[_USERS + 1 :])
+    return codec.fields(RECORD_FIELDS, values)
 
 
-def route_rows(enrolment: Enrolment) -> list[tuple[Any, ...]]:
-    """One row per route: the notification's id, `ROUTE_FIELDS`, the notification's schedule and tenant."""
+def route_rows(enrolment: Enrolment, codec: Codec) -> list[tuple[Any, ...]]:
+    """One row per route: the values of `LAID_FIELDS`."""
     notification = enrolment.notification
-    return [
+    rows: list[tuple[Any, ...]] = [
         (
             notification.notification_id,
             route.route_id,
@@ -143,6 +157,7 @@ def route_rows(enrolment: Enrolment) -> list[tuple[Any, ...]]:
         )
         for route in _each_once(enrolment.routes)
     ]
+    return [codec.fields(LAID_FIELDS, row) for row in rows]
 
 
 def _each_once(routes: tuple[Route, ...]) -> Iterable[Route]:
@@ -150,17 +165,18 @@ def _each_once(routes: tuple[Route, ...]) -> Iterable[Route]:
     return reversed({route.route_id: route for route in reversed(routes)}.values()) if len(routes) > 1 else routes
 
 
-def malformed_values(malformed: Malformed) -> tuple[Any, ...]:
-    """The row of a malformed intent, without its time."""
-    return (
+def malformed_values(malformed: Malformed, codec: Codec) -> tuple[Any, ...]:
+    """The values of `MALFORMED_FIELDS`."""
+    values = (
         storable(malformed.stream_entry_id),
         storable(malformed.notification_type),
         storable(malformed.producer),
         storable(malformed.idempotency_key),
         storable(malformed.failure_code),
-        storable(malformed.failure_message),
+        storable(codec.refusal(malformed.failure_message, malformed.raw_fields)),
         storable_json(malformed.raw_fields),
     )
+    return codec.fields(MALFORMED_FIELDS, values)
 
 
 def answer_for_loser(notification: Notification, winner: Mapping[str, Any]) -> Enrolled | None:
@@ -220,8 +236,9 @@ def finished_columns(settlements: Sequence[Settlement]) -> tuple[list[Any], ...]
     return tuple(list(column) for column in zip(*rows, strict=True))
 
 
-def settlement_values(settlement: Settlement, *, noted: bool = True) -> tuple[Any, ...]:
+def settlement_values(settlement: Settlement, codec: Codec, *, noted: bool = True) -> tuple[Any, ...]:
     """The values of `SETTLEMENT_FIELDS`; without an outcome no attempt is written down."""
+    settlement = codec.settlement(settlement)
     claim, verdict, note = settlement.claim, settlement.verdict, settlement.note
     delay: float | None = None
     next_provider: str | None = None

@@ -2,13 +2,17 @@
 
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.store import Ask, Engine, Steps
-from carillon.ledger.seal_rows import Again
+from carillon.ledger.sealing import TABLES, Again, Codec, again
+from carillon.ledger.seals import Seals
+
+_BATCH = 500
 
 
 class SealKeyStore:
     """What a sealing ledger asks of its engine."""
 
     engine: Engine
+    _codec: Codec
 
     async def seal_keys(self) -> set[str]:
         """The ids of all keys that something may be sealed with."""
@@ -32,9 +36,36 @@ class SealKeyStore:
         return await self.engine.change(steps, repeatable=True)
 
     async def _know_keys(self) -> None:
-        """A ledger without keys must not work on seals."""
-        key_ids = await self.seal_keys()
-        if key_ids:
-            raise ConfigurationError(
-                f"ledger.seal_keys: this ledger is sealed with the key {', '.join(sorted(key_ids))}; give that key"
-            )
+        """Refuse a ring that lacks a key in use; bring what is sealed otherwise, or not at all, under the first."""
+        seals, used = self._codec.seals, await self.seal_keys()
+        if seals is None:
+            _refuse_sealed(used)
+            return
+        _refuse_missing(seals, used)
+        if used == {seals.first}:
+            return
+        await self.note_seal_key(seals.first)
+        changed = 0
+        for table in TABLES:
+            while (count := await self.reseal(table, seals.pattern, again(seals, table), _BATCH)) > 0:
+                changed += count
+        # Another process may still seal with the old key: it is forgotten only when nothing of it is found any more.
+        if not changed:
+            await self.forget_seal_keys(seals.first)
+
+
+def _refuse_sealed(used: set[str]) -> None:
+    """A ledger without keys must not work on seals."""
+    if used:
+        raise ConfigurationError(
+            f"ledger.seal_keys: this ledger is sealed with the key {', '.join(sorted(used))}; give that key"
+        )
+
+
+def _refuse_missing(seals: Seals, used: set[str]) -> None:
+    missing = sorted(used - seals.key_ids)
+    if missing:
+        raise ConfigurationError(
+            f"ledger.seal_keys: this ledger is sealed with the key {missing[0]}, and the keys given are "
+            f"{', '.join(sorted(seals.key_ids))}; add that key behind the one that is to seal"
+        )

@@ -4,8 +4,7 @@ import base64
 import hashlib
 import hmac
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -82,10 +81,6 @@ class Seals:
             return text if key is None else key.open(text)
         except (InvalidTag, ValueError):
             return text
-
-    def opened(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row with every text in it opened."""
-        return {name: self.open(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def read_keys(texts: Sequence[str]) -> Seals | None:

@@ -36,6 +36,7 @@ class UpkeepStore:
 
     async def search(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Story], int]:
         values = {**chosen(filters, SEARCH_FILTERS), "limit": limit, "offset": offset}
+        values["address"] = values.pop("recipient")
 
         def steps() -> Steps[tuple[list[Story], int]]:
             rows = yield Ask("search", values)

@@ -9,6 +9,7 @@ from carillon.domain.leases import Reset
 from carillon.ledger.postgres.pools import Connection, Pools
 from carillon.ledger.postgres.vacuum import Vacuum
 from carillon.ledger.rows import finished_columns, is_plain_success, rounds, settlement_values, skips
+from carillon.ledger.sealing import Codec
 
 _token = attrgetter("token")
 _route = attrgetter("claim.notification_id", "claim.route_id")
@@ -19,6 +20,7 @@ class PostgresBacklog:
 
     _pools: Pools
     _sql: Mapping[str, str]
+    _codec: Codec
     _lease_seconds: float
     _record_attempts: bool
     _recovery_hint: str
@@ -40,7 +42,7 @@ class PostgresBacklog:
         )
         # Tokens are drawn in the order of picking, an UPDATE returns rows in any order.
         # The statement names its columns in the order of the struct's fields: by position costs half of by name.
-        return sorted([Claim(*row) for row in rows], key=_token)
+        return self._codec.claims(sorted([Claim(*row) for row in rows], key=_token))
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
         if not claims:
@@ -113,7 +115,7 @@ class PostgresBacklog:
     async def _settle_round(
         self, connection: Connection, settlements: Sequence[Settlement], places: list[int]
     ) -> dict[int, Settled]:
-        values = [settlement_values(settlements[place], noted=self._record_attempts) for place in places]
+        values = [settlement_values(settlements[place], self._codec, noted=self._record_attempts) for place in places]
         columns: list[list[Any]] = [list(column) for column in zip(*values, strict=True)]
         # The server numbers the rows from 1, in key order, which is the order they are locked in.
         rows = await connection.fetch(self._sql["settle"], self._recovery_hint, *columns, self._alert_from)

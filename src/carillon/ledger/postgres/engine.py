@@ -7,6 +7,7 @@ from typing import Any
 
 from carillon.domain.store import NOTHING, Ask, PoolName, Row, Steps, T, Values
 from carillon.ledger.postgres.pools import Connection, Pool, Pools
+from carillon.ledger.sealing import Codec
 from carillon.ledger.statements import Numbered, numbered
 
 _DURABILITY = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
@@ -15,9 +16,10 @@ _DURABILITY = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_s
 class PostgresEngine:
     """Satisfies Engine."""
 
-    def __init__(self, pools: Pools, sql: Mapping[str, str]) -> None:
+    def __init__(self, pools: Pools, sql: Mapping[str, str], codec: Codec) -> None:
         self._pools = pools
         self._sql = sql
+        self._codec = codec
         self._numbered: dict[str, Numbered] = {}
 
     async def rows(
@@ -66,8 +68,8 @@ class PostgresEngine:
         if ask.each is not None and not ask.each:
             return []
         statement = self._statement(ask.statement)
-        found = await connection.fetch(statement.text, *_arguments(statement.names, ask))
-        return [plain(row.items()) for row in found]
+        found = await connection.fetch(statement.text, *self._arguments(statement.names, ask))
+        return [self._codec.row(plain(row.items())) for row in found]
 
     async def check(self) -> dict[str, Any]:
         began, wall = time.monotonic(), time.time()
@@ -95,6 +97,13 @@ class PostgresEngine:
         finally:
             steps.close()
 
+    def _arguments(self, names: tuple[str, ...], ask: Ask) -> list[Any]:
+        values = self._codec.bind(ask.values)
+        if ask.each is None:
+            return [values[name] for name in names]
+        each = [self._codec.bind(row) for row in ask.each]
+        return [[row[name] for row in each] if name in each[0] else values[name] for name in names]
+
     def _pool(self, name: PoolName) -> Pool:
         match name:
             case "intake":
@@ -121,10 +130,3 @@ def plain(row: Iterable[tuple[str, Any]]) -> Row:
 def unsafe_settings(settings: Mapping[str, str]) -> list[str]:
     """The settings under which a commit that was answered can still be lost."""
     return [name for name in _DURABILITY[:3] if settings[name] == "off"]
-
-
-def _arguments(names: tuple[str, ...], ask: Ask) -> list[Any]:
-    each = ask.each
-    if each is None:
-        return [ask.values[name] for name in names]
-    return [[row[name] for row in each] if name in each[0] else ask.values[name] for name in names]

@@ -16,7 +16,8 @@ class PostgresHolding(PostgresIntake):
     async def enrol_held(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[HeldEnrolment]:
         if not batch:
             return []
-        return await self._pools.intake.run(lambda c: self._enrol_held(c, batch, owner, seconds), repeatable=True)
+        named = self._codec.named(batch)
+        return await self._pools.intake.run(lambda c: self._enrol_held(c, named, owner, seconds), repeatable=True)
 
     async def queue_unheld(self, lane: int, instead: int) -> int:
         said = await self._pools.settlements.run(

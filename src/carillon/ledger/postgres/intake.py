@@ -18,6 +18,7 @@ from carillon.ledger.rows import (
     record_values,
     route_rows,
 )
+from carillon.ledger.sealing import Codec
 
 _ROUNDS = 3
 
@@ -27,8 +28,10 @@ class PostgresIntake:
 
     _pools: Pools
     _sql: Mapping[str, str]
+    _codec: Codec
 
     async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
+        batch = self._codec.named(batch)
         answers: dict[int, Enrolled] = {}
         # A winner that was pruned between our two statements leaves neither of us in the ledger: then we try again.
         for _ in range(_ROUNDS):
@@ -52,7 +55,8 @@ class PostgresIntake:
     async def park(self, malformed: Sequence[Malformed]) -> None:
         if not malformed:
             return
-        rows = sorted({row[0]: row for row in map(malformed_values, reversed(malformed))}.values())
+        values = (malformed_values(each, self._codec) for each in reversed(malformed))
+        rows = sorted({row[0]: row for row in values}.values())
         columns = [list(column) for column in zip(*rows, strict=True)]
         await self._pools.intake.run(lambda c: c.execute(self._sql["park"], *columns), repeatable=True)
 
@@ -67,8 +71,8 @@ class PostgresIntake:
         """Answers by place, and a row for each route that `owner` holds from now on."""
         order = _first_of_each_id(batch, places)
         first = [batch[place] for place in order]
-        rows = [(*record_values(batch[place].notification), place) for place in order]
-        routes = [(*row, place) for place in order for row in route_rows(batch[place])]
+        rows = [(*record_values(batch[place].notification, self._codec), place) for place in order]
+        routes = [(*row, place) for place in order for row in route_rows(batch[place], self._codec)]
         records = _columns(rows, len(RECORD_FIELDS) + 1)
         laid = _columns(routes, len(ROUTE_FIELDS) + 4)
         found = await connection.fetch(self._sql["enrol"], *records, *laid, owner, seconds)

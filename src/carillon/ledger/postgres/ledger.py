@@ -15,6 +15,8 @@ from carillon.ledger.postgres.signal import PostgresSignal
 from carillon.ledger.postgres.streams import PostgresStreams
 from carillon.ledger.postgres.vacuum import Vacuum
 from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
+from carillon.ledger.sealing import Codec
+from carillon.ledger.seals import Seals
 from carillon.ledger.statements import load
 from carillon.ledger.stores import Stores
 
@@ -35,12 +37,14 @@ class PostgresLedger(PostgresHolding, PostgresBacklog, PostgresReceipts, Postgre
         alert_from: int = ALERT_FROM,
         allow_migration: int = 0,
         alone: bool = False,
+        seals: Seals | None = None,
     ) -> None:
         """`alone` works without connections beside the pools: by polling, and vacuumed by the server."""
         self._address = address
         self._pools = pools
         self._sql = sql
-        self._engine = PostgresEngine(pools, sql)
+        self._codec = Codec(seals)
+        self._engine = PostgresEngine(pools, sql, self._codec)
         self.engine = self._engine
         self._lease_seconds = lease_seconds
         self._record_attempts = record_attempts
@@ -68,6 +72,7 @@ class PostgresLedger(PostgresHolding, PostgresBacklog, PostgresReceipts, Postgre
         read_connections: int = 4,
         rules: PoolRules | None = None,
         statements: Mapping[str, str] | None = None,
+        seals: Seals | None = None,
     ) -> "PostgresLedger":
         """Connect; refuses a server that may forget what it has confirmed."""
         address = Address.parse(dsn)
@@ -83,6 +88,7 @@ class PostgresLedger(PostgresHolding, PostgresBacklog, PostgresReceipts, Postgre
             alerts=alerts,
             alert_from=alert_from,
             allow_migration=allow_migration,
+            seals=seals,
             alone=rules.scarce,
         )
         try:

@@ -25,6 +25,7 @@ from carillon.ledger.receipt_effects import (
     route_values,
     rows_of,
 )
+from carillon.ledger.sealing import Codec
 from carillon.ledger.suppressions import silence_rows
 
 
@@ -34,12 +35,13 @@ class PostgresReceipts:
     _engine: PostgresEngine
     _pools: Pools
     _sql: Mapping[str, str]
+    _codec: Codec
     _alert_from: int | None = None
     _recovery_hint: str
     signal: Signal
 
     async def amend(self, receipts: Sequence[Receipt], rules: AmendRules) -> list[Amended]:
-        rows = rows_of(receipts)
+        rows = rows_of([self._codec.receipt(receipt) for receipt in receipts])
         if not rows:
             return []
         found = await self._pools.intake.run(lambda c: self._take(c, rows, rules), repeatable=True)
@@ -53,7 +55,7 @@ class PostgresReceipts:
 
     async def _take(self, connection: Connection, rows: dict[str, Row], rules: AmendRules) -> dict[str, Amended]:
         async with connection.transaction():
-            columns = _columns([receipt_values(row) for row in rows.values()])
+            columns = _columns([receipt_values(row, self._codec) for row in rows.values()])
             written = await connection.fetch(self._sql["receipts_write"], *columns)
             new = {row["receipt_key"] for row in written}
             return await self._amend(connection, [row for key, row in rows.items() if key in new], rules)
@@ -61,7 +63,7 @@ class PostgresReceipts:
     async def _take_waiting(self, connection: Connection, rules: AmendRules, limit: int) -> dict[str, Amended]:
         async with connection.transaction():
             waiting = await connection.fetch(self._sql["receipts_waiting"], WAITING_SECONDS, limit)
-            return await self._amend(connection, [read_row(dict(row)) for row in waiting], rules)
+            return await self._amend(connection, [read_row(self._codec.row(dict(row))) for row in waiting], rules)
 
     async def _amend(self, connection: Connection, rows: list[Row], rules: AmendRules) -> dict[str, Amended]:
         if not rows:
@@ -69,7 +71,8 @@ class PostgresReceipts:
         findings = await self._find(connection, rows)
         keys = sorted({finding.route for finding in findings.values()})
         routes = await connection.fetch(self._sql["receipts_routes"], *_columns(keys, 2)) if keys else []
-        batch = Amendments(rules, [dict(row) for row in routes], await self._strikes(connection, rows, routes))
+        known = [self._codec.row(dict(row)) for row in routes]
+        batch = Amendments(rules, known, await self._strikes(connection, rows, known))
         for row in rows:
             batch.apply(row, findings.get(row.key))
         await self._write(connection, batch)
@@ -83,7 +86,7 @@ class PostgresReceipts:
             found = await connection.fetch(self._sql["receipts_messages"], *_columns(messages))
             sent = {row["place"]: (row["notification_id"], row["route_id"]) for row in found}
         vague = [
-            (place, key[0], row.receipt.provider, row.receipt.address)
+            (place, key[0], row.receipt.provider, self._codec.address(row.receipt.address))
             for place, row in enumerate(rows)
             if place not in sent and (key := our_key(row.receipt)) is not None and not key[1]
         ]
@@ -99,19 +102,21 @@ class PostgresReceipts:
             return {}
         addresses = {row["address"] for row in routes} | {row.receipt.address for row in gone}
         found = await connection.fetch(
-            self._sql["receipts_strikes"], [each for each in addresses if each], [row.key for row in gone]
+            self._sql["receipts_strikes"],
+            [self._codec.address(each) for each in addresses if each],
+            [row.key for row in gone],
         )
-        return {row["address"]: row["strikes"] for row in found}
+        return {row["address"]: row["strikes"] for row in (self._codec.row(dict(row)) for row in found)}
 
     async def _write(self, connection: Connection, batch: Amendments) -> None:
         if batch.changed:
-            values = [route_values(route) for route in batch.changed]
+            values = [route_values(route, self._codec) for route in batch.changed]
             await connection.execute(self._sql["amend"], self._recovery_hint, *_columns(values), self._alert_from)
         await self._engine.ask(connection, Ask("suppress", each=silence_rows(batch.silences.values())))
         for tenant_id, user_id, channel in sorted(batch.unsubscribed):
             off = wish_values(tenant_id, user_id, Wish(channels={channel: False}))
             await self._engine.ask(connection, Ask("wish", off))
-        effects = batch.effects()
+        effects = batch.effects(self._codec)
         if effects:
             await connection.execute(self._sql["receipts_effects"], *_columns(effects))
 

@@ -24,14 +24,14 @@ WITH matching AS MATERIALIZED (
       AND (:origin::text IS NULL OR n.origin = :origin)
       AND (:accepted_after_ms::float8 IS NULL OR n.accepted_at >= to_timestamp(:accepted_after_ms / 1000.0))
       AND (:accepted_before_ms::float8 IS NULL OR n.accepted_at < to_timestamp(:accepted_before_ms / 1000.0))
-      AND ((:status::text IS NULL AND :channel::text IS NULL AND :recipient::text IS NULL) OR EXISTS (
+      AND ((:status::text IS NULL AND :channel::text IS NULL AND :address::text IS NULL) OR EXISTS (
               SELECT FROM routes r
               WHERE r.notification_id = n.notification_id
                 AND (:status::text IS NULL OR :status = CASE
                          WHEN r.status <> 'published' THEN r.status WHEN r.opened_at IS NOT NULL THEN 'opened'
                          WHEN r.delivered_at IS NOT NULL THEN 'received' ELSE 'published' END)
                 AND (:channel::text IS NULL OR r.channel = :channel)
-                AND (:recipient::text IS NULL OR r.address = :recipient)))
+                AND (:address::text IS NULL OR r.address = :address)))
 ), page AS (
     SELECT * FROM matching ORDER BY accepted_at DESC, notification_id DESC LIMIT :limit OFFSET :offset
 )

@@ -7,6 +7,7 @@ from typing import Any
 from carillon.domain.claims import Claim, Settled, Settlement, Want
 from carillon.domain.leases import Reset
 from carillon.ledger.rows import SETTLEMENT_FIELDS, settlement_values
+from carillon.ledger.sealing import Codec
 from carillon.ledger.sqlite.file import SqliteFile
 
 _EXPIRED = {"error_classification": "lease_expired", "error_message": "Lease expired"}
@@ -17,6 +18,7 @@ class SqliteBacklog:
 
     _file: SqliteFile
     _sql: Mapping[str, str]
+    _codec: Codec
     _lease_seconds: float
     _record_attempts: bool
     _recovery_hint: str
@@ -29,7 +31,7 @@ class SqliteBacklog:
             lambda connection, now: self._is_due(connection, now, wants),
             lambda connection, now: self._claim(connection, now, wants, total, owner),
         )
-        return claims or []
+        return self._codec.claims(claims or [])
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
         if not claims:
@@ -51,7 +53,7 @@ class SqliteBacklog:
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         if not settlements:
             return []
-        values = [settlement_values(each, noted=self._record_attempts) for each in settlements]
+        values = [settlement_values(each, self._codec, noted=self._record_attempts) for each in settlements]
         rows = [dict(zip(SETTLEMENT_FIELDS, row, strict=True)) for row in values]
         return await self._file.write(lambda connection, now: [self._settle(connection, now, row) for row in rows])
 

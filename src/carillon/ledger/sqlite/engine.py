@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from carillon.domain.store import NOTHING, Ask, PoolName, Row, Steps, T, Values
+from carillon.ledger.sealing import Codec
 from carillon.ledger.sqlite.file import SqliteFile
 
 _SYNCHRONOUS_FULL = 2
@@ -16,9 +17,10 @@ _SYNCHRONOUS_FULL = 2
 class SqliteEngine:
     """Satisfies Engine."""
 
-    def __init__(self, file: SqliteFile, sql: Mapping[str, str]) -> None:
+    def __init__(self, file: SqliteFile, sql: Mapping[str, str], codec: Codec) -> None:
         self._file = file
         self._sql = sql
+        self._codec = codec
 
     async def rows(
         self,
@@ -71,8 +73,12 @@ class SqliteEngine:
         """Run one statement in a transaction that is open already."""
         text = self._sql[ask.statement]
         if ask.each is None:
-            return [dict(row) for row in connection.execute(text, _bound(ask.values, now))]
-        return [dict(row) for each in ask.each for row in connection.execute(text, _bound({**ask.values, **each}, now))]
+            return [self._codec.row(dict(row)) for row in connection.execute(text, self._bound(ask.values, now))]
+        rows: list[Row] = []
+        for each in ask.each:
+            found = connection.execute(text, self._bound({**ask.values, **each}, now))
+            rows += [self._codec.row(dict(row)) for row in found]
+        return rows
 
     async def check(self) -> dict[str, Any]:
         def work(connection: sqlite3.Connection, now: int) -> tuple[int, str, int]:
@@ -93,6 +99,9 @@ class SqliteEngine:
             "oldest_transaction_seconds": 0.0,
         }
 
+    def _bound(self, values: Values, now: int) -> dict[str, Any]:
+        return {"now": now, **{name: _told(value) for name, value in self._codec.bind(values).items()}}
+
     def _drive(self, connection: sqlite3.Connection, now: int, steps: Steps[T]) -> T:
         try:
             ask = next(steps)
@@ -103,10 +112,6 @@ class SqliteEngine:
             return result
         finally:
             steps.close()
-
-
-def _bound(values: Values, now: int) -> dict[str, Any]:
-    return {"now": now, **{name: _told(value) for name, value in values.items()}}
 
 
 def _told(value: Any) -> Any:  # noqa: ANN401 - whatever a column holds

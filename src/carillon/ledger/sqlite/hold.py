@@ -15,10 +15,11 @@ class SqliteHolding(SqliteIntake):
     async def enrol_held(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[HeldEnrolment]:
         if not batch:
             return []
+        named = self._codec.named(batch)
 
         def work(connection: sqlite3.Connection, now: int) -> list[HeldEnrolment]:
             until = now + round(seconds * 1000)
-            return [self._enrol_one(connection, now, until, each, owner) for each in batch]
+            return [self._enrol_one(connection, now, until, each, owner) for each in named]
 
         return await self._file.write(work)
 

@@ -9,6 +9,8 @@ from carillon.domain.errors import ConfigurationError
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import migrate_sqlite, refuse_newer
 from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
+from carillon.ledger.sealing import Codec
+from carillon.ledger.seals import Seals
 from carillon.ledger.sqlite.backlog import SqliteBacklog
 from carillon.ledger.sqlite.engine import SqliteEngine
 from carillon.ledger.sqlite.file import SqliteFile
@@ -33,10 +35,12 @@ class SqliteLedger(SqliteHolding, SqliteBacklog, SqliteReceipts, SqliteStreams, 
         alerts: bool = False,
         alert_from: int = ALERT_FROM,
         allow_migration: int = 0,
+        seals: Seals | None = None,
     ) -> None:
         self._file = file
         self._sql = sql
-        self._engine = SqliteEngine(file, sql)
+        self._codec = Codec(seals)
+        self._engine = SqliteEngine(file, sql, self._codec)
         self.engine = self._engine
         self._lease_seconds = lease_seconds
         self._record_attempts = record_attempts
@@ -58,6 +62,7 @@ class SqliteLedger(SqliteHolding, SqliteBacklog, SqliteReceipts, SqliteStreams, 
         alert_from: int = ALERT_FROM,
         allow_migration: int = 0,
         statements: Mapping[str, str] | None = None,
+        seals: Seals | None = None,
     ) -> "SqliteLedger":
         """Open the file, or make a new one."""
         if str(path) == ":memory:":
@@ -79,6 +84,7 @@ class SqliteLedger(SqliteHolding, SqliteBacklog, SqliteReceipts, SqliteStreams, 
             alerts=alerts,
             alert_from=alert_from,
             allow_migration=allow_migration,
+            seals=seals,
         )
 
     async def migrate(self) -> list[str]:

@@ -27,6 +27,7 @@ from carillon.ledger.receipt_effects import (
     route_values,
     rows_of,
 )
+from carillon.ledger.sealing import Codec
 from carillon.ledger.sqlite.engine import SqliteEngine
 from carillon.ledger.sqlite.file import SqliteFile
 from carillon.ledger.suppressions import silence_rows
@@ -38,12 +39,13 @@ class SqliteReceipts:
     _engine: SqliteEngine
     _file: SqliteFile
     _sql: Mapping[str, str]
+    _codec: Codec
     _alert_from: int | None = None
     _recovery_hint: str
     signal: Signal
 
     async def amend(self, receipts: Sequence[Receipt], rules: AmendRules) -> list[Amended]:
-        rows = rows_of(receipts)
+        rows = rows_of([self._codec.receipt(receipt) for receipt in receipts])
         if not rows:
             return []
 
@@ -64,19 +66,22 @@ class SqliteReceipts:
         return [amended for amended in (found or {}).values() if amended.effect != Effect.WAITING]
 
     def _is_new(self, connection: sqlite3.Connection, now: int, row: Row) -> bool:
-        values = dict(zip(RECEIPT_FIELDS, receipt_values(row), strict=True))
+        values = dict(zip(RECEIPT_FIELDS, receipt_values(row, self._codec), strict=True))
         return connection.execute(self._sql["receipts_write"], {**values, "now": now}).rowcount > 0
 
     def _waiting(self, connection: sqlite3.Connection, now: int, limit: int) -> list[Row]:
         asked = {"before": now - round(WAITING_SECONDS * 1000), "most": limit}
-        return [read_row(row) for row in connection.execute(self._sql["receipts_waiting"], asked)]
+        return [
+            read_row(self._codec.row(dict(row))) for row in connection.execute(self._sql["receipts_waiting"], asked)
+        ]
 
     def _amend(
         self, connection: sqlite3.Connection, now: int, rows: list[Row], rules: AmendRules
     ) -> dict[str, Amended]:
         findings = self._find(connection, rows)
         keys = sorted({finding.route for finding in findings.values()})
-        routes = [dict(row) for key in keys for row in connection.execute(self._sql["receipts_routes"], key)]
+        found = [row for key in keys for row in connection.execute(self._sql["receipts_routes"], key)]
+        routes = [self._codec.row(dict(row)) for row in found]
         batch = Amendments(rules, routes, self._strikes(connection, rows, routes))
         for row in rows:
             batch.apply(row, findings.get(row.key))
@@ -91,7 +96,7 @@ class SqliteReceipts:
             asked: dict[str, Any] = {
                 "provider": receipt.provider,
                 "provider_message_id": receipt.provider_message_id,
-                "address": receipt.address,
+                "address": self._codec.address(receipt.address),
             }
             message = connection.execute(self._sql["receipts_messages"], asked).fetchone()
             key = our_key(receipt)
@@ -112,9 +117,9 @@ class SqliteReceipts:
         addresses = {row["address"] for row in routes} | {row.receipt.address for row in gone}
         keys = json.dumps([row.key for row in gone])
         return {
-            each: connection.execute(self._sql["receipts_strikes"], {"address": each, "receipt_keys": keys}).fetchone()[
-                0
-            ]
+            each: connection.execute(
+                self._sql["receipts_strikes"], {"address": self._codec.address(each), "receipt_keys": keys}
+            ).fetchone()[0]
             for each in addresses
             if each
         }
@@ -126,10 +131,10 @@ class SqliteReceipts:
         for tenant_id, user_id, channel in sorted(batch.unsubscribed):
             off = wish_values(tenant_id, user_id, Wish(channels={channel: False}))
             self._engine.ask(connection, now, Ask("wish", off))
-        connection.executemany(self._sql["receipts_effects"], batch.effects())
+        connection.executemany(self._sql["receipts_effects"], batch.effects(self._codec))
 
     def _rewrite(self, connection: sqlite3.Connection, now: int, route: Amending) -> None:
-        values = {**dict(zip(ROUTE_FIELDS, route_values(route), strict=True)), "now": now}
+        values = {**dict(zip(ROUTE_FIELDS, route_values(route, self._codec), strict=True)), "now": now}
         connection.execute(self._sql["amend"], values)
         if route.buried:
             connection.execute(self._sql["amend_bury"], {**values, "recovery_hint": self._recovery_hint})

@@ -27,14 +27,14 @@ WITH matching AS MATERIALIZED (
       AND (:origin IS NULL OR n.origin = :origin)
       AND (:accepted_after_ms IS NULL OR n.accepted_at >= :accepted_after_ms)
       AND (:accepted_before_ms IS NULL OR n.accepted_at < :accepted_before_ms)
-      AND ((:status IS NULL AND :channel IS NULL AND :recipient IS NULL) OR EXISTS (
+      AND ((:status IS NULL AND :channel IS NULL AND :address IS NULL) OR EXISTS (
               SELECT 1 FROM routes r
               WHERE r.notification_id = n.notification_id
                 AND (:status IS NULL OR :status = CASE
                          WHEN r.status <> 'published' THEN r.status WHEN r.opened_at IS NOT NULL THEN 'opened'
                          WHEN r.delivered_at IS NOT NULL THEN 'received' ELSE 'published' END)
                 AND (:channel IS NULL OR r.channel = :channel)
-                AND (:recipient IS NULL OR r.address = :recipient)))
+                AND (:address IS NULL OR r.address = :address)))
 ), page AS (
     SELECT * FROM matching ORDER BY accepted_at DESC, notification_id DESC LIMIT :limit OFFSET :offset
 )

@@ -1,0 +1,109 @@
+"""A ledger that commit a452e25 made opens, is migrated and goes on: on both engines, plain and sealed."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from carillon.blueprints.billing.store import BillingStore
+from carillon.domain.errors import ConfigurationError
+from carillon.ledger.opening import Ledger, open_ledger
+from tests.support.ledger_builders import enrolment, finish, redrive, route, want
+from tests.support.ledger_sealed import SEALS
+
+DUMPS = Path(__file__).parent / "ledger_a452e25"
+
+
+@pytest.fixture(params=["plain", "sealed"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["postgres", "sqlite"])
+async def url(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> str:
+    """A database as that commit left it."""
+    script = (DUMPS / f"{kind}.{request.param}.sql").read_text()
+    if request.param == "sqlite":
+        with sqlite3.connect(tmp_path / "old.db") as file:
+            file.executescript(script)
+        return f"sqlite:///{tmp_path / 'old.db'}"
+    dsn: str = request.getfixturevalue("postgres_dsn")
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(script)
+    finally:
+        await connection.close()
+    return dsn
+
+
+async def opened(url: str, **options: Any) -> Ledger:
+    return await open_ledger(url, allow_unsafe=True, alerts=True, lease_seconds=30.0, **options)
+
+
+async def what_was_written_is_there(ledger: Ledger) -> None:
+    story = await ledger.story("n-1", None)
+    assert story is not None
+    assert (story.notification["payload_json"], story.routes[0]["status"], story.routes[0]["address"]) == (
+        '{"name": "Name of delivered"}',
+        "published",
+        "delivered@example.org",
+    )
+    found, total = await ledger.search({"recipient": "buried@example.org"}, 10, 0)
+    assert ([each.notification["notification_id"] for each in found], total) == (["n-2"], 1)
+    silent, _ = await ledger.suppressions({"address": "silent@example.org"}, 10, 0)
+    assert [row["address"] for row in silent] == ["silent@example.org"]
+    (ann,) = await ledger.preferences([(None, "ann")])
+    assert ann is not None
+    assert (ann.contacts, ann.channels) == ({"email": "ann@example.org"}, {"sms": False})
+    assert [each.template_key for each in await ledger.template_history("t-1")] == ["welcome"]
+    assert [each.name for each in await ledger.api_keys()] == ["old"]
+    assert [row["actor"] for row in (await ledger.actions({}, 10, 0))[0]] == ["ops"]
+
+
+async def it_goes_on(ledger: Ledger) -> None:
+    (claim,) = await ledger.claim([want()], 10, "new-worker")
+    assert (claim.notification_id, claim.address, claim.message_json) == (
+        "n-3",
+        "waiting@example.org",
+        '{"text": "Dear waiting"}',
+    )
+    assert [str(each) for each in await ledger.settle([finish(claim)])] == ["applied"]
+    (alert,) = await ledger.due_alerts(10, 60.0)
+    assert (alert.alert.notification_id, alert.alert.last_error) == ("n-2", "no such mailbox")
+    dead = (await ledger.failed({}, 10, 0))[0]
+    await redrive(ledger, *((row["notification_id"], row["route_id"]) for row in dead))
+    (again,) = await ledger.claim([want()], 10, "new-worker")
+    assert again.address == "buried@example.org"
+    await ledger.settle([finish(again)])
+    await ledger.enrol([enrolment(route("silent", address="silent@example.org"))])
+    assert await ledger.claim([want()], 10, "new-worker") == [], "a suppression of that commit still holds"
+
+
+async def test_it_opens_and_goes_on(url: str, kind: str) -> None:
+    ledger = await opened(url, seals=SEALS if kind == "sealed" else None)
+    try:
+        assert await ledger.migrate() == []
+        await what_was_written_is_there(ledger)
+        await it_goes_on(ledger)
+        billing = BillingStore(ledger.engine)
+        paid = await billing.payment("t1")
+        assert paid is not None
+        assert (str(paid.amount), [each.message_id for each in await billing.due_outgoing(10, 5.0)]) == ("9.99", ["o1"])
+    finally:
+        await ledger.aclose()
+
+
+async def test_a_key_is_asked_for_or_seals_what_is_there(url: str, kind: str) -> None:
+    ledger = await opened(url, seals=None if kind == "sealed" else SEALS)
+    try:
+        if kind == "sealed":
+            with pytest.raises(ConfigurationError, match="this ledger is sealed with the key"):
+                await ledger.migrate()
+        else:
+            await ledger.migrate()
+            await what_was_written_is_there(ledger)
+            await it_goes_on(ledger)
+    finally:
+        await ledger.aclose()

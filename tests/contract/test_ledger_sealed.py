@@ -1,0 +1,294 @@
+"""Sealing holds for every operation: the contract suites run under seals, and no table shows what they wrote."""
+
+import ast
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from carillon.domain.claims import AttemptNote, Settlement
+from carillon.domain.intents import Malformed
+from carillon.domain.people import Wish
+from carillon.domain.receipts import Receipt, ReceiptKind
+from carillon.domain.suppressions import Silence
+from carillon.domain.verdicts import Bury
+from carillon.ledger import columns, sealing
+from carillon.ledger.columns import COLUMNS, Way
+from carillon.ledger.postgres.ledger import PostgresLedger
+from tests.contract import (
+    test_ledger_admin,
+    test_ledger_backlog,
+    test_ledger_hasten,
+    test_ledger_held,
+    test_ledger_history,
+    test_ledger_holding,
+    test_ledger_intake,
+    test_ledger_leases,
+    test_ledger_outbox,
+    test_ledger_preferences,
+    test_ledger_rehome,
+    test_ledger_settle,
+    test_ledger_streams,
+    test_ledger_streams_turns,
+    test_ledger_templates,
+    test_ledger_upkeep,
+    test_receipts_found,
+    test_receipts_routes,
+    test_receipts_silence,
+)
+from tests.support.ledger_builders import enrolment, notification, route, want
+from tests.support.ledger_engines import PostgresEngine
+from tests.support.ledger_sealed import SealedEngine, SealedPostgresEngine, SealedSqliteEngine, no_leaks
+from tests.support.receipt_builders import RULES
+from tests.support.servers import Postgres
+
+SUITES: list[ModuleType] = [
+    test_ledger_admin,
+    test_ledger_backlog,
+    test_ledger_hasten,
+    test_ledger_held,
+    test_ledger_history,
+    test_ledger_holding,
+    test_ledger_intake,
+    test_ledger_leases,
+    test_ledger_outbox,
+    test_ledger_preferences,
+    test_ledger_rehome,
+    test_ledger_settle,
+    test_ledger_streams,
+    test_ledger_streams_turns,
+    test_ledger_templates,
+    test_ledger_upkeep,
+    test_receipts_found,
+    test_receipts_routes,
+    test_receipts_silence,
+]
+KEPT = {"schema_migrations", "claim_tokens"}
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def template(postgres: Postgres) -> Iterator[str]:
+    """A database with our tables, to be copied."""
+    dsn = postgres.database()
+
+    async def migrated() -> None:
+        async with PostgresEngine(dsn).ledger():
+            pass
+
+    asyncio.run(migrated())
+    yield dsn.rpartition("/")[2]
+    postgres.drop(dsn)
+
+
+@pytest.fixture(params=["postgres", "sqlite"])
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], SealedEngine]]:
+    """Makes another empty database each time."""
+    if request.param == "sqlite":
+        yield lambda: SealedSqliteEngine(tmp_path / f"{next(_numbers)}.db")
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    template: str = request.getfixturevalue("template")
+    name = f"{template}_{next(_numbers)}"
+    server.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    wipe = ";".join(f"DELETE FROM {table}" for table in COLUMNS if table not in KEPT)  # noqa: S608 - our own tables
+
+    def wiped() -> SealedEngine:
+        server.execute(wipe, database=name)
+        return SealedPostgresEngine(server.dsn(name))
+
+    yield wiped
+    server.drop(server.dsn(name))
+
+
+def cases(suite: ModuleType) -> list[Callable[..., Any]]:
+    """The tests of a suite that ask for nothing but an engine and a ledger."""
+    found = [
+        each for name, each in vars(suite).items() if name.startswith("test_") and inspect.iscoroutinefunction(each)
+    ]
+    plain = [each for each in found if set(inspect.signature(each).parameters) <= {"engine", "ledger"}]
+    return [each for each in plain if each.__name__ not in BY_HAND]
+
+
+@pytest.mark.req("S2-34")
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.__name__.rpartition(".")[2])
+async def test_a_suite_holds_under_seals_and_leaves_nothing_readable(
+    empty: Callable[[], SealedEngine], suite: ModuleType
+) -> None:
+    for case in cases(suite):
+        wanted = inspect.signature(case).parameters
+        engine = empty()
+        async with no_leaks(engine), AsyncExitStack() as stack:
+            given: dict[str, Any] = {"engine": engine} if "engine" in wanted else {}
+            if "ledger" in wanted:
+                given["ledger"] = await stack.enter_async_context(engine.ledger())
+            await case(**given)
+
+
+def test_the_suites_drive_every_operation() -> None:
+    asked = {
+        node.attr
+        for suite in [*SUITES, inspect.getmodule(cases)]
+        for node in ast.walk(ast.parse(inspect.getsource(suite or SUITES[0])))
+        if isinstance(node, ast.Attribute)
+    }
+    operations = {
+        name
+        for name, each in inspect.getmembers(PostgresLedger, inspect.iscoroutinefunction)
+        if not name.startswith("_")
+    }
+    assert not operations - asked - set(ELSEWHERE), "no suite under seals calls these"
+
+
+BY_HAND = {
+    "test_a_dead_address_is_not_held": "writes an address that is not sealed",
+    "test_retention_forgets_expired_suppressions": "looks for an address that is not sealed",
+}
+
+ELSEWHERE = {
+    "queue_unheld": "lanes",
+    "aclose": "the engine's context calls it",
+    "migrate": "the engine's context calls it",
+    "refuse_newer": "reads versions",
+    "check": "reads settings",
+    "write_audit": "decision 12 leaves the audit log readable",
+    "write_job_logs": "decision 12 leaves the tables of queues readable",
+    "job_logs": "reads them",
+    "begin_effect": "keys of effects",
+    "finish_effect": "keys of effects",
+    "abandon_effect": "keys of effects",
+    "prune_jobs": "deletes",
+    "breaker_step": "providers",
+    "api_key": "keys of callers",
+    "api_keys": "keys of callers",
+    "add_api_key": "keys of callers",
+    "revoke_api_key": "keys of callers",
+    "touch_api_key": "keys of callers",
+    "add_ticket": "user ids",
+    "open_ticket": "user ids",
+    "ticket": "user ids",
+    "arrive": "user ids",
+    "leave": "user ids",
+    "renew": "replicas",
+    "where": "user ids",
+    "seal_keys": "ids of keys",
+    "note_seal_key": "ids of keys",
+    "forget_seal_keys": "ids of keys",
+    "reseal": "test_listo_seals changes the key",
+}
+
+ADDRESS, NAME, TEXT = "canary-address@example.org", "Canary Name", "canary text of a message"
+
+
+async def written(engine: SealedEngine) -> None:
+    """Every sealed column is written, most of them in more than one way."""
+    to = route(
+        address=ADDRESS, recipient_ref=ADDRESS, route_id=f"email:{ADDRESS}", message_json=f'{{"text": "{TEXT}"}}'
+    )
+    known = {"payload_json": f'{{"name": "{NAME}"}}', "metadata_json": f'{{"about": "{NAME}"}}'}
+    said = f"550 <{ADDRESS.upper()}> unknown"
+    async with engine.ledger(alerts=True) as ledger:
+        await ledger.enrol([enrolment(to, **known), enrolment(to, **known)])
+        await ledger.foresee(notification(**known, idempotency_key="k"))
+        claim, other = await ledger.claim([want()], 2, "worker")
+        assert (claim.address, NAME in claim.payload_json, TEXT in str(claim.message_json)) == (ADDRESS, True, True)
+        note = AttemptNote(provider="mailer", outcome="refused", duration_ms=1.0, classification="gone", error=said)
+        await ledger.settle([Settlement(claim=claim, verdict=Bury("gone", said), note=note, suppress=True)])
+        sent = AttemptNote(provider="mailer", outcome="sent", duration_ms=1.0, provider_message_id="m-1")
+        await ledger.settle([Settlement(claim=other, verdict=Bury("gone", said), note=sent)])
+        bounced = Receipt(
+            provider="mailer",
+            kind=ReceiptKind.BOUNCED,
+            provider_message_id="m-1",
+            event_id="e",
+            address=ADDRESS,
+            reason=said,
+        )
+        await ledger.amend([bounced], RULES)
+        await ledger.suppress(
+            [Silence(channel="sms", address=ADDRESS, tenant_id="", reason="asked", source="operator")]
+        )
+        await ledger.wish(None, "ann", Wish(contacts={"email": ADDRESS}))
+        raw = {"to": ADDRESS, "name": NAME, "text": TEXT}
+        refused = f"no such recipient: {ADDRESS}"
+        await ledger.park([Malformed(stream_entry_id="1", failure_code="X", failure_message=refused, raw_fields=raw)])
+
+
+async def readable(engine: SealedEngine) -> list[str]:
+    return [
+        f"{canary} in {table}"
+        for table, told in (await engine.raw()).items()
+        for canary in (ADDRESS, NAME, TEXT)
+        if canary.lower() in told.lower()
+    ]
+
+
+@pytest.mark.req("S2-34")
+async def test_nothing_that_names_a_person_can_be_read(empty: Callable[[], SealedEngine]) -> None:
+    engine = empty()
+    await written(engine)
+    assert not await readable(engine)
+
+
+ONE_BY_ONE = sorted(columns.sealed_names().items())
+
+
+@pytest.mark.parametrize(("column", "way"), ONE_BY_ONE)
+async def test_a_column_without_its_codec_is_noticed(
+    empty: Callable[[], SealedEngine], monkeypatch: pytest.MonkeyPatch, column: str, way: Way
+) -> None:
+    """Control: each column in turn is left as it is."""
+    left = {name: each for name, each in columns.sealed_names().items() if name != column}
+    monkeypatch.setattr(sealing, "sealed_names", lambda: left)
+    engine = empty()
+    await written(engine)
+    assert await readable(engine), f"{column} is not sealed as {way}, and nobody notices"
+
+
+async def test_a_text_that_keeps_the_address_is_noticed(
+    empty: Callable[[], SealedEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control of what vendors say, and of names made of addresses."""
+    monkeypatch.setattr(sealing, "_without", lambda text, _address: text)
+    engine = empty()
+    await written(engine)
+    found = await readable(engine)
+    assert {line.rpartition(" ")[2] for line in found} >= {"attempts", "dead_letters", "outbox", "routes", "receipts"}
+
+
+async def test_every_column_is_declared(empty: Callable[[], SealedEngine]) -> None:
+    engine = empty()
+    async with engine.ledger():
+        found = await schema(engine)
+    assert undeclared(found) == []
+    assert sorted(set(COLUMNS) - set(found) - {"claim_tokens"}) == [], "declared, and in no database"
+
+
+async def schema(engine: SealedEngine) -> dict[str, set[str]]:
+    questions = {
+        "postgres": "SELECT c.table_name AS place, c.column_name AS name FROM information_schema.columns c"
+        " JOIN information_schema.tables t USING (table_schema, table_name)"
+        " WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE'",
+        "sqlite": "SELECT t.name AS place, c.name AS name FROM sqlite_master t JOIN pragma_table_xinfo(t.name) c"
+        " WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'",
+    }
+    found: dict[str, set[str]] = {}
+    for row in await engine.execute(questions[engine.dialect]):
+        found.setdefault(row["place"], set()).add(row["name"])
+    return found
+
+
+def undeclared(found: dict[str, set[str]]) -> list[str]:
+    return sorted(
+        f"{table}.{column}" for table, names in found.items() for column in names - set(COLUMNS.get(table, {}))
+    )
+
+
+def test_an_undeclared_column_is_seen() -> None:
+    assert undeclared({"routes": {"address", "nickname"}, "diaries": {"text"}}) == ["diaries.text", "routes.nickname"]

@@ -1,0 +1,126 @@
+"""Ledgers that seal, watched: what tests hand to them must not be readable in the tables."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import msgspec
+
+from carillon.ledger.opening import Ledger
+from carillon.ledger.sealing import Codec
+from carillon.ledger.seals import Seals
+from tests.support.ledger_engines import Engine, PostgresEngine, Rows, SqliteEngine
+
+SEALS = Seals([bytes(range(32))])
+_CODEC = Codec(SEALS)
+_PERSONAL = frozenset({"address", "payload_json", "metadata_json", "message_json", "contacts", "raw_fields"})
+_SHORTEST = 6
+_TABLES = {
+    "postgres": "SELECT table_name AS name FROM information_schema.tables"
+    " WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'",
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table'",
+}
+
+
+class Canaries:
+    """Addresses, names and texts, known by the fields that they were handed over in."""
+
+    def __init__(self) -> None:
+        self.texts: set[str] = set()
+
+    def note(self, value: Any, *, personal: bool = False) -> None:
+        match value:
+            case msgspec.Struct():
+                for name in value.__struct_fields__:
+                    self.note(getattr(value, name), personal=personal or name in _PERSONAL)
+            case Mapping():
+                for inner in value.values():
+                    self.note(inner, personal=personal)
+            case list() | tuple():
+                for inner in value:
+                    self.note(inner, personal=personal)
+            case str() if personal and len(value) >= _SHORTEST:
+                self.texts.add(value)
+                self._inside(value)
+
+    def _inside(self, text: str) -> None:
+        try:
+            found = json.loads(text)
+        except ValueError:
+            return
+        if isinstance(found, dict | list):
+            self.note(found, personal=True)
+
+
+class _Watched:
+    """A ledger that remembers what it was given."""
+
+    def __init__(self, ledger: Ledger, canaries: Canaries) -> None:
+        vars(self).update(_ledger=ledger, _canaries=canaries)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._ledger, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._ledger, name)
+        if not callable(found):
+            return found
+
+        def call(*given: Any, **named: Any) -> Any:
+            self._canaries.note([*given, *named.values()])
+            if name == "unsuppress":
+                self._canaries.note(given[1], personal=True)
+            return found(*given, **named)
+
+        return call
+
+
+class _Sealed(Engine):
+    """Opens what tests read at the side entrance, and nothing that `raw` reads."""
+
+    canaries: Canaries
+
+    async def open(self, **options: Any) -> Ledger:
+        watched: Any = _Watched(await super().open(**{"seals": SEALS, **options}), self.canaries)
+        return cast("Ledger", watched)
+
+    async def execute(self, statement: str) -> Rows:
+        return [_CODEC.row(row) for row in await super().execute(statement)]
+
+    async def raw(self) -> dict[str, str]:
+        """Every table of the database as text."""
+        tables = [row["name"] for row in await super().execute(_TABLES[self.dialect])]
+        return {name: str(await super(_Sealed, self).execute(f"SELECT * FROM {name}")) for name in tables}  # noqa: S608
+
+    async def leaks(self) -> list[str]:
+        """Which canary can be read in which table."""
+        raw = await self.raw()
+        return [f"{text!r} in {name}" for name, told in raw.items() for text in self.canaries.texts if text in told]
+
+
+class SealedPostgresEngine(_Sealed, PostgresEngine):
+    """PostgreSQL under seals."""
+
+    def __init__(self, dsn: str) -> None:
+        PostgresEngine.__init__(self, dsn)
+        self.canaries = Canaries()
+
+
+class SealedSqliteEngine(_Sealed, SqliteEngine):
+    """SQLite under seals."""
+
+    def __init__(self, path: Any) -> None:
+        SqliteEngine.__init__(self, path)
+        self.canaries = Canaries()
+
+
+SealedEngine = SealedPostgresEngine | SealedSqliteEngine
+
+
+@asynccontextmanager
+async def no_leaks(engine: SealedEngine) -> AsyncIterator[Canaries]:
+    """What is done inside leaves nothing readable behind."""
+    yield engine.canaries
+    leaks = await engine.leaks()
+    assert not leaks, leaks
