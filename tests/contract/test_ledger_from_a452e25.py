@@ -1,6 +1,7 @@
 """A ledger that commit a452e25 made opens, is migrated and goes on: on both engines, plain and sealed."""
 
 import sqlite3
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,10 @@ async def test_it_opens_and_goes_on(url: str, kind: str) -> None:
         billing = BillingStore(ledger.engine)
         paid = await billing.payment("t1")
         assert paid is not None
-        assert (str(paid.amount), [each.message_id for each in await billing.due_outgoing(10, 5.0)]) == ("9.99", ["o1"])
+        assert (paid.amount, [each.message_id for each in await billing.due_outgoing(10, 5.0)]) == (
+            Decimal("9.99"),
+            ["o1"],
+        )
     finally:
         await ledger.aclose()
 
