@@ -25,7 +25,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["postgres", "sqlite"])
 async def url(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> str:
     """A database as that commit left it."""
-    script = (DUMPS / f"{kind}.{request.param}.sql").read_text()
+    script = (DUMPS / f"{kind}.{request.param}.dump").read_text()
     if request.param == "sqlite":
         with sqlite3.connect(tmp_path / "old.db") as file:
             file.executescript(script)

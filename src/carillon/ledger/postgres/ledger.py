@@ -75,8 +75,7 @@ class PostgresLedger(PostgresHolding, PostgresBacklog, PostgresReceipts, Postgre
         seals: Seals | None = None,
     ) -> "PostgresLedger":
         """Connect; refuses a server that may forget what it has confirmed."""
-        address = Address.parse(dsn)
-        rules = rules or PoolRules()
+        address, rules = Address.parse(dsn), rules or PoolRules()
         pools = await guarded(Pools.open(address, intake=intake_connections, reads=read_connections, rules=rules))
         ledger = cls(
             address,
