@@ -20,7 +20,7 @@ fetch = VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet $(1) || { \
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help install dev run test quick check fmt bench docs requirements lock clean
+.PHONY: help install dev run test quick check fmt walk bench docs requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ check: dev ## Formatting, lint, types and import rules
 fmt: dev ## Format, and repair what lint can repair
 	@$(BIN)/ruff check --quiet --fix-only $(CODE)
 	@$(BIN)/ruff format --quiet $(CODE)
+
+walk: dev ## Write docs/explanation/one-notification.md from traces of running programs
+	@$(BIN)/python -m scripts.trace_walk
 
 bench: dev ## Measure (one bench only: make bench ONLY=name)
 	@$(BIN)/python -m bench $(ONLY)

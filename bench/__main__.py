@@ -12,7 +12,22 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from bench import accept, backlog, drain, extras, galaxy, latency, listo, needs, outgoing, picture, push, queues, sse
+from bench import (
+    accept,
+    backlog,
+    drain,
+    extras,
+    galaxy,
+    latency,
+    listo,
+    needs,
+    outgoing,
+    picture,
+    push,
+    queues,
+    sse,
+    web,
+)
 from bench.measure import Outcome
 from tests.support.servers import Postgres
 
@@ -27,6 +42,7 @@ PARTS: dict[str, Callable[[Postgres, Callable[[str], None]], Outcome]] = {
     "push": push.measure,
     "queues": queues.measure,
     "sse": sse.measure,
+    "web": web.measure,
     "extras": extras.measure,
 }
 RESULTS = Path(".bench/results.json")

@@ -46,6 +46,21 @@ def install(folder: Path = Path(".bench"), progress: Progress = print) -> Peers:
     return Peers(tuple(found), missing)
 
 
+def libraries(requirements: Path, folder: Path, progress: Progress) -> dict[str, str]:
+    """Install libraries into a folder of their own, for a runner that adds it to its path; gives their versions."""
+    folder = (ROOT / folder).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder.parent / ".gitignore").write_text("*\n")
+    stamp, pins = folder / ".pins", requirements.read_text()
+    if not _is_stamped(stamp, pins):
+        progress("Installing the web frameworks")
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        wanted = ["--target", str(folder), "-r", str(requirements)]
+        _uv_or(["pip", "install", "--python", sys.executable, *wanted], [*pip, "--upgrade", *wanted])
+        stamp.write_text(pins)
+    return dict(line.split("==") for line in pins.splitlines() if "==" in line)
+
+
 def _peer(entry: Entry, version: str, folder: Path) -> Peer:
     if entry.runtime == "python":
         command = [str(folder / entry.venv / "bin" / "python"), "-m", f"bench.peers.{entry.runner}"]

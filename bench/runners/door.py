@@ -45,7 +45,8 @@ class Single(Bare):
         return Acceptance(enrolled.notification_id, "standard")
 
 
-async def main(mode: str, dsn: str) -> None:
+async def opened(mode: str, dsn: str) -> tuple[PostgresLedger, Intake]:
+    """The ledger and an intake over it."""
     settings = load(environ={"DATABASE_URL": dsn})
     ledger = await PostgresLedger.open(dsn, intake_connections=CONNECTIONS if mode == "single" else 4)
     await ledger.migrate()
@@ -60,6 +61,11 @@ async def main(mode: str, dsn: str) -> None:
     )
     if isinstance(intake, Single):
         intake.ledger = ledger
+    return ledger, intake
+
+
+async def main(mode: str, dsn: str) -> None:
+    ledger, intake = await opened(mode, dsn)
     server = Server(app(http.endpoints(intake), WebSettings()), ServerSettings(port=0))
     await server.start()
     stop = asyncio.Event()
