@@ -16,11 +16,10 @@ from granian.server import embed
 from bench.runners.door import opened
 from carillon.domain.errors import BadIntent
 from carillon.domain.ports import Acceptor
-from carillon.doors.http.intent import Context, to_intent
+from carillon.doors.http.intent import Context, reach_named, to_intent
 from carillon.doors.http.wire import SendAnswer, SendBody
 from carillon.system import new_id
 from carillon.upkeep.logs import lines as logs
-from carillon.web import Caller
 from tests.support.ports import free_port
 
 PATH = "/api/v1/notifications/send"
@@ -33,7 +32,7 @@ def _accepting(acceptor: Acceptor) -> Callable[[SendBody, str | None], Awaitable
 
     async def accept(body: SendBody, key: str | None) -> SendAnswer:
         context = Context(
-            caller=Caller(), correlation_id=new_id(), idempotency_key=key, trace_id=None, accept_language=None
+            reach=reach_named(body), correlation_id=new_id(), idempotency_key=key, trace_id=None, accept_language=None
         )
         accepted = await acceptor.accept(to_intent(body, context))
         return SendAnswer(notification_id=accepted.notification_id, queue_name=accepted.queue_name)
