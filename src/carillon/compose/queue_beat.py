@@ -2,16 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from carillon.compose.queue_clients import QueueParts
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import PartStarted, Trouble
 from carillon.domain.ports import Clock, Observer
 from carillon.domain.queue_events import QueueDeep, QueueLooked
 from carillon.ledger.redis.lists_beat import ListBeat
-
-if TYPE_CHECKING:
-    from carillon.compose.queues import QueueParts
 
 FIRST_SECONDS, LONGEST_WAIT = 1.0, 5.0
 PRUNE_BATCH = 500
@@ -21,7 +19,7 @@ Step: TypeAlias = Callable[[], Awaitable[object]]
 Loop: TypeAlias = Callable[[], Awaitable[None]]
 
 
-def loops(parts: "QueueParts", beat: ListBeat, queues: Sequence[str]) -> list[tuple[str, Loop]]:
+def loops(parts: QueueParts, beat: ListBeat, queues: Sequence[str]) -> list[tuple[str, Loop]]:
     """Each loop with its name; the subscription service calls its pump by another one."""
     times = parts.settings.beat
     pump = "process_delayed_queues" if parts.settings.service == "subscription" else "pump_delayed_queues"
@@ -53,7 +51,7 @@ async def _again(name: str, every_seconds: float, step: Step, clock: Clock, obse
             observe(Trouble(where=name, error=f"{type(error).__name__}: {error}", retry_in_seconds=wait))
 
 
-async def _cleanup(parts: "QueueParts", beat: ListBeat) -> None:
+async def _cleanup(parts: QueueParts, beat: ListBeat) -> None:
     await beat.cleanup()
     if parts.ledger is None:
         return
@@ -62,7 +60,7 @@ async def _cleanup(parts: "QueueParts", beat: ListBeat) -> None:
             return
 
 
-async def _look(parts: "QueueParts", queues: Sequence[str]) -> None:
+async def _look(parts: QueueParts, queues: Sequence[str]) -> None:
     limit, observe = parts.settings.beat.depth_limit, parts.tools.observe
     for queue, depth in (await parts.desk.depths(queues)).items():
         observe(

@@ -6,129 +6,30 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 
-import msgspec
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
-
-from carillon.compose.deadline import STEP_SECONDS
 from carillon.compose.queue_beat import loops
-from carillon.domain.errors import ConfigurationError, Unavailable
+from carillon.compose.queue_clients import PATIENCE_SECONDS, QueueParts, client
 from carillon.domain.events import PartStarted, Trouble
-from carillon.domain.job_rows import Effects, JobLedger
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.policy import PolicyTable, RetryPolicy
-from carillon.domain.ports import Clock, Dice, Ids, Observer, Provider
-from carillon.domain.queue_policy import Beat, Policy
+from carillon.domain.ports import Observer, Provider
+from carillon.domain.queue_policy import Policy
 from carillon.ending import ended
-from carillon.ledger.job_logs import JobLogs
-from carillon.ledger.redis.effects import RedisEffects
 from carillon.ledger.redis.lists import ListRules, RedisLists
-from carillon.ledger.redis.lists_admin import Desk
 from carillon.ledger.redis.lists_beat import BeatRules, ListBeat
-from carillon.ledger.redis.lists_scripts import Scripts
 from carillon.ledger.redis.lists_signal import BLOCK_SECONDS, ListSignal
 from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers.memory import NoBreakers
 from carillon.outbound.leases import Leases
 from carillon.outbound.settle import Settler
-from carillon.outbound.shutdown import CANCEL_SECONDS
 from carillon.outbound.worker import Worker, WorkerRules
 from carillon.providers.handlers import Handler, Handlers
 from carillon.providers.threads import Threads
 
-CONNECTIONS = 16
-PATIENCE_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
 CLAIM_DOUBLING_SECONDS = 0.5
 """Handlers may take long: one that takes minutes must not keep a young process from everything else."""
 LANE = Lane(rank=1, queue_name="jobs")
 LANES = Lanes({"jobs": LANE})
-
-
-class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process with list queues is told."""
-
-    redis_url: str
-    service: str = "carillon"
-    beat: Beat = Beat()
-    concurrency: int = 200
-    """Messages in hand at once."""
-    batch: int = 100
-    threads: int = 16
-    """Runs at once of each handler that is a plain function."""
-    poll_seconds: float = 1.0
-    drain_seconds: float = 20.0
-    first_claims: int = 1
-    """The claim limit of a new process: a message that kills it also kills every claim beside it."""
-    allow_unsafe: bool = False
-    """True accepts a Redis that may throw messages away when its memory is full."""
-
-
-class Tools(msgspec.Struct, frozen=True, kw_only=True):
-    """Time, dice, names and ears of one process."""
-
-    clock: Clock
-    dice: Dice
-    new_id: Ids
-    observe: Observer
-
-
-class QueueParts:
-    """What producers and workers of one process share: clients, scripts, job logs."""
-
-    def __init__(self, settings: QueueSettings, tools: Tools, ledger: JobLedger | None) -> None:
-        self.settings = settings
-        self.tools = tools
-        self.redis = _client(settings.redis_url, CONNECTIONS, PATIENCE_SECONDS)
-        self.scripts = Scripts(self.redis, log_keeps=settings.beat.job_log_keeps)
-        self.desk = Desk(self.redis, self.scripts)
-        self.ledger = ledger
-        self.effects: Effects = ledger or RedisEffects(self.redis)
-        self.logs = JobLogs(
-            service=settings.service,
-            clock=tools.clock,
-            observer=tools.observe,
-            sink=self.scripts,
-            ledger=ledger,
-        )
-        self._telling: asyncio.Task[None] | None = None
-        self._end_at: float | None = None
-
-    async def check(self) -> None:
-        """Refuse a Redis that forgets on purpose; Unavailable while it cannot be reached."""
-        try:
-            found = await self.redis.info("memory")
-        except (RedisError, OSError) as error:
-            raise Unavailable(f"redis.url: {error}; the queues are there") from None
-        policy = str(found.get("maxmemory_policy", "noeviction"))
-        if policy != "noeviction" and not self.settings.allow_unsafe:
-            raise ConfigurationError(
-                f"Redis runs with maxmemory-policy {policy} and may throw messages away; set noeviction, or allow it"
-            )
-
-    def start(self) -> None:
-        """Begin to write job logs; producers tell of messages as well as workers."""
-        self._telling = asyncio.create_task(self.logs.run())
-
-    def begin_end(self) -> None:
-        """From now on the time to drain counts, the cut included."""
-        self._end_at = self.tools.clock.monotonic() + self.settings.drain_seconds + CANCEL_SECONDS
-
-    async def tell_last(self) -> None:
-        """Write down what is left to be told; whoever is silent when the time to drain is over gets no more of it."""
-        left = self.settings.drain_seconds
-        if self._end_at is not None:
-            left = self._end_at - self.tools.clock.monotonic()
-        await self.logs.leave(max(STEP_SECONDS, left))
-
-    async def aclose(self) -> None:
-        # What is on its way is waited for, not cut off.
-        await self.tell_last()
-        if self._telling is not None:
-            await ended(self._telling)
-        await self.redis.aclose()
 
 
 class QueueRuntime:
@@ -145,9 +46,7 @@ class QueueRuntime:
         """Work until told to stop, drain, write down what is left to be told."""
         await self._parts.check()
         async with AsyncExitStack() as stack:
-            blocking = _client(
-                self._parts.settings.redis_url, len(self._handlers) + 1, BLOCK_SECONDS + PATIENCE_SECONDS
-            )
+            blocking = client(self._parts.settings.redis_url, len(self._handlers) + 1, BLOCK_SECONDS + PATIENCE_SECONDS)
             stack.push_async_callback(blocking.aclose)
             signal = ListSignal(blocking, self._handlers)
             stack.push_async_callback(signal.aclose)
@@ -267,19 +166,6 @@ class QueueRuntime:
             poll_seconds=settings.poll_seconds,
             drain_seconds=settings.drain_seconds,
         )
-
-
-def _client(url: str, connections: int, patience_seconds: float) -> Redis:
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=connections,
-        timeout=patience_seconds,
-        socket_timeout=patience_seconds,
-        socket_connect_timeout=PATIENCE_SECONDS,
-        # A step that may have been carried out is never repeated behind our back.
-        retry=Retry(NoBackoff(), 0),
-    )
-    return Redis.from_pool(pool)
 
 
 def _keep(stack: AsyncExitStack, name: str, work: Awaitable[None], observe: Observer) -> None:

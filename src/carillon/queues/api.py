@@ -1,28 +1,34 @@
 """The one object through which a program uses list queues."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 from carillon.coalesce import Coalescer
-from carillon.compose.queues import QueueParts, QueueRuntime, QueueSettings, Tools
+from carillon.compose.queue_clients import QueueParts, QueueSettings, QueueTools
+from carillon.compose.queues import QueueRuntime
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.events import Event, LeaseLost, RouteAttempted, Trouble, event_word
 from carillon.domain.job_rows import JobLedger
 from carillon.domain.jobs import BadMessage, Envelope, encode_message, message_id, moment, read_message
 from carillon.domain.ports import Observer
+from carillon.domain.queue_events import FailedTrimmed, MessageOverdue, MessageSwept, QueueDeep
 from carillon.domain.queue_policy import Beat, Policy
 from carillon.domain.queues import Depth, FailedMessage
 from carillon.ledger.opening import open_ledger
 from carillon.ledger.redis.lists_admin import Put
 from carillon.providers.handlers import Handler, Job
-from carillon.queues.telling import told_by_logging
 from carillon.system import SystemClock, new_id, system_dice
 
 LONGEST_MESSAGE = 1024 * 1024
 LONGEST_DELAY = 10 * 366 * 86_400.0
 ENQUEUE_BATCH = 200
 MOST_WAITING = 100_000
+_WORTH_A_WARNING = Trouble | LeaseLost | QueueDeep | MessageSwept | MessageOverdue | FailedTrimmed
 
 F = TypeVar("F", bound=Callable[[Job], Awaitable[None] | None])
 
@@ -48,7 +54,9 @@ class Queues:
         """
         self._policies = {name: policy.checked(name) for name, policy in (policies or {}).items()}
         self._settings = QueueSettings(redis_url=redis_url, service=service, beat=(beat or Beat()).checked(), **options)
-        self._tools = Tools(clock=SystemClock(), dice=system_dice, new_id=new_id, observe=observer or told_by_logging())
+        self._tools = QueueTools(
+            clock=SystemClock(), dice=system_dice, new_id=new_id, observe=observer or told_by_logging()
+        )
         self._database_url = database_url
         self._given_ledger = ledger
         self._handlers: dict[str, Handler] = {}
@@ -202,3 +210,27 @@ class Queues:
 
     async def _put(self, puts: Sequence[Put]) -> list[float | BadMessage]:
         return await (await self._opened()).desk.enqueue(puts)
+
+
+def told_by_logging() -> Observer:
+    """What a program hears that brings no observer: failures as warnings, everything else at debug level."""
+    logger = logging.getLogger(__package__)
+
+    def observe(event: Event) -> None:
+        failed = isinstance(event, RouteAttempted) and event.verdict != "finish"
+        level = logging.WARNING if failed or isinstance(event, _WORTH_A_WARNING) else logging.DEBUG
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s", _sentence(event))
+
+    return observe
+
+
+def _sentence(event: Event) -> str:
+    if not isinstance(event, RouteAttempted):
+        said = {name: value for name, value in msgspec.to_builtins(event).items() if name != "type"}
+        return f"{event_word(event)}: " + ", ".join(f"{name}={value}" for name, value in said.items())
+    what = f"{event.channel} {event.notification_type} {event.notification_id}, run {event.attempt}"
+    if event.verdict == "finish":
+        return f"{what}: done in {event.duration_ms:.1f} ms"
+    after = "given up" if event.delay_seconds is None else f"again in {event.delay_seconds:.1f} s"
+    return f"{what}: {event.error}; {after}"

@@ -1,0 +1,112 @@
+"""What holds for every blueprint because there is one program: roles, a quiet end, dependencies, console and gauges."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.client import Client
+from tests.support.every_blueprint import EVERY, PATIENCE, Blueprint, World, exported, loud
+from tests.support.galaxy_stand import PASSWORD
+from tests.support.kafka import Kafka
+from tests.support.process import Program
+from tests.support.rabbitmq import RabbitMQ
+from tests.support.servers import Postgres, Redis
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(600)
+BURST = 12
+EXPORTED = {
+    "CARILLON_METRICS__STDOUT": "true",
+    "OTEL_METRIC_EXPORT_INTERVAL": "200",
+    "CARILLON_BEAT__DEPTH_SECONDS": "0.2",
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres, rabbitmq: RabbitMQ) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("every")
+    with (
+        Redis(password=PASSWORD) as redis_server,
+        Kafka() as kafka,
+        World(folder, postgres=postgres, redis_server=redis_server, rabbit=rabbitmq, kafka=kafka) as found,
+    ):
+        yield found
+
+
+@pytest.fixture(params=EVERY)
+def blueprint(request: pytest.FixtureRequest, world: World) -> Iterator[Blueprint]:
+    world.redis.flushall()
+    with EVERY[request.param](world) as found:
+        yield found
+
+
+def end(blueprint: Blueprint, program: Program) -> None:
+    """SIGTERM: exit code 0, no warning, and nobody has a claim on anything."""
+    since = program.mark()
+    program.terminate()
+    assert program.wait() == 0, program.tail()
+    assert loud(program, since) == []
+    assert program.noise == []
+    assert blueprint.held() == []
+
+
+def test_doors_and_upkeep_send_and_consume_nothing(blueprint: Blueprint) -> None:
+    waits = None if blueprint.needs_doors else blueprint.give(None)
+    doors = blueprint.start("--roles", "doors,upkeep")
+    given = waits or blueprint.give(doors)
+    blueprint.until(lambda: blueprint.readiness(doors) == {"status": "ready"}, "a look at what it depends on")
+    end(blueprint, doors)
+    assert blueprint.untouched(given)
+    # Idle, and with everything there is to see.
+    whole = blueprint.start(**EXPORTED)
+    blueprint.until_arrived(given)
+    blueprint.until(lambda: blueprint.gauge in exported(whole), f"{blueprint.gauge} among {exported(whole)}")
+    if blueprint.name != "galaxy":
+        client = Client.of(whole)
+        assert client.get("/console").status == 200
+        assert client.get("/api/v1/console/surface").body["pages"]
+    end(blueprint, whole)
+
+
+def test_a_dependency_that_is_away_is_named_until_it_is_back(blueprint: Blueprint) -> None:
+    program = blueprint.start()
+    assert blueprint.ill() == set()
+    for check, way in blueprint.ways.items():
+        way.close()
+        blueprint.until(lambda check=check: check in blueprint.readiness(program).get("away", []), f"{check} away")
+        assert Client.of(program).get("/readyz").status == 200, "the process itself is ready"
+        assert blueprint.found_ill[check] in blueprint.ill()
+        way.open()
+        blueprint.until(lambda: blueprint.readiness(program) == {"status": "ready"}, f"{check} back")
+    # Busy: the signal comes while most of it is still under way.
+    given = [blueprint.give(program) for _ in range(BURST)]
+    blueprint.until_arrived(given[0])
+    end(blueprint, program)
+    assert blueprint.ill() == set()
+
+
+def test_a_start_waits_for_what_is_away(blueprint: Blueprint) -> None:
+    for way in blueprint.ways.values():
+        way.close()
+    program = blueprint.launch()
+    said = program.wait_for("trouble", lambda line: bool(line["where"] in {"start", "rabbitmq"}), PATIENCE)
+    assert said["error"]
+    for way in blueprint.ways.values():
+        way.open()
+    program.wait_ready(PATIENCE)
+    blueprint.until_arrived(blueprint.give(program))
+    end(blueprint, program)
+
+
+def test_all_of_them_in_one_process(world: World) -> None:
+    world.redis.flushall()
+    several = [kind(world) for kind in EVERY.values()]
+    environment = {name: value for each in several for name, value in each.environment().items()}
+    files = [word for each in several for word in ("--config", str(each.config))]
+    with Program("serve", *files, env=environment, cwd=world.folder) as program:
+        wait_until(lambda: len(program.events("ready")) == len(several), timeout=PATIENCE, what="all of them ready")
+        assert {line["blueprint"] for line in program.events("ready")} == set(EVERY)
+        since = program.mark()
+        program.terminate()
+        assert program.wait() == 0, program.tail()
+        assert loud(program, since) == []
