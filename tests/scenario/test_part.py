@@ -19,7 +19,7 @@ from carillon.config.settings import Settings
 from carillon.domain.errors import Unavailable
 from carillon.upkeep.health import Check
 from carillon.upkeep.metrics.meters import Metrics
-from carillon.web import Answer, Endpoint, Reply, Request
+from carillon.web import EVERYBODY, Answer, Endpoint, Reply, Request
 from tests.support.client import Client
 from tests.support.waiting import until
 
@@ -85,7 +85,14 @@ class Bell(Part):
         answers = (Answer(status=200, description="Its tone.", kind=Tone),)
         return [
             Endpoint(
-                method="GET", path="/bell", call=tone, name="bell", summary="Its tone", tag="Bells", answers=answers
+                method="GET",
+                path="/bell",
+                call=tone,
+                name="bell",
+                summary="Its tone",
+                tag="Bells",
+                about=EVERYBODY,
+                answers=answers,
             )
         ]
 
@@ -109,6 +116,7 @@ async def running(settings: Settings, bell: Bell, roles: frozenset[Role]) -> Asy
 
     stop, ready = asyncio.Event(), asyncio.Queue[str]()
     program = asyncio.create_task(Program(settings, roles, parts=with_bell).run(stop, ready.put_nowait))
+    program.add_done_callback(lambda _: ready.put_nowait(""))
     try:
         yield Client(await asyncio.wait_for(ready.get(), PATIENCE))
     finally:
