@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from carillon.domain.errors import ArchiveUnavailable, ConfigurationError
-from carillon.upkeep.history.clickhouse import ClickHouse, Place
+from carillon.upkeep.history.clickhouse import ArchiveAddress, ClickHouse
 from tests.support.clickhouse import ClickHouse as Server
 from tests.support.clickhouse import clickhouse_fixture, ending, place_fixture
 from tests.support.waiting import until
@@ -114,11 +114,11 @@ async def test_a_server_that_lost_its_table_gets_a_new_one(place: Server) -> Non
 )
 def test_a_wrong_url_is_told(url: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        Place.parse(url)
+        ArchiveAddress.parse(url)
 
 
 def test_urls_are_read() -> None:
-    served = Place.parse("https://me:s%40crt@ch.example:8443/notes")
+    served = ArchiveAddress.parse("https://me:s%40crt@ch.example:8443/notes")
     assert (served.scheme, served.host, served.port, served.database) == ("https", "ch.example", 8443, "notes")
     assert (served.username, served.password) == ("me", "s@crt")
-    assert Place.parse("chdb:////var/lib/history").folder == "/var/lib/history"
+    assert ArchiveAddress.parse("chdb:////var/lib/history").folder == "/var/lib/history"

@@ -9,7 +9,7 @@ from carillon.domain.events import Event, LeasesReset, Trouble
 from carillon.domain.leases import Reset
 from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres.ledger import PostgresLedger
-from carillon.upkeep.lease_cleanup import LeaseCleanup
+from carillon.upkeep.cleanup import LeaseCleanup
 from tests.support.clocks import ManualClock
 from tests.support.ledger_builders import bury, enrolment, finish, redrive, retry, want
 from tests.support.ledger_engines import (

@@ -12,7 +12,7 @@ from carillon.domain.decide import exhausted_text
 from carillon.domain.events import AlertDelayed, AlertTold, Event
 from carillon.ledger.opening import Ledger
 from carillon.system import SystemClock
-from carillon.upkeep.alerts import AlertSink, Relay, RelayRules
+from carillon.upkeep.alerts import AlertRelay, AlertSink, RelayRules
 from tests.contract.test_ledger_outbox import buried
 from tests.support.ledger_engines import Engine, engine_fixture
 from tests.support.waiting import until
@@ -55,9 +55,9 @@ class Broken(Listener):
         raise IndexError(f"a bug met {alert.alert_id}")
 
 
-def relay_of(ledger: Ledger, *sinks: AlertSink, events: list[Event] | None = None, **rules: Any) -> Relay:
+def relay_of(ledger: Ledger, *sinks: AlertSink, events: list[Event] | None = None, **rules: Any) -> AlertRelay:
     seen: list[Event] = [] if events is None else events
-    return Relay(
+    return AlertRelay(
         ledger,
         sinks,
         chains={},
@@ -68,7 +68,7 @@ def relay_of(ledger: Ledger, *sinks: AlertSink, events: list[Event] | None = Non
 
 
 @asynccontextmanager
-async def running(relay: Relay) -> AsyncIterator[None]:
+async def running(relay: AlertRelay) -> AsyncIterator[None]:
     task = asyncio.create_task(relay.run())
     try:
         yield

@@ -12,7 +12,7 @@ from carillon.domain.events import Event, HistoryKept, Trouble
 from carillon.domain.history import Archive, Ending, HistoryLedger, Mark
 from carillon.ledger.opening import Ledger
 from carillon.system import SystemClock
-from carillon.upkeep.history.clickhouse import ClickHouse, Place
+from carillon.upkeep.history.clickhouse import ArchiveAddress, ClickHouse
 from carillon.upkeep.history.copier import History, HistoryRules
 from tests.contract.test_ledger_history import ended, settled_later
 from tests.support.clickhouse import ClickHouse as Server
@@ -133,7 +133,7 @@ async def test_nobody_answers_and_then_somebody_does(ledger: Ledger, place: Serv
             return len([event for event in events if isinstance(event, Trouble)]) >= 2
 
         await until(in_trouble, timeout=40, what="trouble told twice")
-        archive._place = Place.parse(place.url)  # noqa: SLF001 - the server comes up at last
+        archive._place = ArchiveAddress.parse(place.url)  # noqa: SLF001 - the server comes up at last
 
         async def kept() -> bool:
             return any(isinstance(event, HistoryKept) for event in events)

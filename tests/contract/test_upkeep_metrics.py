@@ -195,7 +195,7 @@ import sys
 from carillon.domain.events import Trouble
 from carillon.upkeep.logs import lines as logs
 from carillon.upkeep.metrics.meters import Metrics
-from carillon.upkeep.metrics.export import configure_metrics
+from carillon.upkeep.metrics.otlp import configure_metrics
 logs.configure("json", "error", blueprint="galaxy")
 provider = configure_metrics(stdout=STDOUT, otlp=True)
 metrics = Metrics()

@@ -13,10 +13,10 @@ from carillon.domain.events import Event, Pruned, Trouble
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Enrolment, Notification, Route, Status
 from carillon.ledger.sqlite.ledger import SqliteLedger
-from carillon.upkeep.retention import Retention, RetentionSettings
+from carillon.upkeep.cleanup import Retention, RetentionRules
 
 # Older than minus one second is everything, so that no test waits for anything to become old.
-EVERYTHING = RetentionSettings(record_seconds=-1.0, malformed_seconds=-1.0, batch=3, interval_seconds=60.0)
+EVERYTHING = RetentionRules(record_seconds=-1.0, malformed_seconds=-1.0, batch=3, interval_seconds=60.0)
 
 
 class Days:
@@ -82,7 +82,7 @@ async def fill(ledger: SqliteLedger, finished: int, live: int) -> None:
     await ledger.enrol([enrolment(100 + number, Status.PENDING) for number in range(live)])
 
 
-async def run(ledger: SqliteLedger, waits: int, settings: RetentionSettings = EVERYTHING) -> tuple[list[Event], Days]:
+async def run(ledger: SqliteLedger, waits: int, settings: RetentionRules = EVERYTHING) -> tuple[list[Event], Days]:
     seen: list[Event] = []
     clock = Days(waits)
     with contextlib.suppress(asyncio.CancelledError):
@@ -106,7 +106,7 @@ async def test_all_that_is_old_goes_in_batches_and_live_work_stays(ledger: Outag
 
 async def test_what_is_younger_stays(ledger: Outages) -> None:
     await fill(ledger, finished=2, live=0)
-    assert (await run(ledger, 2, RetentionSettings()))[0] == []
+    assert (await run(ledger, 2, RetentionRules()))[0] == []
     assert await ledger.story("n0", None) is not None
 
 

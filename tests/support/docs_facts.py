@@ -14,10 +14,10 @@ from typer.main import get_command
 from carillon.blueprints.billing.domain import Plan
 from carillon.cli import app
 from carillon.config.billing import Billing
+from carillon.config.doors import SseSettings, Stream
 from carillon.config.picker import TaskPicker
 from carillon.config.reading import blueprint_folder
-from carillon.config.settings import Directory, Settings, Stream, Tenant
-from carillon.config.sse import Sse
+from carillon.config.settings import DirectorySettings, Settings, Tenant
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.events import Event
 from carillon.domain.lanes import Lane
@@ -41,8 +41,8 @@ _ENTRIES: dict[str, type[msgspec.Struct]] = {
     "queue.name": Policy,
     "stream": Stream,
     "task_picker": TaskPicker,
-    "sse": Sse,
-    "directory": Directory,
+    "sse": SseSettings,
+    "directory": DirectorySettings,
     "billing": Billing,
     "billing.plans.id": Plan,
     "metrics.instruments.what": Instrument,

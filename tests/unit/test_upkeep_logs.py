@@ -20,7 +20,7 @@ from carillon.domain.events import (
     RouteAttempted,
     Trouble,
 )
-from carillon.upkeep.logs.lines import Sink, log_observer
+from carillon.upkeep.logs.lines import LogSink, log_observer
 from carillon.upkeep.logs.redaction import Redaction
 
 CANARY = "CANARY-7f3a9c"
@@ -48,7 +48,7 @@ def attempted(**changes: Any) -> RouteAttempted:
 
 def said(*events: Event, level: str = "info", redaction: Redaction | None = None) -> list[dict[str, Any]]:
     stream = io.StringIO()
-    observe = log_observer(Sink(stream, level=level, blueprint="galaxy", redaction=redaction))
+    observe = log_observer(LogSink(stream, level=level, blueprint="galaxy", redaction=redaction))
     for event in events:
         observe(event)
     return [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -132,15 +132,15 @@ def test_the_canary_shows_with_redaction_off_and_only_then() -> None:
 def test_a_stream_that_broke_costs_nobody_anything() -> None:
     stream = io.StringIO()
     stream.close()
-    log_observer(Sink(io.TextIOWrapper(io.BytesIO())))(attempted())
-    sink = Sink(io.StringIO())
+    log_observer(LogSink(io.TextIOWrapper(io.BytesIO())))(attempted())
+    sink = LogSink(io.StringIO())
     sink.stream = stream
     log_observer(sink)(attempted())
 
 
 def test_pretty_lines_stay_single_and_name_the_field() -> None:
     stream = io.StringIO()
-    log_observer(Sink(stream, pretty=True))(attempted(verdict="retry", error="a\n\x1b[31mb", delay_seconds=1.0))
+    log_observer(LogSink(stream, pretty=True))(attempted(verdict="retry", error="a\n\x1b[31mb", delay_seconds=1.0))
     assert stream.getvalue().count("\n") == 1
     assert "\x1b[31mb" not in stream.getvalue()
 

@@ -9,7 +9,7 @@ import pytest
 
 from carillon.domain.claims import Settled
 from carillon.domain.events import LeasesReset, RouteAttempted, Trouble
-from carillon.upkeep.logs.lines import Sink, log_observer
+from carillon.upkeep.logs.lines import LogSink, log_observer
 
 ATTEMPT = RouteAttempted(
     "n1", "job.new", "notifications", "user", "sse:user:ann", "sse", "sse", 1, "sent", "finish", 1.0, Settled.APPLIED
@@ -18,7 +18,7 @@ ATTEMPT = RouteAttempted(
 
 def said(event: Any, sentences: dict[str, str] | None = None, *, name_people: bool = False) -> dict[str, Any]:
     stream = io.StringIO()
-    log_observer(Sink(stream), sentences or {}, name_people=name_people)(event)
+    log_observer(LogSink(stream), sentences or {}, name_people=name_people)(event)
     (line,) = [json.loads(text) for text in stream.getvalue().splitlines()]
     return dict(line)
 

@@ -4,8 +4,7 @@ import sys
 
 import typer
 
-from carillon.cli.later import Commands
-from carillon.cli.shells import answer_the_first_tab
+from carillon.cli.later import Commands, answer_the_first_tab
 from carillon.domain.errors import CarillonError, ConfigurationError
 
 app = typer.Typer(name="carillon", cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -17,7 +16,7 @@ def carillon() -> None:
 
 
 def main() -> None:
-    """Run the command line; what a user can mend is one line on stderr, not a traceback."""
+    """Run the command line; an error that the user can correct is one line on stderr, not a traceback."""
     answer_the_first_tab()
     try:
         app()

@@ -26,7 +26,7 @@ _LONGEST_NAME = 100
 _LONGEST_LIFE = 10 * 366 * 86400.0
 
 
-class Role(StrEnum):
+class KeyRole(StrEnum):
     """What a key may do."""
 
     USER = "user"
@@ -41,7 +41,7 @@ class KeyRefused(CarillonError):
 def create(  # noqa: PLR0917 - a command line has many options
     name: Annotated[str, typer.Argument(help="Who will use it, e.g. orders-backend.")],
     tenant: Annotated[str | None, typer.Option(help="The tenant it acts for.")] = None,
-    role: Annotated[Role, typer.Option(help="What it may do.")] = Role.USER,
+    role: Annotated[KeyRole, typer.Option(help="What it may do.")] = KeyRole.USER,
     expires: Annotated[
         str | None, typer.Option(help="After how long it ends, e.g. 90d or 12h; never by default.")
     ] = None,

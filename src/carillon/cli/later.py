@@ -1,4 +1,4 @@
-"""Commands that are read when they are asked for: who sends one notification waits for no driver of a database."""
+"""Imports each command when it is called, so that `carillon send` does not load a database driver."""
 
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
@@ -14,9 +14,9 @@ HOMES = {
     "top": "top:top",
     "tail": "tail:tail",
     "load": "load:load",
-    "doctor": "doctor:doctor",
+    "doctor": "settings:doctor",
     "migrate": "settings:migrate",
-    "version": "version:version",
+    "version": "settings:version",
     "config": "settings:app",
     "dead-letters": "dead_letters:app",
     "galaxy": "galaxy:app",
@@ -28,42 +28,42 @@ HOMES = {
     "templates": "templates:app",
     "listo": "listo:app",
 }
-"""Each command with its module and its name in there, in the order of the help."""
+"""Each command with its module and its name there, in the order of `carillon --help`."""
 
 
-class Shelf(MutableMapping[str, Any]):
-    """All commands by name; each is imported when it is taken down for the first time."""
+class LazyCommands(MutableMapping[str, Any]):
+    """All commands by name; looking one up imports its module."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, Any] = {}
+        self._imported: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - typer's own kinds of commands
-        if name not in self._taken:
-            self._taken[name] = _read(name, HOMES[name])
-        return self._taken[name]
+        if name not in self._imported:
+            self._imported[name] = _read(name, HOMES[name])
+        return self._imported[name]
 
     def __setitem__(self, name: str, command: Any) -> None:  # noqa: ANN401 - see above
-        self._taken[name] = command
+        self._imported[name] = command
 
     def __delitem__(self, name: str) -> None:
-        del self._taken[name]
+        del self._imported[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**HOMES, **self._taken})
+        return iter({**HOMES, **self._imported})
 
     def __len__(self) -> int:
-        return len({**HOMES, **self._taken})
+        return len({**HOMES, **self._imported})
 
 
 class Commands(TyperGroup):
     """The group `carillon`."""
 
-    def __init__(self, **about: Any) -> None:  # noqa: ANN401 - whatever typer knows of a group
+    def __init__(self, **about: Any) -> None:  # noqa: ANN401 - typer's own options of a group
         super().__init__(**about)
-        self.commands = Shelf()
+        self.commands = LazyCommands()
 
     def list_commands(self, _ctx: object) -> list[str]:
-        """Every name; none is imported for it."""
+        """Every name, without importing a command."""
         return list(self.commands)
 
 
@@ -79,4 +79,22 @@ def _read(name: str, home: str) -> Any:  # noqa: ANN401 - see above
 
 
 def _nothing() -> None:
-    """A lone command without this would be no group."""
+    """Makes typer build a group although there is only one command."""
+
+
+_FIRST_TAB = """
+# zsh loads this file at the first TAB and would not complete that one.
+if [[ "$funcstack[1]" = "_%(prog_name)s" ]]; then
+  %(complete_func)s "$@"
+fi
+"""
+
+
+def answer_the_first_tab() -> None:
+    """Let zsh complete at the first TAB: append to typer's script, which is private to typer and may be missing."""
+    try:
+        scripts = getattr(import_module("typer._completion_shared"), "_completion_scripts", {})
+    except ImportError:
+        return
+    if "zsh" in scripts and _FIRST_TAB not in scripts["zsh"]:
+        scripts["zsh"] += _FIRST_TAB

@@ -37,7 +37,7 @@ class LoadRefused(CarillonError):
     """The test is not begun: somebody might really be told something."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is sent, how often, by how many at once and for how long."""
 
     item: Item
@@ -94,7 +94,7 @@ def load(  # noqa: PLR0917 - a command line has many options
             user_id=f"load-{secrets.token_hex(6)}",
             data=given,
         )
-        plan = Plan(item=item, count=count, concurrency=concurrency, ends_at=time.monotonic() + seconds)
+        plan = LoadPlan(item=item, count=count, concurrency=concurrency, ends_at=time.monotonic() + seconds)
         result, spans = _run(plan, address, token, quiet=as_json, own=url is None)
     if as_json:
         typer.echo(msgspec.json.encode(result))
@@ -123,7 +123,7 @@ def _refuse_vendors(remote: Remote, channel: str) -> None:
 
 
 def _run(
-    plan: Plan, address: str, token: str | None, *, quiet: bool, own: bool
+    plan: LoadPlan, address: str, token: str | None, *, quiet: bool, own: bool
 ) -> tuple[Result, dict[str, list[float]]]:
     columns = (TextColumn("{task.description:9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
@@ -157,7 +157,7 @@ def _run(
     return result, {"accepted after": accepts, "delivered after": deliveries}
 
 
-def _send(client: Client, plan: Plan, show: Callable[[int], None]) -> tuple[list[float], list[str]]:
+def _send(client: Client, plan: LoadPlan, show: Callable[[int], None]) -> tuple[list[float], list[str]]:
     """How long each acceptance took, and what was said instead of one."""
 
     def one(_number: int) -> float | None:
@@ -181,7 +181,7 @@ def _send(client: Client, plan: Plan, show: Callable[[int], None]) -> tuple[list
     return accepts, errors
 
 
-def _wait(client: Client, plan: Plan, accepted: int, show: Callable[[int], None]) -> int:
+def _wait(client: Client, plan: LoadPlan, accepted: int, show: Callable[[int], None]) -> int:
     """How many have not come to their end when the time is over."""
     while True:
         left = client.search(user_id=plan.item.user_id, status="queued", page_size=1).total_count
@@ -191,7 +191,7 @@ def _wait(client: Client, plan: Plan, accepted: int, show: Callable[[int], None]
         time.sleep(_POLL_SECONDS)
 
 
-def _ends(client: Client, plan: Plan) -> tuple[list[str], list[float], float]:
+def _ends(client: Client, plan: LoadPlan) -> tuple[list[str], list[float], float]:
     """Every state, and by the server's clock how long each delivery took in milliseconds, and all in seconds."""
     states: list[str] = []
     deliveries: list[float] = []

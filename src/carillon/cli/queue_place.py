@@ -41,7 +41,7 @@ class NoSuchQueue(CarillonError):
     """Nothing of that name is a queue."""
 
 
-class Place:
+class QueueAccess:
     """One Redis with queues, and the ledger beside it where there is one."""
 
     def __init__(self, blueprint: str | None, config: Config, redis: str | None) -> None:

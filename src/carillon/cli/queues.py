@@ -10,7 +10,7 @@ from rich.table import Table
 
 from carillon.cli.by_hand import confirmed
 from carillon.cli.options import AsJson, Config
-from carillon.cli.queue_place import Blueprint, NoSuchQueue, Place, RedisUrl
+from carillon.cli.queue_place import Blueprint, NoSuchQueue, QueueAccess, RedisUrl
 from carillon.domain.queues import Depth
 from carillon.upkeep.api.queues import count_failed, failed_view, job_log_view
 from carillon.upkeep.api.queues_wire import StatusWord
@@ -37,7 +37,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """What waits where, and how old the next message of each queue is."""
-    place = Place(blueprint, config, redis)
+    place = QueueAccess(blueprint, config, redis)
 
     async def look(queues: "Queues") -> dict[str, Depth]:
         return await queues.inspect(await place.names(names or []))
@@ -66,7 +66,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """One queue: what waits where, its policy, and the newest failed messages."""
-    place = Place(blueprint, config, redis)
+    place = QueueAccess(blueprint, config, redis)
 
     async def look(queues: "Queues") -> dict[str, Any]:
         depth = await place.known(queues, queue)
@@ -98,7 +98,7 @@ def failed(
     as_json: AsJson = False,
 ) -> None:
     """The newest failed messages of a queue, as they were last claimed."""
-    place = Place(blueprint, config, redis)
+    place = QueueAccess(blueprint, config, redis)
 
     async def look(queues: "Queues") -> dict[str, Any]:
         depth = await place.known(queues, queue)
@@ -132,7 +132,7 @@ def requeue(  # noqa: PLR0917 - a command line has many options
     """Give failed messages another life, the oldest first: to the end of their queue, attempts at 0."""
     if bool(ids) == (everything or limit is not None):
         raise NoSuchQueue("say which: ids of messages, --limit, or --all")
-    place = Place(blueprint, config, redis)
+    place = QueueAccess(blueprint, config, redis)
 
     async def work(queues: "Queues") -> dict[str, Any]:
         total = (await place.known(queues, queue)).failed
@@ -169,7 +169,7 @@ def logs(  # noqa: PLR0917 - a command line has many options
     as_json: AsJson = False,
 ) -> None:
     """The lives of messages, newest first: one row each in SQL, or with --entries every step in Redis."""
-    place = Place(blueprint, config, redis)
+    place = QueueAccess(blueprint, config, redis)
     filters = {
         "queue": queue,
         "status": status,
@@ -188,7 +188,7 @@ def logs(  # noqa: PLR0917 - a command line has many options
         console.print(f"{when}  {said}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _rows(place: Place, filters: dict[str, str | None], limit: int) -> list[dict[str, Any]]:
+def _rows(place: QueueAccess, filters: dict[str, str | None], limit: int) -> list[dict[str, Any]]:
     known = StatusWord.__args__  # type: ignore[attr-defined]
     if filters["status"] not in (None, *known):
         raise NoSuchQueue(f"--status {filters['status']}: choose among {', '.join(known)}")
@@ -202,7 +202,7 @@ def _rows(place: Place, filters: dict[str, str | None], limit: int) -> list[dict
     return [_plain(job_log_view(row)) for row in found]
 
 
-def _entries(place: Place, filters: dict[str, str | None], limit: int) -> list[dict[str, Any]]:
+def _entries(place: QueueAccess, filters: dict[str, str | None], limit: int) -> list[dict[str, Any]]:
     if filters["correlation_id"] or filters["idempotency_key"]:
         raise NoSuchQueue("entries in Redis name neither correlation ids nor keys: ask without --entries and --redis")
 

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
-from carillon.cli import explanation
 from carillon.cli.options import AsJson
 from carillon.cli.remote import HERE, Token, Url, call
 from carillon.domain.errors import CarillonError
 
 POLL_SECONDS = 0.2
+_MARKS = {"pass": "[green]pass[/]", "stop": "[red]stop[/]", "note": "[yellow]note[/]"}
 
 
 Data = Annotated[
@@ -59,7 +60,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
     headers |= {"Authorization": f"Bearer {token}"} if token else {}
     if dry_run:
-        explanation.show(call(f"{url}/api/v1/notifications/explain", headers, body), as_json=as_json)
+        _show_explanation(call(f"{url}/api/v1/notifications/explain", headers, body), as_json=as_json)
         return
     _send(url, headers, body, wait, as_json=as_json)
 
@@ -135,3 +136,36 @@ def _show(accepted: dict[str, Any], story: dict[str, Any]) -> None:
             console.print(
                 f"    #{attempt['number']} {attempt['provider']} {attempt['outcome']} {took}{tail}", markup=False
             )
+
+
+def _show_explanation(explanation: dict[str, Any], *, as_json: bool) -> None:
+    """Print what would happen, gate by gate; exit 1 when nothing would be sent, so that scripts can ask."""
+    if as_json:
+        typer.echo(json.dumps(explanation, ensure_ascii=False))
+    else:
+        _print_explanation(explanation)
+    if explanation["outcome"] in {"rejected", "failed"}:
+        raise typer.Exit(1)
+
+
+def _print_explanation(explanation: dict[str, Any]) -> None:
+    console = Console(emoji=False)
+    for step in explanation["steps"]:
+        console.print(f"{_MARKS[step['verdict']]}  [bold]{step['step']}[/]", highlight=False)
+        for name, value in step["detail"].items():
+            for line in _lines(name, value):
+                console.print(f"        {line}", markup=False, highlight=False)
+    # The gates above show the first route; the others differ from it in their attempts.
+    for route in explanation.get("routes", [])[1:]:
+        console.print(f"also  [bold]{escape(route['routeId'])}[/]", highlight=False)
+        for name in ("outcome", "policy", "attempts", "ends", "because"):
+            for line in _lines(name, route.get(name)):
+                console.print(f"        {line}", markup=False, highlight=False)
+    why = f": {explanation['message']}" if explanation.get("message") else ""
+    console.print(f"would be {explanation['outcome']}{why}", markup=False, highlight=False)
+
+
+def _lines(name: str, value: object) -> list[str]:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [f"{name}: " + ", ".join(f"{key} {inner}" for key, inner in each.items()) for each in value]
+    return [f"{name}: {line}" for line in str("none" if value is None else value).splitlines() or [""]]

@@ -1,4 +1,4 @@
-"""`carillon config` and `carillon migrate`: what would run, and the tables it would run on."""
+"""`carillon config`, `migrate`, `doctor` and `version`: what is installed, how it is set up, and whether it works."""
 
 import asyncio
 import json
@@ -9,7 +9,9 @@ from rich.console import Console
 from carillon.cli.options import AsJson, Blueprint, Config
 from carillon.compose import open_ledger
 from carillon.config.reading import load, masked
+from carillon.version import __version__
 
+MARKS = {"ok": "[green]ok  [/]", "warn": "[yellow]warn[/]", "ill": "[red]ill [/]"}
 app = typer.Typer(help="See the settings a process would run with.", no_args_is_help=True)
 
 
@@ -45,6 +47,28 @@ def migrate(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJs
     typer.echo(json.dumps({"applied": steps}) if as_json else "The ledger's tables are up to date.")
 
 
+def doctor(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
+    """Check settings, ledger, Redis, templates and providers; exit 1 when one of them is ill."""
+    # Imported here: `carillon version` needs none of the drivers that a check-up opens.
+    from carillon.compose.doctor import examine  # noqa: PLC0415 - as said
+
+    findings = asyncio.run(examine(load(blueprint, config)))
+    if as_json:
+        typer.echo(json.dumps([finding.plain() for finding in findings], ensure_ascii=False))
+    else:
+        console = Console(emoji=False)
+        for finding in findings:
+            console.print(f"{MARKS[finding.verdict]} {finding.part}: ", end="")
+            console.print(finding.words, markup=False, soft_wrap=True)
+    if any(finding.verdict == "ill" for finding in findings):
+        raise typer.Exit(1)
+
+
+def version(*, as_json: AsJson = False) -> None:
+    """Print the version."""
+    typer.echo(f'{{"version": "{__version__}"}}' if as_json else __version__)
+
+
 def toml_lines(tree: dict[str, object], path: str = "") -> list[str]:
     """The tree as TOML, plain values before tables."""
     lines = [
@@ -60,7 +84,7 @@ def toml_lines(tree: dict[str, object], path: str = "") -> list[str]:
 
 
 def _is_plain(value: object) -> bool:
-    # TOML has no null: a setting without a value is left out.
+    # TOML has no null, so settings without a value are left out.
     return value is not None and not isinstance(value, dict)
 
 

@@ -37,7 +37,7 @@ class Item(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defau
     idempotency_key: str | None = None
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpAnswer(msgspec.Struct, frozen=True):
     """What came back over the wire; header names are lower-case."""
 
     status: int
@@ -50,7 +50,7 @@ class Asked(msgspec.Struct, Generic[Answered], frozen=True, kw_only=True):
 
     method: str
     path: str
-    read: Callable[[Answer], Answered]
+    read: Callable[[HttpAnswer], Answered]
     body: bytes | None = None
     headers: Mapping[str, str] = {}
     repeatable: bool = True
@@ -124,12 +124,12 @@ def explain(item: Item) -> Asked[Explanation]:
     )
 
 
-def _accepted(answer: Answer) -> Accepted:
+def _accepted(answer: HttpAnswer) -> Accepted:
     accepted = msgspec.json.decode(answer.body, type=Accepted)
     return msgspec.structs.replace(accepted, replayed=answer.headers.get("idempotent-replayed") == "true")
 
 
-def _found(answer: Answer) -> Notification | None:
+def _found(answer: HttpAnswer) -> Notification | None:
     return None if answer.status in _NOT_FOUND else msgspec.json.decode(answer.body, type=Notification)
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from carillon.client import asking
 from carillon.client.asking import LARGEST_BATCH, Asked, Item
-from carillon.client.exchange import Exchange, Patience
+from carillon.client.exchange import HttpExchange, Patience
 from carillon.client.wire import Accepted, ItemAnswer, Notification, Page
 from carillon.domain.explain import Explanation
 
@@ -38,7 +38,7 @@ class Client:
         context: ssl.SSLContext | None = None,
     ) -> None:
         headers = {"User-Agent": "carillon-client"} | ({"Authorization": f"Bearer {token}"} if token else {})
-        self._exchange = Exchange(url, headers=headers, patience=patience or Patience(), context=context)
+        self._exchange = HttpExchange(url, headers=headers, patience=patience or Patience(), context=context)
 
     def send(self, template_key: str, /, **about: Any) -> Accepted:  # noqa: ANN401 - fields of Item
         """Be heard once; `about` is what Item takes: channel, recipient, user_id, data, idempotency_key and so on."""

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from carillon.client.asking import Answer, Asked
+from carillon.client.asking import Asked, HttpAnswer
 from carillon.client.errors import Rejected, Unreachable
 from carillon.domain.errors import CarillonError
 
@@ -37,11 +37,11 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
         return own if asked is None else max(own, min(asked, self.longest_wait_seconds))
 
 
-class NotSent(CarillonError):
+class NotConnected(CarillonError):
     """The connection could not be made: nothing was asked, so asking again is always safe."""
 
 
-class Exchange:
+class HttpExchange:
     """Thread-safe; connections are kept for whoever asks next."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Exchange:
             last = tried == self._patience.tries
             try:
                 answer = self._once(asked)
-            except NotSent as error:
+            except NotConnected as error:
                 if last:
                     raise Unreachable(f"{self._where}: {error}", asked.key) from None
                 wait = self._patience.wait(tried, None, self._dice())
@@ -97,7 +97,7 @@ class Exchange:
     def _where(self) -> str:
         return f"{self._host}:{self._port}" if self._port else self._host
 
-    def _read(self, asked: Asked[Answered], answer: Answer) -> Answered:
+    def _read(self, asked: Asked[Answered], answer: HttpAnswer) -> Answered:
         if answer.status >= FIRST_ERROR and answer.status not in asked.understood:
             problem = _problem(answer.body)
             said = problem.get("error", {})
@@ -108,7 +108,7 @@ class Exchange:
         except msgspec.DecodeError as error:
             raise Unreachable(f"{self._where} does not answer as Carillon does: {error}", asked.key) from None
 
-    def _once(self, asked: Asked[Any]) -> Answer:
+    def _once(self, asked: Asked[Any]) -> HttpAnswer:
         kept = self._kept.pop() if self._kept else None
         if kept is not None:
             try:
@@ -132,10 +132,10 @@ class Exchange:
         try:
             connection.connect()
         except OSError as error:
-            raise NotSent(str(error)) from error
+            raise NotConnected(str(error)) from error
         return connection
 
-    def _over(self, connection: http.client.HTTPConnection, asked: Asked[Any]) -> Answer:
+    def _over(self, connection: http.client.HTTPConnection, asked: Asked[Any]) -> HttpAnswer:
         headers = {**self._headers, **asked.headers}
         if asked.body is not None:
             headers["Content-Type"] = "application/json"
@@ -150,7 +150,7 @@ class Exchange:
             connection.close()
         else:
             self._kept.append(connection)
-        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+        return HttpAnswer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
 
 
 def _problem(body: bytes) -> dict[str, Any]:

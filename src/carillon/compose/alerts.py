@@ -9,13 +9,13 @@ from carillon.compose.part import Finding, Part
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
 from carillon.config.settings import Settings
-from carillon.domain.alerts import Outbox
+from carillon.domain.alerts import AlertOutbox
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Observer
 from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest, header_id
 from carillon.providers.secret import Secret
 from carillon.providers.webhook.signing import SigningKey, sign_standard
-from carillon.upkeep.alerts import AlertSink, Relay, RelayRules
+from carillon.upkeep.alerts import AlertSink, AlertRelay, RelayRules
 from carillon.upkeep.health import Check, answers_at, degraded
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class AlertsPart(Part):
         self._process = process
         self._ledger = ledger
         self._providers = providers
-        self.relay: Relay | None = None
+        self.relay: AlertRelay | None = None
 
     async def open(self, stack: AsyncExitStack) -> None:
         self.relay = relay(self._process, self._ledger.ledger, self._providers.tools.http, stack)
@@ -68,7 +68,7 @@ def chosen(settings: Settings) -> list[str]:
     return list(dict.fromkeys(by_itself if name == "auto" else name for name in settings.alerts.sinks))
 
 
-def relay(process: Process, outbox: Outbox, http: HttpClient, stack: AsyncExitStack) -> Relay | None:
+def relay(process: Process, outbox: AlertOutbox, http: HttpClient, stack: AsyncExitStack) -> AlertRelay | None:
     """None where nobody wants to be told."""
     names = chosen(process.settings)
     if not names:
@@ -77,7 +77,7 @@ def relay(process: Process, outbox: Outbox, http: HttpClient, stack: AsyncExitSt
     for sink in sinks:
         stack.push_async_callback(sink.aclose)
     rules = RelayRules(poll_seconds=process.settings.alerts.poll_seconds)
-    return Relay(outbox, sinks, chains=process.chains, clock=process.clock, observer=process.observe, rules=rules)
+    return AlertRelay(outbox, sinks, chains=process.chains, clock=process.clock, observer=process.observe, rules=rules)
 
 
 def _sink(name: str, process: Process, http: HttpClient) -> AlertSink:

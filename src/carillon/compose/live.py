@@ -12,7 +12,7 @@ from carillon.compose import access
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.part import Loop, Part
 from carillon.compose.process import Process
-from carillon.config.sse import Sse
+from carillon.config.doors import SseSettings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.live import NotifyBus
 from carillon.ledger.opening import Ledger
@@ -47,7 +47,7 @@ class LiveStreams:
 
     bus_check: Check | None = None
 
-    def __init__(self, process: Process, ledger: Ledger, settings: Sse, post: NotifyBus | None) -> None:
+    def __init__(self, process: Process, ledger: Ledger, settings: SseSettings, post: NotifyBus | None) -> None:
         replica = uuid.uuid4().hex
         # Without a post nobody else reads this ledger: an SQLite file has one process.
         presence = None if post is None else ledger

@@ -8,10 +8,9 @@ from carillon.domain.ports import Observer
 from carillon.system import SystemClock
 from carillon.upkeep.console.series import Series
 from carillon.upkeep.logs import lines as logs
-from carillon.upkeep.logs.sink import Sink
-from carillon.upkeep.metrics.export import configure_metrics
+from carillon.upkeep.logs.sink import LogSink
 from carillon.upkeep.metrics.meters import Metrics
-from carillon.upkeep.metrics.otlp import shut_down
+from carillon.upkeep.metrics.otlp import configure_metrics, shut_down
 from carillon.upkeep.metrics.queue_instruments import QUEUES
 from carillon.upkeep.metrics.queue_meters import QueueMetrics
 from carillon.upkeep.metrics.traces import Traces, configure_traces
@@ -22,7 +21,7 @@ END_SECONDS = 2.0
 class Telemetry:
     """Every observer of one process; is one itself."""
 
-    def __init__(self, settings: Settings, sink: Sink | None = None) -> None:
+    def __init__(self, settings: Settings, sink: LogSink | None = None) -> None:
         self._meters = configure_metrics(stdout=settings.metrics.stdout, otlp=True, service=settings.service)
         self._tracers = configure_traces(stdout=settings.traces.stdout, service=settings.service)
         named, only = settings.metrics.instruments, settings.metrics.only

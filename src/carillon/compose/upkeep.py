@@ -10,8 +10,7 @@ from carillon.compose.part import Finding, Loop, Part, Role
 from carillon.compose.process import Process
 from carillon.ledger.opening import Ledger
 from carillon.upkeep.health import Check, degraded
-from carillon.upkeep.lease_cleanup import LeaseCleanup
-from carillon.upkeep.retention import Retention, RetentionSettings
+from carillon.upkeep.cleanup import LeaseCleanup, Retention, RetentionRules
 
 
 class UpkeepPart(Part):
@@ -71,7 +70,7 @@ class HistoryPart(Part):
 
 def _retention(process: Process, ledger: Ledger) -> Retention:
     kept = process.settings.retention
-    rules = RetentionSettings(
+    rules = RetentionRules(
         interval_seconds=kept.interval_seconds,
         record_seconds=kept.record_seconds,
         malformed_seconds=kept.malformed_seconds,

@@ -1,14 +1,21 @@
-"""The settings of the payment and the subscription service."""
+"""The sections of the payment and the subscription service."""
 
-from typing import Literal
-
-import msgspec
+from typing import ClassVar, Literal
 
 from carillon.blueprints.billing.domain import Plan
+from carillon.config.section import Bounds, Section
 
 
-class Billing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Billing(Section, frozen=True):
     """How the two services find and believe each other, and what is sold."""
+
+    bounds: ClassVar[dict[str, Bounds]] = {
+        "tolerance_seconds": (1, 86_400),
+        "webhook_timeout_seconds": (0.001, 3600),
+        "immediate_timeout_seconds": (0.001, 3600),
+        "payment_timeout_seconds": (0.001, 3600),
+        "outbox_poll_seconds": (0.001, 3600),
+    }
 
     signing_secret: str = ""
     tolerance_seconds: float = 300.0
@@ -29,8 +36,12 @@ class Billing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """By plan id; `*` is every other plan."""
 
 
-class Gateway(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Gateway(Section, frozen=True):
     """What the mock gateway does."""
+
+    bounds: ClassVar[dict[str, Bounds]] = {
+        "delay_seconds": (0, 3600),
+    }
 
     payments: Literal["success", "failed", "unavailable"] = "success"
     refunds: Literal["success", "unavailable"] = "success"

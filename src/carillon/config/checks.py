@@ -1,9 +1,10 @@
-"""Settings that each make sense and do not go together, or cannot work at all."""
+"""Refuses settings that cannot work, alone or together."""
 
 import re
 from collections.abc import Mapping
 
 from carillon.config import queues as settings_queues
+from carillon.config.section import Section
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 
@@ -17,21 +18,13 @@ _LONGEST_EMAIL = 254
 
 
 def check(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Stop at the first setting that cannot work, by its name."""
+    """Raise ConfigurationError for the first setting that cannot work; the error names it."""
     if environ.get("ENV") == "production":
         if settings.drill.time_scale != 1.0:
             raise ConfigurationError("drill.time_scale: time scaling is refused when ENV=production")
         if environ.get("CARILLON_FAULTPOINTS"):
             raise ConfigurationError("CARILLON_FAULTPOINTS is refused when ENV=production")
-    ranges = (
-        *_engine_ranges(settings),
-        *_neighbour_ranges(settings),
-        *_billing_ranges(settings),
-        *_sse_ranges(settings),
-    )
-    for path, value, least, most in ranges:
-        if not least <= value <= most:
-            raise ConfigurationError(f"{path}: {value} is not between {least:g} and {most:g}")
+    _check_bounds(settings)
     _check_policies(settings)
     _check_lanes(settings)
     settings_queues.checked(settings.queue, settings.beat)
@@ -51,99 +44,24 @@ def _check_picker(settings: Settings) -> None:
         raise ConfigurationError("task_picker.offline_policy: say hold or fail")
 
 
-Range = tuple[str, float, float, float]
-
-
-def _engine_ranges(settings: Settings) -> list[Range]:
-    http, work = settings.http, settings.work
-    return [
-        ("drill.time_scale", settings.drill.time_scale, 1e-6, 1e6),
-        ("ledger.lease_seconds", settings.ledger.lease_seconds, 0.05, 86_400),
-        ("ledger.operation_timeout_seconds", settings.ledger.operation_timeout_seconds, 0.001, 3600),
-        ("work.concurrency", work.concurrency, 1, 100_000),
-        ("work.batch", work.batch, 1, 10_000),
-        ("work.poll_seconds", work.poll_seconds, 0.001, 3600),
-        ("alerts.poll_seconds", settings.alerts.poll_seconds, 0.001, 3600),
-        ("history.keep_days", settings.history.keep_days, 1, 36_500),
-        ("history.batch", settings.history.batch, 1, 100_000),
-        ("history.poll_seconds", settings.history.poll_seconds, 0.001, 3600),
-        ("history.lag_seconds", settings.history.lag_seconds, 0, 3600),
-        ("history.timeout_seconds", settings.history.timeout_seconds, 0.001, 600),
-        ("http.max_body_bytes", http.max_body_bytes, 1024, 64 * 1024 * 1024),
-        ("http.port", http.port, 0, 65_535),
-        ("http.header_timeout_seconds", http.header_timeout_seconds, 0.001, 86_400),
-        ("http.read_timeout_seconds", http.read_timeout_seconds, 0.001, 86_400),
-        ("http.idle_timeout_seconds", http.idle_timeout_seconds, 0.001, 86_400),
-    ]
-
-
-def _neighbour_ranges(settings: Settings) -> list[Range]:
-    redis, stream, directory = settings.redis, settings.stream, settings.directory
-    found: list[Range] = [
-        ("redis.db", redis.db, 0, 1_000_000),
-        ("redis.operation_timeout_seconds", redis.operation_timeout_seconds, 0.001, 3600),
-        # AMQP carries it in 16 bits, and 0 would mean no bound at all.
-        ("rabbitmq_door.prefetch", settings.rabbitmq_door.prefetch, 1, 65_535),
-        ("kafka.session_timeout_ms", settings.kafka.session_timeout_ms, 1000, 3_600_000),
-        ("kafka.batch", settings.kafka.batch, 1, 10_000),
-    ]
-    if stream is not None:
-        found.append(("stream.block_seconds", stream.block_seconds, 0.001, 3600))
-        found.append(("stream.batch", stream.batch, 1, 10_000))
+def _check_bounds(settings: Settings) -> None:
+    for name in settings.__struct_fields__:
+        section = getattr(settings, name)
+        if isinstance(section, Section):
+            for field, (least, most) in section.bounds.items():
+                _check_range(f"{name}.{field}", getattr(section, field), least, most)
     if settings.push is not None:
-        push = settings.push
-        found += [
-            ("push.takeover_after", push.takeover_after, 0.001, push.mark_seconds),
-            ("push.mark_seconds", push.mark_seconds, 1, 365 * 86_400),
-            ("push.requeue_pause_seconds", push.requeue_pause_seconds, 0.001, 3600),
-            ("push.half_open_wait_seconds", push.half_open_wait_seconds, 0, 3600),
-            ("push.template_timeout_seconds", push.template_timeout_seconds, 0.001, 3600),
-            ("push.template_cache_seconds", push.template_cache_seconds, 0, 86_400),
-            # It is the prefetch as well, which AMQP carries in 16 bits.
-            ("work.concurrency", settings.work.concurrency, 1, 65_535),
-        ]
+        _check_range("push.takeover_after", settings.push.takeover_after, 0.001, settings.push.mark_seconds)
+        # A push worker uses it as its prefetch, which AMQP carries in 16 bits.
+        _check_range("work.concurrency", settings.work.concurrency, 1, 65_535)
     if settings.task_picker is not None:
-        picker = settings.task_picker
-        found.append(("task_picker.lease_cleanup_interval", picker.lease_cleanup_interval, 0.01, 86_400))
-        found += [
-            (f"task_picker.poll_intervals.{name}", pace, 0.001, 3600) for name, pace in picker.poll_intervals.items()
-        ]
-    if directory is not None:
-        found.append(("directory.timeout_seconds", directory.timeout_seconds, 0.001, 3600))
-        found.append(("directory.concurrency", directory.concurrency, 1, 10_000))
-    return found
+        for priority, seconds in settings.task_picker.poll_intervals.items():
+            _check_range(f"task_picker.poll_intervals.{priority}", seconds, 0.001, 3600)
 
 
-def _sse_ranges(settings: Settings) -> list[Range]:
-    sse = settings.sse
-    if sse is None:
-        return []
-    return [
-        ("sse.max_connections", sse.max_connections, 0, 1_000_000),
-        ("sse.max_per_key", sse.max_per_key, 1, 1_000_000),
-        ("sse.buffer", sse.buffer, 1, 100_000),
-        ("sse.heartbeat_seconds", sse.heartbeat_seconds, 0.05, 3600),
-        ("sse.write_seconds", sse.write_seconds, 0.05, 3600),
-        ("sse.lifetime_seconds", sse.lifetime_seconds, 0.1, 365 * 86_400),
-        ("sse.recheck_seconds", sse.recheck_seconds, 0.05, 3600),
-        ("sse.retry_ms", sse.retry_ms, 0, 3_600_000),
-        ("sse.ticket_seconds", sse.ticket_seconds, 1, 3600),
-        ("sse.presence_seconds", sse.presence_seconds, 0.5, 3600),
-    ]
-
-
-def _billing_ranges(settings: Settings) -> list[Range]:
-    billing = settings.billing
-    if billing is None:
-        return []
-    return [
-        ("billing.tolerance_seconds", billing.tolerance_seconds, 1, 86_400),
-        ("billing.webhook_timeout_seconds", billing.webhook_timeout_seconds, 0.001, 3600),
-        ("billing.immediate_timeout_seconds", billing.immediate_timeout_seconds, 0.001, 3600),
-        ("billing.payment_timeout_seconds", billing.payment_timeout_seconds, 0.001, 3600),
-        ("billing.outbox_poll_seconds", billing.outbox_poll_seconds, 0.001, 3600),
-        ("gateway.delay_seconds", settings.gateway.delay_seconds, 0, 3600),
-    ]
+def _check_range(path: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise ConfigurationError(f"{path}: {value} is not between {least:g} and {most:g}")
 
 
 def _check_neighbours(settings: Settings) -> None:

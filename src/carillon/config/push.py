@@ -1,12 +1,20 @@
-"""The settings of a worker on a RabbitMQ queue."""
+"""The section of a push worker on a RabbitMQ queue."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-import msgspec
+from carillon.config.section import Bounds, Section
 
 
-class Push(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Push(Section, frozen=True):
     """The queue, the marks, and the service that templates are fetched from."""
+
+    bounds: ClassVar[dict[str, Bounds]] = {
+        "mark_seconds": (1, 365 * 86_400),
+        "requeue_pause_seconds": (0.001, 3600),
+        "half_open_wait_seconds": (0, 3600),
+        "template_timeout_seconds": (0.001, 3600),
+        "template_cache_seconds": (0, 86_400),
+    }
 
     rabbitmq_url: str = ""
     queue: str = "push.queue"

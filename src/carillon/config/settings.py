@@ -1,30 +1,26 @@
-"""Every setting there is, with its default."""
+"""Every section of the settings, and the sections of the engine itself."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
-import msgspec
-
-from carillon.config.alerts import Alerts
 from carillon.config.billing import Billing, Gateway
-from carillon.config.history import History
-from carillon.config.http import Auth, Http
-from carillon.config.kafka import Kafka
+from carillon.config.doors import Auth, Http, Kafka, RabbitmqDoor, SseSettings, Stream
 from carillon.config.picker import TaskPicker
 from carillon.config.policies import Policies
 from carillon.config.push import Push
-from carillon.config.sse import Sse
+from carillon.config.section import Bounds, Section
+from carillon.config.upkeep import Alerts, HistorySettings, Log, MetricSettings, RetentionSettings, TraceSettings
 from carillon.domain.lanes import Lane
 from carillon.domain.queue_policy import Beat, Policy
-from carillon.upkeep.metrics.instruments import Instrument
 
 
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A part of the settings; a name it does not know is a mistake worth stopping for."""
-
-
-class Ledger(Section, frozen=True):
+class LedgerSettings(Section, frozen=True):
     """Where notifications are written down."""
+
+    bounds: ClassVar[dict[str, Bounds]] = {
+        "lease_seconds": (0.05, 86_400),
+        "operation_timeout_seconds": (0.001, 3600),
+    }
 
     url: str = "sqlite:///carillon.db"
     lease_seconds: float = 30.0
@@ -55,6 +51,11 @@ class Ledger(Section, frozen=True):
 class Redis(Section, frozen=True):
     """The Redis that streams, leases and a fleet's breakers share: one URL, or an address with its parts."""
 
+    bounds: ClassVar[dict[str, Bounds]] = {
+        "db": (0, 1_000_000),
+        "operation_timeout_seconds": (0.001, 3600),
+    }
+
     url: str | None = None
     address: str | None = None
     password: str | None = None
@@ -70,29 +71,13 @@ class Redis(Section, frozen=True):
         return f"redis://{login}{self.address}/{self.db}"
 
 
-class Stream(Section, frozen=True):
-    """The Redis Stream that intents are read from."""
-
-    name: str
-    block_seconds: float = 2.0
-    batch: int = 500
-    offset_prefix: str = "notification:stream_offsets"
-    lease_prefix: str = "notification:stream_leases"
-
-
-class RabbitmqDoor(Section, frozen=True):
-    """The RabbitMQ queue that send requests are read from; none without its name."""
-
-    url: str | None = None
-    queue: str | None = None
-    queue_type: Literal["classic", "quorum"] = "classic"
-    """Of a queue that is not there yet; one that is there stays as its owner made it."""
-    prefetch: int = 200
-    """Deliveries held at once that are not written down yet."""
-
-
-class Directory(Section, frozen=True):
+class DirectorySettings(Section, frozen=True):
     """Where people are looked up."""
+
+    bounds: ClassVar[dict[str, Bounds]] = {
+        "timeout_seconds": (0.001, 3600),
+        "concurrency": (1, 10_000),
+    }
 
     url: str
     path: str = "/api/v1/internal/users/{user_id}"
@@ -100,7 +85,7 @@ class Directory(Section, frozen=True):
     concurrency: int = 64
 
 
-class Catalogue(Section, frozen=True):
+class CatalogueSettings(Section, frozen=True):
     """Which notification types there are; `blueprint:` stands for the blueprint's own folder."""
 
     file: str | None = None
@@ -108,6 +93,12 @@ class Catalogue(Section, frozen=True):
 
 class Work(Section, frozen=True):
     """How much a process takes on."""
+
+    bounds: ClassVar[dict[str, Bounds]] = {
+        "concurrency": (1, 100_000),
+        "batch": (1, 10_000),
+        "poll_seconds": (0.001, 3600),
+    }
 
     concurrency: int = 1000
     batch: int = 500
@@ -149,43 +140,12 @@ class PreferenceSettings(Section, frozen=True):
     """True puts off what is not urgent until somebody's quiet hours are over."""
 
 
-class Retention(Section, frozen=True):
-    """How long finished notifications and malformed intents are kept."""
-
-    record_seconds: float = 30 * 86400.0
-    malformed_seconds: float = 90 * 86400.0
-    interval_seconds: float = 3600.0
-    batch: int = 500
-
-
-class MetricSettings(Section, frozen=True):
-    """Where metrics go beside the OTEL_* variables, and under which names."""
-
-    stdout: bool = False
-    instruments: dict[str, Instrument] = {}
-    only: bool = False
-    """True exports the instruments named here and no others."""
-
-
-class TraceSettings(Section, frozen=True):
-    """Where spans go beside the OTEL_* variables."""
-
-    stdout: bool = False
-
-
-class Log(Section, frozen=True):
-    """What is written to stdout."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["auto", "json", "pretty"] = "auto"
-    sentences: dict[str, str] = {}
-    """By an attempt's verdict or an event's word, what its lines say instead of ours; fields stand in braces."""
-    name_people: bool = False
-    """True names the person in the lines about attempts."""
-
-
-class Drill(Section, frozen=True):
+class DrillSettings(Section, frozen=True):
     """For tests and drills; refused when ENV=production."""
+
+    bounds: ClassVar[dict[str, Bounds]] = {
+        "time_scale": (1e-6, 1e6),
+    }
 
     time_scale: float = 1.0
     """Every wait between attempts is multiplied by this."""
@@ -208,7 +168,7 @@ class Tenant(Section, frozen=True):
     default_locale: str | None = None
 
 
-class Synchronous(Section, frozen=True):
+class SynchronousSettings(Section, frozen=True):
     """Delivery while the caller waits; needs `[lanes.synchronous]`."""
 
     use_cases: list[str] = []
@@ -217,7 +177,7 @@ class Synchronous(Section, frozen=True):
     """Synchronous deliveries of one process at a time; more are refused, to be tried again."""
 
 
-class Probing(Section, frozen=True):
+class ProbingSettings(Section, frozen=True):
     """Questions to providers whose breaker is open; they carry nobody's message."""
 
     interval_seconds: float = 30.0
@@ -243,7 +203,7 @@ class Settings(Section, frozen=True):
     service: str = "carillon"
     allow_sandbox: bool = False
     http: Http = Http()
-    ledger: Ledger = Ledger()
+    ledger: LedgerSettings = LedgerSettings()
     redis: Redis = Redis()
     stream: Stream | None = None
     rabbitmq_door: RabbitmqDoor = RabbitmqDoor()
@@ -251,13 +211,13 @@ class Settings(Section, frozen=True):
     priorities: dict[str, Literal["HIGH", "MEDIUM", "LOW"]] = {}
     """Event types, `prefix.*` and `*` to the priority of messages that say none."""
     push: Push | None = None
-    sse: Sse | None = None
+    sse: SseSettings | None = None
     queue: dict[str, Policy] = {}
     beat: Beat = Beat()
     billing: Billing | None = None
     gateway: Gateway = Gateway()
-    directory: Directory | None = None
-    catalogue: Catalogue = Catalogue()
+    directory: DirectorySettings | None = None
+    catalogue: CatalogueSettings = CatalogueSettings()
     admin_emails: dict[str, list[str]] = {}
     auth: Auth = Auth()
     work: Work = Work()
@@ -270,15 +230,15 @@ class Settings(Section, frozen=True):
     tenant: dict[str, Tenant] = {}
     templates: TemplateSettings = TemplateSettings()
     preferences: PreferenceSettings = PreferenceSettings()
-    retention: Retention = Retention()
-    history: History = History()
+    retention: RetentionSettings = RetentionSettings()
+    history: HistorySettings = HistorySettings()
     log: Log = Log()
     metrics: MetricSettings = MetricSettings()
     traces: TraceSettings = TraceSettings()
-    drill: Drill = Drill()
+    drill: DrillSettings = DrillSettings()
     first_steps: FirstSteps = FirstSteps()
-    synchronous: Synchronous = Synchronous()
-    probing: Probing = Probing()
+    synchronous: SynchronousSettings = SynchronousSettings()
+    probing: ProbingSettings = ProbingSettings()
     receipts: Receipts = Receipts()
     alerts: Alerts = Alerts()
     strict_receipts: bool = False

@@ -87,7 +87,7 @@ def bare_error(text: str) -> str:
     return _EXHAUSTED.sub("", text, count=1) if _EXHAUSTED.match(text) else text
 
 
-class Outbox(Protocol):
+class AlertOutbox(Protocol):
     """What must be told outside, written in the commit that made it true."""
 
     async def due_alerts(self, limit: int, lease_seconds: float) -> list[Telling]:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from carillon.domain.alerts import Alert, Outbox, Postponed, Telling, in_order
+from carillon.domain.alerts import Alert, AlertOutbox, Postponed, Telling, in_order
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import AlertDelayed, AlertTold, Event, ReceiptTaken, RouteAttempted, Trouble
 from carillon.domain.ports import Clock, Observer
@@ -40,12 +40,12 @@ class RelayRules(msgspec.Struct, frozen=True, kw_only=True):
     """Longer than telling takes, because a batch is told side by side; what a dead process held waits for its end."""
 
 
-class Relay:
+class AlertRelay:
     """Takes alerts that are due and tells them; several processes may do so at once."""
 
     def __init__(
         self,
-        outbox: Outbox,
+        outbox: AlertOutbox,
         sinks: Sequence[AlertSink],
         *,
         chains: Mapping[str, Sequence[str]],

@@ -29,7 +29,7 @@ _CONNECT_SECONDS = 5
 _CHDB, _HTTP = "chdb", ("http", "https")
 
 
-class Place(msgspec.Struct, frozen=True):
+class ArchiveAddress(msgspec.Struct, frozen=True):
     """Where history is kept."""
 
     scheme: str
@@ -41,7 +41,7 @@ class Place(msgspec.Struct, frozen=True):
     folder: str = ""
 
     @classmethod
-    def parse(cls, url: str) -> "Place":
+    def parse(cls, url: str) -> "ArchiveAddress":
         """`http://user:password@host:8123/database`, or `chdb:///folder`; the URL itself may carry a password."""
         try:
             parts = urlsplit(url)
@@ -57,7 +57,7 @@ class Place(msgspec.Struct, frozen=True):
         return cls._served(parts, port)
 
     @classmethod
-    def _served(cls, parts: SplitResult, port: int | None) -> "Place":
+    def _served(cls, parts: SplitResult, port: int | None) -> "ArchiveAddress":
         return cls(
             scheme=parts.scheme,
             host=parts.hostname or "",
@@ -72,7 +72,7 @@ class ClickHouse:
     """Satisfies Archive; connected only while it works, because a folder can be open in one process at a time."""
 
     def __init__(self, url: str, *, keep_days: int = 30, timeout_seconds: float = 15.0) -> None:
-        self._place = Place.parse(url)
+        self._place = ArchiveAddress.parse(url)
         self._days = str(int(keep_days))
         self._timeout = timeout_seconds
         self._sql = _statements()
@@ -184,7 +184,7 @@ def _aside(call: Callable[[], T]) -> asyncio.Future[T]:
     return done
 
 
-def _need_packages(place: Place) -> None:
+def _need_packages(place: ArchiveAddress) -> None:
     extra = _CHDB if place.scheme == _CHDB else "clickhouse"
     for package in ("clickhouse_connect", *([_CHDB] if extra == _CHDB else [])):
         if find_spec(package) is None:

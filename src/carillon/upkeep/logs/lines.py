@@ -13,12 +13,23 @@ from carillon.domain.events import Event, IntentRepeated, ReceiptTaken, RouteAtt
 from carillon.domain.ports import Observer
 from carillon.upkeep.logs.redaction import Redaction
 from carillon.upkeep.logs.routing import Stray, route_crashes, route_logging, route_structlog
-from carillon.upkeep.logs.sink import DEBUG, ERROR, INFO, LEVELS, WARNING, Sink, activate, active, configured, speak_for
+from carillon.upkeep.logs.sink import (
+    DEBUG,
+    ERROR,
+    INFO,
+    LEVELS,
+    WARNING,
+    LogSink,
+    activate,
+    active,
+    configured,
+    speak_for,
+)
 
 __all__ = [
     "LEVELS",
     "Format",
-    "Sink",
+    "LogSink",
     "active",
     "configure",
     "failed_to_start",
@@ -44,7 +55,7 @@ def configure(
     before = configured()
     out = stream or (before.stream if before else sys.stdout)
     pretty = format == "pretty" or (format == "auto" and out.isatty())
-    sink = Sink(out, level=level, service=service, blueprint=blueprint, pretty=pretty, redaction=Redaction(secrets))
+    sink = LogSink(out, level=level, service=service, blueprint=blueprint, pretty=pretty, redaction=Redaction(secrets))
     with contextlib.ExitStack() as stack:
         route_crashes(sink, stack)
         route_logging(sink, stack)
@@ -144,7 +155,7 @@ _STALE: Final = "; it changed nothing, the lease was lost before"
 
 
 def log_observer(
-    sink: Sink | None = None, sentences: Mapping[str, str] = MappingProxyType({}), *, name_people: bool = False
+    sink: LogSink | None = None, sentences: Mapping[str, str] = MappingProxyType({}), *, name_people: bool = False
 ) -> Observer:
     """Turn each event into a line; below the level nothing of it is formatted.
 
@@ -170,7 +181,7 @@ def log_observer(
     return observe
 
 
-def _say(out: Sink, level: int, sentence: str, fields: dict[str, Any]) -> None:
+def _say(out: LogSink, level: int, sentence: str, fields: dict[str, Any]) -> None:
     word = fields.pop("type")
     for name in _ROUNDED & fields.keys():
         fields[name] = fields[name] and round(fields[name], 3)

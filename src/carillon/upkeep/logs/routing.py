@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from carillon.upkeep.logs.redaction import traceback_text
-from carillon.upkeep.logs.sink import CRITICAL, DEBUG, ERROR, LEVELS, WARNING, Sink, active
+from carillon.upkeep.logs.sink import CRITICAL, DEBUG, ERROR, LEVELS, WARNING, LogSink, active
 
 _LONGEST_STRAY = 12_000
 
@@ -18,7 +18,7 @@ _LONGEST_STRAY = 12_000
 class Bridge(logging.Handler):
     """Carries the standard library's log records into the sink."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: LogSink) -> None:
         super().__init__()
         self._sink = sink
 
@@ -37,7 +37,7 @@ class Bridge(logging.Handler):
 class Stray(io.TextIOBase):
     """Stands in for stdout or stderr, so that what is printed past the log becomes lines of it."""
 
-    def __init__(self, sink: Sink, name: str) -> None:
+    def __init__(self, sink: LogSink, name: str) -> None:
         super().__init__()
         self._sink, self._name, self._rest = sink, name, ""
 
@@ -56,7 +56,7 @@ class Stray(io.TextIOBase):
         return self._sink.stream.fileno()
 
 
-def route_logging(sink: Sink, stack: contextlib.ExitStack) -> None:
+def route_logging(sink: LogSink, stack: contextlib.ExitStack) -> None:
     """What libraries log, and Python's warnings, until the stack is unwound."""
     root = logging.getLogger()
     stack.callback(root.setLevel, root.level)
@@ -67,7 +67,7 @@ def route_logging(sink: Sink, stack: contextlib.ExitStack) -> None:
     logging.captureWarnings(capture=True)
 
 
-def route_crashes(sink: Sink, stack: contextlib.ExitStack) -> None:
+def route_crashes(sink: LogSink, stack: contextlib.ExitStack) -> None:
     """What ends a thread or the process without being caught, until the stack is unwound."""
 
     def crashed(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
@@ -91,7 +91,7 @@ def route_crashes(sink: Sink, stack: contextlib.ExitStack) -> None:
         setattr(owner, name, hook)
 
 
-def route_structlog(sink: Sink, stack: contextlib.ExitStack) -> None:
+def route_structlog(sink: LogSink, stack: contextlib.ExitStack) -> None:
     """What others say through structlog, where anybody uses it; loading it for nobody would be a fifth of the start."""
     if "structlog" not in sys.modules:
         return

@@ -21,7 +21,7 @@ DEBUG, INFO, WARNING, ERROR, CRITICAL = 10, 20, 30, 40, 50
 _WORDS: Final = {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical"}
 
 
-class Sink:
+class LogSink:
     """Where every line is finished, redacted and written; never raises, and writes whole lines only."""
 
     def __init__(
@@ -97,7 +97,7 @@ def _renderer(stream: TextIO) -> "ConsoleRenderer":
     return ConsoleRenderer(event_key="message", colors=stream.isatty())
 
 
-class LoggerSink(Sink):
+class LoggerSink(LogSink):
     """For programs that have a log of their own: each line goes to the logger `carillon`, its fields beside it."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -121,7 +121,7 @@ def _span() -> dict[str, str]:
     return {"otel_trace_id": f"{context.trace_id:032x}", "otel_span_id": f"{context.span_id:016x}"}
 
 
-_active: Sink | None = None
+_active: LogSink | None = None
 _speaker: ContextVar[dict[str, str] | None] = ContextVar("speaker", default=None)
 
 
@@ -130,17 +130,17 @@ def speak_for(service: str, blueprint: str) -> None:
     _speaker.set({"service": service, "blueprint": blueprint})
 
 
-def active() -> Sink:
+def active() -> LogSink:
     """The configured sink; before that, one that writes JSON to stdout."""
-    return _active or Sink(sys.stdout)
+    return _active or LogSink(sys.stdout)
 
 
-def configured() -> Sink | None:
+def configured() -> LogSink | None:
     """The configured sink, if there is one."""
     return _active
 
 
-def activate(sink: Sink | None) -> None:
+def activate(sink: LogSink | None) -> None:
     """Make this sink the configured one."""
     global _active  # noqa: PLW0603 - a process has one stdout
     _active = sink

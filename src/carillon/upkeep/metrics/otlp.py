@@ -1,4 +1,4 @@
-"""Where telemetry leaves: what the standard variables ask for, and how it ends."""
+"""Exports metrics and traces: to stdout as log lines, and to a collector over OTLP as the OTEL_* variables ask."""
 
 import asyncio
 import contextlib
@@ -8,9 +8,16 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import msgspec
+from opentelemetry import metrics as otel
+
+from carillon.domain.errors import ConfigurationError
 from carillon.upkeep.logs import lines as logs
+from carillon.upkeep.logs.redaction import encode
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import MetricExporter, MetricsData
     from opentelemetry.sdk.resources import Resource
 
 Signal = Literal["metrics", "traces"]
@@ -18,7 +25,7 @@ _EXPORTERS = {"metrics": ("metric_exporter", "OTLPMetricExporter"), "traces": ("
 _SPOKEN = "http/protobuf"
 
 
-class Provider(Protocol):
+class TelemetryProvider(Protocol):
     """What the SDK's providers have in common."""
 
     def shutdown(self) -> Any: ...  # noqa: ANN401 - the SDK's own signatures differ
@@ -72,14 +79,14 @@ def resource(service: str) -> "Resource":
     return Resource.create({} if named else {"service.name": service})
 
 
-async def shut_down(providers: Iterable[Provider], seconds: float) -> None:
+async def shut_down(providers: Iterable[TelemetryProvider], seconds: float) -> None:
     """Let the last numbers and spans leave, for so long and no longer: a collector that is away must not hold us up."""
     ends = [_ended(provider) for provider in providers]
     if ends:
         await asyncio.wait(ends, timeout=seconds)
 
 
-def _ended(provider: Provider) -> asyncio.Future[None]:
+def _ended(provider: TelemetryProvider) -> asyncio.Future[None]:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
@@ -99,3 +106,32 @@ def _ended(provider: Provider) -> asyncio.Future[None]:
 def _named(signal: Signal) -> set[str]:
     said = os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", "")
     return {word.strip().lower() for word in said.split(",") if word.strip()}
+
+
+def configure_metrics(*, stdout: bool, otlp: bool = True, service: str = "carillon") -> "MeterProvider | None":
+    """Export metrics to stdout and over OTLP as the settings say; None, with no SDK loaded, where neither is asked."""
+    if is_disabled():
+        return None
+    stdout = stdout or wants_console("metrics")
+    collector = otlp_exporter("metrics") if otlp else None
+    if not stdout and collector is None:
+        return None
+    # Imported here: the SDK costs time and memory that a process without exports should not pay.
+    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+    from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader  # noqa: PLC0415
+
+    exporters: list[MetricExporter] = [ConsoleMetricExporter(Lines(), _line)] if stdout else []  # type: ignore[arg-type]
+    if collector is not None:
+        exporters.append(collector)
+    try:
+        readers = [PeriodicExportingMetricReader(exporter) for exporter in exporters]
+    except ValueError:
+        raise ConfigurationError("OTEL_METRIC_EXPORT_INTERVAL must be a positive number of milliseconds") from None
+    provider = MeterProvider(readers, resource(service))
+    otel.set_meter_provider(provider)
+    return provider
+
+
+def _line(data: "MetricsData") -> str:
+    begin = logs.active().header(logs.LEVELS["info"], "metrics", "Numbers since the start")
+    return encode(begin | msgspec.json.decode(data.to_json(indent=None)))
