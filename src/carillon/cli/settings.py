@@ -7,7 +7,6 @@ import typer
 from rich.console import Console
 
 from carillon.cli.options import AsJson, Blueprint, Config
-from carillon.compose import open_ledger
 from carillon.config.reading import load, masked
 from carillon.version import __version__
 
@@ -34,6 +33,9 @@ def show(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson 
 
 def migrate(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
     """Bring the ledger's tables up to date, once, under a lock; `serve` does the same at its start."""
+    # Imported here, as in `doctor`: `carillon version` needs no driver of a database.
+    from carillon.compose import open_ledger  # noqa: PLC0415 - as said
+
     settings = load(blueprint, config)
 
     async def run() -> list[str]:
@@ -49,7 +51,6 @@ def migrate(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJs
 
 def doctor(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
     """Check settings, ledger, Redis, templates and providers; exit 1 when one of them is ill."""
-    # Imported here: `carillon version` needs none of the drivers that a check-up opens.
     from carillon.compose.doctor import examine  # noqa: PLC0415 - as said
 
     findings = asyncio.run(examine(load(blueprint, config)))
