@@ -102,7 +102,7 @@ class Coalescer(Generic[Item, Answer]):
     async def _flush_one(self, item: Item) -> Answer | Exception:
         try:
             (answer,) = await self._flush([item])
-        except Exception as error:  # noqa: BLE001 - told to whoever waits for this item
+        except Exception as error:  # noqa: BLE001 - raised to the caller that waits for this item
             return error
         return answer
 

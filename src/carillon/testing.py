@@ -1,4 +1,4 @@
-"""For other people's tests: a whole Carillon that sends nothing and can be asked what it would have sent."""
+"""For your tests: a whole Carillon that sends nothing and shows what it would have sent."""
 
 import asyncio
 import threading
@@ -24,7 +24,7 @@ _QUIET = {
 
 
 class Outbox:
-    """Usable from plain and from asynchronous tests: the engine has a thread of its own."""
+    """A Carillon for tests, plain or asynchronous; the engine runs in its own thread."""
 
     def __init__(self, folder: Path, config: Path | None = None) -> None:
         self._loop = asyncio.new_event_loop()
@@ -156,7 +156,7 @@ class Outbox:
         self._until(lambda: self._do(self._opened.due()) == 0, PATIENCE_SECONDS)
 
     def _until(self, condition: Callable[[], bool], seconds: float) -> None:
-        # Not by sleeping in a loop of the test's own: whoever calls may be inside one.
+        # Sleep on the engine's loop: the test may run inside a loop of its own.
         ends_at = self._loop.time() + seconds
         while not condition() and self._loop.time() < ends_at:
             self._do(asyncio.sleep(LOOK_SECONDS))

@@ -1,4 +1,4 @@
-"""What commands share that look into the ledger or change something by hand."""
+"""What the commands share that read or change the ledger directly."""
 
 import asyncio
 import getpass
@@ -18,14 +18,14 @@ Answer = TypeVar("Answer")
 
 
 def is_there(url: str) -> bool:
-    """Whether a ledger can be asked at all: opening SQLite would make the file."""
+    """Whether the ledger exists; opening a missing SQLite file would create it."""
     path = url.removeprefix("sqlite:///")
     return path == url or Path(path).exists()
 
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Ledger]:
-    """The ledger for the time of one command, its tables up to date."""
+    """Open the ledger for one command and migrate its tables."""
     ledger = await open_ledger(settings)
     try:
         await ledger.migrate()
@@ -45,7 +45,7 @@ def with_ledger(settings: Settings, work: Callable[[Ledger], Awaitable[Answer]])
 
 
 def who() -> str:
-    """Whoever types, for the audit trail."""
+    """The user who runs the command, for the audit trail."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -54,12 +54,12 @@ def who() -> str:
 
 
 def why(row: dict[str, Any]) -> str:
-    """The cause of a dead letter and what was said of it; words that begin with their cause say it once."""
+    """Cause and message of a dead letter; a message that starts with the cause is printed alone."""
     cause, said = str(row["failure_classification"]), str(row["failure_message"])
     return said if said.startswith(f"{cause}: ") else f"{cause}: {said}"
 
 
 def confirmed(number: int, question: str, *, yes: bool) -> bool:
-    """Whether so many are really meant."""
-    # A script is not asked: whoever wrote it can count with --dry-run first.
+    """Ask whether to change this many; one is never asked about."""
+    # A script is not asked: its author can count with --dry-run first.
     return yes or number == 1 or not sys.stdin.isatty() or typer.confirm(question)

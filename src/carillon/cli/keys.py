@@ -101,7 +101,7 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Take a key back; every process refuses it within five seconds."""
-    # Whoever has the whole key at hand may paste it.
+    # The operator may paste the whole key instead of its id.
     public = key_id.removeprefix("ck_").partition("_")[0]
     key = with_ledger(load(blueprint, config), lambda ledger: ledger.revoke_api_key(public))
     if key is None:

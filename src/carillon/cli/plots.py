@@ -1,4 +1,4 @@
-"""Small plots out of letters, for terminals."""
+"""Small plots of block characters for a terminal."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The newest so many values, the highest as high as the line; nothing at all is the lowest letter."""
+    """The newest `width` values, scaled to the highest of them; all zeros draw the lowest bar."""
     shown = list(values)[-width:]
     most = max(shown, default=0)
     if most <= 0:
@@ -16,19 +16,19 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def bar(value: float, most: float, width: int) -> str:
-    """A part of the width; what is there at all is seen."""
+    """A bar of `value / most` of the width; any value above 0 draws at least an eighth of a character."""
     eighths = round(value / most * width * 8) if most else 0
     eighths = max(eighths, 1) if value else eighths
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
 
 
 def percentile(ordered: Sequence[float], share: float) -> float | None:
-    """Of values in ascending order; None of no values."""
+    """The value at this share of values in ascending order; None without values."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else None
 
 
 def histogram(values: Sequence[float], edges: Sequence[float]) -> list[tuple[float, int]]:
-    """How many values stand at or below each edge and above the one before; the last takes the rest."""
+    """How many values lie at or below each edge and above the previous one; the last edge counts all larger values."""
     counts = [0] * len(edges)
     for value in values:
         counts[next((place for place, edge in enumerate(edges) if value <= edge), len(edges) - 1)] += 1

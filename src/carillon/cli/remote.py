@@ -1,4 +1,4 @@
-"""A running Carillon as commands talk to it: over HTTP, with the standard library alone."""
+"""Calls a running Carillon over HTTP, with the standard library alone."""
 
 import json
 import urllib.error
@@ -20,23 +20,23 @@ HERE = "http://127.0.0.1:8080"
 
 
 class RemoteFailed(CarillonError):
-    """The server could not be reached or refused; the sentence says what to do."""
+    """The server did not answer or refused; the message says what to do."""
 
     status: int | None = None
 
 
 class Remote(msgspec.Struct, frozen=True):
-    """One address and who asks there."""
+    """The address of a server and the token to call it with."""
 
     url: str
     token: str | None = None
 
     def get(self, path: str) -> dict[str, Any]:
-        """What the address says about a path."""
+        """GET a path and decode its JSON."""
         return call(f"{self.url}{path}", self._headers)
 
     def events(self, path: str) -> Iterator[dict[str, Any]]:
-        """The data of server-sent events, as they come; ends when the server ends it."""
+        """The data of server-sent events as they arrive; ends when the server closes the stream."""
         with _opened(f"{self.url}{path}", self._headers, None) as answer:
             for line in answer:
                 if line.startswith(b"data: "):
@@ -48,7 +48,7 @@ class Remote(msgspec.Struct, frozen=True):
 
 
 def call(url: str, headers: dict[str, str], body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """One question and its answer."""
+    """Send one request and decode the JSON of its answer."""
     with _opened(url, headers, None if body is None else json.dumps(body).encode()) as answer:
         return dict(json.load(answer))
 
@@ -71,12 +71,12 @@ def _reason(error: urllib.error.HTTPError) -> str:
     try:
         said = json.load(error)["error"]
     except (ValueError, KeyError, TypeError):
-        # Ours say more, unless the listener is one of probes alone.
+        # A Carillon API always answers with JSON, so this listener serves probes alone.
         none = "; it serves no API: galaxy and push-worker have none" if error.code == NOT_FOUND else ""
         return f"the server answered {error.code}{none}"
     found = [item for item in said.get("details") or [] if item.get("message") != said["message"]]
     if len(found) == 1 and str(found[0].get("field")) in said["message"]:
-        # One alone says the message again, in another order.
+        # A single detail repeats the message in another order.
         found = []
     details = "; ".join(f"{item.get('field')}: {item.get('message')}" for item in found)
     return f"{said['code']}: {said['message']}" + (f" ({details})" if details else "")

@@ -1,4 +1,4 @@
-"""`carillon send`: what a producer does over HTTP, from a terminal."""
+"""`carillon send`: send one notification over HTTP, or explain what would happen to it."""
 
 import json
 import time
@@ -23,7 +23,7 @@ Data = Annotated[
 
 
 class SendFailed(CarillonError):
-    """What was given cannot be sent; the sentence says how to write it."""
+    """The options do not make a notification; the message says how to write them."""
 
 
 def send(  # noqa: PLR0917 - a command line has many options
@@ -82,7 +82,7 @@ def _send(url: str, headers: dict[str, str], body: dict[str, Any], wait: float, 
 
 
 def variables(pairs: list[str]) -> dict[str, Any]:
-    """What a template asks for as {{order.day}} is given as order.day=Friday."""
+    """Variables from `name=value` pairs; `order.day=Friday` fills {{order.day}}."""
     given: dict[str, Any] = {}
     for pair in pairs:
         name, found, value = pair.partition("=")
@@ -117,7 +117,7 @@ def _follow(url: str, headers: dict[str, str], seconds: float) -> dict[str, Any]
 
 
 def _dead(story: dict[str, Any]) -> bool:
-    """Nobody was reached; where one of several routes failed, the others count."""
+    """Whether every route failed or was skipped."""
     ends = {route["status"] for route in story.get("routes", [])}
     return "failed" in ends and ends <= {"failed", "skipped"}
 

@@ -113,7 +113,7 @@ def _warn(settings: Settings) -> None:
         where = f"providers.{provider}"
         logs.active().emit(warning, "remark", f"{where}: {said}", {"setting": where})
     if is_open(settings) and settings.blueprint != "local":
-        sentence = "Nobody is asked who they are: whoever reaches this machine's loopback may send and see everything"
+        sentence = "Nobody is asked who they are: every program on this machine's loopback may send and see everything"
         logs.active().emit(warning, "open_door", sentence, {"setting": "auth.secret (JWT_SECRET_KEY)"})
 
 

@@ -123,7 +123,7 @@ def _both(remote: Remote, filters: dict[str, str], only: Only | None, last: int,
         yield from watch.begin(last)
     if only is not Only.NOTIFICATIONS:
         if only is Only.EVENTS:
-            # So that whoever may not listen is told at once.
+            # A caller without permission gets its error before the stream starts.
             remote.get("/api/v1/console/overview")
         threading.Thread(target=_listen, args=(remote, heard), daemon=True).start()
     while True:

@@ -1,4 +1,4 @@
-"""The client: one call to be heard once, from synchronous and asynchronous programs alike; needs no other room."""
+"""The client for synchronous and asyncio programs; it imports nothing of the engine."""
 
 from carillon.client.asking import Asked, Item
 from carillon.client.clients import AsyncClient, Client

@@ -1,4 +1,4 @@
-"""The requests a client makes and how their answers are read; pure, so that both clients are one."""
+"""Builds the requests of both clients and reads their answers, without I/O."""
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ _cancelled = msgspec.json.Decoder(Cancelled).decode
 
 
 class Item(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
-    """One notification to be sent; `idempotency_key` is made up by the client where none is given."""
+    """One notification to send; the client makes an `idempotency_key` where none is given."""
 
     template_key: str
     channel: Literal["push", "sms", "email", "inApp", "webhook"] | None = None
@@ -38,7 +38,7 @@ class Item(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defau
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
-    """What came back over the wire; header names are lower-case."""
+    """An HTTP answer; header names are lower-case."""
 
     status: int
     headers: Mapping[str, str]
@@ -54,14 +54,14 @@ class Asked(msgspec.Struct, Generic[Answered], frozen=True, kw_only=True):
     body: bytes | None = None
     headers: Mapping[str, str] = {}
     repeatable: bool = True
-    """Asking twice does what asking once does."""
+    """True where sending the request twice has the effect of sending it once."""
     key: str | None = None
     understood: frozenset[int] = frozenset()
-    """Statuses from 400 on that are an answer here, and no refusal."""
+    """Statuses of 400 and above that this request reads as an answer instead of a refusal."""
 
 
 def send(item: Item, key: str) -> Asked[Accepted]:
-    """Accepted once under its key, however often it is asked."""
+    """Carillon accepts it once under its key, however often it is sent."""
     return Asked(
         method="POST",
         path=f"{_NOTIFICATIONS}/send",
@@ -73,7 +73,7 @@ def send(item: Item, key: str) -> Asked[Accepted]:
 
 
 def send_many(items: Sequence[Item], key: str) -> Asked[list[ItemAnswer]]:
-    """One answer each; an item without a key of its own gets one from the batch's."""
+    """One answer for each item; an item without a key gets one derived from the batch's key."""
     return Asked(
         method="POST",
         path=f"{_NOTIFICATIONS}/batch",
@@ -104,7 +104,7 @@ def search(filters: Mapping[str, Any], page: int, page_size: int) -> Asked[Page[
 
 
 def cancel(notification_id: str) -> Asked[int]:
-    """How many routes will not be attempted any more; 0 when nothing of it was waiting."""
+    """How many routes were cancelled; 0 when none was waiting."""
     return Asked(
         method="POST",
         path=f"{_NOTIFICATIONS}/{quote(notification_id, safe='')}/cancel",
@@ -114,7 +114,7 @@ def cancel(notification_id: str) -> Asked[int]:
 
 
 def explain(item: Item) -> Asked[Explanation]:
-    """What would become of it; nothing is sent."""
+    """What would happen to the notification; nothing is sent."""
     return Asked(
         method="POST",
         path=f"{_NOTIFICATIONS}/explain",

@@ -1,4 +1,4 @@
-"""The two clients: the same calls, waited for by a thread or by a task."""
+"""The synchronous and the asyncio client; both make the same calls."""
 
 import asyncio
 import ssl
@@ -53,7 +53,7 @@ class Client:
         return [answer for asked in _batches(items) for answer in _numbered(self.run(asked[1]), asked[0])]
 
     def get(self, notification_id: str, *, attempts: bool = False) -> Notification | None:
-        """How far it has come; with every attempt if wished."""
+        """The notification as it stands now, with its attempts on request; None when there is none."""
         return self.run(asking.get(notification_id, attempts=attempts))
 
     def search(self, *, page: int = 1, page_size: int = 20, **filters: Any) -> Page[Notification]:  # noqa: ANN401 - query
@@ -61,15 +61,15 @@ class Client:
         return self.run(asking.search(filters, page, page_size))
 
     def cancel(self, notification_id: str) -> int:
-        """Skip what no worker holds; how many routes."""
+        """Cancel the routes that no worker has claimed; returns their number."""
         return self.run(asking.cancel(notification_id))
 
     def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
-        """Say what would become of it, gate by gate, without sending."""
+        """Say what would happen to it, gate by gate, without sending."""
         return self.run(asking.explain(Item(template_key=template_key, **about)))
 
     def wait(self, notification_id: str, timeout_seconds: float = 30.0) -> Notification:
-        """Until nothing more will be tried; raises TimeoutError when that takes longer."""
+        """Wait until the notification is finished; raises TimeoutError after `timeout_seconds`."""
         ends_at = time.monotonic() + timeout_seconds
         while True:
             found = self.get(notification_id)
@@ -97,14 +97,14 @@ class Client:
 
 
 class AsyncClient:
-    """The same for asyncio; calls wait in threads of its own, at most `threads` at once."""
+    """The client for asyncio; at most `threads` calls run at once, each in a thread of the client."""
 
     def __init__(self, url: str = "http://127.0.0.1:8080", *, threads: int = 16, **options: Any) -> None:  # noqa: ANN401 - Client's
         self._client = Client(url, **options)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="carillon-client")
 
     async def send(self, template_key: str, /, **about: Any) -> Accepted:  # noqa: ANN401 - fields of Item
-        """Be heard once; `about` is what Item takes."""
+        """Send one notification; `about` holds the other fields of Item."""
         return await self.send_item(Item(template_key=template_key, **about))
 
     async def send_item(self, item: Item) -> Accepted:
@@ -116,7 +116,7 @@ class AsyncClient:
         return [answer for first, asked in _batches(items) for answer in _numbered(await self._run(asked), first)]
 
     async def get(self, notification_id: str, *, attempts: bool = False) -> Notification | None:
-        """How far it has come; with every attempt if wished."""
+        """The notification as it stands now, with its attempts on request; None when there is none."""
         return await self._run(asking.get(notification_id, attempts=attempts))
 
     async def search(self, *, page: int = 1, page_size: int = 20, **filters: Any) -> Page[Notification]:  # noqa: ANN401 - query
@@ -124,15 +124,15 @@ class AsyncClient:
         return await self._run(asking.search(filters, page, page_size))
 
     async def cancel(self, notification_id: str) -> int:
-        """Skip what no worker holds; how many routes."""
+        """Cancel the routes that no worker has claimed; returns their number."""
         return await self._run(asking.cancel(notification_id))
 
     async def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
-        """Say what would become of it, gate by gate, without sending."""
+        """Say what would happen to it, gate by gate, without sending."""
         return await self._run(asking.explain(Item(template_key=template_key, **about)))
 
     async def wait(self, notification_id: str, timeout_seconds: float = 30.0) -> Notification:
-        """Until nothing more will be tried; raises TimeoutError when that takes longer."""
+        """Wait until the notification is finished; raises TimeoutError after `timeout_seconds`."""
         async with asyncio.timeout(timeout_seconds):
             while True:
                 found = await self.get(notification_id)

@@ -1,4 +1,4 @@
-"""What a caller may want to react to: it was refused, or nobody answered."""
+"""The two errors of the client: Carillon refused, or did not answer."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from carillon.domain.errors import CarillonError
 
 
 class Rejected(CarillonError):
-    """Carillon answered and will not do it; asking again the same way is of no use."""
+    """Carillon refused the request; sending it again unchanged does not help."""
 
     def __init__(self, status: int, code: str, message: str, problem: dict[str, Any]) -> None:
         super().__init__(f"{code}: {message}")
@@ -18,7 +18,7 @@ class Rejected(CarillonError):
 
 
 class Unreachable(CarillonError):
-    """No usable answer came, in all the time there was; what was asked may have been done.
+    """No usable answer came in time; Carillon may have accepted the request all the same.
 
     Sending again with the same `idempotency_key` is safe: it is accepted once.
     """

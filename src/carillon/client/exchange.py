@@ -1,4 +1,4 @@
-"""One request over HTTP/1.1 on a kept connection, repeated while that is safe and of use."""
+"""Sends one request over a kept HTTP/1.1 connection and retries it where a retry is safe."""
 
 import http.client
 import json
@@ -24,7 +24,7 @@ LARGEST_ANSWER = 8 * 1024 * 1024
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one try may take, how many there are, and how the waits between them grow."""
+    """The timeout of one try, the number of tries, and the waits between them."""
 
     timeout_seconds: float = 10.0
     tries: int = 5
@@ -32,17 +32,17 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     longest_wait_seconds: float = 5.0
 
     def wait(self, tried: int, asked: float | None, dice: float) -> float:
-        """Full jitter, so that many clients do not come back together; a server may ask for more, within reason."""
+        """The seconds before the next try: full jitter, or the `Retry-After` of the server up to the longest wait."""
         own = min(self.first_wait_seconds * 2.0 ** (tried - 1), self.longest_wait_seconds) * dice
         return own if asked is None else max(own, min(asked, self.longest_wait_seconds))
 
 
 class NotConnected(CarillonError):
-    """The connection could not be made: nothing was asked, so asking again is always safe."""
+    """The connection failed before the request was sent, so a retry is always safe."""
 
 
 class HttpExchange:
-    """Thread-safe; connections are kept for whoever asks next."""
+    """Thread-safe; keeps connections open for the next request."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class HttpExchange:
         self._kept: deque[http.client.HTTPConnection] = deque(maxlen=64)
 
     def run(self, asked: Asked[Answered]) -> Answered:
-        """Raises Rejected when Carillon says no, Unreachable when nobody answered in time."""
+        """Raises Rejected when Carillon refuses, Unreachable when no usable answer came in time."""
         for tried in range(1, self._patience.tries + 1):
             last = tried == self._patience.tries
             try:
@@ -89,7 +89,7 @@ class HttpExchange:
         raise AssertionError("there is at least one try")
 
     def close(self) -> None:
-        """Give connections back."""
+        """Close the kept connections."""
         while self._kept:
             self._kept.pop().close()
 
@@ -114,7 +114,7 @@ class HttpExchange:
             try:
                 return self._over(kept, asked)
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
-                # The server may close a kept connection at any moment; one made for this request tells what is so.
+                # The server may close a kept connection at any moment; a new connection shows whether it is reachable.
                 kept.close()
                 if not asked.repeatable:
                     raise

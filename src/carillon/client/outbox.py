@@ -1,7 +1,7 @@
-"""What a transaction of the caller's own wants sent, and how it leaves once that transaction has committed.
+"""A transactional outbox: the caller's transaction writes a row, and a relay sends it after the commit.
 
-The row is written by the caller's connection, so that it is there if and only if the rest is. Whoever relays may die at
-any moment and be several: the row's id is the idempotency key, and Carillon hears it once.
+The caller's own connection writes the row, so the row exists exactly when the rest of the transaction does. Several
+relays may run and any of them may die: the row's id is the idempotency key, so Carillon accepts each row once.
 """
 
 import threading
@@ -21,14 +21,14 @@ _read = msgspec.json.Decoder(Item).decode
 
 
 class Row(NamedTuple):
-    """One notification that is to leave."""
+    """One notification to send."""
 
     id: str
     body: str
 
 
 class Told(NamedTuple):
-    """What became of a row: the notification it is now, or why it will never be one."""
+    """The result of a row: the id of its notification, or why Carillon refused it for good."""
 
     id: str
     notification_id: str | None
@@ -36,25 +36,25 @@ class Told(NamedTuple):
 
 
 class Store(Protocol):
-    """Where the rows are; one transaction each call."""
+    """Where the rows are kept; every call is one transaction."""
 
     def waiting(self, limit: int) -> Sequence[Row]:
-        """The oldest rows that have not left."""
+        """The oldest rows that were not sent yet."""
         ...
 
     def tell(self, told: Sequence[Told]) -> None:
-        """Write down what became of rows; they are not offered again."""
+        """Save the results of rows; these rows are not returned again."""
         ...
 
 
 def row(template_key: str, about: dict[str, Any]) -> Row:
-    """The row of one notification; raises TypeError for what Item does not know."""
+    """The row of one notification; raises TypeError for a field that Item does not have."""
     item = Item(template_key=template_key, **about)
     return Row(item.idempotency_key or str(uuid.uuid4()), msgspec.json.encode(item).decode())
 
 
 class Relay:
-    """Carries what waits to Carillon, oldest first."""
+    """Sends waiting rows to Carillon, oldest first."""
 
     def __init__(self, store: Store, client: Client, batch: int = 100) -> None:
         self._store = store
@@ -62,14 +62,14 @@ class Relay:
         self._batch = min(batch, LARGEST_BATCH)
 
     def run_once(self) -> int:
-        """One batch; how many rows it was. Raises Unreachable while Carillon is away: the rows stay."""
+        """Send one batch and return its size; raises Unreachable and keeps the rows while Carillon does not answer."""
         rows = self._store.waiting(self._batch)
         if rows:
             self._store.tell(self._carry(rows))
         return len(rows)
 
     def run(self, stop: threading.Event, poll_seconds: float = 1.0) -> None:
-        """Until told to stop; a Carillon that is away is asked again."""
+        """Send batches until `stop` is set; retries while Carillon does not answer."""
         while not stop.is_set():
             try:
                 carried = self.run_once()
@@ -83,7 +83,7 @@ class Relay:
         try:
             answers = self._client.send_many(items)
         except Rejected as error:
-            # None of them was accepted; the problem tells of each as an answer would.
+            # Carillon accepted none; the problem document has a result for each item.
             results = error.problem.get("results")
             if not isinstance(results, list) or len(results) != len(rows):
                 raise

@@ -27,7 +27,7 @@ Index("carillon_outbox_waiting", table.c.created_at, postgresql_where=table.c.se
 
 
 def send(template_key: str, /, **about: Any) -> Insert:  # noqa: ANN401 - fields of Item
-    """The statement that wishes for a notification; `about` is what carillon.client.Item takes."""
+    """The statement that writes the row of one notification; `about` is what carillon.client.Item takes."""
     new = row(template_key, about)
     return table.insert().values(id=new.id, body=new.body)
 
@@ -39,14 +39,14 @@ class SqlAlchemyStore:
         self._engine = engine
 
     def waiting(self, limit: int) -> Sequence[Row]:
-        """The oldest rows that have not left."""
+        """The oldest rows that were not sent yet."""
         asked = select(table.c.id, table.c.body).where(table.c.sent_at.is_(None))
         with self._engine.connect() as connection:
             found = connection.execute(asked.order_by(table.c.created_at, table.c.id).limit(limit))
             return [Row(each.id, each.body) for each in found]
 
     def tell(self, told: Sequence[Told]) -> None:
-        """Write down what became of rows."""
+        """Save the results of rows."""
         if not told:
             return
         change = table.update().where(table.c.id == bindparam("row_id")).values(sent_at=func.now())

@@ -1,4 +1,4 @@
-"""What environment variables say: names of a blueprint's document, and the values people write into them."""
+"""Reads environment variables: the blueprint's own names and CARILLON_*, with durations, lists and addresses."""
 
 import math
 import re
@@ -9,7 +9,7 @@ from carillon.domain.errors import ConfigurationError
 
 PREFIX = "CARILLON_"
 COMMAND_LINE = frozenset({"BLUEPRINT", "CHILD", "CONFIG", "FAULTPOINTS", "TOKEN", "URL"})
-"""What stands behind the prefix in variables that are no settings."""
+"""CARILLON_* variables of the command line, which are no settings."""
 TABLES = ("env", "env_required", "env_refused", "env_ignored")
 ADDRESS = "http.address"
 """Not a setting: host and port together, as `:8092`, `host:8092` or `[::1]:8092`."""
@@ -40,7 +40,7 @@ def duration(text: str) -> float | None:
 
 
 def apply(tree: Tree, tables: Mapping[str, Tree], environ: Mapping[str, str]) -> Origins:
-    """Write what the environment says into the tree; tells which variable of the document filled which setting."""
+    """Write the environment's values into the tree; returns which of the blueprint's variables filled which setting."""
     for variable, instead in tables.get("env_refused", {}).items():
         if environ.get(variable):
             raise ConfigurationError(f"{variable}: is no longer understood; {instead}")
@@ -64,7 +64,7 @@ def ignored(tables: Mapping[str, Tree], environ: Mapping[str, str]) -> list[tupl
 
 
 def blame(said: str, origins: Origins) -> str:
-    """The same sentence, after the variables that filled the settings it speaks of."""
+    """Put the variables that filled the named settings before the error."""
     guilty = dict.fromkeys(variable for path, variable in origins.items() if path in said)
     return ": ".join([*([", ".join(guilty)] if guilty else []), said])
 
@@ -83,7 +83,7 @@ def _require(tree: Tree, tables: Mapping[str, Tree], names: Mapping[str, Any]) -
         if not held:
             missing.append(f"{variable}: is needed and not set: {purpose}")
     if missing:
-        # All of them at once: nobody likes to be sent back for each.
+        # One error names all missing variables.
         raise ConfigurationError("; ".join(missing))
 
 

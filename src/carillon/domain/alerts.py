@@ -18,7 +18,7 @@ class ProviderAttempt(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Alert(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One terminal failure, in the words of document 002."""
+    """One terminal failure, in the fields of the listo blueprint."""
 
     alert_id: int
     notification_id: str

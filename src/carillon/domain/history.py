@@ -79,7 +79,7 @@ class HistoryLedger(Protocol):
         ...
 
     async def rewind_history(self, to_us: int) -> None:
-        """Keep everything again that changed since then; whoever keeps history now begins anew."""
+        """Copy again everything that changed since then; the running copier starts over."""
         ...
 
 

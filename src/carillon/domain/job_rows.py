@@ -42,7 +42,7 @@ class Effects(Protocol):
         ...
 
     async def abandon_effect(self, key: str, holder: str) -> None:
-        """It was not had: whoever comes next may."""
+        """Release the key; another job may run the effect."""
         ...
 
 

@@ -45,7 +45,7 @@ class JobMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """Document 003's envelope, in the order of its fields."""
+    """The envelope of a job in a list queue, in the order of its fields."""
 
     id: str
     action: str

@@ -36,7 +36,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyFinder(Protocol):
-    """What the door asks of whoever keeps the keys."""
+    """The store of API keys as the HTTP door uses it."""
 
     async def api_key(self, key_id: str) -> ApiKey | None:
         """The key with this public part, whatever became of it; raises LedgerUnavailable."""

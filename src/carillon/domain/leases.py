@@ -18,6 +18,6 @@ class LeaseLedger(Protocol):
     async def reset_expired(self, limit: int) -> Reset:
         """Take back up to so many leases of live streams that ran out; raises LedgerUnavailable and has done nothing.
 
-        Attempts are counted at the claim, so taking a lease back costs none, whoever does it and however often.
+        The claim counts the attempt, so resetting a lease costs no attempt, however often it happens.
         """
         ...

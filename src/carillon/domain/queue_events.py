@@ -55,7 +55,7 @@ class QueueDeep(msgspec.Struct, frozen=True, tag="queue_deep", kw_only=True):
 
 
 class WebhookCalled(msgspec.Struct, frozen=True, tag="webhook_called", kw_only=True):
-    """A neighbour was told of a payment; `status` is None where no answer came, `error` says why it was no success."""
+    """One service notified the other of a payment; `status` is None without an answer, `error` says what failed."""
 
     event_id: str | None
     immediate: bool

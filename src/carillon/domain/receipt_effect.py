@@ -154,7 +154,7 @@ def _failed(receipt: Receipt, route: Amending, rules: AmendRules, *, known: bool
         return _bury(route, classification, error)
     provider = _following(rules, route)
     if provider is not None:
-        # Whoever comes next gets an attempt, also when the one before used up the budget.
+        # The next provider gets an attempt, even when the previous one used up the budget.
         route.max_attempts = max(route.max_attempts, route.attempt_count + 1)
         _reopen(route, provider, classification, error, rules)
         return Effect.FAILED_OVER
@@ -185,7 +185,7 @@ def _is_present(receipt: Receipt, route: Amending, *, known: bool) -> bool:
 def _following(rules: AmendRules, route: Amending) -> str | None:
     chain: Sequence[str] = rules.chains.get(route.channel, ())
     if route.provider not in chain:
-        # The settings lost the provider since; whoever is first now takes over.
+        # The settings no longer name the provider; the first of the chain takes over.
         return chain[0] if chain else None
     return following(chain, route.provider)
 

@@ -77,7 +77,7 @@ class StreamLedger(Protocol):
         """Put each claim's notification at the end of its person's log (`log_of`), in one commit; what was put there.
 
         A claim that is already there keeps its number: the repeat after a crash carries the same id. Numbers of one
-        person become visible in their order: whoever sees n can read everything up to n.
+        person become visible in their order: a reader that sees n can read everything up to n.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The one table: what committed transactions want sent."""
+"""The table of the outbox."""
 
 from django.db import models
 
@@ -6,7 +6,7 @@ from carillon.client.outbox import TABLE
 
 
 class Wish(models.Model):
-    """One notification that is to leave; `sent_at` says that it has, or that it never will."""
+    """One notification to send; `sent_at` is set once it was sent or refused for good."""
 
     id = models.CharField(primary_key=True, max_length=255)
     body = models.TextField()

@@ -1,4 +1,4 @@
-"""Wishes inside Django's transactions, and the store a relay reads them from."""
+"""Writes outbox rows inside Django's transactions, and reads them for the relay."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from carillon.client.outbox import Row, Told, row
 
 
 def send(template_key: str, /, using: str | None = None, **about: Any) -> str:  # noqa: ANN401 - fields of Item
-    """Wish for a notification in the present transaction; it leaves once that has committed. Returns its key."""
+    """Write the row of a notification in the current transaction; returns its key. The relay sends it later."""
     new = row(template_key, about)
     Wish.objects.using(using).create(id=new.id, body=new.body)
     return new.id
@@ -24,12 +24,12 @@ class DjangoStore:
         self._using = using
 
     def waiting(self, limit: int) -> Sequence[Row]:
-        """The oldest rows that have not left."""
+        """The oldest rows that were not sent yet."""
         found = Wish.objects.using(self._using).filter(sent_at=None).order_by("created_at", "id")[:limit]
         return [Row(wish.id, wish.body) for wish in found]
 
     def tell(self, told: Sequence[Told]) -> None:
-        """Write down what became of rows."""
+        """Save the results of rows."""
         with transaction.atomic(using=self._using):
             for one in told:
                 Wish.objects.using(self._using).filter(id=one.id).update(

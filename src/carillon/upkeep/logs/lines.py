@@ -1,4 +1,4 @@
-"""One stream of log lines, whoever speaks: our events, libraries, warnings, crashes."""
+"""Writes events, library logs, warnings and crashes as one stream of log lines."""
 
 import contextlib
 import sys

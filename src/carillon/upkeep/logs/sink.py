@@ -82,7 +82,7 @@ class LogSink:
         return self._pretty is not None
 
     def write(self, line: str) -> None:
-        """Put a finished line out and flush it: whoever waits for a line gets it now."""
+        """Write a finished line and flush it, so that a reader of the stream sees it at once."""
         with self._lock, contextlib.suppress(OSError, ValueError, RuntimeError):
             self.stream.write(line + "\n")
             self.stream.flush()

@@ -15,7 +15,7 @@ from carillon.upkeep.metrics.queue_instruments import ATTRIBUTES, QUEUES
 Key = tuple[str, ...]
 
 _RESULTS: Final = {"finish": "success", "retry": "retry", "bury": "failed"}
-"""A verdict of the engine as document 003 calls the end of a run."""
+"""The engine's verdicts by the names that list queues have for the end of a run."""
 _MOST_SERIES: Final = 1000
 _SLOT_SECONDS, _SLOTS = 60.0, 5
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
