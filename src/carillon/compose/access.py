@@ -7,7 +7,6 @@ from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.keys import KeyFinder
 from carillon.domain.ports import Observer
-from carillon.version import __version__
 from carillon.web import JwtSettings, WebSettings
 from carillon.web.gate import token_guard
 from carillon.web.limits import is_loopback

@@ -15,7 +15,7 @@ from carillon.domain.ports import Observer
 from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest, header_id
 from carillon.providers.secret import Secret
 from carillon.providers.webhook.signing import SigningKey, sign_standard
-from carillon.upkeep.alerts import AlertSink, AlertRelay, RelayRules
+from carillon.upkeep.alerts import AlertRelay, AlertSink, RelayRules
 from carillon.upkeep.health import Check, answers_at, degraded
 
 if TYPE_CHECKING:

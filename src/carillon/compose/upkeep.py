@@ -9,8 +9,8 @@ from carillon.compose.ledger import LedgerPart
 from carillon.compose.part import Finding, Loop, Part, Role
 from carillon.compose.process import Process
 from carillon.ledger.opening import Ledger
-from carillon.upkeep.health import Check, degraded
 from carillon.upkeep.cleanup import LeaseCleanup, Retention, RetentionRules
+from carillon.upkeep.health import Check, degraded
 
 
 class UpkeepPart(Part):
