@@ -7,7 +7,7 @@ NOT_YET = {
     "fragment": 21,
     "knot": 5,
     "name": 32,
-    "prose": 52,
+    "prose": 56,
     "protocol": 17,
 }
 
