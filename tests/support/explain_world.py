@@ -1,6 +1,7 @@
 """A world under one controlled clock, in which what `explain` said can be compared with what then happens."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -259,7 +260,7 @@ class Played:
         moments: list[float] = []
         views = await self.breakers.views(self._providers)
         opens = [
-            clock.now + view.breaker.opened_at + view.policy.open_seconds
+            math.ceil((clock.now + view.breaker.opened_at + view.policy.open_seconds) * 1000) / 1000
             for view in views.values()
             if view.breaker.state is State.OPEN
         ]

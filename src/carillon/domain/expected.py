@@ -1,5 +1,6 @@
 """The attempts to come: the gates and `decide`, folded over imagined outcomes, with nothing called or written."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
@@ -113,7 +114,7 @@ class Future:
 
     def _turn(self, route: RouteAhead, routes: Sequence[RouteAhead]) -> None:
         claim = route.claim
-        claim.age_seconds = max(route.due - route.since, 0.0)
+        claim.age_seconds = max(round(route.due - route.since, 3), 0.0)
         verdict: Verdict | None = barred(claim)
         if verdict is None:
             provider = self._choose(route)
@@ -152,7 +153,9 @@ class Future:
     def _opens_at(self, provider: str) -> float:
         """When the first provider may be probed of those that share a chain with an open one."""
         near = {name for chain in self._chains.values() if provider in chain for name in chain}
-        return min(self._breakers[name].opened_at + self._rules[name].open_seconds for name in near)
+        opens = min(self._breakers[name].opened_at + self._rules[name].open_seconds for name in near)
+        # The ledger counts whole milliseconds: the route is claimed in the first one after the opening.
+        return math.ceil(opens * 1000) / 1000
 
 
 def _suppress(claim: Claim, routes: Sequence[RouteAhead]) -> None:
@@ -179,4 +182,5 @@ def _settle(route: RouteAhead, verdict: Verdict) -> None:
         case _:
             assert_never(verdict)
     if isinstance(verdict, Retry | FailOver | Defer):
-        route.due = round(route.due + round(max(verdict.delay, 0.0), 3), 3)
+        # Halves go up, as the database rounds them; Python would take the even neighbour.
+        route.due = round(route.due + math.floor(max(verdict.delay, 0.0) * 1000 + 0.5) / 1000, 3)

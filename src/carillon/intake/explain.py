@@ -247,7 +247,7 @@ def _state(view: BreakerView, now: float) -> State:
 
 def _ahead(enrolment: Enrolment, suppressed: set[str], now: float) -> list[RouteAhead]:
     scheduled_for = enrolment.notification.scheduled_for_ms
-    since = 0.0 if scheduled_for is None else scheduled_for / 1000 - now
+    since = 0.0 if scheduled_for is None else round(scheduled_for / 1000 - now, 3)
     found: list[RouteAhead] = []
     for route in enrolment.routes:
         claim = held_claim(enrolment, route.route_id, 0, 0)
