@@ -87,7 +87,7 @@ class Postgres(Daemon):
         return self.dsn(name)
 
     def _strategy(self) -> str:
-        # By default PostgreSQL 15 writes the whole new database into its log: three times the work of a copy.
+        # By default PostgreSQL 15 writes the whole new database into its log; a copy of files costs less.
         copies = not self.durable and int((self.data / "PG_VERSION").read_text()) >= 15
         return " STRATEGY file_copy" if copies else ""
 
