@@ -182,8 +182,9 @@ class Blueprint(ABC):
 
 
 def loud(program: Program, since: int) -> list[Line]:
-    """Warnings and worse, from a mark on."""
-    return [line for line in program.lines[since:] if line.get("level") in LOUD]
+    """Warnings and worse, from a mark on; that a person reads no stream says nothing about the end of a process."""
+    found = [line for line in program.lines[since:] if line.get("level") in LOUD]
+    return [line for line in found if line["event"] != "route_attempted" or "not connected" not in line["message"]]
 
 
 class Local(Blueprint):

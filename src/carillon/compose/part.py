@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from carillon.upkeep.health import Checks
 
 Loop: TypeAlias = Callable[[], Awaitable[None]]
+LAST_LOOK_SECONDS = 0.5
+"""How long the end of a process waits for a look at a server that is under way."""
 
 
 class Role(StrEnum):

@@ -9,7 +9,7 @@ from carillon.compose import access
 from carillon.compose.blueprints import parts_of
 from carillon.compose.deadline import Deadline
 from carillon.compose.listener import Listener
-from carillon.compose.part import Ending, Loop, Part, Role
+from carillon.compose.part import LAST_LOOK_SECONDS, Ending, Loop, Part, Role
 from carillon.compose.process import Process, process_of
 from carillon.compose.telemetry import Telemetry
 from carillon.config.settings import Settings
@@ -55,6 +55,9 @@ class Program:
         self._parts = [part for part in parts(self._process) if part.role is None or part.role in roles]
         self._readiness = health.Readiness()
         self._loops: dict[Part, dict[str, asyncio.Task[None]]] = {}
+        self._own = Part()
+        """Stands for the program itself among the parts that have loops."""
+        self._stopping = asyncio.Event()
         for part in self._parts:
             part.refuse()
 
@@ -120,7 +123,7 @@ class Program:
         own: dict[str, Loop] = {"health": lambda: self._watch(checks)}
         if not self._process.embedded:
             own["watchdog"] = Watchdog(2 * self._settings.ledger.lease_seconds).run
-        for part, loops in [(Part(), own), *((part, part.run()) for part in self._parts)]:
+        for part, loops in [(self._own, own), *((part, part.run()) for part in self._parts)]:
             self._loops[part] = {
                 name: asyncio.create_task(supervise(name, loop, self._observe)) for name, loop in loops.items()
             }
@@ -141,16 +144,21 @@ class Program:
 
     async def _watch(self, checks: Checks) -> None:
         """Keep the names of the servers that are away, so that /readyz asks no server."""
-        while True:
+        while not self._stopping.is_set():
             found = await health.examine(checks.needed)
             self._readiness.away = health.away(found)
-            await self._clock.sleep(LOOK_AGAIN_SECONDS if self._readiness.away else LOOK_SECONDS)
+            with suppress(TimeoutError):
+                pause = LOOK_AGAIN_SECONDS if self._readiness.away else LOOK_SECONDS
+                await asyncio.wait_for(self._stopping.wait(), pause)
 
     async def _stop(self) -> None:
         seconds = self._settings.work.drain_seconds
         deadline = Deadline(self._clock, seconds, self._cut_off)
         for part in self._parts:
             part.rest(seconds)
+        # A look under way ends by itself: clients of brokers warn about a call that is cancelled.
+        self._stopping.set()
+        await asyncio.wait({self._loops[self._own]["health"]}, timeout=LAST_LOOK_SECONDS)
         for part in reversed(self._parts):
             await part.stop(Ending(deadline, self._loops[part]))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from carillon.compose.breakers import BreakersPart
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.listener import Listener
-from carillon.compose.part import Ending, Finding, Loop, Part, Role
+from carillon.compose.part import LAST_LOOK_SECONDS, Ending, Finding, Loop, Part, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
 from carillon.config.push import Push
@@ -206,15 +206,21 @@ class QueueLooksPart(Part):
     def __init__(self, process: Process, push: Push) -> None:
         self._process = process
         self._push = push
+        self._stopping = asyncio.Event()
 
     def run(self) -> Mapping[str, Loop]:
         return {"monitor_queue_depths": self._look_on}
+
+    async def stop(self, ending: Ending) -> None:
+        """Let a look under way end: the broker's client warns about a call that is cancelled."""
+        self._stopping.set()
+        await ending.finish(seconds=min(LAST_LOOK_SECONDS, ending.deadline.left()))
 
     async def _look_on(self) -> None:
         from carillon.ledger.rabbitmq.line import depths  # noqa: PLC0415 - its client is an extra and slow to load
 
         push, process = self._push, self._process
-        while True:
+        while not self._stopping.is_set():
             # /health says when the broker is away.
             with suppress(ConnectionError, TimeoutError):
                 found = await depths(push.rabbitmq_url, (push.queue, push.failed_queue))
@@ -227,4 +233,5 @@ class QueueLooksPart(Part):
                         failed=found[push.failed_queue] or 0,
                     )
                 )
-            await process.clock.sleep(process.settings.beat.depth_seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), process.settings.beat.depth_seconds)
