@@ -112,6 +112,8 @@ def test_what_a_vendor_will_never_take_goes_to_the_other_at_once(
 
 @pytest.mark.req("S2-47", "S2-21")
 def test_a_call_is_given_up_after_the_policys_time(listo: Listo) -> None:
+    # Another program would claim the message now and then, and wait for its own time.
+    listo.programs.pop().close()
     listo.start(CARILLON_LANES__PRIORITY__TIMEOUT_SECONDS="2")
     listo.sendgrid.answer(HANGS)
     story = listo.until(listo.sent(priority="high"), "delivered", timeout=60)
@@ -119,6 +121,7 @@ def test_a_call_is_given_up_after_the_policys_time(listo: Listo) -> None:
     assert (first["outcome"], first["classification"]) == ("unknown", "timeout")
     assert 1950 <= first["durationMs"] <= 8000
     listo.programs.pop().close()
+    listo.start()
 
 
 @pytest.mark.req("S2-36", "S2-33")
