@@ -73,9 +73,9 @@ offering:
   :: d_step {
       // One commit writes one entry or several, from the first on.
       // = ledger/postgres/ledger.sql enrol
-      // = ledger/postgres/ledger.sql park
+      // = ledger/postgres/ledger.sql keep_malformed
       // = ledger/sqlite/ledger.sql enrol
-      // = ledger/sqlite/ledger.sql park
+      // = ledger/sqlite/ledger.sql keep_malformed
       at < last ->
       at++;
       rows[at] = ROWS_AFTER(at);

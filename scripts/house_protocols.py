@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from scripts.house_rules import Module
 
 ENOUGH = 2
+_PROTOCOL = {"Protocol", "typing.Protocol"}
 
 
 @dataclass
@@ -45,7 +46,9 @@ def _shapes(module: Module) -> Iterable[Shape]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ClassDef):
             parents = [ast.unparse(parent).split("[")[0].split(".")[-1] for parent in node.bases]
-            shape = Shape(node.name, module.place, parents, "Protocol" in parents)
+            # `asyncio.Protocol` is a class of callbacks and no type of others.
+            is_protocol = any(ast.unparse(parent).split("[")[0] in _PROTOCOL for parent in node.bases)
+            shape = Shape(node.name, module.place, parents, is_protocol)
             _fill(shape, node.body)
             yield shape
 

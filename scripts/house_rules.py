@@ -50,7 +50,7 @@ def read_modules(
     found = {}
     for path in sorted((root / folder / package).rglob("*.py")):
         parts = path.relative_to(root / folder).with_suffix("").parts
-        if "fbs" in parts:
+        if parts[-1].endswith("_generated"):
             continue
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)

@@ -1,6 +1,7 @@
 """Fixtures every suite may ask for, and the order in which files run."""
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -8,9 +9,13 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
 from tests.support import order
+from tests.support.databases import Databases
 from tests.support.kafka import Kafka
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis, Valkey
+
+# The private servers have no certificates: without this each connection makes a TLS context and asks for nothing.
+os.environ["PGSSLMODE"] = "disable"
 
 # How long an example takes, or its making, says how busy the machine is; and what is red once must be red again.
 settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -48,6 +53,21 @@ def postgres_dsn(postgres: Postgres) -> Iterator[str]:
     dsn = postgres.database()
     yield dsn
     postgres.drop(dsn)
+
+
+@pytest.fixture(scope="session")
+def databases(postgres: Postgres) -> Iterator[Databases]:
+    kept = Databases(postgres)
+    yield kept
+    kept.close()
+
+
+@pytest.fixture
+def ledger_dsn(databases: Databases) -> Iterator[str]:
+    """An empty database that has the ledger's tables; `postgres_dsn` has none."""
+    dsn, give_back = databases.take()
+    yield dsn
+    give_back()
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,7 @@ from granian.server import embed
 from bench.runners.door import opened
 from carillon.domain.errors import BadIntent
 from carillon.domain.ports import Acceptor
-from carillon.doors.http.intent import Context, reach_named, to_intent
-from carillon.doors.http.wire import SendAnswer, SendBody
+from carillon.doors.http.wire import Context, SendAnswer, SendBody, reach_named, to_intent
 from carillon.system import new_id
 from carillon.upkeep.logs import lines as logs
 from tests.support.ports import free_port

@@ -1,10 +1,14 @@
-"""The border: what comes from outside is made clean and bounded here, once, where it enters."""
+"""The border: outside input is made clean and bounded here, once, and a refusal says what was meant."""
 
+import enum
 import json
 import math
 import re
 from collections import Counter
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from difflib import get_close_matches
+from types import NoneType
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 import msgspec
 
@@ -20,15 +24,15 @@ _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2}|u0000)|.)",
     re.DOTALL,
 )
-"""One escape of JSON; the group is one that no store can hold."""
-# Possessive: a text without an end is read once, not once from each of its quotes.
+"""One escape of JSON; the group matches an escape that no store can hold."""
+# Possessive: the expression scans an unterminated text once, not again from each quote.
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
 
 
 def strict_loads(body: bytes | str) -> Any:
     """Decode the JSON of a door; refuse what another parser could read differently or a store cannot hold."""
     text = _text(body)
-    # Counting brackets is a cheap upper bound of the depth; only a suspicious text is walked.
+    # The number of brackets is a cheap upper bound of the depth; only a text above the limit is parsed for it.
     if text.count("{") + text.count("[") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
         raise BadIntent("VALIDATION_ERROR", f"JSON is nested deeper than {MAX_DEPTH} levels")
     try:
@@ -173,3 +177,65 @@ def _refuse_unstorable(value: Any) -> None:
 _reader = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_bounded_int, parse_float=_finite_float
 )
+
+
+_PLACE = re.compile(r" - at `\$?\.?(?P<path>[^`]*)`$")
+_UNKNOWN = re.compile(r"contains unknown field `(?P<field>[^`]*)`")
+_STEP = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
+_NOTHING = (NoneType, msgspec.UnsetType)
+
+
+def hint(said: str, kind: Any) -> str:
+    """What to add to msgspec's sentence about a value that should have been of this kind; "" where nothing is known."""
+    place = _PLACE.search(said)
+    there = _at(kind, place["path"] if place else "")
+    unknown = _UNKNOWN.search(said)
+    if unknown is not None:
+        names = dict(_names(there))
+        meant = get_close_matches(unknown["field"], names, n=1)
+        return f"; did you mean `{names[meant[0]]}`?" if meant else ""
+    words = _words(there) if said.startswith("Invalid enum value") else []
+    return f"; it is one of {', '.join(words)}" if words else ""
+
+
+def _at(kind: Any, path: str) -> Any:
+    """The type that stands at a path such as `policy.retry[...].max_attempts`."""
+    kind = _bare(kind)
+    for step in _STEP.findall(path):
+        inner = get_args(kind)
+        if not step.startswith("["):
+            kind = _bare(_fields(kind).get(step))
+        elif inner:
+            kind = _bare(inner[-1] if get_origin(kind) is dict else inner[0])
+        else:
+            return None
+    return kind
+
+
+def _bare(kind: Any) -> Any:
+    """Without what only annotates it and without the choice to leave it out."""
+    if get_origin(kind) is Annotated:
+        return _bare(get_args(kind)[0])
+    if get_origin(kind) in (Literal, dict, list, tuple, set, frozenset):
+        return kind
+    held = [one for one in get_args(kind) if one not in _NOTHING]
+    return _bare(held[0]) if len(held) == 1 else kind
+
+
+def _fields(kind: Any) -> dict[str, Any]:
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return {}
+    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+
+
+def _names(kind: Any) -> Iterator[tuple[str, str]]:
+    """What a field may have been written for, and its right name; `ledger_url` was meant for `ledger.url`."""
+    for name, held in _fields(kind).items():
+        yield from ((f"{name}_{inner}", f"{name}.{inner}") for inner in _fields(_bare(held)))
+        yield name, name
+
+
+def _words(kind: Any) -> list[str]:
+    if get_origin(kind) is Literal:
+        return [str(word) for word in get_args(kind)]
+    return [str(one.value) for one in kind] if isinstance(kind, type) and issubclass(kind, enum.Enum) else []

@@ -1,4 +1,4 @@
-"""Batches that form by themselves: whatever arrives during one flush goes into the next and is answered after it."""
+"""Batches of concurrent calls: items that arrive during one flush go into the next one."""
 
 import asyncio
 from collections import deque
@@ -10,7 +10,7 @@ from carillon.domain.errors import LedgerUnavailable, Overloaded
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-# Items that came together, who waits for them, and whether the one item's answer is the whole answer.
+# Items added together, the future of their caller, and whether the caller gets one answer instead of a list.
 _Entry: TypeAlias = "tuple[Sequence[Any], asyncio.Future[Any], bool]"
 
 
@@ -32,7 +32,7 @@ class Coalescer(Generic[Item, Answer]):
         self._task: asyncio.Task[None] | None = None
 
     def add(self, item: Item) -> asyncio.Future[Answer]:
-        """Queue an item; the future is answered after the flush that carried it has committed."""
+        """Queue an item; the future completes after the commit of the flush that carried the item."""
         return self._queue((item,), alone=True)
 
     def add_all(self, items: Sequence[Item]) -> "asyncio.Future[list[Answer | Exception]]":
@@ -63,7 +63,7 @@ class Coalescer(Generic[Item, Answer]):
             self._task = None
 
     def _next(self) -> list[_Entry]:
-        """As many entries as fit into one batch; one that is larger than a batch goes alone."""
+        """As many entries as fit into one batch; an entry larger than a batch is flushed alone."""
         batch = [self._pending.popleft()]
         size = len(batch[0][0])
         while self._pending and size + len(self._pending[0][0]) <= self._max_batch:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
+from carillon.border import hint
 from carillon.client import Accepted, Item, Notification, Rejected
 from carillon.compose import Ledger, Program
 from carillon.compose.intake import IntakePart
@@ -16,18 +17,16 @@ from carillon.compose.ledger import LedgerPart
 from carillon.compose.providers import ProvidersPart
 from carillon.config.reading import load
 from carillon.domain.errors import BadIntent, CarillonError
-from carillon.domain.hints import hint
-from carillon.doors.http.intent import Context, reach_named, to_intent
-from carillon.doors.http.wire import SendBody
+from carillon.doors.http.wire import Context, SendBody, reach_named, to_intent
 from carillon.providers.sandbox import Sandbox
 from carillon.system import new_id
-from carillon.upkeep.api.notifications_view import notification_view
+from carillon.upkeep.api.notifications_wire import notification_view
 
 POLL_SECONDS = 0.05
 
 
 class Embedded:
-    """What `carillon.open` gives; use it with `async with`."""
+    """The result of `carillon.open`; use it with `async with`."""
 
     def __init__(self, where: str, *, config: Path | None, blueprint: str | None, environ: Mapping[str, str]) -> None:
         url = where if "://" in where else f"sqlite:///{Path(where).absolute()}"
@@ -50,7 +49,7 @@ class Embedded:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What is in flight gets its time to finish; what waits is still there at the next start."""
+        """Let calls in flight finish; waiting routes stay in the ledger for the next start."""
         self._stop.set()
         if self._running is not None:
             await self._running
@@ -67,11 +66,11 @@ class Embedded:
         return self.program.part(LedgerPart).ledger
 
     async def send(self, template_key: str, /, **about: Any) -> Accepted:  # noqa: ANN401 - fields of Item
-        """Returns once it is written down; raises Rejected for what will never be accepted."""
+        """Return once the notification is stored; raises Rejected if it can never be accepted."""
         return await self.send_item(Item(template_key=template_key, **about))
 
     async def send_item(self, item: Item) -> Accepted:
-        """The same, with an item made elsewhere."""
+        """The same for an Item."""
         key = item.idempotency_key
         try:
             fields = msgspec.to_builtins(msgspec.structs.replace(item, idempotency_key=None))
@@ -96,12 +95,12 @@ class Embedded:
         )
 
     async def get(self, notification_id: str) -> Notification | None:
-        """How far it has come, with every attempt."""
+        """The notification as it stands now, with every attempt."""
         story = await self._ledger.story(notification_id, None)
         return None if story is None else self._seen(story)
 
     async def wait(self, notification_id: str, timeout_seconds: float = 30.0) -> Notification:
-        """Until nothing more will be tried; raises TimeoutError when that takes longer."""
+        """Wait until the notification is finished; raises TimeoutError after `timeout_seconds`."""
         async with asyncio.timeout(timeout_seconds):
             while True:
                 found = await self.get(notification_id)
@@ -110,7 +109,7 @@ class Embedded:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def hasten(self, seconds: float) -> int:
-        """Let time pass for what waits; for tests and drills."""
+        """Make waiting routes due earlier by so many seconds; for tests and drills."""
         return await self._ledger.hasten(seconds)
 
     async def due(self) -> int:
@@ -120,7 +119,7 @@ class Embedded:
 
     @property
     def sandboxes(self) -> list[Sandbox]:
-        """The providers that only pretend, for looking at what would have left."""
+        """The sandbox providers, which keep what they would have sent."""
         return list(self.program.part(ProvidersPart).sandboxes.values())
 
     def _seen(self, story: Any) -> Notification:  # noqa: ANN401 - a ledger's rows
@@ -135,7 +134,7 @@ def open_embedded(
     blueprint: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Embedded:
-    """A file for SQLite or a `postgresql://` URL; settings come as `carillon serve` reads them."""
+    """Open a SQLite file or a `postgresql://` URL, with settings as `carillon serve` reads them."""
     return Embedded(
         where,
         config=None if config is None else Path(config),

@@ -7,7 +7,7 @@ AGAIN_SECONDS = 0.5
 
 
 async def ended(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel them until they are gone; what they raised on their way is nobody's business any more.
+    """Cancel tasks until they have ended, and drop their exceptions.
 
     Once is not enough: `asyncio.wait_for` of Python 3.11, which Redis's client sends through, forgets a cancellation
     that comes in the moment in which it is done.

@@ -29,7 +29,7 @@ _HITS: dict[str, int] = {}
 
 
 def faultpoint(name: str) -> None:
-    """Do what a test armed for this point; costs one look-up otherwise."""
+    """Run the action that a test armed for this point; else this costs one look-up."""
     if _POINTS and name in _POINTS:
         _strike(name)
 
@@ -39,7 +39,7 @@ def _strike(name: str) -> None:
     _HITS[name] = _HITS.get(name, 0) + 1
     if _HITS[name] != hit:
         return
-    # Past every logger: a test must be able to tell a fault that was survived from one that never came.
+    # Written without a logger, so that a test can tell a fault that the process survived from one that never came.
     os.write(2, f"faultpoint {name}: {action}\n".encode())
     if action == "exit9":
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What pytest finds by itself where Carillon is installed: the fixture `carillon_outbox`."""
+"""The pytest plugin of Carillon: the fixture `carillon_outbox`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def carillon_outbox(tmp_path: Path, request: pytest.FixtureRequest) -> "Iterator[Outbox]":
-    """A Carillon of this test alone; every provider is a sandbox."""
+    """A Carillon for one test; every provider is a sandbox."""
     # Here, because every run of pytest loads this module and few use the fixture.
     from carillon.testing import Outbox  # noqa: PLC0415 - as said
 

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 
-# Seeded by the system once: ids must differ, not be secret, and asking the system for each costs more than the id.
+# Seeded once: ids must be unique, not secret, and a system call for each would cost more than the id.
 _noise = random.Random()  # noqa: S311 - see above
 
 
@@ -53,7 +53,7 @@ def system_dice() -> float:
 
 
 _given = 0
-"""The time of the last id, in 4096ths of a millisecond."""
+"""The time of the last id, in units of 1/4096 ms."""
 
 
 def new_id() -> str:
@@ -70,7 +70,7 @@ def new_id() -> str:
 
 
 class Watchdog:
-    """Counts ticks instead of reading the clock: a process that was suspended and resumed has not hung."""
+    """Ends a process whose event loop hangs; counts ticks, so that a suspended process does not count as hanging."""
 
     def __init__(self, limit_seconds: float) -> None:
         self._limit = max(2, round(limit_seconds / TICK_SECONDS))

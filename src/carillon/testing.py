@@ -17,7 +17,7 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 20.0
 LOOK_SECONDS = 0.02
 _QUIET = {
-    # Nothing leaves the test, whatever the settings name and the environment holds.
+    # Every provider is a sandbox, whatever the settings and the environment say.
     "CARILLON_ALLOW_SANDBOX": "1",
     "CARILLON_HTTP__PORT": "0",
 }
@@ -63,7 +63,7 @@ class Outbox:
         return self._do(self._opened.wait(notification_id, timeout_seconds))
 
     def fail(self, channel: str = "*", outcome: OutcomeWord = "unavailable", *, times: int | None = None) -> None:
-        """From now on, providers of this channel answer so: for the first `times` calls of each message, or always."""
+        """Make the providers of this channel answer so, for the first `times` calls of each message or always."""
         self._drill(channel, Drill(outcome=outcome, times=times))
 
     def recover(self, channel: str = "*") -> None:
@@ -71,20 +71,20 @@ class Outbox:
         self._drill(channel, None)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass for everything that waits: retries, schedules, deferrals."""
-        # A try that is still under way would wait for its retry in real time: the next wait begins when it has ended.
+        """Make everything that waits due earlier by so many seconds: retries, schedules, deferrals."""
+        # Wait for attempts under way first: their retries begin to wait only when the attempt has ended.
         self._settle()
         self._do(self._opened.hasten(seconds))
 
     @property
     def messages(self) -> list[Captured]:
-        """What providers were asked to send, oldest first, whatever they answered."""
+        """Every message that the providers got, oldest first, whatever their answer."""
         return self._do(self._captured())
 
     def sent(
         self, template_key: str | None = None, *, channel: str | None = None, recipient: str | None = None
     ) -> list[Captured]:
-        """What left, as far as it matches."""
+        """The sent messages that match."""
         found = [one for one in self.messages if one.outcome == "sent" and channel in (None, one.channel)]
         found = [one for one in found if recipient in (None, one.address)]
         if template_key is None:
@@ -101,7 +101,7 @@ class Outbox:
         containing: str | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> list[Captured]:
-        """Wait until so many left and nothing is due, and fail if it is another number; the messages themselves."""
+        """Wait until nothing is due, and fail unless so many messages were sent; returns them."""
         __tracebackhide__ = True
 
         def matching() -> list[Captured]:
@@ -117,7 +117,7 @@ class Outbox:
         return found
 
     def assert_nothing_sent(self, channel: str | None = None) -> None:
-        """Wait until nothing is under way, and fail if something left."""
+        """Wait until nothing is due, and fail if a message was sent."""
         __tracebackhide__ = True
         self._settle()
         if found := self.sent(channel=channel):
@@ -152,7 +152,7 @@ class Outbox:
         return None if found is None else found.template_key
 
     def _settle(self) -> None:
-        """Until nothing is due: what waits for later stays."""
+        """Wait until no route is due; routes that wait for later stay."""
         self._until(lambda: self._do(self._opened.due()) == 0, PATIENCE_SECONDS)
 
     def _until(self, condition: Callable[[], bool], seconds: float) -> None:

@@ -10,7 +10,7 @@ from carillon.domain.events import Event
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.verdicts import Finish
 from carillon.ledger.local_signal import LocalSignal
-from carillon.outbound.breakers.memory import MemoryBreakers
+from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.leases import Leases
 from carillon.outbound.settle import Settler
 from carillon.outbound.worker import Worker, WorkerRules

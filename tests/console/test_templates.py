@@ -48,7 +48,7 @@ async def written(page: Page, text: str) -> None:
 
 async def test_every_language_and_what_is_missing(console: Console) -> None:
     page = await console.open("templates")
-    await expect(page.locator(".human")).to_contain_text("missing: whoever reads")
+    await expect(page.locator(".human")).to_contain_text("missing: people with that language")
     row = page.get_by_role("table", name="Templates").locator("tbody tr", has_text="push")
     await expect(row).to_contain_text("en-US file")
     await expect(row.get_by_role("link", name="pt-BR is missing")).to_be_visible()

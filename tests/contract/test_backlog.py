@@ -25,7 +25,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def engine(kind: str, request: pytest.FixtureRequest) -> Engine:
     if kind == "postgres":
-        return PostgresEngine(request.getfixturevalue("postgres_dsn"))
+        return PostgresEngine(request.getfixturevalue("ledger_dsn"))
     return SqliteEngine(request.getfixturevalue("tmp_path") / "ledger.db")
 
 

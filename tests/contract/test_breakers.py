@@ -12,8 +12,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 
 from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, admit, record
 from carillon.domain.events import BreakerChanged, Event
-from carillon.outbound.breakers.memory import MemoryBreakers
-from carillon.outbound.breakers.probe import RecoverableBreakers
+from carillon.outbound.breakers import MemoryBreakers, RecoverableBreakers
 from carillon.outbound.breakers.redis import RedisBreakers
 from carillon.outbound.breakers.shared import BreakerLedger, LedgerBreakers
 from tests.support.clocks import ManualClock
@@ -102,7 +101,7 @@ async def home(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     if request.param in {"postgres", "sqlite"}:
         engine: Engine = SqliteEngine(tmp_path / "ledger.db")
         if request.param == "postgres":
-            engine = PostgresEngine(request.getfixturevalue("postgres_dsn"))
+            engine = PostgresEngine(request.getfixturevalue("ledger_dsn"))
         async with engine.ledger() as ledger:
             yield ledger_home(ledger, engine)
         return

@@ -18,9 +18,9 @@ from tests.support.ledger_engines import Engine, PostgresEngine, SqliteEngine
 @settings(derandomize=True, max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(story=steps)
 async def test_the_ledger_answers_like_the_machine(
-    postgres_dsn: str, tmp_path: Path, provider: str, story: list[Step]
+    ledger_dsn: str, tmp_path: Path, provider: str, story: list[Step]
 ) -> None:
-    for engine in (PostgresEngine(postgres_dsn), SqliteEngine(tmp_path / "ledger.db")):
+    for engine in (PostgresEngine(ledger_dsn), SqliteEngine(tmp_path / "ledger.db")):
         async with engine.ledger() as ledger:
             await engine.execute("DELETE FROM breakers")
             assert await differing_answer(ledger_home(ledger, engine), provider, story) is None
@@ -33,7 +33,7 @@ async def test_a_fleet_shares_one_state_and_one_probe(
 ) -> None:
     engine: Engine = SqliteEngine(tmp_path / "ledger.db")
     if dialect == "postgres":
-        engine = PostgresEngine(request.getfixturevalue("postgres_dsn"))
+        engine = PostgresEngine(request.getfixturevalue("ledger_dsn"))
     async with engine.ledger() as first, engine.ledger() as second:
         homes = [ledger_home(first, engine), ledger_home(second, engine)]
         for number in range(5):

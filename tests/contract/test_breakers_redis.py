@@ -10,8 +10,8 @@ from redis.backoff import NoBackoff
 
 from carillon.domain.breaker import Admission, BreakerPolicy, State
 from carillon.domain.events import Event, Trouble
+from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.breakers import redis as breakers_redis
-from carillon.outbound.breakers.memory import MemoryBreakers
 from carillon.outbound.breakers.redis import RedisBreakers
 from carillon.outbound.breakers.shared import AWAY_SECONDS
 from tests.contract.test_breakers import Home

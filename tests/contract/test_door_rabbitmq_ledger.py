@@ -11,8 +11,7 @@ from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.events import Event, Trouble
 from carillon.domain.intents import Intent, Malformed
 from carillon.domain.notifications import Acceptance, Enrolled, Enrolment
-from carillon.doors.rabbitmq.door import STRANGE_TRIES, ConsumerSession, RabbitDoor, RabbitDoorRules
-from carillon.doors.rabbitmq.wire import QueueWire
+from carillon.doors.rabbitmq.door import STRANGE_TRIES, ConsumerSession, QueueWire, RabbitDoor, RabbitDoorRules
 from tests.support.dispatches import LoopClock
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.rabbitmq_queue import BODY, Queue, queue
@@ -50,7 +49,7 @@ class Ledger:
     async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
         raise NotImplementedError(batch)
 
-    async def park(self, malformed: Sequence[Malformed]) -> None:
+    async def keep_malformed(self, malformed: Sequence[Malformed]) -> None:
         if isinstance(self.trouble, LedgerUnavailable):
             raise self.trouble
         self.parked |= {each.stream_entry_id: each for each in malformed}

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from carillon.domain.events import PartStarted, PartStopped, StreamTrimmed
-from carillon.doors.redis_stream import lease as redis_stream_lease
 from carillon.doors.redis_stream import offset as redis_stream_offset
-from carillon.doors.redis_stream.offset import StoredOffset
-from carillon.doors.redis_stream.position import EntryId, Position, id_text
+from carillon.doors.redis_stream import wire as redis_stream_wire
+from carillon.doors.redis_stream.offset import EntryId, Position, StoredOffset, id_text
 from tests.support import stream_door
 from tests.support.stream_door import (
     COUNT,
@@ -55,8 +54,8 @@ async def test_one_of_three_reads(redis: Redis) -> None:
 @pytest.mark.req("S1-70")
 async def test_without_the_lease_each_would_read_everything(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: what the lease is for; what is written down is right all the same."""
-    script = redis_stream_lease._SCRIPT  # noqa: SLF001 - the mutant must stand exactly where the script stands
-    monkeypatch.setattr(redis_stream_lease, "_SCRIPT", script.replace("if not holder then", "if true then"))
+    script = redis_stream_wire._SCRIPT  # noqa: SLF001 - the mutant must stand exactly where the script stands
+    monkeypatch.setattr(redis_stream_wire, "_SCRIPT", script.replace("if not holder then", "if true then"))
     ids = await add(redis, *range(500))
     ledger = Ledger()
     ledger.open.clear()
@@ -149,13 +148,13 @@ async def test_a_reader_that_comes_late_neither_moves_back_nor_stays(redis: Redi
     ("place", "change", "test"),
     [
         pytest.param(
-            (redis_stream_lease, "_SCRIPT"),
+            (redis_stream_wire, "_SCRIPT"),
             ("if holder == ARGV[2] then redis.call('DEL', KEYS[1]) end", "redis.call('DEL', KEYS[1])"),
             test_a_lost_lease_ends_the_reading_and_is_left_to_its_holder,
             id="a release that takes no look",
         ),
         pytest.param(
-            (redis_stream_lease, "_SCRIPT"),
+            (redis_stream_wire, "_SCRIPT"),
             ("return redis.call('PTTL', KEYS[1])", "redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])"),
             test_a_lost_lease_ends_the_reading_and_is_left_to_its_holder,
             id="a renewal that takes no look",

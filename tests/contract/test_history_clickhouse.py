@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from carillon.domain.errors import ArchiveUnavailable, ConfigurationError
-from carillon.upkeep.history.clickhouse import ArchiveAddress, ClickHouse
+from carillon.upkeep.history.copier import ArchiveAddress, ClickHouse
 from tests.support.clickhouse import ClickHouse as Server
 from tests.support.clickhouse import clickhouse_fixture, ending, place_fixture
 from tests.support.waiting import until

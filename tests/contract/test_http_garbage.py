@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from carillon.web import KNOWN, Answer, Endpoint, Reply, Request, ServerSettings, app
-from carillon.web.stream_server import StreamServer
+from carillon.web.h11_server import StreamServer
 
 PIECES = [
     b"GET / HTTP/1.1\r\n",

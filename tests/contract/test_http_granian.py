@@ -57,12 +57,12 @@ def test_heads_have_a_deadline_and_a_size(field: str) -> None:
     ["__call__", "__aiter__", "client_disconnect", "response_bytes", "response_stream"],
 )
 def test_a_request_is_read_and_answered_by_these_calls(name: str) -> None:
-    assert hasattr(rsgi.HTTPProtocol, name), f"{GRANIAN}: rsgi.HTTPProtocol has no {name}; web/rsgi.py calls it"
+    assert hasattr(rsgi.HTTPProtocol, name), f"{GRANIAN}: rsgi.HTTPProtocol has no {name}; web/server.py calls it"
 
 
 @pytest.mark.parametrize("name", ["method", "path", "query_string", "client", "authority"])
 def test_a_request_says_these_things(name: str) -> None:
-    assert name in rsgi.Scope.__annotations__, f"{GRANIAN}: rsgi.Scope has no {name}; web/rsgi.py reads it"
+    assert name in rsgi.Scope.__annotations__, f"{GRANIAN}: rsgi.Scope has no {name}; web/server.py reads it"
 
 
 def test_a_client_that_leaves_is_an_error_of_its_own() -> None:

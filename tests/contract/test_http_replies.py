@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from carillon.web import KNOWN, Answer, Endpoint, Outlet, Reply, Request, ServerSettings, app
-from carillon.web.stream_server import StreamServer
+from carillon.web.h11_server import StreamServer
 
 HOST = b"Host: localhost\r\n"
 

@@ -25,7 +25,7 @@ from carillon.web import (
     WebSettings,
     app,
 )
-from carillon.web.stream_server import StreamServer
+from carillon.web.h11_server import StreamServer
 from tests.unit.test_web_auth import SECRET, token
 
 GET = b"GET /ok HTTP/1.1\r\nHost: localhost\r\n\r\n"

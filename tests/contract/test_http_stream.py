@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from carillon.web import KNOWN, Answer, Endpoint, Outlet, Reply, Request, ServerSettings, app
-from carillon.web.stream_server import StreamServer
+from carillon.web.h11_server import StreamServer
 from carillon.web.streaming import PeerGone
 from tests.support.waiting import until
 
@@ -82,7 +82,7 @@ async def until_stuck(poured: Pouring, server: StreamServer) -> int:
         poured.pieces.put_nowait(PIECE)
 
         async def met(*, moved: bool, before: int = before) -> bool:
-            return poured.written > before or (connection.paused and not moved)
+            return poured.written > before or (connection.writer.paused and not moved)
 
         await until(lambda: met(moved=False), timeout=PATIENCE, what="a piece written or stuck")
         if poured.written == before:

@@ -9,9 +9,9 @@ import pytest
 from carillon.domain.events import Event, IntentMalformed, event_word
 from carillon.domain.intents import Arrival, Intent, Malformed, Progress, Recipient
 from carillon.domain.lanes import Lane, Lanes
-from carillon.domain.locale import LocaleRules
 from carillon.domain.people import Found, NoSuchPerson, NotAnswered, Profile
 from carillon.domain.policy import PolicyTable, RetryPolicy
+from carillon.domain.templates import LocaleRules
 from carillon.intake import in_order
 from carillon.intake.in_order import OrderedIntake
 from carillon.intake.plan import PlanRules

@@ -8,11 +8,10 @@ import pytest
 
 from carillon.domain.intents import Intent, Recipient
 from carillon.domain.notifications import Template
-from carillon.domain.people import Wish
+from carillon.domain.people import PreferenceChange
 from carillon.domain.templates import Draft
-from carillon.intake.people import Acquaintance, StoredPeople
-from carillon.intake.stored_templates import StoredTemplates
-from carillon.intake.templates import FileTemplates
+from carillon.intake.people import PreferenceLookup, StoredPeople
+from carillon.intake.templates import FileTemplates, StoredTemplates
 from carillon.ledger.opening import Ledger
 from tests.support.clocks import ManualClock
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
@@ -120,7 +119,7 @@ async def test_keys_that_do_not_exist_do_not_fill_the_memory(ledger: Ledger) -> 
     templates = StoredTemplates(ledger, FILES, ManualClock(), most=10)
     for number in range(50):
         assert await templates.find(f"nothing-{number}", "email", "en-US") is None
-    assert len(templates._shelves) <= 10  # noqa: SLF001 - memory has no outside
+    assert len(templates._sets) <= 10  # noqa: SLF001 - memory has no outside
 
 
 @pytest.mark.req("S2-105")
@@ -154,21 +153,21 @@ def intent(user: str, tenant: str | None = None, **addresses: str) -> Intent:
 
 @pytest.mark.req("S2-04", "S2-115")
 async def test_people_are_known_by_what_they_said(ledger: Ledger) -> None:
-    await ledger.wish(
+    await ledger.change_preferences(
         "acme",
         "ada",
-        Wish(
+        PreferenceChange(
             preferred_locale="es-MX",
             channels={"sms": False, "push": True},
             contacts={"email": "ada@example.org", "phone": "+491511", "pushToken": "t"},
         ),
     )
-    acquaint = Acquaintance(StoredPeople(ledger), ManualClock())
-    (known,) = (await acquaint(intent("ada", "acme", email="other@example.org"))).recipients
+    add_preferences = PreferenceLookup(StoredPeople(ledger), ManualClock())
+    (known,) = (await add_preferences(intent("ada", "acme", email="other@example.org"))).recipients
     assert known.addresses == {"email": "other@example.org", "sms": "+491511", "push": "t"}
     assert (known.locale, known.refused) == ("es-MX", frozenset({"sms"}))
     stranger = intent("ada", "other")
-    assert await acquaint(stranger) is stranger
+    assert await add_preferences(stranger) is stranger
     nobody = Intent(
         notification_type="order",
         producer="shop",
@@ -177,11 +176,11 @@ async def test_people_are_known_by_what_they_said(ledger: Ledger) -> None:
         payload={},
         content={},
     )
-    assert await acquaint(nobody) is nobody
+    assert await add_preferences(nobody) is nobody
 
 
 async def test_questions_that_arise_together_are_one_query(ledger: Ledger) -> None:
     counted = Counted(ledger)
-    acquaint = Acquaintance(StoredPeople(counted), ManualClock())
-    await asyncio.gather(*(acquaint(intent(f"user-{number}")) for number in range(200)))
+    add_preferences = PreferenceLookup(StoredPeople(counted), ManualClock())
+    await asyncio.gather(*(add_preferences(intent(f"user-{number}")) for number in range(200)))
     assert counted.asked["preferences"] <= 3

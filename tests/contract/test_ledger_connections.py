@@ -68,27 +68,27 @@ async def _count(watcher: "asyncpg.Connection[Any]") -> int:
 
 @pytest.mark.req("S1-23")
 @pytest.mark.parametrize("most", [2, 3, 5, 6, 7, 8, 10])
-async def test_a_process_never_holds_more_connections_than_it_may(postgres_dsn: str, most: int) -> None:
-    async with opened(postgres_dsn, max_connections=most) as ledger:
-        assert 1 <= await peak(postgres_dsn, ledger) <= most
+async def test_a_process_never_holds_more_connections_than_it_may(ledger_dsn: str, most: int) -> None:
+    async with opened(ledger_dsn, max_connections=most) as ledger:
+        assert 1 <= await peak(ledger_dsn, ledger) <= most
 
 
 @pytest.mark.req("S1-23")
-async def test_without_a_limit_it_holds_more(postgres_dsn: str) -> None:
-    async with opened(postgres_dsn) as ledger:
-        assert 10 < await peak(postgres_dsn, ledger) <= 15
+async def test_without_a_limit_it_holds_more(ledger_dsn: str) -> None:
+    async with opened(ledger_dsn) as ledger:
+        assert 10 < await peak(ledger_dsn, ledger) <= 15
 
 
-async def test_too_few_are_refused(postgres_dsn: str) -> None:
+async def test_too_few_are_refused(ledger_dsn: str) -> None:
     with pytest.raises(ConfigurationError, match=r"ledger\.max_connections"):
-        await PostgresLedger.open(postgres_dsn, allow_unsafe=True, rules=PoolRules(max_connections=1))
+        await PostgresLedger.open(ledger_dsn, allow_unsafe=True, rules=PoolRules(max_connections=1))
 
 
 @pytest.mark.req("S1-23")
-async def test_what_lies_idle_beyond_the_limit_is_given_back(postgres_dsn: str) -> None:
-    async with opened(postgres_dsn, max_idle_connections=5) as ledger, connected(postgres_dsn) as watcher:
+async def test_what_lies_idle_beyond_the_limit_is_given_back(ledger_dsn: str) -> None:
+    async with opened(ledger_dsn, max_idle_connections=5) as ledger, connected(ledger_dsn) as watcher:
         # Two of them never lie idle: who listens and who rings.
-        assert await peak(postgres_dsn, ledger) > 5 + 2
+        assert await peak(ledger_dsn, ledger) > 5 + 2
         await until(watcher, f"SELECT ({IDLE}) <= 5", answer=True)
         assert int(await watcher.fetchval(IDLE)) > 0, "and what may lie idle is kept"
 
@@ -98,8 +98,8 @@ async def _pid(connection: Connection) -> int:
 
 
 @pytest.mark.req("S1-23")
-async def test_no_connection_lives_longer_than_it_may(postgres_dsn: str) -> None:
-    async with opened(postgres_dsn, connection_lifetime_seconds=0.2) as ledger:
+async def test_no_connection_lives_longer_than_it_may(ledger_dsn: str) -> None:
+    async with opened(ledger_dsn, connection_lifetime_seconds=0.2) as ledger:
         pool = ledger._pools.claims  # noqa: SLF001 - which connection it was is not to be seen from outside
         first = await pool.run(_pid, repeatable=True)
 
@@ -107,14 +107,14 @@ async def test_no_connection_lives_longer_than_it_may(postgres_dsn: str) -> None
             return await pool.run(_pid, repeatable=True) != first
 
         await waiting.until(is_another, timeout=30, what="another connection")
-    async with opened(postgres_dsn) as ledger:
+    async with opened(ledger_dsn) as ledger:
         pool = ledger._pools.claims  # noqa: SLF001 - as above
         assert len({await pool.run(_pid, repeatable=True) for _ in range(20)}) == 1
 
 
 @pytest.mark.req("S1-23")
-async def test_an_operation_is_given_up_after_its_time(postgres_dsn: str) -> None:
-    async with opened(postgres_dsn, operation_timeout_seconds=2.0) as ledger:
+async def test_an_operation_is_given_up_after_its_time(ledger_dsn: str) -> None:
+    async with opened(ledger_dsn, operation_timeout_seconds=2.0) as ledger:
 
         async def sleep(connection: Connection) -> None:
             await connection.execute("SELECT pg_sleep(100)")

@@ -15,7 +15,7 @@ from carillon.ledger.copying import CopyRefused, copy_ledger
 from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.ledger.sqlite.ledger import SqliteLedger
 from tests.support import copied, tables
-from tests.support.process import carillon_command
+from tests.support.process import run_carillon
 from tests.support.servers import Postgres
 
 
@@ -31,9 +31,7 @@ class Moved:
 
 def carillon(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "200", **env}
-    return subprocess.run(
-        [*carillon_command(), *args], env=environment, capture_output=True, check=False, text=True, timeout=120
-    )
+    return run_carillon([*args], env=environment, timeout=120)
 
 
 def copy_killed_and_resumed(source: str, target: str) -> list[Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from carillon.domain.claims import Claim, Settled
 from carillon.domain.notifications import Accepted, Conflict, Duplicate, Enrolment, Status
-from carillon.domain.synchronous import HeldEnrolment
+from carillon.domain.synchronous import ClaimedEnrolment
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import bury, enrolment, finish, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
@@ -17,8 +17,8 @@ engine = engine_fixture()
 ledger = ledger_fixture()
 
 
-async def held(ledger: Ledger, given: Enrolment, owner: str = "here") -> HeldEnrolment:
-    (found,) = await ledger.enrol_held([given], owner, 30.0)
+async def held(ledger: Ledger, given: Enrolment, owner: str = "here") -> ClaimedEnrolment:
+    (found,) = await ledger.enrol_claimed([given], owner, 30.0)
     return found
 
 
@@ -95,7 +95,7 @@ async def test_a_repeat_takes_its_own_again_and_nobody_elses(engine: Engine, led
 
 async def test_a_batch_gives_each_its_own(engine: Engine, ledger: Ledger) -> None:
     batch = [enrolment(route("ann"), route("bob")), enrolment(), enrolment(scheduled_for_ms=4_000_000_000_000)]
-    found = await ledger.enrol_held(batch, "here", 30.0)
+    found = await ledger.enrol_claimed(batch, "here", 30.0)
     assert [one.enrolled.notification_id for one in found] == [each.notification.notification_id for each in batch]
     assert [sorted(claim.route_id for claim in one.claims) for one in found] == [
         ["email:user:ann", "email:user:bob"],

@@ -6,7 +6,7 @@ import asyncpg
 import msgspec
 import pytest
 
-from carillon.domain.history import Cursor, Ending, Mark
+from carillon.domain.history import Cursor, EndedRoute, Mark
 from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres.pools import Address
 from tests.support.ledger_builders import PROVIDER, bury, enrolment, finish, redrive, retry, route, want
@@ -33,7 +33,7 @@ async def taken(ledger: Ledger, owner: str = "me", *, lease: float = 60.0) -> Cu
     return cursor
 
 
-async def kept(ledger: Ledger, limit: int = 100) -> list[Ending]:
+async def kept(ledger: Ledger, limit: int = 100) -> list[EndedRoute]:
     """What would be copied now, and is then taken as copied."""
     cursor = await taken(ledger)
     endings = await ledger.endings(cursor.mark, cursor.until_us, limit)
@@ -83,7 +83,7 @@ async def test_every_way_to_end_is_an_ending_and_nothing_else_is(ledger: Ledger)
 async def in_order_and_once(ledger: Ledger) -> None:
     expected = [await ended(ledger) for _ in range(7)]
     await settled_later(ledger)
-    found: list[Ending] = []
+    found: list[EndedRoute] = []
     while batch := await kept(ledger, limit=3):
         assert len(batch) <= 3
         found += batch
@@ -203,13 +203,13 @@ async def settled_later_or_held(ledger: Ledger) -> None:
         await taken(ledger)
 
 
-async def test_a_change_that_commits_late_is_not_passed_by(postgres_dsn: str) -> None:
-    async with PostgresEngine(postgres_dsn).ledger() as ledger:
-        assert len(await _late_commit(ledger, postgres_dsn)) == 1
+async def test_a_change_that_commits_late_is_not_passed_by(ledger_dsn: str) -> None:
+    async with PostgresEngine(ledger_dsn).ledger() as ledger:
+        assert len(await _late_commit(ledger, ledger_dsn)) == 1
 
 
-async def test_without_looking_at_what_is_under_way_it_is_lost(postgres_dsn: str) -> None:
-    engine = PostgresEngine(postgres_dsn)
+async def test_without_looking_at_what_is_under_way_it_is_lost(ledger_dsn: str) -> None:
+    engine = PostgresEngine(ledger_dsn)
     blind = engine.statements({"history_horizon": ("min(xact_start)", "max(clock_timestamp())")})
     async with engine.ledger(statements=blind) as ledger:
-        assert not await _late_commit(ledger, postgres_dsn)
+        assert not await _late_commit(ledger, ledger_dsn)

@@ -11,7 +11,7 @@ from carillon.domain.lanes import Lane
 from carillon.domain.notifications import Accepted, Conflict, Duplicate
 from carillon.ledger.opening import Ledger
 from carillon.outbound.settle import Settler
-from carillon.outbound.synchronous_sweep import SynchronousSweep
+from carillon.outbound.synchronous import SynchronousSweep
 from tests.support.clocks import ManualClock
 from tests.support.ledger_builders import PROVIDER, enrolment, finish, redrive, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
@@ -28,7 +28,7 @@ def waited_for(**changes: Any) -> Any:
 
 
 async def held(ledger: Ledger, **changes: Any) -> Claim:
-    (found,) = await ledger.enrol_held([waited_for(**changes)], "me", 60.0)
+    (found,) = await ledger.enrol_claimed([waited_for(**changes)], "me", 60.0)
     (claim,) = found.claims
     return claim
 
@@ -74,22 +74,22 @@ async def test_it_settles_like_any_other(engine: Engine, ledger: Ledger) -> None
 
 @pytest.mark.req("S2-13")
 async def test_of_rivals_with_one_key_one_holds_it(ledger: Ledger) -> None:
-    batches = [ledger.enrol_held([waited_for(idempotency_key="k")], "me", 60.0) for _ in range(10)]
+    batches = [ledger.enrol_claimed([waited_for(idempotency_key="k")], "me", 60.0) for _ in range(10)]
     answers = [found for (found,) in await asyncio.gather(*batches)]
     assert sum(isinstance(answer.enrolled, Accepted) for answer in answers) == 1
     assert sum(isinstance(answer.enrolled, Duplicate) for answer in answers) == 9
     assert sum(len(answer.claims) for answer in answers) == 1
-    (other,) = await ledger.enrol_held([waited_for(idempotency_key="k", request_fingerprint="else")], "me", 60.0)
+    (other,) = await ledger.enrol_claimed([waited_for(idempotency_key="k", request_fingerprint="else")], "me", 60.0)
     assert (type(other.enrolled), other.claims) == (Conflict, ())
 
 
 async def test_a_batch_is_held_one_by_one(ledger: Ledger) -> None:
     batch = [waited_for(idempotency_key="a"), waited_for(), waited_for(idempotency_key="a")]
-    first, second, third = await ledger.enrol_held(batch, "me", 60.0)
+    first, second, third = await ledger.enrol_claimed(batch, "me", 60.0)
     assert [len(each.claims) for each in (first, second, third)] == [1, 1, 0]
     assert first.claims[0].notification_id == batch[0].notification.notification_id
     assert isinstance(third.enrolled, Duplicate)
-    assert await ledger.enrol_held([], "me", 60.0) == []
+    assert await ledger.enrol_claimed([], "me", 60.0) == []
 
 
 async def test_a_dead_address_is_not_held(engine: Engine, ledger: Ledger) -> None:
@@ -98,13 +98,13 @@ async def test_a_dead_address_is_not_held(engine: Engine, ledger: Ledger) -> Non
     await engine.execute(
         f"INSERT INTO suppressions (channel, address, reason, created_at) VALUES ('email', 'ann@example.com', 'x', {now})"  # noqa: S608, E501
     )
-    (found,) = await ledger.enrol_held([waited_for()], "me", 60.0)
+    (found,) = await ledger.enrol_claimed([waited_for()], "me", 60.0)
     assert (type(found.enrolled), found.claims) == (Accepted, ())
     assert (await engine.only("routes"))["status"] == "skipped"
 
 
 async def test_what_is_for_later_is_not_held(engine: Engine, ledger: Ledger) -> None:
-    (found,) = await ledger.enrol_held([waited_for(scheduled_for_ms=4_000_000_000_000)], "me", 60.0)
+    (found,) = await ledger.enrol_claimed([waited_for(scheduled_for_ms=4_000_000_000_000)], "me", 60.0)
     assert (type(found.enrolled), found.claims) == (Accepted, ())
     row = await engine.only("routes")
     assert (row["claim_token"], row["attempt_count"], row["next_attempt_at"]) == (None, 0, 4_000_000_000_000)
@@ -112,8 +112,8 @@ async def test_what_is_for_later_is_not_held(engine: Engine, ledger: Ledger) -> 
 
 async def test_a_repeat_takes_nobody_elses(engine: Engine, ledger: Ledger) -> None:
     given = waited_for()
-    (first,) = await ledger.enrol_held([given], "me", 60.0)
-    (stranger,) = await ledger.enrol_held([given], "somebody", 6.0)
+    (first,) = await ledger.enrol_claimed([given], "me", 60.0)
+    (stranger,) = await ledger.enrol_claimed([given], "somebody", 6.0)
     assert (len(first.claims), stranger.claims) == (1, ())
     assert (await engine.only("routes"))["claim_token"] == first.claims[0].token
 
@@ -155,27 +155,27 @@ MUTANTS: Mutants = {
     "hold without a lease": (
         test_what_is_held_is_written_down_leased_and_one_attempt_old,
         {"enrol": ("$37::float8 * interval '1 second'", "$37::float8 * interval '0 second'")},
-        {"hold": ("next_attempt_at = :lease_until", "next_attempt_at = :now")},
+        {"claim_enrolled": ("next_attempt_at = :lease_until", "next_attempt_at = :now")},
     ),
     "queueing what is held": (
         test_the_sweep_buries_what_its_process_left_and_nothing_else,
-        {"queue_unheld": (" AND r.claim_token IS NULL", "")},
-        {"queue_unheld": (" AND claim_token IS NULL", ""), "waits_unheld": (" AND claim_token IS NULL", "")},
+        {"queue_unclaimed": (" AND r.claim_token IS NULL", "")},
+        {"queue_unclaimed": (" AND claim_token IS NULL", ""), "waits_unclaimed": (" AND claim_token IS NULL", "")},
     ),
     "holding what was skipped": (
         test_a_dead_address_is_not_held,
         {"enrol": ("AND given.skipped_because IS NULL AND dead.found IS NULL AS held", "AS held")},
-        {"hold": (" AND status = 'pending'\n  AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
+        {"claim_enrolled": (" AND status = 'pending'\n  AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
     ),
     "holding what is for later": (
         test_what_is_for_later_is_not_held,
         {"enrol": ("given.scheduled_for_ms IS NULL\n                   AND ", "")},
-        {"hold": ("AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
+        {"claim_enrolled": ("AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
     ),
     "a repeat that takes anybody's": (
         test_a_repeat_takes_nobody_elses,
-        {"hold": ("AND r.lease_owner = $2", "")},
-        {"hold": ("AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
+        {"claim_enrolled": ("AND r.lease_owner = $2", "")},
+        {"claim_enrolled": ("AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
     ),
 }
 

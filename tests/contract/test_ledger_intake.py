@@ -180,7 +180,7 @@ async def test_a_route_named_twice_is_one_route(engine: Engine, ledger: Ledger) 
 
 async def test_an_empty_batch_is_nothing(ledger: Ledger) -> None:
     assert await ledger.enrol([]) == []
-    await ledger.park([])
+    await ledger.keep_malformed([])
 
 
 async def test_a_notification_without_routes_can_be_repeated(ledger: Ledger) -> None:
@@ -191,8 +191,8 @@ async def test_a_notification_without_routes_can_be_repeated(ledger: Ledger) -> 
 
 @pytest.mark.req("S1-59", "S1-60")
 async def test_malformed_intents_are_kept_once(engine: Engine, ledger: Ledger) -> None:
-    await ledger.park([malformed(), malformed(failure_code="other"), malformed("2-0", producer="shop")])
-    await ledger.park([malformed(failure_code="later")])
+    await ledger.keep_malformed([malformed(), malformed(failure_code="other"), malformed("2-0", producer="shop")])
+    await ledger.keep_malformed([malformed(failure_code="later")])
     rows = {row["stream_entry_id"]: row for row in await engine.rows("malformed_intents")}
     assert set(rows) == {"1-0", "2-0"}
     assert rows["1-0"]["failure_code"] == "invalid_payload"
@@ -201,7 +201,7 @@ async def test_malformed_intents_are_kept_once(engine: Engine, ledger: Ledger) -
 
 async def test_what_is_malformed_may_be_malformed_in_any_way(engine: Engine, ledger: Ledger) -> None:
     raw = {"a\x00": "b\x00", "half": "\ud800", "bytes": b"\xff", "number": float("nan"), "deep": [{"x": "\x00"}]}
-    await ledger.park([malformed(failure_message="\x00\udfff", raw_fields=raw)])
+    await ledger.keep_malformed([malformed(failure_message="\x00\udfff", raw_fields=raw)])
     kept = json.loads((await engine.only("malformed_intents"))["raw_fields"])
     assert kept["half"] == "\ufffd"
     assert kept["number"] == "nan"

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis as Client
 
-from carillon.domain.job_rows import Effects, JobRow
+from carillon.domain.jobs import Effects, JobRow
 from carillon.ledger.opening import Ledger
-from carillon.ledger.redis.effects import RedisEffects
+from carillon.ledger.redis.scripts import RedisEffects
 from tests.support.ledger_engines import Engine, PostgresEngine, SqliteEngine, engine_fixture
 from tests.support.waiting import until
 
@@ -128,7 +128,7 @@ async def effects(request: pytest.FixtureRequest) -> AsyncIterator[Effects]:
         await client.aclose()
         return
     if request.param == "postgres":
-        engine: Engine = PostgresEngine(request.getfixturevalue("postgres_dsn"))
+        engine: Engine = PostgresEngine(request.getfixturevalue("ledger_dsn"))
     else:
         engine = SqliteEngine(request.getfixturevalue("tmp_path") / "effects.db")
     async with engine.ledger() as ledger:

@@ -9,11 +9,11 @@ import pytest
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.keys import ApiKey, NewKey
 from carillon.ledger.opening import Ledger
-from carillon.web.keys import ALPHABET, FRESH_SECONDS, KEY_BYTES, NOTED_SECONDS, Keys, MadeKey, make_key
+from carillon.web.auth import ALPHABET, FRESH_SECONDS, KEY_BYTES, NOTED_SECONDS, Keys, MadeKey, make_key
 from carillon.web.problems import Problem
 from carillon.web.request import Caller
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
-from tests.support.waiting import until
+from tests.support.waiting import a_moment_later, until
 
 engine = engine_fixture()
 ledger = ledger_fixture()
@@ -87,6 +87,7 @@ async def test_a_name_has_two_active_keys_at_most(ledger: Ledger) -> None:
     assert await ledger.add_api_key(new(third), 2) is None
     assert await ledger.add_api_key(new(third, tenant=None), 2) is not None
     await ledger.revoke_api_key(first.key_id)
+    await a_moment_later()
     fourth, _ = await added(ledger)
     assert [key.key_id for key in await ledger.api_keys() if key.revoked_at is None and key.tenant_id] == [
         fourth.key_id,

@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from carillon.domain.claims import Settled
+from carillon.domain.claims import Reset, Settled
 from carillon.domain.events import Event, LeasesReset, Trouble
-from carillon.domain.leases import Reset
 from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.upkeep.cleanup import LeaseCleanup
@@ -15,17 +14,15 @@ from tests.support.ledger_builders import bury, enrolment, finish, redrive, retr
 from tests.support.ledger_engines import (
     Engine,
     PostgresEngine,
+    engine_fixture,
     ledger_fixture,
-    shared_dsn_fixture,
-    shared_engine_fixture,
 )
 from tests.support.ledger_mutants import Mutants, clauses_needed
 from tests.support.ledger_postgres import connected
 from tests.support.stream_builders import claimed, told
 from tests.support.waiting import a_moment_later, until
 
-engine = shared_engine_fixture()
-shared_dsn = shared_dsn_fixture()
+engine = engine_fixture()
 ledger = ledger_fixture()
 
 
@@ -140,9 +137,9 @@ async def test_the_loop_says_how_many_it_took_back(engine: Engine, ledger: Ledge
 
 
 @pytest.mark.req("S4-39")
-async def test_the_loop_survives_a_ledger_that_is_away(postgres_dsn: str) -> None:
+async def test_the_loop_survives_a_ledger_that_is_away(ledger_dsn: str) -> None:
     events: list[Event] = []
-    ledger = await PostgresLedger.open(postgres_dsn, allow_unsafe=True)
+    ledger = await PostgresLedger.open(ledger_dsn, allow_unsafe=True)
     await ledger.aclose()
     loop = LeaseCleanup(ledger, ledger.signal, events.append, YieldingClock(), 10.0)
     running = asyncio.create_task(loop.run())
@@ -157,8 +154,8 @@ async def test_the_loop_survives_a_ledger_that_is_away(postgres_dsn: str) -> Non
     assert trouble.where == "lease reset"
 
 
-async def test_a_row_in_somebodys_hands_is_not_waited_for(postgres_dsn: str) -> None:
-    engine = PostgresEngine(postgres_dsn)
+async def test_a_row_in_somebodys_hands_is_not_waited_for(ledger_dsn: str) -> None:
+    engine = PostgresEngine(ledger_dsn)
     async with engine.ledger() as ledger:
         await claimed(ledger, told("ann"), told("bob"))
         await engine.expire_leases()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Any, TypeAlias
 
 import pytest
@@ -131,13 +132,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
 def agree(engine: Engine, statements: Mapping[str, str] | None = None) -> None:
     with asyncio.Runner() as runner:
-        ledger = runner.run(engine.open(statements=statements))
+        stack = AsyncExitStack()
+        ledger = runner.run(stack.enter_async_context(engine.ledger(statements=statements)))
         try:
-            runner.run(ledger.migrate())
             machine = type("Machine", (LedgerMachine,), {"runner": runner, "engine": engine, "ledger": ledger})
             run_state_machine_as_test(machine, settings=SETTINGS)
         finally:
-            runner.run(ledger.aclose())
+            runner.run(stack.aclose())
 
 
 @pytest.mark.req("G-05")

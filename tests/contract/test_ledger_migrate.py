@@ -8,9 +8,9 @@ from carillon.domain.errors import LedgerNewer
 from carillon.domain.notifications import Accepted
 from carillon.ledger.migrate import migrations
 from tests.support.ledger_builders import enrolment, want
-from tests.support.ledger_engines import Engine, engine_fixture
+from tests.support.ledger_engines import Engine, bare_engine_fixture
 
-engine = engine_fixture()
+engine = bare_engine_fixture()
 
 TABLES = {
     "attempts",

@@ -47,8 +47,8 @@ TWICE = "('00000000-0000-0000-0000-0000000000ff', 'a', 'x', 'LOW', '{}')"
 
 
 @pytest.fixture
-def engine(postgres_dsn: str) -> PostgresEngine:
-    return PostgresEngine(postgres_dsn)
+def engine(ledger_dsn: str) -> PostgresEngine:
+    return PostgresEngine(ledger_dsn)
 
 
 @pytest.fixture

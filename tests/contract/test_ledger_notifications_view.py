@@ -12,12 +12,11 @@ from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.outbound.attempt import noted
 from tests.support.ledger_builders import enrolment, failed_note, finish
-from tests.support.ledger_engines import Engine, ledger_fixture, shared_dsn_fixture, shared_engine_fixture
+from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 from tests.support.ledger_postgres import connected
 from tests.support.stream_builders import claimed, told
 
-engine = shared_engine_fixture()
-shared_dsn = shared_dsn_fixture()
+engine = engine_fixture()
 ledger = ledger_fixture()
 
 SEED = (

@@ -19,8 +19,8 @@ from tests.support.proxy import FaultProxy
 
 
 @pytest.fixture
-def engine(postgres_dsn: str) -> PostgresEngine:
-    return PostgresEngine(postgres_dsn)
+def engine(ledger_dsn: str) -> PostgresEngine:
+    return PostgresEngine(ledger_dsn)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from carillon.domain.people import QuietHours, Wish
+from carillon.domain.people import PreferenceChange, QuietHours
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 
@@ -23,10 +23,10 @@ async def empty(engine: Engine, ledger: Ledger) -> None:
 @pytest.mark.req("S2-115")
 async def test_what_was_wished_can_be_read_again(ledger: Ledger) -> None:
     assert await ledger.preferences([(None, "ada")]) == [None]
-    held = await ledger.wish(
+    held = await ledger.change_preferences(
         None,
         "ada",
-        Wish(
+        PreferenceChange(
             preferred_locale="es-MX",
             channels={"sms": False, "email": True},
             contacts={"email": "ada@example.org", "phone": None},
@@ -40,26 +40,34 @@ async def test_what_was_wished_can_be_read_again(ledger: Ledger) -> None:
 
 
 async def test_a_change_leaves_the_rest_alone(ledger: Ledger) -> None:
-    await ledger.wish(None, "ada", Wish(preferred_locale="de", contacts={"email": "a@example.org", "phone": "+491"}))
-    held = await ledger.wish(None, "ada", Wish(channels={"push": False}, contacts={"phone": None, "pushToken": "t"}))
+    await ledger.change_preferences(
+        None, "ada", PreferenceChange(preferred_locale="de", contacts={"email": "a@example.org", "phone": "+491"})
+    )
+    held = await ledger.change_preferences(
+        None, "ada", PreferenceChange(channels={"push": False}, contacts={"phone": None, "pushToken": "t"})
+    )
     assert held.preferred_locale == "de"
     assert held.contacts == {"email": "a@example.org", "pushToken": "t"}
-    held = await ledger.wish(None, "ada", Wish(channels={"sms": False}, quiet_hours=QUIET))
+    held = await ledger.change_preferences(None, "ada", PreferenceChange(channels={"sms": False}, quiet_hours=QUIET))
     assert held.channels == {"push": False, "sms": False}
-    held = await ledger.wish(None, "ada", Wish(preferred_locale=None, quiet_hours=None))
+    held = await ledger.change_preferences(None, "ada", PreferenceChange(preferred_locale=None, quiet_hours=None))
     assert (held.preferred_locale, held.quiet_hours) == (None, None)
 
 
 async def test_a_replacement_leaves_nothing(ledger: Ledger) -> None:
-    await ledger.wish(None, "ada", Wish(preferred_locale="de", channels={"sms": False}, quiet_hours=QUIET))
-    held = await ledger.wish(None, "ada", Wish(contacts={"email": "a@example.org"}, replace=True))
+    await ledger.change_preferences(
+        None, "ada", PreferenceChange(preferred_locale="de", channels={"sms": False}, quiet_hours=QUIET)
+    )
+    held = await ledger.change_preferences(
+        None, "ada", PreferenceChange(contacts={"email": "a@example.org"}, replace=True)
+    )
     assert (held.preferred_locale, held.channels, held.quiet_hours) == (None, {}, None)
     assert held.contacts == {"email": "a@example.org"}
 
 
 async def test_a_user_of_one_tenant_is_nobody_in_another(ledger: Ledger) -> None:
-    await ledger.wish("acme", "ada", Wish(preferred_locale="de"))
-    await ledger.wish(None, "bob", Wish(preferred_locale="fr"))
+    await ledger.change_preferences("acme", "ada", PreferenceChange(preferred_locale="de"))
+    await ledger.change_preferences(None, "bob", PreferenceChange(preferred_locale="fr"))
     asked = [("acme", "ada"), (None, "ada"), ("other", "ada"), (None, "bob"), ("acme", "ada")]
     found = await ledger.preferences(asked)
     assert [None if one is None else one.preferred_locale for one in found] == ["de", None, None, "fr", "de"]
@@ -69,7 +77,7 @@ async def test_a_user_of_one_tenant_is_nobody_in_another(ledger: Ledger) -> None
 @pytest.mark.req("S2-92")
 async def test_a_channel_is_switched_off(ledger: Ledger) -> None:
     await ledger.disable("acme", "ada", "email")
-    await ledger.wish("acme", "ada", Wish(preferred_locale="de"))
+    await ledger.change_preferences("acme", "ada", PreferenceChange(preferred_locale="de"))
     await ledger.disable("acme", "ada", "email")
     (held,) = await ledger.preferences([("acme", "ada")])
     assert held is not None
@@ -77,8 +85,8 @@ async def test_a_channel_is_switched_off(ledger: Ledger) -> None:
 
 
 async def test_changes_at_once_are_all_kept(ledger: Ledger) -> None:
-    wishes = [Wish(channels={f"channel-{number}": False}) for number in range(20)]
-    await asyncio.gather(*(ledger.wish(None, "ada", one) for one in wishes))
+    wishes = [PreferenceChange(channels={f"channel-{number}": False}) for number in range(20)]
+    await asyncio.gather(*(ledger.change_preferences(None, "ada", one) for one in wishes))
     (held,) = await ledger.preferences([(None, "ada")])
     assert held is not None
     assert held.channels == {f"channel-{number}": False for number in range(20)}

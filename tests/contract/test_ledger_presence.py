@@ -6,10 +6,9 @@ import pytest
 
 from carillon.ledger.opening import Ledger
 from carillon.ledger.streams import FORGOTTEN_SECONDS
-from tests.support.ledger_engines import Engine, ledger_fixture, shared_dsn_fixture, shared_engine_fixture
+from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 
-engine = shared_engine_fixture()
-shared_dsn = shared_dsn_fixture()
+engine = engine_fixture()
 ledger = ledger_fixture()
 
 

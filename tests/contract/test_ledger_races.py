@@ -18,8 +18,8 @@ TAKE_OVER = "UPDATE routes SET claim_token = 1000000, next_attempt_at = now() + 
 
 
 @pytest.fixture
-def engine(postgres_dsn: str) -> PostgresEngine:
-    return PostgresEngine(postgres_dsn)
+def engine(ledger_dsn: str) -> PostgresEngine:
+    return PostgresEngine(ledger_dsn)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """Sealing holds for every operation: the contract suites run under seals, and no table shows what they wrote."""
 
 import ast
-import asyncio
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -14,9 +14,8 @@ import pytest
 
 from carillon.domain.claims import AttemptNote, Settlement
 from carillon.domain.intents import Malformed
-from carillon.domain.people import Wish
+from carillon.domain.people import PreferenceChange, Suppression
 from carillon.domain.receipts import Receipt, ReceiptKind
-from carillon.domain.suppressions import Silence
 from carillon.domain.verdicts import Bury
 from carillon.ledger import columns, sealing
 from carillon.ledger.columns import COLUMNS, Way
@@ -42,11 +41,10 @@ from tests.contract import (
     test_receipts_routes,
     test_receipts_silence,
 )
+from tests.support.databases import Databases
 from tests.support.ledger_builders import enrolment, notification, route, want
-from tests.support.ledger_engines import PostgresEngine
 from tests.support.ledger_sealed import SealedEngine, SealedPostgresEngine, SealedSqliteEngine, no_leaks
 from tests.support.receipt_builders import RULES
-from tests.support.servers import Postgres
 
 SUITES: list[ModuleType] = [
     test_ledger_admin,
@@ -69,22 +67,7 @@ SUITES: list[ModuleType] = [
     test_receipts_routes,
     test_receipts_silence,
 ]
-KEPT = {"schema_migrations", "claim_tokens"}
 _numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def template(postgres: Postgres) -> Iterator[str]:
-    """A database with our tables, to be copied."""
-    dsn = postgres.database()
-
-    async def migrated() -> None:
-        async with PostgresEngine(dsn).ledger():
-            pass
-
-    asyncio.run(migrated())
-    yield dsn.rpartition("/")[2]
-    postgres.drop(dsn)
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
@@ -93,18 +76,16 @@ def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
     if request.param == "sqlite":
         yield lambda: SealedSqliteEngine(tmp_path / f"{next(_numbers)}.db")
         return
-    server: Postgres = request.getfixturevalue("postgres")
-    template: str = request.getfixturevalue("template")
-    name = f"{template}_{next(_numbers)}"
-    server.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-    wipe = ";".join(f"DELETE FROM {table}" for table in COLUMNS if table not in KEPT)  # noqa: S608 - our own tables
+    databases: Databases = request.getfixturevalue("databases")
+    with ExitStack() as taken:
 
-    def wiped() -> SealedEngine:
-        server.execute(wipe, database=name)
-        return SealedPostgresEngine(server.dsn(name))
+        def another() -> SealedEngine:
+            taken.close()
+            dsn, give_back = databases.take()
+            taken.callback(give_back)
+            return SealedPostgresEngine(dsn, partial(databases.read, dsn))
 
-    yield wiped
-    server.drop(server.dsn(name))
+        yield another
 
 
 def cases(suite: ModuleType) -> list[Callable[..., Any]]:
@@ -152,7 +133,7 @@ BY_HAND = {
 }
 
 ELSEWHERE = {
-    "queue_unheld": "lanes",
+    "queue_unclaimed": "lanes",
     "aclose": "the engine's context calls it",
     "migrate": "the engine's context calls it",
     "refuse_newer": "reads versions",
@@ -195,7 +176,7 @@ async def written(engine: SealedEngine) -> None:
     said = f"550 <{ADDRESS.upper()}> unknown"
     async with engine.ledger(alerts=True) as ledger:
         await ledger.enrol([enrolment(to, **known), enrolment(to, **known)])
-        await ledger.foresee(notification(**known, idempotency_key="k"))
+        await ledger.look_up_earlier(notification(**known, idempotency_key="k"))
         claim, other = await ledger.claim([want()], 2, "worker")
         assert (claim.address, NAME in claim.payload_json, TEXT in str(claim.message_json)) == (ADDRESS, True, True)
         note = AttemptNote(provider="mailer", outcome="refused", duration_ms=1.0, classification="gone", error=said)
@@ -210,14 +191,16 @@ async def written(engine: SealedEngine) -> None:
             address=ADDRESS,
             reason=said,
         )
-        await ledger.amend([bounced], RULES)
+        await ledger.take_receipts([bounced], RULES)
         await ledger.suppress(
-            [Silence(channel="sms", address=ADDRESS, tenant_id="", reason="asked", source="operator")]
+            [Suppression(channel="sms", address=ADDRESS, tenant_id="", reason="asked", source="operator")]
         )
-        await ledger.wish(None, "ann", Wish(contacts={"email": ADDRESS}))
+        await ledger.change_preferences(None, "ann", PreferenceChange(contacts={"email": ADDRESS}))
         raw = {"to": ADDRESS, "name": NAME, "text": TEXT}
         refused = f"no such recipient: {ADDRESS}"
-        await ledger.park([Malformed(stream_entry_id="1", failure_code="X", failure_message=refused, raw_fields=raw)])
+        await ledger.keep_malformed(
+            [Malformed(stream_entry_id="1", failure_code="X", failure_message=refused, raw_fields=raw)]
+        )
 
 
 async def readable(engine: SealedEngine) -> list[str]:

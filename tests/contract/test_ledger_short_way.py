@@ -9,12 +9,12 @@ from tests.support.ledger_engines import PostgresEngine
 from tests.support.ledger_properties import claim_one, place_of_another_row_is_left_alone
 
 
-async def test_a_place_that_is_anothers_by_now(postgres_dsn: str) -> None:
-    await place_of_another_row_is_left_alone(PostgresEngine(postgres_dsn))
+async def test_a_place_that_is_anothers_by_now(ledger_dsn: str) -> None:
+    await place_of_another_row_is_left_alone(PostgresEngine(ledger_dsn))
 
 
-async def test_the_negative_control_notices(postgres_dsn: str) -> None:
-    engine = PostgresEngine(postgres_dsn)
+async def test_the_negative_control_notices(ledger_dsn: str) -> None:
+    engine = PostgresEngine(ledger_dsn)
     blind = engine.statements({"settle_finished": ("AND r.claim_token = given.token", "")})
     noticed = False
     try:
@@ -24,8 +24,8 @@ async def test_the_negative_control_notices(postgres_dsn: str) -> None:
     assert noticed
 
 
-async def test_a_claim_whose_row_has_moved_takes_the_long_way(postgres_dsn: str) -> None:
-    engine = PostgresEngine(postgres_dsn)
+async def test_a_claim_whose_row_has_moved_takes_the_long_way(ledger_dsn: str) -> None:
+    engine = PostgresEngine(ledger_dsn)
     async with engine.ledger() as ledger:
         await ledger.enrol([enrolment()])
         claim = await claim_one(ledger)
@@ -34,8 +34,8 @@ async def test_a_claim_whose_row_has_moved_takes_the_long_way(postgres_dsn: str)
         assert (await engine.only("attempts"))["provider_message_id"] == f"m-{claim.token}"
 
 
-async def test_a_renewed_lease_knows_its_new_place(postgres_dsn: str) -> None:
-    engine = PostgresEngine(postgres_dsn)
+async def test_a_renewed_lease_knows_its_new_place(ledger_dsn: str) -> None:
+    engine = PostgresEngine(ledger_dsn)
     short = engine.statements({"settle": ("UPDATE routes r", "UPDATE no_such_table r")})
     async with engine.ledger(statements=short) as ledger:
         await ledger.enrol([enrolment()])
@@ -46,8 +46,8 @@ async def test_a_renewed_lease_knows_its_new_place(postgres_dsn: str) -> None:
         assert await ledger.settle([finish(claim)]) == [Settled.APPLIED]
 
 
-async def test_both_ways_write_the_same(postgres_dsn: str) -> None:
-    engine = PostgresEngine(postgres_dsn)
+async def test_both_ways_write_the_same(ledger_dsn: str) -> None:
+    engine = PostgresEngine(ledger_dsn)
     async with engine.ledger() as ledger:
         await ledger.enrol([enrolment(route("ann")), enrolment(route("ann"))])
         short, long = await ledger.claim([want()], 10, "w")
@@ -64,8 +64,8 @@ async def test_both_ways_write_the_same(postgres_dsn: str) -> None:
             assert first == second
 
 
-async def test_a_mixed_batch_is_one_commit_and_each_is_answered(postgres_dsn: str) -> None:
-    engine = PostgresEngine(postgres_dsn)
+async def test_a_mixed_batch_is_one_commit_and_each_is_answered(ledger_dsn: str) -> None:
+    engine = PostgresEngine(ledger_dsn)
     async with engine.ledger() as ledger:
         await ledger.enrol([enrolment(route(name)) for name in ("ann", "bob", "cid", "dan")])
         ann, bob, cid, dan = await ledger.claim([want()], 10, "w")

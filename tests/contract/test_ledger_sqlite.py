@@ -10,7 +10,7 @@ import pytest
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 from carillon.ledger.opening import open_ledger
 from carillon.ledger.sqlite.ledger import SqliteLedger
-from tests.support.ledger_builders import enrolment, route, want
+from tests.support.ledger_builders import enrolment, finish, route, want
 from tests.support.ledger_engines import SqliteEngine
 
 
@@ -102,3 +102,35 @@ async def test_urls(tmp_path: Path) -> None:
 async def test_commits_are_synced_and_logged_ahead(engine: SqliteEngine) -> None:
     async with engine.ledger() as ledger:
         assert (await ledger.check())["settings"] == {"journal_mode": "wal", "synchronous": "2"}
+
+
+async def planned_anew(engine: SqliteEngine) -> int:
+    """How much SQLite plans when the same statements run once more with other values."""
+    seen: list[str | None] = []
+
+    def note(_action: int, *names: str | None) -> int:
+        seen.append(names[0])
+        return sqlite3.SQLITE_OK
+
+    async with engine.ledger() as ledger:
+        assert isinstance(ledger, SqliteLedger)
+        await ledger._file.alone(lambda connection: connection.set_authorizer(note))  # noqa: SLF001 - it is asked while planning
+        for round_ in (0, 1):
+            seen.clear()
+            for lane in (1, 2):
+                await ledger.enrol([enrolment(route(lane=lane, address=f"{round_}-{lane}@example.com"))])
+                for claim in await ledger.claim([want(lane=lane)], 10, f"worker {round_}"):
+                    await ledger.settle([finish(claim)])
+        await ledger._file.alone(lambda connection: connection.set_authorizer(None))  # noqa: SLF001
+    return len(seen)
+
+
+async def test_a_statement_is_planned_once(engine: SqliteEngine) -> None:
+    assert await planned_anew(engine) == 0
+
+
+async def test_control_a_bare_parameter_is_planned_each_time(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("carillon.ledger.sqlite.ledger.fixed", lambda text: text)
+    assert await planned_anew(engine) > 0

@@ -7,16 +7,15 @@ import pytest
 
 from carillon.domain.claims import Settled, Settlement
 from carillon.domain.outcomes import Throttled
-from carillon.domain.streams import Bounds, Held, log_of
+from carillon.domain.streams import Bounds, InboxCounts, log_of
 from carillon.domain.verdicts import Defer, Retry
 from carillon.ledger.opening import Ledger
 from carillon.outbound.attempt import noted
 from tests.support.ledger_builders import bury, failed_note, finish
-from tests.support.ledger_engines import Engine, ledger_fixture, shared_dsn_fixture, shared_engine_fixture
+from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 from tests.support.stream_builders import claimed, told
 
-engine = shared_engine_fixture()
-shared_dsn = shared_dsn_fixture()
+engine = engine_fixture()
 ledger = ledger_fixture()
 
 
@@ -112,8 +111,8 @@ async def test_the_inbox_is_read_a_page_at_a_time(ledger: Ledger) -> None:
     assert [entry.seq for entry in await ledger.newest_first("ann", 2)] == [5, 4]
     assert [entry.seq for entry in await ledger.newest_first("ann", 2, before=4)] == [3, 2]
     assert await ledger.newest_first("ann", 2, before=1) == []
-    assert await ledger.held("ann") == Held(5, 5)
-    assert await ledger.held("nobody") == Held(0, 0)
+    assert await ledger.inbox_counts("ann") == InboxCounts(5, 5)
+    assert await ledger.inbox_counts("nobody") == InboxCounts(0, 0)
 
 
 async def test_reading_is_marked_once(ledger: Ledger) -> None:
@@ -121,10 +120,10 @@ async def test_reading_is_marked_once(ledger: Ledger) -> None:
     assert await ledger.mark_read("ann", [entries[0].notification_id, "nothing"]) == 1
     assert await ledger.mark_read("ann", [entries[0].notification_id]) == 0
     assert [entry.read for entry in await ledger.read("ann", 0, 10)] == [True, False, False, False]
-    assert await ledger.held("ann") == Held(4, 3)
+    assert await ledger.inbox_counts("ann") == InboxCounts(4, 3)
     assert await ledger.mark_read("ann", None) == 3
-    assert await ledger.held("ann") == Held(4, 0)
-    assert await ledger.held("bob") == Held(1, 1)
+    assert await ledger.inbox_counts("ann") == InboxCounts(4, 0)
+    assert await ledger.inbox_counts("bob") == InboxCounts(1, 1)
     assert await ledger.mark_read("bob", []) == 0
 
 

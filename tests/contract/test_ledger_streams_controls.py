@@ -8,15 +8,14 @@ import pytest
 from carillon.ledger.statements import load
 from tests.contract import test_ledger_presence as presence
 from tests.contract import test_ledger_streams as streams
-from tests.support.ledger_engines import PostgresEngine, shared_dsn_fixture, shared_engine_fixture
+from tests.support.ledger_engines import PostgresEngine, engine_fixture
 from tests.support.ledger_mutants import Mutants, clauses_needed
 from tests.support.ledger_postgres import connected
 from tests.support.stream_builders import claimed, told
 from tests.support.tables import WAITING
 from tests.support.waiting import until
 
-engine = shared_engine_fixture()
-shared_dsn = shared_dsn_fixture()
+engine = engine_fixture()
 
 
 async def later_waits_for_earlier(engine: PostgresEngine, statements: Mapping[str, str]) -> None:
@@ -42,12 +41,12 @@ async def later_waits_for_earlier(engine: PostgresEngine, statements: Mapping[st
 
 
 @pytest.mark.req("S4-49")
-async def test_numbers_become_visible_in_their_order(postgres_dsn: str) -> None:
-    await later_waits_for_earlier(PostgresEngine(postgres_dsn), load("postgres"))
+async def test_numbers_become_visible_in_their_order(ledger_dsn: str) -> None:
+    await later_waits_for_earlier(PostgresEngine(ledger_dsn), load("postgres"))
 
 
-async def test_a_sequence_would_not_do(postgres_dsn: str) -> None:
-    engine = PostgresEngine(postgres_dsn)
+async def test_a_sequence_would_not_do(ledger_dsn: str) -> None:
+    engine = PostgresEngine(ledger_dsn)
     statement = load("postgres")["append"]
     begin, end = statement.index("INSERT INTO streams"), statement.index("), numbers AS")
     unlocked = statement.replace(
@@ -60,8 +59,8 @@ async def test_a_sequence_would_not_do(postgres_dsn: str) -> None:
         await later_waits_for_earlier(engine, {**load("postgres"), "append": sequence})
 
 
-async def test_the_same_push_at_once_has_one_number(postgres_dsn: str) -> None:
-    engine = PostgresEngine(postgres_dsn)
+async def test_the_same_push_at_once_has_one_number(ledger_dsn: str) -> None:
+    engine = PostgresEngine(ledger_dsn)
     async with engine.ledger() as ledger:
         (claim,) = await claimed(ledger, told("ann"))
         async with connected(engine.dsn) as zombie, connected(engine.dsn) as watcher:

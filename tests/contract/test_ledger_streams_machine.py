@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from carillon.domain.claims import Claim
-from carillon.domain.streams import Bounds, Entry, Held
+from carillon.domain.streams import Bounds, Entry, InboxCounts
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import finish
 from tests.support.ledger_engines import Engine, SqliteEngine, engine_fixture
@@ -127,7 +128,7 @@ class StreamMachine(RuleBasedStateMachine):
             assert bounds[person] == expected
             assert self.run(self.ledger.newest_first(person, 100)) == entries[::-1]
             unread = sum(not each.read for each in entries)
-            assert self.run(self.ledger.held(person)) == Held(len(entries), unread)
+            assert self.run(self.ledger.inbox_counts(person)) == InboxCounts(len(entries), unread)
 
 
 def agree(engine: Engine, statements: Mapping[str, str] | None = None) -> None:
@@ -142,13 +143,13 @@ def agree(engine: Engine, statements: Mapping[str, str] | None = None) -> None:
         suppress_health_check=list(HealthCheck),
     )
     with asyncio.Runner() as runner:
-        ledger = runner.run(engine.open(statements=statements))
+        stack = AsyncExitStack()
+        ledger = runner.run(stack.enter_async_context(engine.ledger(statements=statements)))
         try:
-            runner.run(ledger.migrate())
             machine = type("Machine", (StreamMachine,), {"runner": runner, "engine": engine, "ledger": ledger})
             run_state_machine_as_test(machine, settings=rules)
         finally:
-            runner.run(ledger.aclose())
+            runner.run(stack.aclose())
 
 
 @pytest.mark.req("S4-48", "S4-49")

@@ -16,6 +16,7 @@ from tests.support.ledger_postgres import connected
 MILLION = """
 SET session_replication_role = replica;
 DROP INDEX routes_due_idx, routes_held_idx, routes_leased_idx;
+ALTER TABLE routes DROP CONSTRAINT routes_pkey CASCADE;
 INSERT INTO routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at,
                     created_at, updated_at, lane, provider, policy, budget_since, claim_token,
                     last_error_classification)
@@ -26,6 +27,7 @@ SELECT 'n-' || n, 'sse:user:' || n % 5000, 'sse', 'user:' || n % 5000,
        now(), now(), n % 3 + 1, 'sse', '*/sse', now(), CASE WHEN n % 1000 IN (1, 7) THEN n END,
        CASE WHEN n % 10 = 3 THEN 'throttled' END
 FROM generate_series(1, 1000000) AS n;
+ALTER TABLE routes ADD CONSTRAINT routes_pkey PRIMARY KEY (notification_id, route_id);
 CREATE INDEX routes_due_idx ON routes (lane, provider, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX routes_held_idx ON routes (recipient_ref) WHERE provider = 'sse' AND next_attempt_at IS NOT NULL;
 CREATE INDEX routes_leased_idx ON routes (next_attempt_at) WHERE channel = 'sse' AND claim_token IS NOT NULL;
@@ -51,7 +53,7 @@ READ: list[tuple[str, tuple[object, ...], str]] = [
     ("read", ("u7", 90, 100), "stream_entries_pkey"),
     ("newest_first", ("u7", None, 20), "stream_entries_pkey"),
     ("bounds", (["u7"],), "streams_pkey"),
-    ("held", ("u7",), "stream_entries_pkey"),
+    ("inbox_counts", ("u7",), "stream_entries_pkey"),
     ("waiting", ("3", ["3", "user:3"], None, 10), "routes_held_idx"),
     ("acknowledge", ("u7", "e-601"), "stream_entries_route"),
 ]

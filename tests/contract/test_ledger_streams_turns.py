@@ -2,11 +2,10 @@
 
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import bury
-from tests.support.ledger_engines import ledger_fixture, shared_dsn_fixture, shared_engine_fixture
+from tests.support.ledger_engines import engine_fixture, ledger_fixture
 from tests.support.stream_builders import claimed, told
 
-engine = shared_engine_fixture()
-shared_dsn = shared_dsn_fixture()
+engine = engine_fixture()
 ledger = ledger_fixture()
 
 

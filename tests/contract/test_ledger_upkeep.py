@@ -202,7 +202,7 @@ async def test_cancelling_skips_what_no_worker_holds(engine: Engine, ledger: Led
 @pytest.mark.req("S1-111", "S1-163", "S1-164", "S1-165", "S1-166")
 async def test_retention_deletes_in_bounded_steps(engine: Engine, ledger: Ledger) -> None:
     keys = [await buried(ledger) for _ in range(5)]
-    await ledger.park(
+    await ledger.keep_malformed(
         [Malformed(stream_entry_id=f"{n}-0", failure_code="c", failure_message="m", raw_fields={}) for n in range(3)]
     )
     assert await ledger.prune(3600, 3600, 100) == (0, 0)

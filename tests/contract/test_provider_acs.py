@@ -19,7 +19,7 @@ from carillon.domain.ports import Probed, Provider
 from carillon.providers import channels, load
 from carillon.providers.acs.send import operation_id, signed_headers
 from carillon.providers.http import HttpClient
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 from tests.support.acs_stub import ACCESS_KEY, AcsStub, failure
 from tests.support.dispatches import mail, tools
 from tests.support.ports import free_port

@@ -9,11 +9,11 @@ import pytest
 
 from carillon.domain.errors import Forged
 from carillon.domain.ports import ReceiptReader
-from carillon.domain.receipts import Reading, Receipt, ReceiptKind
+from carillon.domain.receipts import CallbackReading, Receipt, ReceiptKind
 from carillon.providers.acs.receipts import reader
 from carillon.providers.acs.send import Settings, operation_id
-from carillon.providers.mail_vendor import read_each
-from carillon.providers.secret import Secret
+from carillon.providers.mail import read_each
+from carillon.providers.tools import Secret
 from tests.support.acs_stub import ACCESS_KEY, delivery_report, handshake
 
 SECRET = "a shared secret/with=odd&letters"
@@ -32,7 +32,7 @@ def make(secret: str | None = SECRET) -> ReceiptReader:
     return reader("AZURE_ACS", given)
 
 
-def read(*events: Any) -> Reading:
+def read(*events: Any) -> CallbackReading:
     return make().read(URL, {"aeg-event-type": "Notification"}, json.dumps(events).encode())
 
 
@@ -113,7 +113,7 @@ def test_the_handshake_is_answered() -> None:
     code = "512d38b6-c7b8-40c8-89fe-f46f9e9622b6"
     body = json.dumps([handshake(code)]).encode()
     reading = make().read(URL, {"aeg-event-type": "SubscriptionValidation"}, body)
-    assert reading == Reading(answer={"validationResponse": code})
+    assert reading == CallbackReading(answer={"validationResponse": code})
 
 
 def test_a_stranger_is_not_greeted() -> None:

@@ -10,8 +10,7 @@ import aiohttp
 import pytest
 import trustme
 
-from carillon.providers.egress import BLOCKED_TEXT, IPAddress, Rules, parse_networks, parse_ports
-from carillon.providers.guard import EgressGuard
+from carillon.providers.egress import BLOCKED_TEXT, EgressGuard, IPAddress, Rules, parse_networks, parse_ports
 from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest, NotSent
 from tests.support.peers import Peer, saying
 from tests.support.waiting import until

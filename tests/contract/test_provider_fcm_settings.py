@@ -12,7 +12,7 @@ from carillon.domain.errors import ConfigurationError
 from carillon.providers import load
 from carillon.providers.fcm.send import Settings, remarks
 from carillon.providers.http import HttpClient
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 from tests.support.dispatches import tools
 from tests.support.fcm_stub import SERVER_KEY, service_account
 

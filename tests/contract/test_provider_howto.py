@@ -10,7 +10,7 @@ import pytest
 
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.providers.http import HttpClient
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 from tests.support.dispatches import dispatch, tools
 from tests.support.sources import ROOT
 from tests.support.vendor import Reply, Vendor

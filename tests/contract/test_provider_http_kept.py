@@ -8,8 +8,7 @@ import pycurl
 import pytest
 
 from carillon.providers.curl import Limits, Transfers
-from carillon.providers.egress import Rules, parse_networks, parse_ports
-from carillon.providers.guard import EgressGuard
+from carillon.providers.egress import EgressGuard, Rules, parse_networks, parse_ports
 from carillon.providers.http import Call, HttpAnswer, HttpClient, HttpRequest, MaybeSent, NotSent, Reply, header_lines
 from tests.support.peers import OK, Peer, read_request, request, saying, silent
 from tests.support.waiting import until

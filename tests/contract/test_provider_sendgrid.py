@@ -16,8 +16,8 @@ from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavaila
 from carillon.domain.ports import Probed, Provider
 from carillon.providers import channels, load
 from carillon.providers.http import HttpClient
-from carillon.providers.secret import Secret
 from carillon.providers.sendgrid.send import RouteSeal
+from carillon.providers.tools import Secret
 from tests.support.dispatches import mail, tools
 from tests.support.ports import free_port
 from tests.support.sendgrid_stub import API_KEY, SendGridStub, complaint

@@ -8,10 +8,10 @@ import pytest
 
 from carillon.domain.errors import Forged
 from carillon.domain.ports import ReceiptReader
-from carillon.domain.receipts import Reading, Receipt, ReceiptKind
-from carillon.providers.secret import Secret
+from carillon.domain.receipts import CallbackReading, Receipt, ReceiptKind
 from carillon.providers.sendgrid.receipts import reader
 from carillon.providers.sendgrid.send import RouteSeal, Settings
+from carillon.providers.tools import Secret
 from tests.support.clocks import ManualClock
 from tests.support.sendgrid_stub import API_KEY, EventSigner
 
@@ -39,7 +39,7 @@ def event(name: str, **fields: Any) -> dict[str, Any]:
     }
 
 
-def read(*events: Any, **options: Any) -> Reading:
+def read(*events: Any, **options: Any) -> CallbackReading:
     body = json.dumps(events).encode()
     return make(**options).read("https://us.example/callback", SIGNER.headers(body, NOW), body)
 
@@ -74,7 +74,7 @@ def test_every_event_has_a_meaning(name: str, kind: ReceiptKind) -> None:
 @pytest.mark.req("S2-87")
 @pytest.mark.parametrize("name", ["processed", "deferred", "group_resubscribe"])
 def test_what_is_only_on_its_way_says_nothing(name: str) -> None:
-    assert read(event(name, response="400 try again later", attempt="5")) == Reading()
+    assert read(event(name, response="400 try again later", attempt="5")) == CallbackReading()
 
 
 @pytest.mark.parametrize(("fields", "classification", "gone"), [

@@ -14,10 +14,10 @@ from sendgrid.helpers.eventwebhook import EventWebhook
 
 from carillon.domain.errors import Forged
 from carillon.domain.ports import ReceiptReader
-from carillon.domain.receipts import Reading
-from carillon.providers.secret import Secret
+from carillon.domain.receipts import CallbackReading
 from carillon.providers.sendgrid.receipts import reader
 from carillon.providers.sendgrid.send import Settings
+from carillon.providers.tools import Secret
 from tests.support.clocks import ManualClock
 from tests.support.sendgrid_stub import API_KEY, EventSigner
 
@@ -141,7 +141,7 @@ def test_a_callback_belongs_to_its_time(age: int, tolerance: float | None, *, be
     body = b"[]"
     headers = SIGNER.headers(body, NOW - age)
     if believed:
-        assert make(webhook_tolerance_seconds=tolerance).read("https://us.example/", headers, body) == Reading()
+        assert make(webhook_tolerance_seconds=tolerance).read("https://us.example/", headers, body) == CallbackReading()
     else:
         with pytest.raises(Forged, match="timestamp"):
             make(webhook_tolerance_seconds=tolerance).read("https://us.example/", headers, body)

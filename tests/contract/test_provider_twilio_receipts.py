@@ -12,8 +12,8 @@ from twilio.request_validator import RequestValidator
 
 from carillon.domain.errors import Forged
 from carillon.domain.ports import ReceiptReader
-from carillon.domain.receipts import Reading, Receipt, ReceiptKind
-from carillon.providers.secret import Secret, decode_secret
+from carillon.domain.receipts import CallbackReading, Receipt, ReceiptKind
+from carillon.providers.tools import Secret, decode_secret
 from carillon.providers.twilio.receipts import MAX_BODY, reader, sign
 from carillon.providers.twilio.send import Settings
 from tests.support.twilio_stub import ACCOUNT, SENDER, TOKEN, Form, signed, signed_json
@@ -30,7 +30,7 @@ def receipts(**options: Any) -> ReceiptReader:
     return reader("Twilio", msgspec.convert(given, Settings, dec_hook=decode_secret))
 
 
-def told(fields: dict[str, Any], url: str = URL, **options: Any) -> Reading:
+def told(fields: dict[str, Any], url: str = URL, **options: Any) -> CallbackReading:
     headers, body = signed(url, fields)
     return receipts(**options).read(url, headers, body)
 
@@ -51,7 +51,7 @@ def test_a_report_as_twilio_posts_it() -> None:
         "Empty": "",
         "To": "+14155550100",
     }
-    assert told(fields) == Reading(
+    assert told(fields) == CallbackReading(
         receipts=(
             Receipt(
                 provider="Twilio",

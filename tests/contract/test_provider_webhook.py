@@ -12,7 +12,7 @@ from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavaila
 from carillon.domain.ports import Provider
 from carillon.providers import load
 from carillon.providers.http import HttpClient, header_id
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 from carillon.providers.webhook.signing import Check, verify_standard, verify_x_webhook
 from tests.support.dispatches import LOOPBACK, SECRET, dispatch, tools
 from tests.support.ports import free_port

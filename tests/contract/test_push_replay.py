@@ -12,7 +12,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from carillon.system import SystemClock
 from carillon.upkeep.push_replay import Replay, ReplayStopped
-from tests.support.process import carillon_command
+from tests.support.process import run_carillon
 from tests.support.push_broker import Broker, reset
 from tests.support.push_stand import Push, message, stand_fixture
 from tests.support.rabbitmq import RabbitMQ
@@ -43,8 +43,7 @@ def replay_dlq(url: str, *options: str) -> subprocess.CompletedProcess[str]:
         "DATABASE_URL": "postgresql://127.0.0.1:9/none",
         "TEMPLATE_SERVICE_URL": "http://127.0.0.1:9",
     }
-    command = [*carillon_command(), "push", "replay-dlq", *options]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    return run_carillon(["push", "replay-dlq", *options], env=environment, timeout=60)
 
 
 @pytest.mark.req("S0-58")

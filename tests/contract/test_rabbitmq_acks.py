@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.events import Event
-from carillon.ledger.rabbitmq import acks as rabbitmq_acks
-from carillon.ledger.rabbitmq.acks import Delivery, words
-from carillon.ledger.rabbitmq.line import Line, LineRules
+from carillon.ledger.rabbitmq import connection as rabbitmq_acks
+from carillon.ledger.rabbitmq.connection import Delivery, Line, LineRules, words
 from tests.support.push_broker import Broker
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.waiting import until

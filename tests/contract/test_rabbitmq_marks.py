@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis as Client
 
 from carillon.domain.errors import LedgerUnavailable
-from carillon.ledger.rabbitmq.marks import SCRIPT, MarkRules, Marks, Step
+from carillon.ledger.rabbitmq.marks import SCRIPT, MarkRules, Marks, MarkStep
 from tests.support.servers import Redis
 
 KEY, MARK, HOLDER = "k", "idempotency:k", "push_worker:holder:k"
@@ -24,7 +24,7 @@ def marks(redis: Client, name: str = "one", takeover: float = 300.0, script: str
 
 
 async def word(of: Marks, verb: str, token: int = 1) -> str:
-    (said,) = await of.run([Step(verb, KEY, of.claim_name(token))])  # type: ignore[arg-type]
+    (said,) = await of.run([MarkStep(verb, KEY, of.claim_name(token))])  # type: ignore[arg-type]
     return said.word
 
 
@@ -101,7 +101,7 @@ async def test_what_is_sent_stays_sent_and_tells_by_whom(redis: Client) -> None:
     assert await word(mine, "sent") == "done"
     for verb in ("renew", "release", "failed"):
         assert await word(mine, verb) == "lost"
-    (said,) = await marks(redis, "two").run([Step("take", KEY, "two/1")])
+    (said,) = await marks(redis, "two").run([MarkStep("take", KEY, "two/1")])
     assert (said.word, said.holder) == ("sent", "one/1")
 
 

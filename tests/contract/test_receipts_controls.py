@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from carillon.domain.receipts import AmendRules, ReceiptKind
+from carillon.domain.receipts import ReceiptKind, ReceiptRules
 from tests.support.ledger_builders import enrolment
 from tests.support.ledger_engines import Engine, engine_fixture
 from tests.support.ledger_mutants import NOTICED, Mutants, mutilated
@@ -41,18 +41,18 @@ async def an_early_report_is_not_lost(engine: Engine, statements: Statements = N
         claim = await claim_one(ledger)
         await effect(ledger, failed("m-1"))
         await ledger.settle([sent_as(claim, "m-1")])
-        await ledger.amend_waiting(RULES, 10)
+        await ledger.take_waiting_receipts(RULES, 10)
         assert (await engine.only("routes"))["provider"] == "second"
 
 
 async def strangers_hide_nobody(engine: Engine, statements: Statements = None) -> None:
     async with engine.ledger(statements=statements) as ledger:
-        await ledger.amend([delivered(f"stranger-{number}") for number in range(5)], RULES)
+        await ledger.take_receipts([delivered(f"stranger-{number}") for number in range(5)], RULES)
         await ledger.enrol([enrolment()])
         claim = await claim_one(ledger)
         await effect(ledger, delivered("m-1"))
         await ledger.settle([sent_as(claim, "m-1")])
-        assert len(await ledger.amend_waiting(RULES, 1)) == 1
+        assert len(await ledger.take_waiting_receipts(RULES, 1)) == 1
 
 
 async def another_vendors_id_is_not_ours(engine: Engine, statements: Statements = None) -> None:
@@ -103,11 +103,11 @@ async def a_burial_has_its_letter(engine: Engine, statements: Statements = None)
 
 
 async def a_silence_never_shrinks(engine: Engine, statements: Statements = None) -> None:
-    brief = AmendRules(chains=RULES.chains, bounces_before_silence=1, silence_seconds=1.0)
+    brief = ReceiptRules(chains=RULES.chains, bounces_before_silence=1, silence_seconds=1.0)
     async with engine.ledger(statements=statements) as ledger:
         await publish(ledger, "m-1")
         await publish(ledger, "m-2")
-        await effect(ledger, bounced("m-1"), rules=AmendRules(chains={}, bounces_before_silence=1))
+        await effect(ledger, bounced("m-1"), rules=ReceiptRules(chains={}, bounces_before_silence=1))
         await effect(ledger, bounced("m-2"), rules=brief)
         assert (await engine.only("suppressions"))["expires_at"] is None
 
@@ -126,7 +126,7 @@ async def callbacks_at_once_fail_over_once(engine: Engine, statements: Statement
             await publish(ledger, f"m-{number}")
             told = [failed(f"m-{number}", event_id=f"{number}/{each}") for each in range(4)]
             told.append(receipt(ReceiptKind.SENT, f"m-{number}"))
-            found = await asyncio.gather(*(ledger.amend([each], RULES) for each in told))
+            found = await asyncio.gather(*(ledger.take_receipts([each], RULES) for each in told))
             assert [answer[0].effect for answer in found].count("failed_over") == 1
 
 
@@ -163,13 +163,13 @@ MUTANTS: Mutants = {
     ),
     "the last time stands": (
         the_first_time_stands,
-        {"amend": ("coalesce(r.delivered_at, clock.now)", "clock.now")},
-        {"amend": ("coalesce(delivered_at, :now)", ":now")},
+        {"receipts_change": ("coalesce(r.delivered_at, clock.now)", "clock.now")},
+        {"receipts_change": ("coalesce(delivered_at, :now)", ":now")},
     ),
     "a finished route stays due": (
         a_finished_route_is_nobodys,
-        {"amend": ("WHEN NOT given.finished AND NOT given.buried THEN r.next", "ELSE r.next")},
-        {"amend": ("WHEN NOT :finished AND NOT :buried THEN next", "ELSE next")},
+        {"receipts_change": ("WHEN NOT given.finished AND NOT given.buried THEN r.next", "ELSE r.next")},
+        {"receipts_change": ("WHEN NOT :finished AND NOT :buried THEN next", "ELSE next")},
     ),
     "soft bounces count": (
         the_dead_are_counted,
@@ -178,8 +178,8 @@ MUTANTS: Mutants = {
     ),
     "every change is a burial": (
         a_burial_has_its_letter,
-        {"amend": ("WHERE buried\n", "WHERE TRUE\n")},
-        {"amend_bury": ("FROM routes\nWHERE", "FROM routes\nWHERE 0 AND")},
+        {"receipts_change": ("WHERE buried\n", "WHERE TRUE\n")},
+        {"receipts_dead_letter": ("FROM routes\nWHERE", "FROM routes\nWHERE 0 AND")},
     ),
     "the last silence stands": (
         a_silence_never_shrinks,

@@ -29,8 +29,8 @@ ledger = ledger_fixture()
 async def test_by_the_vendors_id_and_only_that_vendors(engine: Engine, ledger: Ledger) -> None:
     claim = await publish(ledger)
     assert await effect(ledger, delivered(provider=SECOND)) == "waiting"
-    (amended,) = await ledger.amend([delivered()], RULES)
-    assert (amended.notification_id, amended.route_id) == claim.key
+    (taken,) = await ledger.take_receipts([delivered()], RULES)
+    assert (taken.notification_id, taken.route_id) == claim.key
     rows = {row["provider"]: row for row in await engine.rows("receipts")}
     assert (rows[PROVIDER]["notification_id"], rows[PROVIDER]["route_id"]) == claim.key
     assert rows[PROVIDER]["address"] == "ann@example.com"
@@ -79,15 +79,15 @@ async def test_a_vendor_faster_than_our_settlement(engine: Engine, ledger: Ledge
     claim = await claim_one(ledger)
     early = failed("m-1", idempotency_key=claim.idempotency_key if by_key else None)
     assert await effect(ledger, early) == "waiting"
-    assert await ledger.amend_waiting(RULES, 100) == []
+    assert await ledger.take_waiting_receipts(RULES, 100) == []
     assert (await engine.only("routes"))["claim_token"] == claim.token
     await ledger.settle([sent_as(claim, "m-1")])
-    (amended,) = await ledger.amend_waiting(RULES, 100)
-    assert (amended.effect, amended.notification_id) == ("failed_over", claim.notification_id)
-    assert amended.receipt.reason == "unknown handset"
+    (taken,) = await ledger.take_waiting_receipts(RULES, 100)
+    assert (taken.effect, taken.notification_id) == ("failed_over", claim.notification_id)
+    assert taken.receipt.reason == "unknown handset"
     assert (await engine.only("routes"))["provider"] == SECOND
     assert (await engine.only("receipts"))["effect"] == "failed_over"
-    assert await ledger.amend_waiting(RULES, 100) == []
+    assert await ledger.take_waiting_receipts(RULES, 100) == []
 
 
 async def test_a_key_that_comes_before_its_notification(ledger: Ledger) -> None:
@@ -95,29 +95,29 @@ async def test_a_key_that_comes_before_its_notification(ledger: Ledger) -> None:
     key = f"{given.notification.notification_id}/{given.routes[0].route_id}"
     assert await effect(ledger, delivered("m-1", idempotency_key=key)) == "waiting"
     await ledger.enrol([given])
-    (amended,) = await ledger.amend_waiting(RULES, 100)
-    assert amended.effect == "noted"
+    (taken,) = await ledger.take_waiting_receipts(RULES, 100)
+    assert taken.effect == "noted"
 
 
 @pytest.mark.req("S2-79")
 async def test_who_waits_in_vain_is_let_go(engine: Engine, ledger: Ledger) -> None:
     assert await effect(ledger, delivered("stranger")) == "waiting"
     await engine.grow_old("receipts", "received_at", 599)
-    assert await ledger.amend_waiting(RULES, 100) == []
+    assert await ledger.take_waiting_receipts(RULES, 100) == []
     await engine.grow_old("receipts", "received_at", 2)
-    (amended,) = await ledger.amend_waiting(RULES, 100)
-    assert (amended.effect, amended.notification_id) == ("ignored", None)
+    (taken,) = await ledger.take_waiting_receipts(RULES, 100)
+    assert (taken.effect, taken.notification_id) == ("ignored", None)
     assert await effect(ledger, delivered("stranger")) == "repeated"
 
 
 async def test_strangers_do_not_stand_in_the_way(engine: Engine, ledger: Ledger) -> None:
-    await ledger.amend([delivered(f"stranger-{number}") for number in range(50)], RULES)
+    await ledger.take_receipts([delivered(f"stranger-{number}") for number in range(50)], RULES)
     await ledger.enrol([enrolment()])
     claim = await claim_one(ledger)
     await effect(ledger, delivered("m-1"))
     await ledger.settle([sent_as(claim, "m-1")])
-    (amended,) = await ledger.amend_waiting(RULES, 1)
-    assert amended.receipt.provider_message_id == "m-1"
+    (taken,) = await ledger.take_waiting_receipts(RULES, 1)
+    assert taken.receipt.provider_message_id == "m-1"
     assert (await engine.only("routes"))["receipt"] == "delivered"
 
 
@@ -135,7 +135,7 @@ async def test_many_callbacks_at_once_fail_over_once(engine: Engine, ledger: Led
     await publish(ledger)
     same = [failed(event_id="1") for _ in range(8)]
     other = [failed(event_id=f"o-{number}") for number in range(8)]
-    answers = await asyncio.gather(*(ledger.amend([each], RULES) for each in (*same, *other)))
+    answers = await asyncio.gather(*(ledger.take_receipts([each], RULES) for each in (*same, *other)))
     effects = [str(answer[0].effect) for answer in answers]
     assert effects.count("failed_over") == 1
     assert set(effects) == {"failed_over", "repeated", "ignored"}
@@ -150,9 +150,9 @@ async def test_callbacks_and_settlements_cross(engine: Engine, ledger: Ledger) -
         failed(f"m-{claim.token}", idempotency_key=claim.idempotency_key if claim.token % 2 else None)
         for claim in claims
     ]
-    crossing = [ledger.amend([each], RULES) for each in told]
+    crossing = [ledger.take_receipts([each], RULES) for each in told]
     settling = [ledger.settle([sent_as(claim, f"m-{claim.token}")]) for claim in claims]
     await asyncio.gather(*(work for pair in zip(crossing, settling, strict=True) for work in pair))
-    await ledger.amend_waiting(RULES, 100)
+    await ledger.take_waiting_receipts(RULES, 100)
     rows = await engine.rows("routes")
     assert {(row["status"], row["provider"]) for row in rows} == {("failed", SECOND)}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from carillon.domain.receipts import AmendRules, ReceiptKind
+from carillon.domain.receipts import ReceiptKind, ReceiptRules
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import PROVIDER, bury, enrolment, retry, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
@@ -82,7 +82,7 @@ async def test_the_next_provider_gets_an_attempt_beyond_the_budget(engine: Engin
 async def test_a_route_of_a_lane_nobody_claims_from_changes_lanes(engine: Engine, ledger: Ledger) -> None:
     await publish(ledger)
     await engine.execute("UPDATE routes SET lane = 0")
-    rules = AmendRules(chains=RULES.chains, lanes={0: 1})
+    rules = ReceiptRules(chains=RULES.chains, lanes={0: 1})
     assert await effect(ledger, failed(), rules=rules) == "failed_over"
     assert (await engine.only("routes"))["lane"] == 1
 
@@ -187,7 +187,7 @@ async def test_what_is_over_stays_over(engine: Engine, ledger: Ledger) -> None:
 
 async def test_a_provider_that_left_the_settings_hands_over_to_the_first(engine: Engine, ledger: Ledger) -> None:
     await publish(ledger)
-    assert await effect(ledger, failed(), rules=AmendRules(chains={"email": ("new",)})) == "failed_over"
+    assert await effect(ledger, failed(), rules=ReceiptRules(chains={"email": ("new",)})) == "failed_over"
     assert (await engine.only("routes"))["provider"] == "new"
 
 
@@ -197,13 +197,13 @@ async def test_a_batch_is_taken_in_order_and_each_report_on_its_own(engine: Engi
     (bob,) = await ledger.claim([want()], 1, "worker")
     await ledger.settle([sent_as(bob, "m-2")])
     given = [receipt(ReceiptKind.SENT), failed(), failed(), delivered("m-2"), delivered("stranger")]
-    amended = await ledger.amend(given, RULES)
-    assert [each.effect for each in amended] == ["noted", "failed_over", "repeated", "noted", "waiting"]
-    assert [each.receipt for each in amended] == given
-    assert amended[1].notification_id == first.notification_id
+    taken = await ledger.take_receipts(given, RULES)
+    assert [each.effect for each in taken] == ["noted", "failed_over", "repeated", "noted", "waiting"]
+    assert [each.receipt for each in taken] == given
+    assert taken[1].notification_id == first.notification_id
     routes = {row["route_id"]: row for row in await engine.rows("routes")}
     assert (routes[first.route_id]["provider"], routes[bob.route_id]["receipt"]) == (SECOND, "delivered")
-    assert await ledger.amend([], RULES) == []
+    assert await ledger.take_receipts([], RULES) == []
 
 
 @pytest.mark.parametrize("wrong", [{"reason": "a\x00b"}, {"reason": "\ud800"}, {"event_id": "x" * 5000}])

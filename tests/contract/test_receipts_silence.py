@@ -2,8 +2,8 @@
 
 import pytest
 
-from carillon.domain.receipts import AmendRules, ReceiptKind
-from carillon.domain.suppressions import Silence
+from carillon.domain.people import Suppression
+from carillon.domain.receipts import ReceiptKind, ReceiptRules
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import PROVIDER, enrolment, route
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
@@ -55,7 +55,7 @@ async def test_soft_bounces_silence_nobody(ledger: Ledger) -> None:
 
 
 async def test_how_many_bounces_and_for_how_long_are_settings(engine: Engine, ledger: Ledger) -> None:
-    rules = AmendRules(chains=RULES.chains, bounces_before_silence=1, silence_seconds=60.0)
+    rules = ReceiptRules(chains=RULES.chains, bounces_before_silence=1, silence_seconds=60.0)
     await publish(ledger)
     assert await effect(ledger, bounced(), rules=rules) == "buried"
     row = await engine.only("suppressions")
@@ -82,10 +82,10 @@ async def test_a_dead_address_is_asked_of_the_next_provider_first(ledger: Ledger
 
 async def test_a_repeated_bounce_is_one_bounce(ledger: Ledger) -> None:
     await publish(ledger)
-    await ledger.amend([bounced(event_id="1"), bounced(event_id="1")], RULES)
-    await ledger.amend([bounced(event_id="1")], RULES)
+    await ledger.take_receipts([bounced(event_id="1"), bounced(event_id="1")], RULES)
+    await ledger.take_receipts([bounced(event_id="1")], RULES)
     assert await silences(ledger) == []
-    await ledger.amend([bounced(event_id="2")], RULES)
+    await ledger.take_receipts([bounced(event_id="2")], RULES)
     assert await silences(ledger) == [ANN]
 
 
@@ -127,8 +127,8 @@ async def test_an_unsubscribe_leaves_other_wishes_alone(ledger: Ledger) -> None:
 
 
 async def test_a_silence_only_grows(engine: Engine, ledger: Ledger) -> None:
-    def wish(seconds: float | None, reason: str) -> Silence:
-        return Silence("sms", "+1", "", reason, "operator", seconds)
+    def wish(seconds: float | None, reason: str) -> Suppression:
+        return Suppression("sms", "+1", "", reason, "operator", seconds)
 
     await ledger.suppress([wish(100.0, "a"), wish(50.0, "a")])
     await ledger.suppress([wish(200.0, "b")])
@@ -141,7 +141,7 @@ async def test_a_silence_only_grows(engine: Engine, ledger: Ledger) -> None:
 
 
 async def test_silences_are_listed_and_ended(ledger: Ledger) -> None:
-    given = [Silence("sms", f"+{number}", tenant, "r", "operator") for number in range(3) for tenant in ("", "t1")]
+    given = [Suppression("sms", f"+{number}", tenant, "r", "operator") for number in range(3) for tenant in ("", "t1")]
     await ledger.suppress(given)
     assert len(await silences(ledger)) == 6
     page, total = await ledger.suppressions({"tenant_id": "t1"}, 2, 2)
@@ -157,13 +157,13 @@ async def test_silences_are_listed_and_ended(ledger: Ledger) -> None:
 
 async def test_old_receipts_are_removed_and_waiting_ones_kept(engine: Engine, ledger: Ledger) -> None:
     await publish(ledger)
-    await ledger.amend([delivered(), delivered("stranger")], RULES)
+    await ledger.take_receipts([delivered(), delivered("stranger")], RULES)
     await ledger.prune(1000.0, 1e9, 10)
     assert len(await engine.rows("receipts")) == 2
     await engine.grow_old("receipts", "received_at", 1001)
     await ledger.prune(1000.0, 1e9, 10)
     assert (await engine.only("receipts"))["provider_message_id"] == "stranger"
-    await ledger.amend_waiting(RULES, 10)
+    await ledger.take_waiting_receipts(RULES, 10)
     await ledger.prune(1000.0, 1e9, 10)
     assert await engine.rows("receipts") == []
 

@@ -29,8 +29,8 @@ EMAIL_KEY = "notification:route_leases:MTc3NTEyMTcwMDAwMC0w:ZW1haWw6dXNlcjp1c2Vy
 
 
 @pytest.fixture
-def engine(postgres_dsn: str) -> PostgresEngine:
-    return PostgresEngine(postgres_dsn)
+def engine(ledger_dsn: str) -> PostgresEngine:
+    return PostgresEngine(ledger_dsn)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from redis.asyncio import Redis as Client
 from carillon.domain.claims import Settled, Want
 from carillon.domain.events import Trouble
 from carillon.domain.jobs import message_id
-from carillon.domain.queue_policy import Policy
-from carillon.ledger.redis.lists_scripts import Scripts, hints_for
+from carillon.domain.queues import Policy
+from carillon.ledger.redis.scripts import Scripts, hints_for
 from tests.support.ledger_builders import bury, defer, finish, retry
 from tests.support.queue_lists import Lists, counted
 from tests.support.queue_stand import QUEUE, envelope

@@ -9,10 +9,9 @@ import pytest
 from redis.asyncio import Redis as Client
 
 from carillon.domain.claims import Settled
-from carillon.domain.queue_events import FailedTrimmed, MessageOverdue, MessageSwept, QueuePumped
-from carillon.domain.queue_policy import Policy
-from carillon.domain.queues import Depth
-from carillon.ledger.redis.lists_beat import SWEEP_WINDOW
+from carillon.domain.events import FailedTrimmed, MessageOverdue, MessageSwept, QueuePumped
+from carillon.domain.queues import Depth, Policy
+from carillon.ledger.redis.lists_upkeep import SWEEP_WINDOW
 from tests.support.ledger_builders import bury, finish, retry
 from tests.support.queue_lists import POLICY, Lists, counted
 from tests.support.queue_stand import QUEUE, envelope

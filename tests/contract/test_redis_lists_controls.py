@@ -10,10 +10,10 @@ from redis.asyncio import Redis as Client
 from carillon.domain.claims import Settled, Settlement
 from carillon.domain.jobs import with_attempts
 from carillon.domain.verdicts import Bury, Retry
-from carillon.ledger.redis import lists_beat as redis_lists_beat
-from carillon.ledger.redis import lists_scripts as redis_lists_scripts
+from carillon.ledger.redis import lists_upkeep as redis_lists_beat
+from carillon.ledger.redis import scripts as redis_lists_scripts
 from carillon.ledger.redis.lists import RedisLists
-from carillon.ledger.redis.lists_beat import ListBeat
+from carillon.ledger.redis.lists_upkeep import ListBeat
 from tests.support import queue_checks
 from tests.support.queue_checks import Check, Make
 from tests.support.queue_lists import Lists

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from redis.asyncio import Redis as Client
 
 from carillon.domain.claims import Claim
-from carillon.ledger.redis import lists_scripts as redis_lists_scripts
+from carillon.ledger.redis import scripts as redis_lists_scripts
 from tests.support.ledger_builders import bury, defer, finish, retry
 from tests.support.queue_lists import Lists
 from tests.support.queue_model import ListModel, copy_of

@@ -9,8 +9,8 @@ from redis.backoff import NoBackoff
 
 from carillon.domain.claims import Claim, Settled
 from carillon.domain.errors import LedgerUnavailable
-from carillon.domain.queue_policy import Policy
-from carillon.ledger.redis.lists_scripts import script_texts
+from carillon.domain.queues import Policy
+from carillon.ledger.redis.scripts import script_texts
 from tests.support.ledger_builders import finish, retry
 from tests.support.proxy import FaultProxy
 from tests.support.queue_checks import whereabouts

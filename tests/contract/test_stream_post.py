@@ -9,11 +9,11 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis as RedisClient
 
-from carillon.domain.live import NotifyBus
-from carillon.ledger.postgres.notify_bus import PostgresPost
+from carillon.domain.streams import NotifyBus
+from carillon.ledger.postgres.notify import PostgresBus
 from carillon.ledger.postgres.pools import Address
 from carillon.ledger.statements import load
-from carillon.live.redis_bus import RedisBus
+from carillon.live.relay import RedisBus
 from carillon.system import SystemClock
 from tests.support.servers import Postgres, Redis
 from tests.support.waiting import until
@@ -61,7 +61,7 @@ async def line(request: pytest.FixtureRequest, postgres: Postgres, redis_server:
         await client.aclose()
         return
     dsn = postgres.database()
-    post = PostgresPost(Address.parse(dsn), load("postgres"))
+    post = PostgresBus(Address.parse(dsn), load("postgres"))
 
     async def cut() -> None:
         connection = await asyncpg.connect(dsn)
@@ -95,4 +95,4 @@ async def test_sending_to_a_server_that_is_away_harms_nobody() -> None:
         RedisClient.from_url("redis://127.0.0.1:1/0"), prefix="", clock=SystemClock(), observer=lambda _event: None
     )
     await away.send({ME: ["lost"]})
-    await PostgresPost(Address.parse("postgresql://nobody@127.0.0.1:1/x"), load("postgres")).send({ME: ["lost"]})
+    await PostgresBus(Address.parse("postgresql://nobody@127.0.0.1:1/x"), load("postgres")).send({ME: ["lost"]})

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from carillon.compose import alerts
+from carillon.compose import upkeep
 from carillon.compose.process import Process
 from carillon.config.reading import load
 from carillon.domain.errors import ConfigurationError
 from carillon.providers.http import HttpClient
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 from carillon.providers.webhook.signing import Check, verify_standard
 from carillon.system import SystemClock
 from carillon.upkeep.alerts import AlertSink
@@ -45,7 +45,7 @@ async def sinks(folder: Path, settings: str) -> AsyncIterator[list[AlertSink]]:
         http = HttpClient()
         stack.push_async_callback(http.aclose)
         nobody: Any = None
-        relay = alerts.relay(process(folder, settings), nobody, http, stack)
+        relay = upkeep.alert_relay(process(folder, settings), nobody, http, stack)
         yield [] if relay is None else list(relay.sinks)
 
 

@@ -9,11 +9,10 @@ import pytest
 
 from carillon.domain.errors import ArchiveUnavailable
 from carillon.domain.events import Event, HistoryKept, Trouble
-from carillon.domain.history import Archive, Ending, HistoryLedger, Mark
+from carillon.domain.history import Archive, EndedRoute, HistoryLedger, Mark
 from carillon.ledger.opening import Ledger
 from carillon.system import SystemClock
-from carillon.upkeep.history.clickhouse import ArchiveAddress, ClickHouse
-from carillon.upkeep.history.copier import History, HistoryRules
+from carillon.upkeep.history.copier import ArchiveAddress, ClickHouse, History, HistoryRules
 from tests.contract.test_ledger_history import ended, settled_later
 from tests.support.clickhouse import ClickHouse as Server
 from tests.support.clickhouse import clickhouse_fixture, ending, place_fixture
@@ -52,7 +51,7 @@ class Forgetful:
         self._archive = archive
         self.times = times
 
-    async def add(self, endings: Sequence[Ending]) -> None:
+    async def add(self, endings: Sequence[EndedRoute]) -> None:
         await self._archive.add(endings)
         if self.times:
             self.times -= 1
@@ -85,7 +84,7 @@ class Deaf:
         self._archive = archive
         self._asked = 0
 
-    async def add(self, endings: Sequence[Ending]) -> None:
+    async def add(self, endings: Sequence[EndedRoute]) -> None:
         self._asked += 1
         if self._asked == 1:
             raise ArchiveUnavailable("nobody is there")
@@ -101,7 +100,7 @@ class Hasty:
         self.advance_history = ledger.advance_history
         self.rewind_history = ledger.rewind_history
 
-    async def endings(self, after: Mark, until_us: int, limit: int) -> list[Ending]:
+    async def endings(self, after: Mark, until_us: int, limit: int) -> list[EndedRoute]:
         found = await self._ledger.endings(after, until_us, limit)
         if found:
             await self._ledger.advance_history("me", found[-1].mark)

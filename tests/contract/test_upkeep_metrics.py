@@ -214,6 +214,17 @@ def lines_of(program: str, **environment: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def test_a_process_that_exports_nothing_does_not_load_the_sdk() -> None:
+    """With the SDK loaded every event is counted, and a worker drains an eighth less."""
+    program = (
+        "import sys; import carillon.cli.serve; from carillon.upkeep.logs import lines as logs; "
+        "logs.configure('json', 'error'); "
+        "logs.ready(sorted(name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'redis'))))"
+    )
+    (ready,) = lines_of(program)
+    assert ready["addresses"] == []
+
+
 def test_stdout_gets_one_object_per_export_and_the_last_at_shutdown() -> None:
     export, ready = lines_of(EXPORTING.replace("STDOUT", "True"))
     assert (export["event"], export["level"], export["blueprint"]) == ("metrics", "info", "galaxy")

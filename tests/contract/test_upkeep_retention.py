@@ -93,7 +93,7 @@ async def run(ledger: SqliteLedger, waits: int, settings: RetentionRules = EVERY
 @pytest.mark.req("S1-165")
 async def test_all_that_is_old_goes_in_batches_and_live_work_stays(ledger: Outages) -> None:
     await fill(ledger, finished=7, live=2)
-    await ledger.park(
+    await ledger.keep_malformed(
         [Malformed(stream_entry_id=f"1-{n}", failure_code="x", failure_message="x", raw_fields={}) for n in range(4)]
     )
     seen, clock = await run(ledger, waits=4)

@@ -20,7 +20,7 @@ import sys
 from carillon.domain.claims import Settled
 from carillon.domain.events import *
 from carillon.upkeep.logs import lines as logs
-from carillon.upkeep.metrics.traces import Traces, configure_traces
+from carillon.upkeep.metrics.otlp import Traces, configure_traces
 logs.configure("json", "debug", service="notification", blueprint="galaxy", secrets=["planted-secret"])
 provider = configure_traces(stdout=STDOUT, service="notification")
 observe = logs.log_observer()

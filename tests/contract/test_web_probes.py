@@ -19,7 +19,7 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.events import Event, PartStarted, PartStopped, RequestServed
 from carillon.upkeep.health import Readiness, probes
 from carillon.web import ProbeServer, ServerSettings
-from carillon.web.http_head import HeadReader
+from carillon.web.http_exchange import HeadReader
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: probe\r\n\r\n"
 STALLED = b"GET /healthz HTTP/1.1\r\nHost: pro"

@@ -8,9 +8,8 @@ from opentelemetry.metrics import NoOpMeter
 from carillon.config.reading import load
 from carillon.upkeep.metrics.instruments import ATTRIBUTES, CARILLON, Instrument
 from carillon.upkeep.metrics.meters import Metrics
-from carillon.upkeep.metrics.queue_instruments import ATTRIBUTES as QUEUE_ATTRIBUTES
-from carillon.upkeep.metrics.queue_instruments import QUEUES
-from carillon.upkeep.metrics.queue_meters import QueueMetrics
+from carillon.upkeep.metrics.queues import ATTRIBUTES as QUEUE_ATTRIBUTES
+from carillon.upkeep.metrics.queues import QUEUES, QueueMetrics
 from tests.unit.test_config import NEEDED
 
 Kind = Literal["counter", "gauge", "histogram"]

@@ -13,7 +13,6 @@ from scripts.house_rules import (
     names_used_twice,
     read_modules,
 )
-from tests.house.not_yet import unexpected
 from tests.support.sources import package_modules
 
 TWICE_ON_PURPOSE = {
@@ -33,18 +32,18 @@ def test_no_folder_holds_more_than_40_python_files() -> None:
 
 def test_a_file_has_60_lines_or_two_importers() -> None:
     found = fragments(package_modules())
-    assert not unexpected("fragment", found), "merge it into the file that a newcomer would open"
+    assert not found, "merge it into the file that a newcomer would open"
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     found = knots(import_graph(package_modules()))
-    assert not unexpected("knot", {name for knot in found for name in knot}), found
+    assert not found
 
 
 def test_a_class_name_stands_for_one_thing() -> None:
     found = names_used_twice(package_modules())
     assert not TWICE_ON_PURPOSE.keys() - found.keys(), "no longer used twice: take it off the list"
-    assert not unexpected("class name", {name: found[name] for name in found.keys() - TWICE_ON_PURPOSE.keys()}), found
+    assert not found.keys() - TWICE_ON_PURPOSE.keys(), found
 
 
 # Controls: each rule is fed a small tree that breaks it.

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from carillon.compose import access
-from carillon.compose.billing_parts import BillingRole, Neighbours
+from carillon.compose.billing import BillingRole, Neighbours
 from carillon.config.reading import load
 from tests.deploy.dockerfile import stages, variables
 from tests.support.sources import ROOT

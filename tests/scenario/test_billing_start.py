@@ -8,7 +8,7 @@ import pytest
 
 from carillon.cli.serve import chosen
 from carillon.compose import Program
-from carillon.config import queues as settings_queues
+from carillon.config.policies import queue_policies
 from carillon.config.reading import load
 from carillon.domain.errors import ConfigurationError
 from tests.support.billing_stand import QUEUES, Billing, event, signature, stand_fixture
@@ -91,7 +91,7 @@ def test_the_variables_and_their_defaults() -> None:
 @pytest.mark.req("S3-16", "S3-17", "S3-18")
 def test_the_policies_are_the_documents() -> None:
     settings = load("billing", environ={"REDIS_URL": "redis://r", "WEBHOOK_SIGNING_SECRET": "s"})
-    policies = settings_queues.policies(settings.queue)
+    policies = queue_policies(settings.queue)
     common, careful = (5, 60, 2.0, 3600, 10, 120, 300), (3, 60, 2.0, 600, 5, 120, 240)
     for queue in QUEUES:
         found = policies[queue]

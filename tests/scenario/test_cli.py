@@ -11,7 +11,7 @@ from carillon.cli.send import variables
 from carillon.config.reading import blueprint_names
 from tests.support.client import Client
 from tests.support.ports import free_port
-from tests.support.process import Program, carillon_command
+from tests.support.process import Program, run_carillon
 from tests.support.servers import Redis
 
 Run = subprocess.CompletedProcess[str]
@@ -19,9 +19,7 @@ Run = subprocess.CompletedProcess[str]
 
 def carillon(*args: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Run:
     environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "200", **(env or {})}
-    return subprocess.run(
-        [*carillon_command(), *args], env=environment, cwd=cwd, capture_output=True, check=False, text=True, timeout=100
-    )
+    return run_carillon([*args], env=environment, cwd=cwd, timeout=100)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from carillon.client import (
     Accepted,
-    Asked,
+    ApiRequest,
     AsyncClient,
     Client,
     Item,
@@ -21,7 +21,7 @@ from carillon.client import (
     Rejected,
     Route,
     Unreachable,
-    asking,
+    wire,
 )
 from carillon.client.exchange import Patience
 from tests.support.ports import free_port
@@ -165,8 +165,8 @@ async def test_without_the_key_lost_answers_would_be_sent_twice(address: str) ->
         assert (await direct.search(user_id=user)).total_count >= 2
 
 
-def _without_key(item: Item) -> Asked[Accepted]:
-    return msgspec.structs.replace(asking.send(item, "unused"), headers={}, key=None)
+def _without_key(item: Item) -> ApiRequest[Accepted]:
+    return msgspec.structs.replace(wire.send(item, "unused"), headers={}, key=None)
 
 
 async def test_a_busy_server_is_asked_again(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from fastapi import FastAPI
 from sqlalchemy import Engine, create_engine, select
 
 from carillon.client import Client, Unreachable
+from carillon.client import outbox as outbox_module
 from carillon.client import sqlalchemy as outbox
 from carillon.client.exchange import Patience
 from carillon.client.fastapi import Carillon, carillon_lifespan
-from carillon.client.outbox import Relay, Row, Told
+from carillon.client.outbox import OutboxRelay, OutboxRow, Told
 from carillon.client.sqlalchemy import SqlAlchemyStore, metadata, table
 from tests.support.ports import free_port
 from tests.support.process import Program
@@ -67,7 +68,7 @@ def test_what_committed_leaves_and_what_rolled_back_does_not(engine: Engine, cli
     with engine.connect() as connection:
         connection.execute(outbox.send("welcome", user_id=user, **WELCOME))
         connection.rollback()
-    relay = Relay(SqlAlchemyStore(engine), client)
+    relay = OutboxRelay(SqlAlchemyStore(engine), client)
     assert (relay.run_once(), relay.run_once()) == (1, 0)
     assert heard(client, user) == 1
     with engine.connect() as connection:
@@ -86,16 +87,16 @@ def test_a_relay_that_dies_after_sending_is_heard_once(engine: Engine, client: C
     user = uuid.uuid4().hex
     wish(engine, user)
     with pytest.raises(KeyboardInterrupt):
-        Relay(Forgetful(engine), client).run_once()
-    assert Relay(SqlAlchemyStore(engine), client).run_once() == 1
+        OutboxRelay(Forgetful(engine), client).run_once()
+    assert OutboxRelay(SqlAlchemyStore(engine), client).run_once() == 1
     assert heard(client, user) == 1
 
 
 class Renaming(SqlAlchemyStore):
     """The negative control: a store whose rows have no name of their own."""
 
-    def waiting(self, limit: int) -> list[Row]:
-        return [Row(uuid.uuid4().hex, each.body) for each in super().waiting(limit)]
+    def waiting(self, limit: int) -> list[OutboxRow]:
+        return [OutboxRow(uuid.uuid4().hex, each.body) for each in super().waiting(limit)]
 
     def tell(self, told: object) -> None:
         raise KeyboardInterrupt(str(told))
@@ -106,14 +107,14 @@ def test_the_rows_name_is_what_makes_it_once(engine: Engine, client: Client) -> 
     wish(engine, user)
     for store in (Renaming(engine), Renaming(engine)):
         with pytest.raises(KeyboardInterrupt):
-            Relay(store, client).run_once()
+            OutboxRelay(store, client).run_once()
     assert heard(client, user) == 2
 
 
 def test_what_is_refused_is_kept_with_its_reason_and_costs_no_other(engine: Engine, client: Client) -> None:
     user = uuid.uuid4().hex
     wish(engine, user, template="there.is.no.such")
-    relay = Relay(SqlAlchemyStore(engine), client)
+    relay = OutboxRelay(SqlAlchemyStore(engine), client)
     assert relay.run_once() == 1
     wish(engine, user, template="there.is.no.such")
     wish(engine, user)
@@ -130,9 +131,9 @@ def test_a_carillon_that_is_away_loses_nothing(engine: Engine, client: Client) -
     wish(engine, user)
     quick = Patience(tries=1, timeout_seconds=5)
     with Client(f"http://127.0.0.1:{free_port()}", patience=quick) as nobody, pytest.raises(Unreachable):
-        Relay(SqlAlchemyStore(engine), nobody).run_once()
+        OutboxRelay(SqlAlchemyStore(engine), nobody).run_once()
     stop = threading.Event()
-    relaying = threading.Thread(target=Relay(SqlAlchemyStore(engine), client).run, args=(stop, 0.05))
+    relaying = threading.Thread(target=OutboxRelay(SqlAlchemyStore(engine), client).run, args=(stop, 0.05))
     relaying.start()
     try:
         for _ in range(3):
@@ -215,3 +216,11 @@ async def test_django(tmp_path: Path, client: Client, address: str) -> None:
     assert run.returncode == 0, run.stderr
     assert run.stdout.split("\n")[:2] == ["carried 1", "carried 0"]
     assert heard(client, user) == 1
+
+
+@pytest.mark.parametrize(("old", "now"), [("Relay", OutboxRelay), ("Row", OutboxRow)])
+def test_an_old_name_works_and_warns(old: str, now: type) -> None:
+    with pytest.warns(DeprecationWarning, match=f"{old} is called {now.__name__} now"):
+        assert getattr(outbox_module, old) is now
+    with pytest.raises(AttributeError, match="no attribute 'Other'"):
+        _ = outbox_module.Other

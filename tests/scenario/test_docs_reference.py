@@ -10,7 +10,7 @@ import pytest
 from carillon.config.environment import COMMAND_LINE, PREFIX
 from carillon.config.reading import load
 from carillon.domain.notifications import TERMINAL, Status
-from carillon.upkeep.metrics.queue_instruments import QUEUES
+from carillon.upkeep.metrics.queues import QUEUES
 from carillon.web.auth import Refusal
 from carillon.web.problems import KINDS
 from tests.support import docs_facts, docs_pages

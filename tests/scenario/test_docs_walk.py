@@ -38,10 +38,10 @@ def test_one_payment(tmp_path: Path, postgres: Postgres, redis_server: Redis) ->
 
 # Controls: a page that says something else is noticed.
 
-A, B, C = ("web/rsgi.py", "serve"), ("intake/plan.py", "plan"), ("ledger/rows.py", "storable")
+A, B, C = ("web/server.py", "serve"), ("intake/plan.py", "plan"), ("ledger/rows.py", "storable")
 TEXT = """## Way
 
-1. [web/rsgi.py](x): `serve`. It.
+1. [web/server.py](x): `serve`. It.
 2. [intake/plan.py](x): `plan`. It.
 
 Beside the way: `ledger`
@@ -55,7 +55,7 @@ def test_control_a_page_that_is_true_passes() -> None:
 @pytest.mark.parametrize(
     ("run", "said"),
     [
-        ([B, A], "intake/plan.py: plan was passed before web/rsgi.py: serve"),
+        ([B, A], "intake/plan.py: plan was passed before web/server.py: serve"),
         ([A], "intake/plan.py: plan was not passed"),
         ([A, B, ("receipts/telling.py", "tell")], "the page does not name the room receipts"),
     ],

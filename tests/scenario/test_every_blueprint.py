@@ -88,14 +88,23 @@ def test_a_dependency_that_is_away_is_named_until_it_is_back(blueprint: Blueprin
 def test_a_start_waits_for_what_is_away(blueprint: Blueprint) -> None:
     for way in blueprint.ways.values():
         way.close()
-    program = blueprint.launch()
-    said = program.wait_for("trouble", lambda line: bool(line["where"] in {"start", "rabbitmq"}), PATIENCE)
-    assert said["error"]
+    given_up = _waiting(blueprint)
+    given_up.terminate()
+    assert given_up.wait() == 0, given_up.tail()
+    program = _waiting(blueprint)
     for way in blueprint.ways.values():
         way.open()
     program.wait_ready(PATIENCE)
     blueprint.until_arrived(blueprint.give(program))
     end(blueprint, program)
+
+
+def _waiting(blueprint: Blueprint) -> Program:
+    """A program that has said what its start waits for."""
+    program = blueprint.launch()
+    said = program.wait_for("trouble", lambda line: bool(line["where"] in {"start", "rabbitmq"}), PATIENCE)
+    assert said["error"]
+    return program
 
 
 def test_all_of_them_in_one_process(world: World) -> None:

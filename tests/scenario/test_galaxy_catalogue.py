@@ -11,7 +11,7 @@ from flatbuffers.table import Table
 
 from carillon.blueprints.galaxy import notificationintent
 from carillon.blueprints.galaxy.catalogue import read
-from carillon.blueprints.galaxy.wire import Wire
+from carillon.blueprints.galaxy.wire import GalaxyWire
 from tests.support.galaxy import CATALOGUE, WAYS, payload_for
 from tests.support.galaxy_seen import intent
 from tests.support.galaxy_stand import GATEWAY, MAIL, Galaxy
@@ -148,7 +148,7 @@ def own_type(folder: Path) -> None:
 async def test_a_sixteenth_type_needs_no_change_of_the_engine(galaxy: Galaxy) -> None:
     own_type(galaxy.folder)
     galaxy.start("--config", "carillon.toml")
-    wire = Wire.open(read(galaxy.folder / "own.toml"), {})
+    wire = GalaxyWire.open(read(galaxy.folder / "own.toml"), {})
     metadata = notificationintent.Metadata(idempotency_key="own", occurred_at_ms=1775121700000)
     payload = {"fleet_id": "f-1", "berth": 4294967296}
     built = notificationintent.build("fleet.docked", metadata, payload, ["u"], wire=wire)

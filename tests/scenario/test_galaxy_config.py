@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import subprocess
 import threading
 import time
 from datetime import timedelta
@@ -14,7 +13,7 @@ from redis.asyncio import Redis as RedisClient
 from tests.support.galaxy_seen import backends, exit_of, intent, monitored, sockets
 from tests.support.galaxy_stand import GATEWAY, INTENTS, MAIL, PASSWORD, Galaxy
 from tests.support.ports import free_port
-from tests.support.process import carillon_command
+from tests.support.process import run_carillon
 from tests.support.vendor import Reply
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -58,9 +57,8 @@ async def test_what_is_missing_forbidden_or_nonsense_ends_the_start(galaxy: Gala
 
 
 def doctor(stand: Galaxy, **environment: str) -> tuple[int, dict[str, tuple[str, str]]]:
-    command = [*carillon_command(), "doctor", "--json", "--blueprint", "galaxy"]
     given = stand.environment(**environment)
-    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=60)
+    done = run_carillon(["doctor", "--json", "--blueprint", "galaxy"], env=given, timeout=60)
     return done.returncode, {each["part"]: (each["verdict"], each["words"]) for each in json.loads(done.stdout)}
 
 
@@ -83,9 +81,9 @@ async def test_the_doctor_asks_the_streams_and_the_user_service(galaxy: Galaxy) 
 
 
 def shown(stand: Galaxy, *arguments: str, **environment: str) -> Any:
-    command = [*carillon_command(), "config", "show", "--blueprint", "galaxy", "--json", *arguments]
+    words = ["config", "show", "--blueprint", "galaxy", "--json", *arguments]
     env = {"PATH": "/usr/bin:/bin", **stand.environment(**environment)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=90)
+    done = run_carillon(words, env=env, check=True, timeout=90)
     return json.loads(done.stdout)
 
 

@@ -16,7 +16,7 @@ import redis
 import yaml
 
 from carillon.blueprints.galaxy import catalogue
-from carillon.blueprints.galaxy.wire import Wire
+from carillon.blueprints.galaxy.wire import GalaxyWire
 from carillon.domain.intents import Intent, Malformed
 from tests.support import docs_pages
 from tests.support.galaxy import CATALOGUE, PUSHED, TYPES, WAYS, claim_for
@@ -26,7 +26,7 @@ ASYNC_API: dict[str, Any] = yaml.safe_load((FOLDER / "api" / "intents-asyncapi.y
 OPEN_API: dict[str, Any] = yaml.safe_load((FOLDER / "openapi.yaml").read_text())
 PAGES = sorted((FOLDER / "docs").glob("*.md"))
 EXAMPLES = FOLDER / "docs" / "examples.md"
-WIRE = Wire.open(CATALOGUE, {})
+WIRE = GalaxyWire.open(CATALOGUE, {})
 INSIDE = "x-contentSchema"
 
 

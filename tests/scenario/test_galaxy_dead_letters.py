@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 import redis
 
-from carillon.blueprints.galaxy.replay import replay_fields, xadd_line
-from carillon.blueprints.galaxy.wire import Wire
-from carillon.domain.canonical import canonical, fingerprint
+from carillon.blueprints.galaxy.producing import replay_fields, xadd_line
+from carillon.blueprints.galaxy.wire import GalaxyWire
 from carillon.domain.claims import Settlement
-from carillon.domain.intents import Intent
+from carillon.domain.intents import Intent, canonical, fingerprint
 from carillon.domain.verdicts import Bury, Finish
 from carillon.ledger.opening import open_ledger
 from tests.support import ledger_builders as builders
 from tests.support.galaxy import CATALOGUE, ENTRY_ID, fields_for
-from tests.support.process import carillon_command
+from tests.support.process import run_carillon
 from tests.support.servers import Postgres, Redis
 
-WIRE = Wire.open(CATALOGUE, {"game.generation_failed": ["ops@example.com"]})
+WIRE = GalaxyWire.open(CATALOGUE, {"game.generation_failed": ["ops@example.com"]})
 TURN = fields_for(
     "game.turn.ready",
     payload_json=canonical({"game_id": "g-'1'", "game_name": 'Ada\'s "§" \\ war', "turn_number": 54}),
@@ -74,8 +73,8 @@ def enrolled(intent: Intent) -> Any:
 
 
 def ask(dsn: str, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*carillon_command(), "galaxy", "dead-letters", *args],
+    return run_carillon(
+        ["galaxy", "dead-letters", *args],
         env={
             "PATH": "/usr/bin:/bin",
             "NOTIFICATION_REDIS_MASTER_ADDR": "127.0.0.1:1",
@@ -85,9 +84,6 @@ def ask(dsn: str, *args: str, **environment: str) -> subprocess.CompletedProcess
             "CARILLON_LEDGER__ALLOW_UNSAFE": "true",
             **environment,
         },
-        capture_output=True,
-        check=False,
-        text=True,
         timeout=60,
     )
 
@@ -177,9 +173,7 @@ def test_an_empty_ledger_and_none_at_all(postgres_dsn: str, tmp_path: Path) -> N
 
 
 def test_nothing_of_this_blueprint_changes_a_route() -> None:
-    listed = subprocess.run(
-        [*carillon_command(), "galaxy", "--help"], capture_output=True, text=True, check=True, timeout=60
-    )
+    listed = run_carillon(["galaxy", "--help"], check=True, timeout=60)
     assert "dead-letters" in listed.stdout
     assert "redrive" not in listed.stdout
 

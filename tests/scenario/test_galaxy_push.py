@@ -1,6 +1,5 @@
 """Client events for the gateway: one trimmed XADD each, and a FlatBuffers table that flatc reads."""
 
-import importlib
 import json
 import subprocess
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from carillon.blueprints import galaxy as blueprint
+from carillon.blueprints.galaxy import notification_generated
 from tests.support.galaxy import CATALOGUE, PUSHED, TYPES, payload_for
 from tests.support.galaxy_seen import intent, monitored
 from tests.support.galaxy_stand import GATEWAY, MAIL, Galaxy
@@ -63,8 +63,7 @@ async def test_every_table(running: Galaxy, tmp_path: Path, name: str) -> None:
     payload = payload_for(name)
     wanted = {slot: payload[slot] for slot in slots.split()}
     assert by_flatc(tmp_path, table, event["payload_bytes"]) == wanted
-    module = importlib.import_module(f"carillon.blueprints.galaxy.fbs.notification.{table}")
-    root = getattr(module, table).GetRootAs(event["payload_bytes"], 0)
+    root = getattr(notification_generated, table).GetRootAs(event["payload_bytes"], 0)
     for slot, value in wanted.items():
         read = getattr(root, "".join(word.capitalize() for word in slot.split("_")))()
         assert (read.decode() if isinstance(read, bytes) else read) == value

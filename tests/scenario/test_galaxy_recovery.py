@@ -1,7 +1,6 @@
 """Replaying what died, starting without Redis, ending in the middle of work, and the neighbours' side of it all."""
 
 import asyncio
-import importlib
 import json
 import re
 import subprocess
@@ -13,12 +12,13 @@ from typing import Any
 import pytest
 
 from carillon.blueprints import galaxy as blueprint
+from carillon.blueprints.galaxy import notification_generated
 from scripts.requirements import carried_ids, known_ids
 from tests.support.galaxy import CATALOGUE, WAYS, payload_for
 from tests.support.galaxy_seen import exit_of, intent, sockets
 from tests.support.galaxy_stand import GATEWAY, INTENTS, MAIL, PASSWORD, Galaxy
 from tests.support.ports import free_port
-from tests.support.process import carillon_command
+from tests.support.process import run_carillon
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -28,9 +28,7 @@ FOLDER = Path(blueprint.__file__).parent
 
 def run(stand: Galaxy, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": "/usr/bin:/bin", **stand.environment()}
-    return subprocess.run(
-        [*carillon_command(), *arguments], env=env, capture_output=True, text=True, check=False, timeout=60
-    )
+    return run_carillon([*arguments], env=env, timeout=60)
 
 
 def paste(stand: Galaxy, line: str) -> str:
@@ -152,8 +150,7 @@ class Gateway:
         name = event["event_type"]
         table = CATALOGUE.types[name].push
         assert table is not None
-        module = importlib.import_module(f"carillon.blueprints.galaxy.fbs.notification.{table.table}")
-        root = getattr(module, table.table).GetRootAs(event["payload_bytes"], 0)
+        root = getattr(notification_generated, table.table).GetRootAs(event["payload_bytes"], 0)
         read = {
             slot.name: getattr(root, "".join(word.capitalize() for word in slot.name.split("_")))()
             for slot in table.fields

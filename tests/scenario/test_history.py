@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from carillon.cli import app
 from tests.support.clickhouse import ClickHouse
 from tests.support.client import Client
-from tests.support.process import Program, carillon_command
+from tests.support.process import Program, run_carillon
 from tests.support.waiting import wait_until
 
 COUNT = "SELECT count() AS n FROM notification_history FINAL"
@@ -62,9 +62,7 @@ def place(server: ClickHouse, environment: dict[str, str]) -> ClickHouse:
 
 def carillon(*args: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     shown = {"PATH": os.environ["PATH"], "COLUMNS": "160", **env}
-    return subprocess.run(
-        [*carillon_command(), *args], env=shown, capture_output=True, check=False, text=True, timeout=100
-    )
+    return run_carillon([*args], env=shown, timeout=100)
 
 
 def typed(*args: str, env: dict[str, str]) -> str:

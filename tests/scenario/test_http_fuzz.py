@@ -44,7 +44,9 @@ def fuzz(program: Program, client: Client, folder: Path, examples: int, *more: s
         lasting,
         "--checks=all",
         f"--max-examples={examples}",
-        "--workers=2",
+        # One thread: Hypothesis parses the source of each lambda, and where two threads parse at the same moment Python
+        # 3.11 may fail with "AST constructor recursion depth mismatch".
+        "--workers=1",
         "--no-color",
         "--request-timeout=60",
     ]

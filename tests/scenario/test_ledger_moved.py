@@ -5,14 +5,12 @@ import subprocess
 from pathlib import Path
 
 from tests.support.client import Client
-from tests.support.process import Program, carillon_command
+from tests.support.process import Program, run_carillon
 
 
 def carillon(*args: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "/usr/bin:/bin"}
-    return subprocess.run(
-        [*carillon_command(), *args], env=environment, capture_output=True, check=False, text=True, timeout=120
-    )
+    return run_carillon([*args], env=environment, timeout=120)
 
 
 def test_what_waited_in_the_file_is_delivered_from_the_other_database(postgres_dsn: str, tmp_path: Path) -> None:

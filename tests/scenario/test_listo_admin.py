@@ -1,6 +1,5 @@
 """The listo blueprint's manual retry and what administrators see, from outside: Scenario 6 and everything around it."""
 
-import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 
 from tests.support.client import Reply
 from tests.support.listo_stand import DOWN, SECRET, Listo, shared_fixture, token
-from tests.support.process import carillon_command
+from tests.support.process import run_carillon
 from tests.support.vendor import Vendor
 
 # Breakers that stay closed, so that every budget is used up.
@@ -256,9 +255,8 @@ def test_providers_show_what_their_newest_attempts_say(listo: Listo) -> None:
 
 def operate(stand: Listo, *args: str) -> str:
     config = str(stand.folder / "listo.toml")
-    command = [*carillon_command(), "dead-letters", "redrive", *args, "--config", config]
     environment = {"PATH": "/usr/bin:/bin", **stand.environment()}
-    done = subprocess.run(command, env=environment, capture_output=True, check=False, text=True, timeout=60)
+    done = run_carillon(["dead-letters", "redrive", *args, "--config", config], env=environment, timeout=60)
     return done.stdout or done.stderr
 
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.support.client import Client, Reply
 from tests.support.listo_stand import SECRET, Listo, stand_fixture, token
-from tests.support.process import carillon_command
+from tests.support.process import run_carillon
 from tests.support.waiting import wait_until
 from tests.unit.test_web_auth import claims
 
@@ -40,13 +40,10 @@ def keys(listo: Listo, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def command(listo: Listo, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*carillon_command(), *arguments, "--blueprint", "listo"],
+    return run_carillon(
+        [*arguments, "--blueprint", "listo"],
         env={"PATH": "/usr/bin:/bin", "COLUMNS": "200", **listo.environment()},
         cwd=listo.folder,
-        capture_output=True,
-        check=False,
-        text=True,
         timeout=60,
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.listo_stand import EMAIL, SECRET, Listo, stand_fixture, token
 from tests.support.listo_templates import post, text
-from tests.support.process import carillon_command
+from tests.support.process import run_carillon
 from tests.support.waiting import wait_until
 
 listo = stand_fixture(start=False, JWT_SECRET_KEY=SECRET)
@@ -19,15 +19,7 @@ ADMIN = token("root", role="admin")
 
 def command(listo: Listo, *args: str) -> "subprocess.CompletedProcess[str]":
     environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "200", **listo.environment()}
-    return subprocess.run(
-        [*carillon_command(), *args],
-        env=environment,
-        cwd=listo.folder,
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=60,
-    )
+    return run_carillon([*args], env=environment, cwd=listo.folder, timeout=60)
 
 
 def write(folder: Path, place: str, body: str) -> None:

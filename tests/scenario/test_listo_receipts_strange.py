@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 from carillon.providers.webhook.signing import sign_x_webhook
 from tests.support import listo_callbacks as vendors
 from tests.support import twilio_stub

@@ -1,14 +1,13 @@
 """The listo blueprint's retries from outside: policies, waits, timeouts, and what happens when the process stops."""
 
 import json
-import subprocess
 from typing import Any
 
 import pytest
 
 from tests.support import sendgrid_stub, twilio_stub
 from tests.support.listo_stand import DOWN, HANGS, Listo, shared_fixture
-from tests.support.process import carillon_command
+from tests.support.process import run_carillon
 from tests.support.vendor import Reply
 from tests.support.waiting import wait_until
 
@@ -34,7 +33,7 @@ def attempts(story: Any) -> list[Any]:
 
 @pytest.mark.req("S2-37", "S2-38", "S2-39", "S2-40", "S2-41")
 def test_the_documents_policies_are_shipped_under_its_own_names() -> None:
-    said = subprocess.run([*carillon_command(), "listo", "policies"], capture_output=True, check=True, timeout=60)
+    said = run_carillon(["listo", "policies"], check=True, timeout=60)
     policies = json.loads(said.stdout)
     assert {
         (each["serviceOrigin"], each["channel"]): tuple(each[name] for name in FIELDS) for each in policies

@@ -11,15 +11,13 @@ import pytest
 from carillon.cli.plots import bar, histogram, percentile, sparkline
 from tests.support.client import Client
 from tests.support.ports import free_port
-from tests.support.process import Program, carillon_command
+from tests.support.process import Program, run_carillon
 from tests.support.terminal import Terminal
 
 
 def carillon(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "120", **env}
-    return subprocess.run(
-        [*carillon_command(), *args], env=environment, capture_output=True, check=False, text=True, timeout=180
-    )
+    return run_carillon([*args], env=environment, timeout=180)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.support import tables
 from tests.support.blueprint_stand import database
 from tests.support.client import Client
 from tests.support.ports import free_port
-from tests.support.process import Program, carillon_command
+from tests.support.process import Program, run_carillon
 from tests.support.waiting import wait_until
 
 NEXT = len(migrations("sqlite")) + 1
@@ -40,13 +40,10 @@ class Home:
         return Program("serve", *arguments, env=self.environment | environment, cwd=self.folder)
 
     def run(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*carillon_command(), *arguments],
+        return run_carillon(
+            [*arguments],
             env={"PATH": "/usr/bin:/bin", "COLUMNS": "400", **self.environment, **environment},
             cwd=self.folder,
-            capture_output=True,
-            check=False,
-            text=True,
             timeout=100,
         )
 

@@ -10,13 +10,12 @@ import msgspec
 import pytest
 
 from carillon.compose import Program, Role
-from carillon.compose.blueprints import parts_of
-from carillon.compose.doctor import examine
-from carillon.compose.part import Ending, Finding, Loop, Part
+from carillon.compose.blueprints import examine, parts_of
+from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd
 from carillon.compose.process import Process
 from carillon.config.reading import load
 from carillon.config.settings import Settings
-from carillon.domain.errors import Unavailable
+from carillon.domain.errors import ServerUnavailable
 from carillon.upkeep.health import Check
 from carillon.upkeep.metrics.meters import Metrics
 from carillon.web import EVERYBODY, Answer, Endpoint, Reply, Request
@@ -49,7 +48,7 @@ class Bell(Part):
         self.tries += 1
         stack.callback(self.story.append, f"closed {self.tries}")
         if self.tries == 1:
-            raise Unavailable("the bell is not there yet")
+            raise ServerUnavailable("the bell is not there yet")
 
     def run(self) -> Mapping[str, Loop]:
         return {"bell": self._ring}
@@ -64,7 +63,7 @@ class Bell(Part):
     def rest(self, seconds: float) -> None:
         self.story.append(f"rests within {seconds:g} s")
 
-    async def stop(self, ending: Ending) -> None:
+    async def stop(self, ending: PartEnd) -> None:
         self.story.append("stopped in time" if ending.deadline.left() > 0 else "stopped late")
 
     def checks(self) -> Mapping[str, Check]:
@@ -99,8 +98,8 @@ class Bell(Part):
     def pages(self) -> Sequence[str]:
         return ("bells",)
 
-    async def examine(self) -> list[Finding]:
-        return [Finding("Bell", "ill", "cracked")]
+    async def examine(self) -> list[DoctorFinding]:
+        return [DoctorFinding("Bell", "ill", "cracked")]
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
 import threading
 from typing import Any
 
 import pytest
 
 from tests.support.ports import free_port
-from tests.support.process import carillon_command
+from tests.support.process import run_carillon
 from tests.support.push_stand import Push, message, stand_fixture
 from tests.support.vendor import Reply
 
@@ -150,9 +149,8 @@ def test_the_doctor_asks_the_broker(push: Push) -> None:
 
 
 def doctor(push: Push, **environment: str) -> dict[str, tuple[str, str]]:
-    command = [*carillon_command(), "doctor", "--json", "--blueprint", "push-worker"]
     given = {"PATH": os.environ["PATH"], **push.environment(**environment)}
-    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=60)
+    done = run_carillon(["doctor", "--json", "--blueprint", "push-worker"], env=given, timeout=60)
     return {each["part"]: (each["verdict"], each["words"]) for each in json.loads(done.stdout)}
 
 

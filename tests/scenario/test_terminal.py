@@ -12,7 +12,7 @@ import pytest
 from tests.support.billing_stand import Billing
 from tests.support.client import Client
 from tests.support.ports import free_port
-from tests.support.process import Program, carillon_command
+from tests.support.process import Program, run_carillon
 from tests.support.servers import Redis
 from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
@@ -24,9 +24,7 @@ REFUSED = {"sandbox": {"outcome": "refused", "times": 1}}
 
 def carillon(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "120", **env}
-    return subprocess.run(
-        [*carillon_command(), *args], env=environment, capture_output=True, check=False, text=True, timeout=120
-    )
+    return run_carillon([*args], env=environment, timeout=120)
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from carillon.blueprints.push_worker import wire
 from carillon.domain.claims import Claim, Want
 from carillon.domain.ports import Backlog
 from carillon.ledger.rabbitmq.backlog import QueueRules, RabbitBacklog
+from carillon.ledger.rabbitmq.connection import LineRules
 from carillon.ledger.rabbitmq.deliveries import ClaimRules
-from carillon.ledger.rabbitmq.line import LineRules
 from carillon.ledger.rabbitmq.marks import MarkRules, Marks
 from carillon.system import SystemClock, system_dice
 from tests.support.ledger_builders import LANE, PROVIDER, enrolment, route

@@ -10,7 +10,7 @@ from carillon import cli
 from carillon.blueprints.billing import store
 from carillon.blueprints.billing.domain import Outgoing, Refund, Taken
 from carillon.blueprints.billing.store import BillingStore
-from carillon.compose.queue_clients import QueueParts
+from carillon.compose.queues import QueueParts
 from carillon.domain.store import Ask
 from carillon.ledger.postgres.engine import PostgresEngine
 from carillon.ledger.sealing import Codec

@@ -11,12 +11,12 @@ import clickhouse_connect
 import msgspec
 import pytest
 
-from carillon.domain.history import Ending
+from carillon.domain.history import EndedRoute
 from tests.support.daemon import Daemon
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-ENDING = Ending(
+ENDING = EndedRoute(
     changed_us=0,
     notification_id="n-1",
     route_id="sse:user:ann",
@@ -91,7 +91,7 @@ def place_fixture() -> Any:
     return pytest.fixture(name="place")(place)
 
 
-def ending(age: timedelta = timedelta(), **changes: Any) -> Ending:
+def ending(age: timedelta = timedelta(), **changes: Any) -> EndedRoute:
     """Something that ended so long ago, after 40 ms."""
     at = round((datetime.now(UTC) - age).timestamp() * 1e6)
     times = {"changed_us": at, "accepted_us": at - 40_000, "ended_us": at}

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import msgspec
 
-from carillon.blueprints.billing import payment_api, subscription_api, webhook_receiver
+from carillon.blueprints.billing import payment_api, subscription_api, webhooks
 from carillon.domain.lanes import Lanes
 from carillon.doors.http import endpoints as http
 from carillon.doors.http import events as http_events
@@ -19,7 +19,6 @@ from carillon.upkeep.api import queues as queues_api
 from carillon.upkeep.api import sandbox
 from carillon.upkeep.api import templates as templates_api
 from carillon.upkeep.console import api as console_api
-from carillon.upkeep.console import streams as console_streams
 from carillon.upkeep.console import templates as console_templates
 from carillon.web import Endpoint
 
@@ -46,12 +45,12 @@ def declared() -> list[Endpoint]:
         *suppressions.endpoints(nobody, nobody),
         *payment_api.endpoints(nobody, "the-service-token"),
         *subscription_api.endpoints(nobody),
-        *webhook_receiver.endpoints(nobody, nobody, {}, nobody),
+        *webhooks.endpoints(nobody, nobody, {}, nobody),
         *queues_api.endpoints([], nobody, nobody),
         *http_events.endpoints(nobody, nobody),
         *streams_api.endpoints(seats=nobody, ledger=nobody, tickets=nobody, rules=nobody, clock=nobody),
-        *console_api.endpoints(console_api.Desk(nobody, Lanes({}), nobody, nobody, blueprint="", pages=[])),
-        *console_templates.endpoints(console_templates.Shelf(nobody, nobody, nobody, [])),
-        *console_streams.endpoints(console_streams.Gallery(nobody, 0)),
+        *console_api.endpoints(console_api.Console(nobody, Lanes({}), nobody, nobody, blueprint="", pages=[])),
+        *console_templates.endpoints(console_templates.CatalogueReader(nobody, nobody, nobody, [])),
+        *console_api.stream_endpoints(nobody, 0),
         *health.endpoints(health.Readiness(), health.Checks({}, {})),
     ]

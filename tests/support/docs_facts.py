@@ -13,23 +13,21 @@ from typer.main import get_command
 
 from carillon.blueprints.billing.domain import Plan
 from carillon.cli import app
-from carillon.config.billing import Billing
-from carillon.config.doors import SseSettings, Stream
-from carillon.config.picker import TaskPicker
 from carillon.config.reading import blueprint_folder
+from carillon.config.sections import Billing, SseSettings, Stream, TaskPicker
 from carillon.config.settings import DirectorySettings, Settings, Tenant
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.events import Event
 from carillon.domain.lanes import Lane
 from carillon.domain.policy import RetryPolicy
-from carillon.domain.queue_policy import Policy
+from carillon.domain.queues import Policy
 from carillon.doors.http.wire import SendBody
 from carillon.ledger.migrate import migrate_sqlite
 from carillon.ledger.statements import load as statements
 from carillon.providers import kinds, settings_of
 from carillon.providers.sandbox import Drill
 from carillon.upkeep.metrics.instruments import ATTRIBUTES, CARILLON, Instrument
-from carillon.upkeep.metrics.queue_instruments import ATTRIBUTES as QUEUE_ATTRIBUTES
+from carillon.upkeep.metrics.queues import ATTRIBUTES as QUEUE_ATTRIBUTES
 from tests.support.declared import declared
 
 NO_DEFAULT = "needed"

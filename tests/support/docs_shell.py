@@ -115,9 +115,9 @@ class Reader:
             assert re.fullmatch(f"{wanted}", _plain(text), re.DOTALL), f"$ {step.command}\nprinted:\n{text}"
 
     def _here(self, text: str) -> str:
-        for printed, here in self._replaced.items():
-            text = text.replace(printed, here)
-        return text
+        # All at once: a free port may contain the digits of a port that pages print.
+        printed = "|".join(re.escape(each) for each in sorted(self._replaced, key=len, reverse=True))
+        return re.sub(printed, lambda found: self._replaced[found[0]], text)
 
 
 def _end(server: Program) -> None:

@@ -1,6 +1,5 @@
 """How a process comes to its end, by the time it waits: what a busy machine withholds from it is not its own."""
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,8 +34,7 @@ def ended(program: Program, most_seconds: float) -> Ending:
     clock = _clock(program.pid)
     program.terminate()
     while True:
-        # Looked at and left as it is: what Linux knows of a process is gone once it is reaped.
-        gone = os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+        gone = program.has_ended
         took, waited = clock()
         if gone:
             return Ending(program.wait(), took, waited)

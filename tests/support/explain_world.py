@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -14,22 +15,20 @@ from carillon.domain.errors import BadIntent
 from carillon.domain.explain import Explanation, ViewedBreakers
 from carillon.domain.intents import Intent
 from carillon.domain.lanes import Lane, Lanes
-from carillon.domain.locale import LocaleRules
 from carillon.domain.notifications import TERMINAL, Template
 from carillon.domain.outcomes import Outcome
-from carillon.domain.people import Wish
+from carillon.domain.people import PreferenceChange, Suppression
 from carillon.domain.policy import PolicyTable
-from carillon.domain.suppressions import Silence
 from carillon.domain.synchronous import NotDelivered
-from carillon.intake.accept import Intake
-from carillon.intake.explain import Explainer, TellingPlanner
-from carillon.intake.people import Acquaintance, StoredPeople
+from carillon.domain.templates import LocaleRules
+from carillon.intake.accept import Intake, SynchronousIntake
+from carillon.intake.explain import Explainer
+from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.intake.plan import PlanRules
-from carillon.intake.synchronous import IntakeHolder
 from carillon.intake.templates import FileTemplates
 from carillon.ledger.sqlite.ledger import SqliteLedger
 from carillon.outbound.attempt import AttemptRules, Attempts
-from carillon.outbound.breakers.memory import MemoryBreakers
+from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.leases import Leases
 from carillon.outbound.settle import Settler
 from carillon.outbound.synchronous import SynchronousDelivery, SynchronousRules
@@ -68,8 +67,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     breaker: BreakerPolicy
     script: Script
     dice: float
-    wishes: Mapping[str, Wish] = {}
-    silences: tuple[Silence, ...] = ()
+    wishes: Mapping[str, PreferenceChange] = {}
+    silences: tuple[Suppression, ...] = ()
     failures: Mapping[str, int] = {}
     """How often each provider has failed in a row before."""
     since: float = 0.0
@@ -106,6 +105,18 @@ class _Vendor:
         """Nothing is held."""
 
 
+class _AtOnce(ThreadPoolExecutor):
+    """Works in the caller's thread: in a world where one thing happens at a time, changing threads only costs."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - the future carries it to the caller
+            done.set_exception(error)
+        return done
+
+
 class World:
     """One SQLite ledger whose clock the test owns; cases follow one another in it."""
 
@@ -125,8 +136,12 @@ class World:
             if not connection.in_transaction:
                 connection.execute("PRAGMA synchronous = OFF")
 
-        await ledger._file.alone(own)  # noqa: SLF001 - the only way to a clock of our own
-        await ledger._file.read(own)  # noqa: SLF001 - as above
+        file = ledger._file  # noqa: SLF001 - the only way to a clock of our own
+        for executor in (file._writing, file._reading):  # noqa: SLF001 - as above
+            executor.shutdown()
+        file._writing = file._reading = _AtOnce()  # noqa: SLF001 - as above
+        await file.alone(own)
+        await file.read(own)
         return cls(ledger, clock)
 
     async def changes(self) -> int:
@@ -137,7 +152,7 @@ class World:
         """What was before the request: preferences, suppressions, breakers, an earlier request."""
         tenant = case.intent.tenant_id
         for user, wish in case.wishes.items():
-            await self.ledger.wish(tenant, user, wish)
+            await self.ledger.change_preferences(tenant, user, wish)
         if case.silences:
             await self.ledger.suppress(case.silences)
         played = Played(self, case, lambda: f"n-{next(self._ids):06}")
@@ -167,14 +182,14 @@ class Played:
         self.rules = PlanRules(
             channels=CHAINS, policies=case.policies, lanes=LANES, locale=LocaleRules("en-US", "error")
         )
-        self.intake = self.intake_with(Acquaintance(StoredPeople(ledger), clock, quiet_hours=True))
-        self.planner: TellingPlanner = self.intake
+        self.intake = self.intake_with(PreferenceLookup(StoredPeople(ledger), clock, quiet_hours=True))
+        self.planner: Intake = self.intake
         """What `explain` plans by, and the breakers it reads; a control puts something false here."""
         self.viewed: ViewedBreakers = self.breakers
         names = [name for chain in CHAINS.values() for name in chain]
         self._providers = {name: _Vendor(name, case.script, clock, self.calls) for name in names}
 
-    def intake_with(self, acquaint: Acquaintance | None) -> Intake:
+    def intake_with(self, add_preferences: PreferenceLookup | None) -> Intake:
         ledger = self._world.ledger
         return Intake(
             ledger=ledger,
@@ -183,7 +198,7 @@ class Played:
             rules=self.rules,
             observer=lambda _: None,
             ids=self._ids,
-            acquaint=acquaint,
+            add_preferences=add_preferences,
         )
 
     async def explained(self) -> Explanation:
@@ -272,9 +287,9 @@ class Played:
 
     async def _deliver(self, intent: Intent) -> str:
         ledger, clock = self._world.ledger, self._world.clock
-        holder = IntakeHolder(self.intake, ledger, lambda _: None, owner="test", seconds=LEASE_SECONDS)
+        intake = SynchronousIntake(self.intake, ledger, lambda _: None, owner="test", seconds=LEASE_SECONDS)
         synchronous = SynchronousDelivery(
-            holder=holder,
+            enrol=intake.enrol,
             providers=self._providers,
             breakers=self.breakers,
             settler=Settler(ledger, lambda _: None),

@@ -3,8 +3,8 @@
 from typing import Any
 
 from carillon.blueprints.galaxy.catalogue import NotificationType, TypeCatalogue, read
-from carillon.domain.canonical import canonical
 from carillon.domain.claims import Claim
+from carillon.domain.intents import canonical
 
 OCCURRED = 1775121700000
 ENTRY_ID = "1775121700000-0"

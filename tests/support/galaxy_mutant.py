@@ -7,11 +7,11 @@ from typing import Any
 
 from carillon import cli
 from carillon.domain.intents import Arrival, Progress
-from carillon.doors.redis_stream import lease as redis_stream_lease
-from carillon.doors.redis_stream import position as redis_stream_position
-from carillon.doors.redis_stream import session as redis_stream_session
-from carillon.doors.redis_stream.position import Position
-from carillon.doors.redis_stream.session import ReadSession
+from carillon.doors.redis_stream import door as redis_stream_door
+from carillon.doors.redis_stream import offset as redis_stream_offset
+from carillon.doors.redis_stream import wire as redis_stream_wire
+from carillon.doors.redis_stream.door import ReadSession
+from carillon.doors.redis_stream.offset import Position
 from carillon.intake.in_order import OrderedIntake
 from carillon.ledger.postgres import pools as postgres_pools
 from carillon.ledger.redis import leases as redis_leases
@@ -37,7 +37,7 @@ def release_without_token() -> None:
 
 
 def reader_release_without_token() -> None:
-    _reworded(redis_stream_lease, "if holder == ARGV[2] then redis.call('DEL'", "if holder then redis.call('DEL'")
+    _reworded(redis_stream_wire, "if holder == ARGV[2] then redis.call('DEL'", "if holder then redis.call('DEL'")
 
 
 def unanswered_passed() -> None:
@@ -53,9 +53,9 @@ def unanswered_passed() -> None:
 
 def no_trim_alarm() -> None:
     def easy(position: Position, look: Any, *, arriving: bool) -> tuple[Position, None]:
-        return redis_stream_position.judge(position, look, arriving=arriving)[0], None
+        return redis_stream_offset.judge(position, look, arriving=arriving)[0], None
 
-    vars(redis_stream_session)["judge"] = easy
+    vars(redis_stream_door)["judge"] = easy
 
 
 def budget_spent_without_redis() -> None:

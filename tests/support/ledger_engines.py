@@ -2,10 +2,11 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, cast
 
 import asyncpg
@@ -18,7 +19,7 @@ from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.ledger.redis.leases import RedisLeases
 from carillon.ledger.sqlite.ledger import SqliteLedger
 from carillon.ledger.statements import load
-from tests.support.servers import Postgres
+from tests.support.databases import Prepared
 
 Rows: TypeAlias = list[dict[str, Any]]
 
@@ -56,10 +57,13 @@ class Engine:
     async def ledger(self, **options: Any) -> AsyncIterator[Ledger]:
         ledger = await self.open(**options)
         try:
-            await ledger.migrate()
+            await self.prepare(ledger)
             yield ledger
         finally:
             await ledger.aclose()
+
+    async def prepare(self, ledger: Ledger) -> None:
+        await ledger.migrate()
 
     async def rows(self, table: str) -> Rows:
         return await self.execute(_EVERYTHING[table])
@@ -95,22 +99,52 @@ class PostgresEngine(Engine):
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
+        self._open = 0
+        self._idle: list[asyncpg.Connection[Any]] = []
 
     async def open(self, **options: Any) -> Ledger:
         return await PostgresLedger.open(self.dsn, allow_unsafe=True, **options)
 
+    @asynccontextmanager
+    async def ledger(self, **options: Any) -> AsyncIterator[Ledger]:
+        async with super().ledger(**options) as ledger, self._beside():
+            yield ledger
+
+    async def prepare(self, ledger: Ledger) -> None:
+        if not isinstance(self.dsn, Prepared):
+            await super().prepare(ledger)
+
     async def empty(self) -> None:
-        connection = await asyncpg.connect(self.dsn)
-        try:
+        async with self._connected() as connection:
             await connection.execute(";".join(_EMPTY))
-        finally:
-            await connection.close()
 
     async def execute(self, statement: str) -> Rows:
-        connection = await asyncpg.connect(self.dsn)
-        try:
+        async with self._connected() as connection:
             return [plain(row.items()) for row in await connection.fetch(statement)]
+
+    @asynccontextmanager
+    async def _beside(self) -> AsyncIterator[None]:
+        """Keep the connections of the side entrance while a ledger is open."""
+        self._open += 1
+        try:
+            yield
         finally:
+            self._open -= 1
+            if not self._open:
+                await asyncio.gather(*(each.close() for each in self._idle))
+                self._idle.clear()
+
+    @asynccontextmanager
+    async def _connected(self) -> "AsyncIterator[asyncpg.Connection[Any]]":
+        connection = self._idle.pop() if self._idle else await asyncpg.connect(self.dsn)
+        try:
+            yield connection
+        except BaseException:
+            await connection.close()
+            raise
+        if self._open:
+            self._idle.append(connection)
+        else:
             await connection.close()
 
 
@@ -119,11 +153,19 @@ class SqliteEngine(Engine):
     PAST = "UPDATE routes SET next_attempt_at = next_attempt_at - 10000000000000 WHERE next_attempt_at IS NOT NULL"
     OLDER = "UPDATE {table} SET {column} = {column} - {seconds} * 1000"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, prepared: bool = False) -> None:
+        """A prepared file is copied from one that has the ledger's tables."""
         self.path = path
+        self._prepared = prepared
 
     async def open(self, **options: Any) -> Ledger:
+        if self._prepared and not self.path.exists():
+            self.path.write_bytes(await _migrated_file())
         return await SqliteLedger.open(self.path, **options)
+
+    async def prepare(self, ledger: Ledger) -> None:
+        if not self._prepared:
+            await super().prepare(ledger)
 
     async def execute(self, statement: str) -> Rows:
         def work() -> Rows:
@@ -137,6 +179,19 @@ class SqliteEngine(Engine):
                 connection.close()
 
         return await asyncio.to_thread(work)
+
+
+_files: list[bytes] = []
+
+
+async def _migrated_file() -> bytes:
+    if not _files:
+        with TemporaryDirectory() as folder:
+            engine = SqliteEngine(Path(folder, "ledger.db"))
+            async with engine.ledger():
+                pass
+            _files.append(await asyncio.to_thread(engine.path.read_bytes))
+    return _files[0]
 
 
 class LeasedEngine(PostgresEngine):
@@ -186,12 +241,23 @@ class _Leased:
         await self._ledger.aclose()
 
 
-def _engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    if request.param == LEASES:
-        return LeasedEngine(request.getfixturevalue("postgres_dsn"), request.getfixturevalue("redis_url"))
-    if request.param == "postgres":
-        return PostgresEngine(request.getfixturevalue("postgres_dsn"))
-    return SqliteEngine(tmp_path / "ledger.db")
+def _made(kind: str, dsn: str, request: pytest.FixtureRequest) -> Engine:
+    match kind:
+        case "sqlite":
+            path = request.getfixturevalue("tmp_path") / "ledger.db"
+            return SqliteEngine(path, prepared=dsn == "ledger_dsn")
+        case "postgres":
+            return PostgresEngine(request.getfixturevalue(dsn))
+        case _:
+            return LeasedEngine(request.getfixturevalue(dsn), request.getfixturevalue("redis_url"))
+
+
+def _engine(request: pytest.FixtureRequest) -> Engine:
+    return _made(request.param, "ledger_dsn", request)
+
+
+def _bare_engine(request: pytest.FixtureRequest) -> Engine:
+    return _made(request.param, "postgres_dsn", request)
 
 
 async def _ledger(engine: Engine) -> AsyncIterator[Ledger]:
@@ -204,29 +270,9 @@ def engine_fixture(*more: str) -> Any:
     return pytest.fixture(params=["postgres", "sqlite", *more], name="engine")(_engine)
 
 
-def _shared_dsn(postgres: Postgres) -> Iterator[str]:
-    dsn = postgres.database()
-    yield dsn
-    postgres.drop(dsn)
-
-
-async def _shared_engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
-    if request.param == "sqlite":
-        yield SqliteEngine(tmp_path / "ledger.db")
-        return
-    engine = PostgresEngine(request.getfixturevalue("shared_dsn"))
-    yield engine
-    await engine.empty()
-
-
-def shared_dsn_fixture() -> Any:
-    """Assigned to `shared_dsn`, it gives a module one database."""
-    return pytest.fixture(scope="module", name="shared_dsn")(_shared_dsn)
-
-
-def shared_engine_fixture() -> Any:
-    """As `engine_fixture`, for tests that leave only rows behind: PostgreSQL's are removed, its tables stay."""
-    return pytest.fixture(params=["postgres", "sqlite"], name="engine")(_shared_engine)
+def bare_engine_fixture() -> Any:
+    """As `engine_fixture`, on databases that have no tables."""
+    return pytest.fixture(params=["postgres", "sqlite"], name="engine")(_bare_engine)
 
 
 def ledger_fixture() -> Any:

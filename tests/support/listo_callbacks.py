@@ -6,7 +6,7 @@ import uuid
 from itertools import count
 from typing import Any
 
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 from carillon.providers.webhook.signing import sign_x_webhook
 from tests.support import acs_stub, twilio_stub
 from tests.support.client import Reply

@@ -22,7 +22,7 @@ from carillon.ledger.sqlite import ledger as sqlite
 from carillon.ledger.statements import load
 from carillon.outbound import worker
 from carillon.outbound.attempt import Attempts
-from carillon.outbound.breakers.memory import MemoryBreakers
+from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.in_flight import InFlight
 from carillon.outbound.leases import Leases
 from carillon.system import Watchdog

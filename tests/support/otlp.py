@@ -63,6 +63,9 @@ class Collector:
     def wait_for_metric(self, name: str, seconds: float = 40.0) -> None:
         wait_until(lambda: name in self.names(), timeout=seconds, what=f"{name} at the collector")
 
+    def wait_for_points(self, name: str, wanted: list[tuple[Attributes, float]], seconds: float = 40.0) -> None:
+        wait_until(lambda: self.points(name) == wanted, timeout=seconds, what=f"{name} at {wanted}")
+
 
 def attributes(pairs: "Iterator[KeyValue] | Any") -> Attributes:
     """Attributes as plain values."""

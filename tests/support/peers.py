@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Self
 
-from carillon.providers.guard import EgressGuard
+from carillon.providers.egress import EgressGuard
 from carillon.providers.http import HttpRequest
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

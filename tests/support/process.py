@@ -10,7 +10,10 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any, Self
+
+from tests.support.forkserver import Forked, can_fork, fork
 
 Line = dict[str, Any]
 
@@ -27,7 +30,7 @@ def carillon_command() -> list[str]:
 
 
 class Program:
-    """A started child; `command` replaces carillon for tests of this class itself."""
+    """A started child, forked where that is the same; `command` replaces carillon, as mutants do."""
 
     def __init__(
         self,
@@ -41,18 +44,9 @@ class Program:
         self.noise: list[str] = []
         self._news = threading.Condition()
         self._open_pipes = 2
-        self._child = subprocess.Popen(
-            [*(command or carillon_command()), *args],
-            env={**inherited, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **(env or {})},
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
+        given = {**inherited, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **(env or {})}
+        self._child, pipes = _started([*args], given, cwd, command)
         atexit.register(self.close)
-        pipes = (self._child.stdout, self._child.stderr)
         self._readers = [threading.Thread(target=self._read, args=(pipe,), daemon=True) for pipe in pipes]
         for reader in self._readers:
             reader.start()
@@ -70,6 +64,13 @@ class Program:
     @property
     def returncode(self) -> int | None:
         return self._child.poll()
+
+    @property
+    def has_ended(self) -> bool:
+        """As `returncode`, but the process is left as it is: what Linux knows of one is gone once it is reaped."""
+        if isinstance(self._child, Forked):
+            return self._child.has_ended()
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
     def mark(self) -> int:
         """The present end of the log, for `since`."""
@@ -180,6 +181,61 @@ class Program:
             self.lines.append(line)
         elif text:
             self.noise.append(text)
+
+
+def run_carillon(
+    words: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float = 120,
+    check: bool = False,
+) -> "subprocess.CompletedProcess[str]":
+    """As `subprocess.run` of the carillon command with its output captured, forked where that is the same."""
+    given = dict(os.environ if env is None else env)
+    command = [*carillon_command(), *words]
+    if not can_fork(given):
+        return subprocess.run(
+            command,
+            env=given,
+            cwd=cwd,
+            timeout=timeout,
+            check=check,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+    with Path(os.devnull).open("rb") as nothing, TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
+        child = fork(words, given, cwd, [nothing.fileno(), output.fileno(), errors.fileno()])
+        try:
+            code = child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            raise
+        for file in (output, errors):
+            file.seek(0)
+        done = subprocess.CompletedProcess(command, code, output.read(), errors.read())
+    if check:
+        done.check_returncode()
+    return done
+
+
+def _started(
+    words: list[str], env: Mapping[str, str], cwd: Path | None, command: list[str] | None
+) -> tuple[Forked | subprocess.Popen[bytes], list[IO[str]]]:
+    """The child, and where its output and its errors are read."""
+    ours, theirs = zip(*(os.pipe() for _ in range(2)), strict=True)
+    with Path(os.devnull).open("rb") as nothing:
+        child: Forked | subprocess.Popen[bytes]
+        if command is None and can_fork(env):
+            child = fork(words, env, cwd, [nothing.fileno(), *theirs])
+        else:
+            command = [*(command or carillon_command()), *words]
+            child = subprocess.Popen(command, env=env, cwd=cwd, stdin=nothing, stdout=theirs[0], stderr=theirs[1])
+    for number in theirs:
+        os.close(number)
+    return child, [open(number, errors="replace") for number in ours]  # noqa: PTH123 - descriptors, not paths
 
 
 def add_last_words(error: BaseException | None, programs: Sequence[Program]) -> None:

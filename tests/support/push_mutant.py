@@ -6,30 +6,29 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from carillon import cli
-from carillon.compose.deadline import Deadline
 from carillon.compose.push_worker import PushWorker
-from carillon.ledger.rabbitmq.acks import GONE, Delivery
-from carillon.ledger.rabbitmq.deliveries import dead_letter
-from carillon.ledger.rabbitmq.delivery_end import Partings
-from carillon.ledger.rabbitmq.marks import Marks, Said, Step
+from carillon.ledger.rabbitmq.connection import GONE, Delivery
+from carillon.ledger.rabbitmq.deliveries import DeliveryEnds, dead_letter
+from carillon.ledger.rabbitmq.marks import MarkAnswer, Marks, MarkStep
+from carillon.outbound.shutdown import Deadline
 from tests.support.ending import LATE
 from tests.support.mutant import answered, vars_of
 
 
 def no_marks() -> None:
-    async def go(_self: Marks, steps: Sequence[Step]) -> list[Said]:
-        return [Said("go" if step.verb == "take" else "done", step.claim) for step in steps]
+    async def go(_self: Marks, steps: Sequence[MarkStep]) -> list[MarkAnswer]:
+        return [MarkAnswer("go" if step.verb == "take" else "done", step.claim) for step in steps]
 
     vars_of(Marks, run=go)
 
 
 def ack_before_confirm() -> None:
-    async def hasty(self: Partings, message: Delivery, reason: str) -> None:
+    async def hasty(self: DeliveryEnds, message: Delivery, reason: str) -> None:
         message.ack()
         with suppress(*GONE):
             await self._line.publish_failed(dead_letter(message.body, reason, self._clock.wall()))
 
-    vars_of(Partings, _parked=hasty)
+    vars_of(DeliveryEnds, _dead_lettered=hasty)
 
 
 def left_late() -> None:

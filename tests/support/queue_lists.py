@@ -10,13 +10,11 @@ from redis.asyncio import Redis as Client
 
 from carillon.domain.claims import Claim, Want
 from carillon.domain.events import Event
-from carillon.domain.queue_policy import Policy
-from carillon.ledger.job_logs import JobLogs
-from carillon.ledger.redis.lists import ListRules, RedisLists
-from carillon.ledger.redis.lists_admin import Desk, Put
-from carillon.ledger.redis.lists_beat import BeatRules, ListBeat
-from carillon.ledger.redis.lists_scripts import Scripts
-from carillon.ledger.redis.lists_signal import ListSignal
+from carillon.domain.queues import Policy
+from carillon.ledger.jobs import JobLogs
+from carillon.ledger.redis.lists import ListRules, ListSignal, RedisLists
+from carillon.ledger.redis.lists_upkeep import BeatRules, ListBeat, ListQueues, Put
+from carillon.ledger.redis.scripts import Scripts
 from tests.support.clocks import ManualClock
 from tests.support.queue_stand import LOG, QUEUE
 
@@ -61,7 +59,7 @@ class Lists:
             dice=lambda: 0.0,
             observer=self.events.append,
         )
-        self.desk = Desk(client, self.scripts)
+        self.desk = ListQueues(client, self.scripts)
 
     async def put(self, *messages: Mapping[str, Any] | bytes, queue: str = QUEUE) -> None:
         raws = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in messages]

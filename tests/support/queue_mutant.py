@@ -5,8 +5,8 @@ import sys
 from collections.abc import Callable
 
 from carillon.domain.jobs import with_attempts
-from carillon.ledger.redis import lists_beat as redis_lists_beat
-from carillon.ledger.redis.effects import RedisEffects
+from carillon.ledger.redis import lists_upkeep as redis_lists_beat
+from carillon.ledger.redis.scripts import RedisEffects
 from carillon.outbound.leases import Leases
 from carillon.providers.handlers import Handlers
 from tests.support import queue_program

@@ -3,14 +3,14 @@
 from typing import Any
 
 from carillon.domain.claims import Claim, Settlement
-from carillon.domain.receipts import AmendRules, Receipt, ReceiptKind
+from carillon.domain.receipts import Receipt, ReceiptKind, ReceiptRules
 from carillon.domain.verdicts import Finish
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import PROVIDER, enrolment, note, route, want
 
 SECOND = "second"
-RULES = AmendRules(chains={"email": (PROVIDER, SECOND)})
-ALONE = AmendRules(chains={"email": (PROVIDER,)})
+RULES = ReceiptRules(chains={"email": (PROVIDER, SECOND)})
+ALONE = ReceiptRules(chains={"email": (PROVIDER,)})
 
 
 def receipt(kind: ReceiptKind, message: str | None = "m-1", **changes: Any) -> Receipt:
@@ -50,8 +50,8 @@ async def resend(ledger: Ledger, message: str, provider: str = SECOND) -> Claim:
     return claim
 
 
-async def effect(ledger: Ledger, *receipts: Receipt, rules: AmendRules = RULES) -> str:
+async def effect(ledger: Ledger, *receipts: Receipt, rules: ReceiptRules = RULES) -> str:
     """What the last of the receipts did, each in a call of its own."""
     for each in receipts:
-        (amended,) = await ledger.amend([each], rules)
-    return str(amended.effect)
+        (taken,) = await ledger.take_receipts([each], rules)
+    return str(taken.effect)

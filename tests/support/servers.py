@@ -63,6 +63,8 @@ class Postgres(Daemon):
     def command(self) -> list[str]:
         settings = ["listen_addresses=127.0.0.1", f"unix_socket_directories={self.folder}", "shared_buffers=32MB"]
         settings += ["max_connections=200", "log_min_messages=warning"]
+        # Its memory belongs to the folder: a server that is killed leaves nothing behind.
+        settings += ["dynamic_shared_memory_type=mmap"]
         settings += [] if self.durable else _FAST
         settings += [f"{key}={value}" for key, value in self.settings.items()]
         options = [part for setting in settings for part in ("-c", setting)]

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from carillon import cli
-from carillon.domain import tail
-from carillon.domain.live import Seat
+from carillon.domain import streams
 from carillon.domain.outcomes import Outcome, Sent
-from carillon.domain.streams import Bounds, Entry
+from carillon.domain.streams import Bounds, Entry, Seat
 from carillon.ledger.postgres import ledger as postgres
 from carillon.ledger.sqlite import ledger as sqlite
 from carillon.ledger.statements import load
@@ -44,32 +43,32 @@ def begins_at_the_end() -> None:
     """Who names no number hears nothing of what was appended and reached nobody."""
 
     def end(bounds: Bounds, resume: int | None) -> tuple[int, int | None]:
-        return (bounds.newest, None) if resume is None else tail.place(bounds, resume)
+        return (bounds.newest, None) if resume is None else streams.place(bounds, resume)
 
     vars(streams_api)["place"] = end
 
 
 def buffer_without_end() -> None:
-    def keep(self: tail.Tail, entry: Entry) -> None:
+    def keep(self: streams.Tail, entry: Entry) -> None:
         if entry.seq == self.last + 1 and self.last >= 0:
             self._kept.append(entry)
             self.last = entry.seq
         self.grown(entry.seq)
 
-    vars_of(tail.Tail, offer=keep)
+    vars_of(streams.Tail, offer=keep)
 
 
 def dropped_when_full() -> None:
     """What does not fit is left out, as the document's origin does."""
 
-    def drop(self: tail.Tail, entry: Entry) -> None:
+    def drop(self: streams.Tail, entry: Entry) -> None:
         if self.last >= 0 and entry.seq > self.last:
             if len(self._kept) < self._limit:
                 self._kept.append(entry)
             self.last = entry.seq
         self.told = self.last
 
-    vars_of(tail.Tail, offer=drop)
+    vars_of(streams.Tail, offer=drop)
 
 
 def nobody_is_woken() -> None:

@@ -9,9 +9,15 @@ from typing import Any, Literal
 import pytest
 
 from carillon.blueprints.billing import payment_api
-from carillon.blueprints.billing.gateway import Charged, GatewayRules, GatewayUnavailable, MockGateway
-from carillon.blueprints.billing.payloads import amount_in, text_in, whole_in
-from carillon.blueprints.billing.payment import PaymentRules, Payments
+from carillon.blueprints.billing.messages import amount_in, text_in, whole_in
+from carillon.blueprints.billing.payment import (
+    Charged,
+    GatewayRules,
+    GatewayUnavailable,
+    MockGateway,
+    PaymentRules,
+    Payments,
+)
 from carillon.blueprints.billing.store import BillingStore
 from carillon.domain.jobs import Permanent
 from carillon.ledger.sqlite.ledger import SqliteLedger

@@ -4,7 +4,7 @@ import hmac
 
 import pytest
 
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 from carillon.providers.webhook import signing as webhook_signing
 from tests.support.billing_stand import SECRET, signature
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.border import clean_json, clean_text, json_elements
-from carillon.domain.receipts import Reading, Receipt, ReceiptKind
+from carillon.domain.receipts import CallbackReading, Receipt, ReceiptKind
 from carillon.receipts.callbacks import LAST_MOMENT_MS, clean_reading
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
@@ -102,9 +102,9 @@ def test_a_receipt_is_clean_and_bounded_before_it_is_looked_up() -> None:
         occurred_at_ms=2**63,
         reason="r" * 9000,
     )
-    [receipt] = clean_reading(Reading((dirty,), ("why\x00",))).receipts
+    [receipt] = clean_reading(CallbackReading((dirty,), ("why\x00",))).receipts
     assert (receipt.provider_message_id, receipt.address) == ("a\ufffdb", "ada\ufffd@example.org")
     assert receipt.event_id == "\ufffd" + "x" * 999
     assert (receipt.occurred_at_ms, len(receipt.reason or "")) == (None, 2000)
     in_time = msgspec.structs.replace(dirty, occurred_at_ms=LAST_MOMENT_MS)
-    assert clean_reading(Reading((in_time,))).receipts[0].occurred_at_ms == LAST_MOMENT_MS
+    assert clean_reading(CallbackReading((in_time,))).receipts[0].occurred_at_ms == LAST_MOMENT_MS

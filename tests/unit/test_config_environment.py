@@ -1,14 +1,19 @@
 """The environment: our own names, the documents' names, durations, and what production refuses."""
 
+import tomllib
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon.config.reading import load
+from carillon.config.environment import steps
+from carillon.config.reading import blueprint_folder, blueprint_names, load, variables
 from carillon.domain.errors import ConfigurationError
+from carillon.providers import settings_of
 
 PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
 
@@ -159,3 +164,24 @@ def test_everything_that_is_missing_is_said_at_once() -> None:
         "REDIS_URL",
         "WEBHOOK_SIGNING_SECRET",
     ]
+
+
+def paths_to_nowhere(blueprint: str, paths: Iterable[str]) -> list[str]:
+    """Paths below `providers` that name no option of a provider of the blueprint."""
+    providers = tomllib.loads((blueprint_folder(blueprint) / "blueprint.toml").read_text())["providers"]
+    options = {
+        (name, field.name)
+        for name, table in providers.items()
+        for field in msgspec.structs.fields(settings_of(table["kind"]))
+    }
+    return [path for path in paths if path.startswith("providers.") and tuple(steps(path)[1:]) not in options]
+
+
+@pytest.mark.parametrize("blueprint", [name for name in blueprint_names() if name != "billing"])
+def test_every_variable_fills_an_option_that_its_provider_has(blueprint: str) -> None:
+    assert not paths_to_nowhere(blueprint, variables(blueprint))
+
+
+def test_control_a_variable_for_an_option_that_does_not_exist_is_seen() -> None:
+    wrong = ["providers.smtper", "providers.smtp.sendr", "providers.nobody.url"]
+    assert paths_to_nowhere("local", [*wrong, "providers.smtp.sender", "ledger.url"]) == wrong

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from carillon.compose import kafka_door
+from carillon.compose.intake import kafka_door
 from carillon.compose.process import Process
 from carillon.config.reading import load, masked, secrets
 from carillon.config.settings import Settings
@@ -23,7 +23,7 @@ def settings(folder: Path, text: str) -> Settings:
 def opened(given: Settings) -> object:
     process = Process(given, {}, LoopClock(), lambda _: None, "owner")
     # What is refused is refused before a ledger is looked at.
-    return kafka_door.door(process, None)
+    return kafka_door(process, None)
 
 
 @pytest.mark.parametrize(

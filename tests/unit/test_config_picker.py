@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from carillon.config.picker import TaskPicker
 from carillon.config.reading import load
+from carillon.config.sections import TaskPicker
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 

@@ -5,13 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.domain import receipt_effect as deciding
+from carillon.domain import receipts as deciding
 from carillon.domain.notifications import Status
-from carillon.domain.receipt_effect import Amending, Effect, amend, silence
-from carillon.domain.receipts import AmendRules, Receipt, ReceiptKind
+from carillon.domain.receipts import (
+    ChangingRoute,
+    Effect,
+    Receipt,
+    ReceiptKind,
+    ReceiptRules,
+    apply_receipt,
+    suppression_for,
+)
 
 CHAIN = ("first", "second", "third")
-RULES = AmendRules(chains={"sms": CHAIN})
+RULES = ReceiptRules(chains={"sms": CHAIN})
 PROGRESS = ("queued", "sent", "delivered", "opened", "clicked")
 TERMINAL = {Status.DEAD_LETTER, Status.SKIPPED}
 
@@ -24,7 +31,7 @@ receipts = st.builds(
 )
 
 
-def published(**changes: object) -> Amending:
+def published(**changes: object) -> ChangingRoute:
     plain: dict[str, object] = {
         "notification_id": "n",
         "route_id": "sms:x",
@@ -43,10 +50,10 @@ def published(**changes: object) -> Amending:
         "tenant_id": "t",
         "user_id": "u",
     }
-    return Amending(**(plain | changes))  # type: ignore[arg-type]
+    return ChangingRoute(**(plain | changes))  # type: ignore[arg-type]
 
 
-def resend(route: Amending) -> None:
+def resend(route: ChangingRoute) -> None:
     """What a worker does with a route that is due: it sends under a new id."""
     route.attempt_count += 1
     route.status, route.provider_message_id = Status.PUBLISHED, f"{route.provider}-{route.attempt_count}"
@@ -56,9 +63,9 @@ def rank(word: str | None) -> int:
     return PROGRESS.index(word) if word in PROGRESS else -1
 
 
-def took(route: Amending, receipt: Receipt) -> Effect:
+def took(route: ChangingRoute, receipt: Receipt) -> Effect:
     named = receipt.provider_message_id
-    return amend(receipt, route, RULES, known=named == route.provider_message_id, strikes=0)
+    return apply_receipt(receipt, route, RULES, known=named == route.provider_message_id, strikes=0)
 
 
 @pytest.mark.req("S2-80")
@@ -104,7 +111,7 @@ def test_a_persons_word_counts_also_while_a_worker_holds_the_route(kind: Receipt
     route = published(status=Status.FAILED, held=True)
     receipt = Receipt(provider="first", kind=kind, provider_message_id="first-9")
     assert took(route, receipt) is not Effect.WAITING
-    asked = silence(receipt, route, RULES, 0)
+    asked = suppression_for(receipt, route, RULES, 0)
     assert asked is not None
     assert asked.tenant_id == "t"
 
@@ -112,6 +119,6 @@ def test_a_persons_word_counts_also_while_a_worker_holds_the_route(kind: Receipt
 @pytest.mark.parametrize(("strikes", "dead"), [(1, False), (2, True), (3, True)])
 def test_a_dead_address_is_silenced_for_everybody_after_its_strikes(strikes: int, dead: bool) -> None:  # noqa: FBT001 - a row of a table
     receipt = Receipt(provider="third", kind=ReceiptKind.BOUNCED, recipient_gone=True)
-    asked = silence(receipt, published(provider="third"), RULES, strikes)
+    asked = suppression_for(receipt, published(provider="third"), RULES, strikes)
     assert (asked is not None) == dead
     assert asked is None or asked.tenant_id == ""

@@ -12,7 +12,6 @@ from carillon.blueprints.billing.domain import (
     PaymentEvent,
     Plan,
     Result,
-    Status,
     Subscription,
     change,
     event_id_of,
@@ -21,6 +20,9 @@ from carillon.blueprints.billing.domain import (
     plan_of,
     producer_key,
     transaction_of,
+)
+from carillon.blueprints.billing.domain import (
+    SubscriptionStatus as Status,
 )
 
 PLANS = {
@@ -53,7 +55,11 @@ def event(status: Result, **metadata: object) -> PaymentEvent:
 @pytest.mark.parametrize(
     ("before", "result", "after"),
     [
-        (subscription(Status.PENDING), "success", Change(status=Status.ACTIVE, plan_id="basic", trial=False, days=31)),
+        (
+            subscription(Status.PENDING),
+            "success",
+            Change(status=Status.ACTIVE, plan_id="basic", trial=False, days=31),
+        ),
         (
             subscription(Status.PENDING, trial=True, plan_id="trial"),
             "success",
@@ -69,17 +75,41 @@ def event(status: Result, **metadata: object) -> PaymentEvent:
             "success",
             Change(status=Status.ACTIVE, plan_id="pro", trial=False, days=365),
         ),
-        (subscription(Status.PAST_DUE), "success", Change(status=Status.ACTIVE, plan_id="basic", trial=False, days=31)),
-        (subscription(Status.ACTIVE), "success", Change(status=Status.ACTIVE, plan_id="basic", trial=False, days=31)),
-        (subscription(Status.REVOKED), "success", Change(status=Status.ACTIVE, plan_id="basic", trial=False, days=31)),
-        (subscription(Status.ACTIVE), "failed", Change(status=Status.REVOKED, plan_id="basic", trial=False)),
+        (
+            subscription(Status.PAST_DUE),
+            "success",
+            Change(status=Status.ACTIVE, plan_id="basic", trial=False, days=31),
+        ),
+        (
+            subscription(Status.ACTIVE),
+            "success",
+            Change(status=Status.ACTIVE, plan_id="basic", trial=False, days=31),
+        ),
+        (
+            subscription(Status.REVOKED),
+            "success",
+            Change(status=Status.ACTIVE, plan_id="basic", trial=False, days=31),
+        ),
+        (
+            subscription(Status.ACTIVE),
+            "failed",
+            Change(status=Status.REVOKED, plan_id="basic", trial=False),
+        ),
         (
             subscription(Status.TRIAL, trial=True),
             "failed",
             Change(status=Status.REVOKED, plan_id="basic", trial=True),
         ),
-        (subscription(Status.PENDING), "failed", Change(status=Status.PENDING, plan_id="basic", trial=False)),
-        (subscription(Status.PAST_DUE), "failed", Change(status=Status.PAST_DUE, plan_id="basic", trial=False)),
+        (
+            subscription(Status.PENDING),
+            "failed",
+            Change(status=Status.PENDING, plan_id="basic", trial=False),
+        ),
+        (
+            subscription(Status.PAST_DUE),
+            "failed",
+            Change(status=Status.PAST_DUE, plan_id="basic", trial=False),
+        ),
     ],
 )
 def test_the_effects_of_a_payment(before: Subscription, result: Result, after: Change) -> None:

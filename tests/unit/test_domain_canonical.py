@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from carillon.border import MAX_DEPTH, MAX_INTEGER, strict_loads
-from carillon.domain.canonical import canonical, fingerprint
 from carillon.domain.errors import BadIntent
+from carillon.domain.intents import canonical, fingerprint
 
 PROPERTY = settings(derandomize=True, max_examples=300, deadline=None)
 FAST_SECONDS = 2.0

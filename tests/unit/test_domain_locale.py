@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon.domain.locale import LocaleRules, parse_accept_language, resolve_locale, wished_locale
+from carillon.domain.templates import LocaleRules, parse_accept_language, resolve_locale, wished_locale
 
 PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
 GALAXY = LocaleRules(default="en", on_missing="default")

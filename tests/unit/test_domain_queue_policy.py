@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.config.queues import named, policies
+from carillon.config.policies import named_queues, queue_policies
 from carillon.domain.decide import Standing, decide
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.outcomes import Refused, Unavailable
-from carillon.domain.queue_policy import Beat, Policy
+from carillon.domain.queues import Beat, Policy
 from carillon.domain.verdicts import Bury, Retry
 
 
@@ -52,23 +52,23 @@ def test_the_decision_after_each_run() -> None:
 @pytest.mark.req("S3-19", "S3-20")
 def test_tables_stand_over_the_default_and_name_queues_without_colons() -> None:
     said = {"*": {"jitter_seconds": 0.0}, "q:pay:refund": {"max_retries": 3}}
-    tables = msgspec.convert(named(said), dict[str, Policy])
-    found = policies(tables)
+    tables = msgspec.convert(named_queues(said), dict[str, Policy])
+    found = queue_policies(tables)
     assert found["q:pay:refund"] == Policy(max_retries=3, jitter_seconds=0.0)
     assert found["*"] == Policy(jitter_seconds=0.0)
-    assert policies(tables, scale=0.5)["*"].base_delay_seconds == 30.0
+    assert queue_policies(tables, scale=0.5)["*"].base_delay_seconds == 30.0
     written: dict[str, Any] = {
         "q:pay:refund": {"max_retries": 3, "jitter_seconds": 1},
         "q_pay_refund": {"max_retries": 1},
         "q_sub_usage_sync": {"max_retries": 2},
         "default": {"max_retries": 9},
     }
-    assert named(written) == {
+    assert named_queues(written) == {
         "q:pay:refund": {"max_retries": 1, "jitter_seconds": 1},
         "q:sub:usage_sync": {"max_retries": 2},
         "*": {"max_retries": 9},
     }
-    assert named({"default": {"max_retries": 9}, "q:a:b": {"jitter_seconds": 1}})["q:a:b"] == {
+    assert named_queues({"default": {"max_retries": 9}, "q:a:b": {"jitter_seconds": 1}})["q:a:b"] == {
         "max_retries": 9,
         "jitter_seconds": 1,
     }

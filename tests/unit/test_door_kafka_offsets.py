@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.doors.kafka.offsets import OffsetGap, OffsetTracker, find_gap
+from carillon.doors.kafka.partition import OffsetGap, OffsetTracker, find_gap
 
 
 class HighestFinished(OffsetTracker):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon.doors.redis_stream.position import (
+from carillon.doors.redis_stream.offset import (
     START,
     EntryGap,
     EntryId,

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from carillon.providers.egress import (
     BLOCKED_TEXT,
     Blocked,
+    BlockedAddress,
+    EgressGuard,
     IPAddress,
     Own,
     Rules,
@@ -20,7 +22,6 @@ from carillon.providers.egress import (
     parse_own,
     parse_ports,
 )
-from carillon.providers.guard import BlockedAddress, EgressGuard
 from tests.support.ssrf_corpus import CORPUS, Case
 
 LOOPBACK = Rules(

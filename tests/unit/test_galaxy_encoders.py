@@ -1,17 +1,16 @@
 """What leaves for the gateway and for mail has exactly the fields of the galaxy blueprint."""
 
 import json
-from importlib import import_module
 from typing import Any
 
 import pytest
 
-from carillon.blueprints.galaxy.wire import Wire
-from carillon.domain.canonical import canonical
+from carillon.blueprints.galaxy import notification_generated
+from carillon.blueprints.galaxy.wire import GalaxyWire
+from carillon.domain.intents import canonical
 from tests.support.galaxy import CATALOGUE, ENTRY_ID, PUSHED, TYPES, claim_for, payload_for
 
-ENCODERS = Wire.open(CATALOGUE, {}).encoders
-BINDINGS = "carillon.blueprints.galaxy.fbs.notification"
+ENCODERS = GalaxyWire.open(CATALOGUE, {}).encoders
 TURN = "game.turn.ready"
 NAMES = {"game_name", "applicant_name", "membership_user_name", "inviter_name", "invitee_name"}
 
@@ -20,7 +19,7 @@ def decoded(notification_type: str, payload: bytes) -> dict[str, Any]:
     """The payload as the checked-in bindings read it."""
     push = CATALOGUE.types[notification_type].push
     assert push is not None
-    table = getattr(import_module(f"{BINDINGS}.{push.table}"), push.table).GetRootAs(payload, 0)
+    table = getattr(notification_generated, push.table).GetRootAs(payload, 0)
     found = {slot.name: getattr(table, slot.name.title().replace("_", ""))() for slot in push.fields}
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
 

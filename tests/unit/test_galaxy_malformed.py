@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from carillon.blueprints.galaxy import envelope
-from carillon.blueprints.galaxy.wire import Wire
-from carillon.domain.canonical import canonical
-from carillon.domain.intents import Intent, Malformed
+from carillon.blueprints.galaxy.wire import GalaxyWire
+from carillon.domain.intents import Intent, Malformed, canonical
 from tests.support.galaxy import CATALOGUE, ENTRY_ID, TYPES, fields_for, payload_for
 
-WIRE = Wire.open(CATALOGUE, {})
+WIRE = GalaxyWire.open(CATALOGUE, {})
 TURN = "game.turn.ready"
 ADMIN = "geo.review_recommended"
 

@@ -16,7 +16,7 @@ from redis.retry import Retry
 
 from carillon.blueprints.galaxy import notificationintent as producer
 from carillon.blueprints.galaxy.catalogue import read
-from carillon.blueprints.galaxy.wire import Wire
+from carillon.blueprints.galaxy.wire import GalaxyWire
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent
 from tests.support.galaxy import CATALOGUE, OCCURRED, USERS, WAYS, payload_for
@@ -24,7 +24,7 @@ from tests.support.ports import free_port
 from tests.support.servers import Redis
 
 META = producer.Metadata(idempotency_key="k-1", occurred_at_ms=OCCURRED, request_id="r-1", trace_id="t-1")
-WIRE = Wire.open(CATALOGUE, {})
+WIRE = GalaxyWire.open(CATALOGUE, {})
 EVENT = "lobby.race_name.registration_eligible"
 
 
@@ -123,7 +123,7 @@ def test_types_are_those_of_the_catalogue(tmp_path: Any) -> None:
         producer.build("auth.login_code", META, {}, ["u"])
     file = tmp_path / "mine.toml"
     file.write_text('[types."a.b"]\nproducer = "p"\naudiences = { user = ["email"] }\nrequired = { x = "string" }\n')
-    wire = Wire.open(read(file), {})
+    wire = GalaxyWire.open(read(file), {})
     assert producer.build("a.b", META, {"x": "y"}, ["u"], wire=wire).fields["producer"] == "p"
     with pytest.raises(BadIntent, match="x must be"):
         producer.build("a.b", META, {}, ["u"], wire=wire)
@@ -218,8 +218,8 @@ def test_best_effort_publishes_when_it_can(streams: Any, redis_server: Redis) ->
 
 
 def test_type_checkers_take_the_usual_clients() -> None:
-    sync: producer.Streams = redis.Redis()
-    asynchronous: producer.AsyncStreams = redis.asyncio.Redis()
+    sync: producer.StreamClient = redis.Redis()
+    asynchronous: producer.AsyncStreamClient = redis.asyncio.Redis()
     assert callable(sync.xadd)
     assert callable(asynchronous.xadd)
 

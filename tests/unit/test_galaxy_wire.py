@@ -10,21 +10,20 @@ from hypothesis import strategies as st
 
 from carillon.blueprints.galaxy import envelope
 from carillon.blueprints.galaxy.catalogue import admin_addresses
-from carillon.blueprints.galaxy.wire import Wire
-from carillon.domain.canonical import canonical, fingerprint
+from carillon.blueprints.galaxy.wire import GalaxyWire
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.intents import Intent, Malformed, Recipient
+from carillon.domain.intents import Intent, Malformed, Recipient, canonical, fingerprint
 from tests.support.galaxy import CATALOGUE, ENTRY_ID, OCCURRED, WAYS, fields_for, payload_for
 
 V2_FINGERPRINT = "320e8fa3793fb01f1cf7253a61a74cd199abb34c396e94a3f0047810058dc78a"
 OPS = "ops@example.com"
 ADMINS = {name: [OPS] for name, kind in WAYS if kind == "admin_email"}
-WIRE = Wire.open(CATALOGUE, ADMINS)
+WIRE = GalaxyWire.open(CATALOGUE, ADMINS)
 TURN = "game.turn.ready"
 PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
 
 
-def accepted(fields: dict[str, str], wire: Wire = WIRE) -> Intent:
+def accepted(fields: dict[str, str], wire: GalaxyWire = WIRE) -> Intent:
     read = wire.decode(ENTRY_ID, fields)
     assert isinstance(read, Intent), read
     return read
@@ -81,7 +80,7 @@ def test_an_address_among_user_ids_is_only_an_id() -> None:
 
 
 def test_administrators_come_from_the_settings_of_exactly_this_type() -> None:
-    wire = Wire.open(CATALOGUE, {"lobby.application.submitted": ["one@example.com", "two@example.com"]})
+    wire = GalaxyWire.open(CATALOGUE, {"lobby.application.submitted": ["one@example.com", "two@example.com"]})
     told = accepted(fields_for("lobby.application.submitted", "admin_email"), wire)
     assert told.recipients == tuple(
         Recipient(ref=f"email:{address}", addresses={"email": address}, locale="en")
@@ -93,7 +92,7 @@ def test_administrators_come_from_the_settings_of_exactly_this_type() -> None:
 
 
 def test_no_administrators_leave_one_skipped_slot_to_be_seen() -> None:
-    intent = accepted(fields_for("geo.review_recommended"), Wire.open(CATALOGUE, {}))
+    intent = accepted(fields_for("geo.review_recommended"), GalaxyWire.open(CATALOGUE, {}))
     assert intent.recipients == (Recipient(ref="config:geo.review_recommended"),)
     assert intent.channels == ()
     assert intent.skips == {"email": "no administrator address is configured for geo.review_recommended"}
@@ -129,13 +128,13 @@ def test_a_wrong_administrator_is_named(word: str) -> None:
     with pytest.raises(
         ConfigurationError, match=r"administrators of geo\.review_recommended: .*is not an email address"
     ):
-        Wire.open(CATALOGUE, {"geo.review_recommended": ["fine@x.com", word]})
+        GalaxyWire.open(CATALOGUE, {"geo.review_recommended": ["fine@x.com", word]})
 
 
 @pytest.mark.parametrize("name", ["nowhere", TURN])
 def test_administrators_of_a_type_that_has_none_are_a_mistake(name: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
-        Wire.open(CATALOGUE, {name: []})
+        GalaxyWire.open(CATALOGUE, {name: []})
 
 
 @pytest.mark.req("S1-38", "S1-44", "S1-45")

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
+from carillon.border import hint
 from carillon.config.reading import load
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.hints import hint
 from carillon.doors.http.wire import BatchBody, SendBody
-from carillon.web.body import convert
 from carillon.web.problems import Problem
+from carillon.web.request import convert
 
 
 class Colour(StrEnum):

@@ -9,9 +9,9 @@ import pytest
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed, Recipient
 from carillon.domain.lanes import Lane, Lanes
-from carillon.domain.locale import LocaleRules
 from carillon.domain.notifications import Enrolled, Enrolment, Template
 from carillon.domain.policy import PolicyTable, RetryPolicy
+from carillon.domain.templates import LocaleRules
 from carillon.intake.accept import Intake
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
@@ -47,7 +47,7 @@ class Tripwire:
     async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
         raise Reached(batch)
 
-    async def park(self, malformed: Sequence[Malformed]) -> None:
+    async def keep_malformed(self, malformed: Sequence[Malformed]) -> None:
         raise Reached(malformed)
 
     def ring(self) -> None:

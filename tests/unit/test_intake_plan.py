@@ -5,8 +5,7 @@ import json
 import msgspec
 import pytest
 
-from carillon.domain.canonical import fingerprint
-from carillon.domain.intents import Intent, Priority, Recipient
+from carillon.domain.intents import Intent, Priority, Recipient, fingerprint
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.notifications import Message, Status
 from carillon.domain.policy import PolicyTable, RetryPolicy

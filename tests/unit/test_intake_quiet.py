@@ -8,8 +8,7 @@ import pytest
 
 from carillon.domain.intents import Intent, Priority, Recipient
 from carillon.domain.people import Profile, QuietHours
-from carillon.intake.enrich import acquaint
-from carillon.intake.quiet import quiet_until
+from carillon.intake.people import quiet_until, with_preferences
 
 NIGHT = QuietHours(enabled=True, start_time="22:00", end_time="07:00", timezone="Europe/Berlin")
 NOON = QuietHours(enabled=True, start_time="12:00", end_time="14:00")
@@ -48,7 +47,7 @@ def test_the_window(hours: QuietHours, at: str, until: str | None) -> None:
 
 
 def scheduled(now: str, *, known: QuietHours | None = NOON, **changes: Any) -> float | None:
-    told = acquaint(
+    told = with_preferences(
         msgspec.structs.replace(INTENT, **changes), {"ada": Profile(quiet_hours=known)}, unix(f"2026-06-01T{now}Z")
     )
     return None if told.scheduled_for_ms is None else told.scheduled_for_ms / 1000
@@ -69,5 +68,5 @@ def test_only_what_is_not_urgent_is_put_off() -> None:
 
 @pytest.mark.req("S2-116")
 def test_without_being_asked_to_nothing_is_put_off() -> None:
-    told = acquaint(INTENT, {"ada": Profile(quiet_hours=NOON)}, None)
+    told = with_preferences(INTENT, {"ada": Profile(quiet_hours=NOON)}, None)
     assert told.scheduled_for_ms is None

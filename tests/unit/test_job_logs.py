@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from carillon.domain.events import Event, Trouble
-from carillon.domain.job_rows import JobRow
-from carillon.domain.jobs import JobMessage
-from carillon.ledger.job_logs import JobLogs
+from carillon.domain.jobs import JobMessage, JobRow
+from carillon.ledger.jobs import JobLogs
 from carillon.system import SystemClock
 
 PATIENCE = 20.0

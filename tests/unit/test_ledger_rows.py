@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from carillon.domain.claims import Claim, Want
 from carillon.domain.notifications import Conflict, Duplicate
-from carillon.ledger.questions import chosen, counted, stories
 from carillon.ledger.rows import (
     RECORD_FIELDS,
     SETTLEMENT_FIELDS,
     answer_for_loser,
+    chosen,
+    counted,
     record_values,
     rounds,
     route_rows,
@@ -21,6 +22,7 @@ from carillon.ledger.rows import (
     skips,
     storable,
     storable_json,
+    stories,
 )
 from carillon.ledger.sealing import Codec
 from carillon.ledger.statements import Numbered, load, numbered, parse

@@ -11,7 +11,7 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.outcomes import Refused, Sent
 from carillon.domain.synchronous import is_use_case, timed_out_text
 from carillon.providers.inbox import InAppInbox
-from carillon.upkeep.api.providers import providers_of
+from carillon.upkeep.api.notifications_wire import providers_of
 from tests.support.dispatches import dispatch
 
 PHRASES = ["driver assign", "driver assigned", "otp", "2fa", "two factor"]

@@ -3,7 +3,7 @@
 import pytest
 
 from carillon.domain.breaker import Admission, State
-from carillon.outbound.breakers.admission import POLL_SECONDS, admitted
+from carillon.outbound.breakers import POLL_SECONDS, admitted
 from tests.support.clocks import ManualClock
 
 

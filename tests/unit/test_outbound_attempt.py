@@ -14,7 +14,7 @@ from carillon.domain.policy import PolicyTable, RetryPolicy
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict
 from carillon.outbound import calls
 from carillon.outbound.attempt import AttemptRules, Attempts
-from carillon.outbound.breakers.memory import MemoryBreakers
+from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.leases import Leases
 from tests.support.clocks import ManualClock
 from tests.support.dispatches import claim

@@ -12,10 +12,10 @@ from carillon.domain.claims import Claim, Settled, Settlement, Want
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.notifications import Accepted, Enrolment
-from carillon.domain.synchronous import HeldEnrolment
+from carillon.domain.synchronous import ClaimedEnrolment
 from carillon.domain.verdicts import Finish
 from carillon.ledger.local_signal import LocalSignal
-from carillon.outbound.breakers.memory import MemoryBreakers
+from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.leases import Leases
 from carillon.outbound.settle import Settler
 from carillon.outbound.worker import Worker, WorkerClaimOnAccept, WorkerRules
@@ -40,11 +40,11 @@ class Ledger:
         self.tokens = 0
         self.settled: list[Settlement] = []
 
-    async def enrol_held(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[HeldEnrolment]:
+    async def enrol_claimed(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[ClaimedEnrolment]:
         if self.away:
             raise LedgerUnavailable("away")
         assert (owner, seconds) == ("here", 30.0)
-        return [HeldEnrolment(Accepted(one.notification.notification_id), tuple(self._claims(one))) for one in batch]
+        return [ClaimedEnrolment(Accepted(one.notification.notification_id), tuple(self._claims(one))) for one in batch]
 
     def _claims(self, one: Enrolment) -> list[Claim]:
         claims = []
@@ -54,7 +54,7 @@ class Ledger:
             claims.append(msgspec.structs.replace(CLAIM, **key, token=self.tokens, provider=each.provider))
         return claims
 
-    async def queue_unheld(self, _lane: int, _instead: int) -> int:
+    async def queue_unclaimed(self, _lane: int, _instead: int) -> int:
         return 0
 
     async def claim(self, _wants: Sequence[Want], _total: int, _owner: str) -> list[Claim]:

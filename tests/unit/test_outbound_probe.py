@@ -8,8 +8,7 @@ from carillon.domain.breaker import Admission, BreakerPolicy, State
 from carillon.domain.claims import Dispatch
 from carillon.domain.events import Event, ProviderProbed
 from carillon.domain.outcomes import Outcome
-from carillon.outbound.breakers.memory import MemoryBreakers
-from carillon.outbound.breakers.probe import BreakerProbe
+from carillon.outbound.breakers import BreakerProbe, MemoryBreakers
 from tests.support.clocks import ManualClock
 
 pytestmark = pytest.mark.req("S2-61")

@@ -8,7 +8,7 @@ from carillon.domain.breaker import State
 from carillon.domain.claims import Want
 from carillon.domain.decide import blocked_providers, candidates, following
 from carillon.domain.lanes import Lane, Lanes
-from carillon.outbound.selection import questions, wants
+from carillon.outbound.worker import questions, wants
 
 PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
 LANES = Lanes(

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.errors import Forged
-from carillon.domain.receipts import Reading, Receipt, ReceiptKind
+from carillon.domain.receipts import CallbackReading, Receipt, ReceiptKind
 from carillon.providers.fcm.receipts import MAX_BODY, MAX_REPORTS, FcmReceipts, reader
 from carillon.providers.fcm.send import Settings
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 from carillon.providers.webhook.signing import sign_x_webhook
 from tests.support.fcm_stub import PROJECT, service_account
 
@@ -30,7 +30,7 @@ def signed(body: bytes, secret: Secret = RELAY, stamp: int = NOW) -> dict[str, s
     return {"x-webhook-timestamp": str(stamp), "x-webhook-signature": sign_x_webhook(secret, stamp, body)}
 
 
-def read(content: object, **settings: Any) -> Reading:
+def read(content: object, **settings: Any) -> CallbackReading:
     body = json.dumps(content).encode()
     return relay(**settings).read(URL, signed(body), body)
 
@@ -38,7 +38,7 @@ def read(content: object, **settings: Any) -> Reading:
 @pytest.mark.req("S2-95")
 def test_a_delivery_is_a_delivery() -> None:
     report = {"messageId": NAME, "status": "delivered", "deviceToken": "tok", "timestamp": "2023-11-14T22:13:20.5Z"}
-    assert read(report) == Reading(
+    assert read(report) == CallbackReading(
         (
             Receipt(
                 provider="fcm",

@@ -14,11 +14,9 @@ import pytest
 from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.jobs import JobMessage, Permanent
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable
-from carillon.ledger.redis.lists import Place
+from carillon.ledger.redis.lists import ListPlace
 from carillon.providers import handlers as provided
-from carillon.providers import threads
-from carillon.providers.handlers import Handler, Handlers, Job
-from carillon.providers.threads import Threads
+from carillon.providers.handlers import Handler, Handlers, Job, Threads
 from tests.support.waiting import until
 
 NOBODY: Any = None
@@ -43,7 +41,7 @@ def claim(token: int = 1) -> Claim:
         producer="test",
         payload_json="{}",
         accepted_at_ms=0,
-        place=Place("q", b"raw", b"m1", "t:1", message),
+        place=ListPlace("q", b"raw", b"m1", "t:1", message),
     )
 
 
@@ -222,7 +220,7 @@ async def test_no_more_threads_than_allowed() -> None:
 
 
 async def test_too_many_hanging_runs_are_no_more_added_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "MOST_STUCK", 1)
+    monkeypatch.setattr(provided, "MOST_STUCK", 1)
     gate, begun = threading.Event(), threading.Event()
 
     def hang(_job: Job) -> None:

@@ -9,7 +9,7 @@ import pytest
 from carillon.domain.errors import ConfigurationError
 from carillon.providers import Secret, Tools, channels, kinds, load
 from carillon.providers.http import HttpClient
-from carillon.providers.secret import decode_secret
+from carillon.providers.tools import decode_secret
 from tests.support.dispatches import LoopClock
 
 

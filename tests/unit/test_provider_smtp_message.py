@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from carillon.domain.claims import Claim
 from carillon.domain.notifications import Message
-from carillon.providers.smtp.message import Letter, Mailbox, parse_mailbox, parse_sender, write_letter
+from carillon.providers.mail import Letter, Mailbox, parse_mailbox, parse_sender, write_letter
 from tests.support.dispatches import MESSAGE, dispatch
 
 SENDER = Mailbox("bells", "carillon.example", "Carillon")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook as Reference
 
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 from carillon.providers.webhook.signing import (
     Check,
     SigningKey,

@@ -5,9 +5,7 @@ from collections.abc import Collection
 from typing import cast
 
 from carillon.domain.events import Event
-from carillon.domain.live import Seat
-from carillon.domain.streams import StreamLedger
-from carillon.domain.tail import Tail
+from carillon.domain.streams import Seat, StreamLedger, Tail
 from carillon.live.attendance import AT_ONCE, Attendance
 from carillon.live.hub import Hub
 from carillon.system import SystemClock

@@ -7,8 +7,7 @@ from typing import cast
 
 from carillon.domain.streams import Entry, StreamLedger
 from carillon.live.hub import HERE, Hub
-from carillon.live.lookups import Lookups
-from carillon.live.reader import SseConnection, StreamRules
+from carillon.live.reader import Lookups, SseConnection, StreamRules
 from carillon.system import SystemClock
 from carillon.web.streaming import Outlet, PeerGone
 from tests.support.waiting import until

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.domain.live import Seat, Seated
-from carillon.domain.streams import Entry
-from carillon.domain.tail import Tail
+from carillon.domain.streams import Entry, Seat, Seated, Tail
 from carillon.live.hub import HERE, Hub
 from carillon.live.relay import MAX_MESSAGE_BYTES, ReplicaRelay, _Message, _read, texts
 from tests.support.waiting import until

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.domain.streams import Bounds, Entry, log_of, person_of
-from carillon.domain.tail import Tail, place
+from carillon.domain.streams import Bounds, Entry, Tail, log_of, person_of, place
 
 
 def entry(seq: int) -> Entry:

@@ -12,7 +12,7 @@ from carillon.domain.errors import ConfigurationError
 from carillon.web import JwtSettings, WebSettings, app
 from carillon.web.problems import Problem
 from carillon.web.request import Caller
-from carillon.web.token_guard import Guard
+from carillon.web.tokens import Guard
 from tests.unit.web_parts import endpoint, nothing_to_receive
 
 SECRET = "a-secret-long-enough-for-every-hash-of-the-family-" + "x" * 32

@@ -21,8 +21,8 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from carillon.domain.errors import ConfigurationError
 from carillon.web import JwtSettings
-from carillon.web.revocation import LOOK_SECONDS, Revoked
-from carillon.web.token_guard import Guard
+from carillon.web.auth import LOOK_SECONDS, Revoked
+from carillon.web.tokens import Guard
 from tests.unit.test_web_auth import SECRET, claims, refused, token
 
 RSA = rsa.generate_private_key(65537, 2048)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.web.body import Receive, check_head, convert, read_body
 from carillon.web.problems import Problem
+from carillon.web.request import Receive, check_head, convert, read_body
 
 LIMIT = 100
 

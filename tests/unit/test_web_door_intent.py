@@ -6,13 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.domain.canonical import fingerprint
 from carillon.domain.errors import BadIntent
-from carillon.domain.intents import Intent, Priority
-from carillon.doors.http.intent import Context, check_address, idempotency_key, reach_named, to_intent
-from carillon.doors.http.wire import SendBody
+from carillon.domain.intents import Intent, Priority, fingerprint
+from carillon.doors.http.wire import Context, SendBody, check_address, idempotency_key, reach_named, to_intent
 from carillon.web import Problem, Reach
-from carillon.web.body import convert
+from carillon.web.request import convert
 
 
 def context(reach: Reach | None = None, **changed: Any) -> Context:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, UnsetType
 
-from carillon.web.limits import Buckets, host_name, is_loopback
+from carillon.web.endpoint import Routes
+from carillon.web.gate import Buckets, host_name, is_loopback
 from carillon.web.problems import Problem
 from carillon.web.request import Request
-from carillon.web.routing import Routes
 from tests.unit.web_parts import endpoint, nothing_to_receive
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from carillon.upkeep.api.notifications_view import overall, statuses_of, word_of
-from carillon.upkeep.api.notifications_wire import StatusWord
+from carillon.upkeep.api.notifications_wire import StatusWord, overall, statuses_of, word_of
 from carillon.upkeep.health import Readiness, examine
 
 

@@ -1,18 +1,112 @@
-"""The `carillon` command."""
+"""The `carillon` command: it imports each subcommand when it is called, so that `send` loads no database driver."""
 
 import sys
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_group
 
-from carillon.cli.later import Commands, answer_the_first_tab
 from carillon.domain.errors import CarillonError, ConfigurationError
+
+HOMES = {
+    "serve": "serve:serve",
+    "send": "send:send",
+    "top": "top:top",
+    "tail": "tail:tail",
+    "load": "load:load",
+    "doctor": "settings:doctor",
+    "migrate": "settings:migrate",
+    "version": "settings:version",
+    "config": "settings:app",
+    "dead-letters": "dead_letters:app",
+    "galaxy": "galaxy:app",
+    "history": "history:app",
+    "keys": "keys:app",
+    "ledger": "ledger:app",
+    "push": "push:app",
+    "queues": "queues:app",
+    "templates": "templates:app",
+    "listo": "listo:app",
+}
+"""Each command with its module and its name there, in the order of `carillon --help`."""
+_FIRST_TAB = """
+# zsh loads this file at the first TAB and would not complete that one.
+if [[ "$funcstack[1]" = "_%(prog_name)s" ]]; then
+  %(complete_func)s "$@"
+fi
+"""
+
+
+class LazyCommands(MutableMapping[str, Any]):
+    """All commands by name; looking one up imports its module."""
+
+    def __init__(self) -> None:
+        self._imported: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - typer's own kinds of commands
+        if name not in self._imported:
+            self._imported[name] = _read(name, HOMES[name])
+        return self._imported[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:  # noqa: ANN401 - see above
+        self._imported[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._imported[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**HOMES, **self._imported})
+
+    def __len__(self) -> int:
+        return len({**HOMES, **self._imported})
+
+
+class Commands(TyperGroup):
+    """The group `carillon`."""
+
+    def __init__(self, **about: Any) -> None:  # noqa: ANN401 - typer's own options of a group
+        super().__init__(**about)
+        self.commands = LazyCommands()
+
+    def list_commands(self, _ctx: object) -> list[str]:
+        """Every name, without importing a command."""
+        return list(self.commands)
+
+
+def _read(name: str, home: str) -> Any:  # noqa: ANN401 - see above
+    module, _, inside = home.partition(":")
+    found = getattr(import_module(f"carillon.cli.{module}"), inside)
+    alone = typer.Typer(callback=_nothing)
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name)
+    else:
+        alone.command(name)(found)
+    return get_group(alone).commands[name]
+
+
+def _nothing() -> None:
+    """Makes typer build a group although there is only one command."""
+
+
+def answer_the_first_tab() -> None:
+    """Let zsh complete at the first TAB: append to typer's script, which is private to typer and may be missing."""
+    try:
+        scripts = getattr(import_module("typer._completion_shared"), "_completion_scripts", {})
+    except ImportError:
+        return
+    if "zsh" in scripts and _FIRST_TAB not in scripts["zsh"]:
+        scripts["zsh"] += _FIRST_TAB
+
 
 app = typer.Typer(name="carillon", cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 @app.callback()
 def carillon() -> None:
-    """Delivers notifications: written down before it answers, tried until each person has been told."""
+    """Delivers notifications: stores each before it answers, and tries until it is delivered or given up."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What the commands share that read or change the ledger directly."""
+"""Shared by the commands that read or change the ledger directly."""
 
 import asyncio
 import getpass
@@ -60,6 +60,6 @@ def why(row: dict[str, Any]) -> str:
 
 
 def confirmed(number: int, question: str, *, yes: bool) -> bool:
-    """Ask whether to change this many; one is never asked about."""
+    """Ask the operator before a change of more than one thing."""
     # A script is not asked: its author can count with --dry-run first.
     return yes or number == 1 or not sys.stdin.isatty() or typer.confirm(question)

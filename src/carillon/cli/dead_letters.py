@@ -1,4 +1,4 @@
-"""`carillon dead-letters`: what could not be delivered, why, and another chance for it."""
+"""`carillon dead-letters`: list, show and redrive dead letters."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from carillon.domain.admin import AdminAction, FailedCounts, Revival
 from carillon.domain.errors import CarillonError
 from carillon.upkeep.redriving import redrive_failed, revival
 
-app = typer.Typer(help="See and redrive what could not be delivered.", no_args_is_help=True)
+app = typer.Typer(help="See and redrive dead letters.", no_args_is_help=True)
 Answer = TypeVar("Answer")
 PAGE = 200
 
@@ -63,7 +63,7 @@ def list_(
         return
     table = Table(title=f"{len(rows)} of {total} dead letters", title_justify="left")
     for heading in ("notification", "route", "cause", "attempts", "since"):
-        # An id in pieces cannot be copied into the next command.
+        # Do not wrap ids: an operator copies them into the next command.
         table.add_column(heading, overflow="fold", no_wrap=heading == "notification")
     for row in rows:
         attempts = f"{row['final_attempt_count']} of {row['max_attempts']}"
@@ -158,12 +158,12 @@ def _allowed(blueprint: Blueprint, config: Config, provider: str | None) -> Sett
         )
     known = sorted({name for chain in from_settings.chains(settings).values() for name in chain})
     if provider is not None and provider not in known:
-        raise NoSuchDeadLetter(f"--provider {provider}: there is none of that name; known: {', '.join(known)}")
+        raise NoSuchDeadLetter(f"--provider {provider}: there is no such provider; known: {', '.join(known)}")
     return settings
 
 
 def per_second(rate: str | None) -> float | None:
-    """What `--rate` says, as a number; None without it."""
+    """The number of `--rate`; None without it."""
     if rate is None:
         return None
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(?:/s)?", rate.strip())

@@ -1,4 +1,4 @@
-"""`carillon galaxy`: what an operator of the galaxy blueprint may ask; nothing here changes anything."""
+"""`carillon galaxy`: read-only questions about the blueprint galaxy."""
 
 import asyncio
 import json
@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from carillon.blueprints.galaxy.replay import replay_fields, xadd_line
+from carillon.blueprints.galaxy.producing import replay_fields, xadd_line
 from carillon.cli.by_hand import is_there, why
 from carillon.cli.options import AsJson, Config, blueprint_option, load_for
 from carillon.compose import Ledger, open_ledger
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 
-app = typer.Typer(help="Ask about the notifications of the blueprint galaxy; nothing is changed.", no_args_is_help=True)
+app = typer.Typer(help="Ask about the notifications of the blueprint galaxy; changes nothing.", no_args_is_help=True)
 BLUEPRINT = "galaxy"
 STREAM = "notification:intents"
 MOST = 200
@@ -25,7 +25,7 @@ Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
 
 @app.callback()
 def galaxy() -> None:
-    """Ask about the notifications of the blueprint galaxy; nothing is changed."""
+    """Ask about the notifications of the blueprint galaxy; changes nothing."""
 
 
 @app.command("dead-letters")
@@ -35,7 +35,7 @@ def dead_letters(
     config: Config = None,
     *,
     only_dead: Annotated[
-        bool, typer.Option("--only-dead", help="Replay for those users alone whose route died.")
+        bool, typer.Option("--only-dead", help="Replay only for the users whose route became a dead letter.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -71,7 +71,7 @@ async def _records(ledger: Ledger, ids: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for notification_id in ids:
         story = await ledger.story(notification_id, None)
-        # Retention may take a record between the two questions.
+        # Retention may delete a record between the two queries.
         found[notification_id] = None if story is None else story.notification
     return found
 

@@ -1,4 +1,4 @@
-"""`carillon history`: how much was sent, how fast, and what failed, asked of ClickHouse."""
+"""`carillon history`: volume, latency and failures, from ClickHouse."""
 
 import asyncio
 import json
@@ -13,14 +13,14 @@ from rich.text import Text
 
 from carillon.cli.by_hand import with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
-from carillon.compose.history import kept_at
+from carillon.cli.plots import bar
+from carillon.compose.upkeep import kept_at
 from carillon.config.environment import duration
 from carillon.config.reading import load
 from carillon.domain.errors import CarillonError
 
 app = typer.Typer(help="Look back: volume, latency and failures, kept in ClickHouse.", no_args_is_help=True)
 _BAR = 30
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 _DAY = 86_400.0
 
 Since = Annotated[str, typer.Option(help="How far to look back, e.g. 90m, 24h or 7d.")]
@@ -29,14 +29,14 @@ Kind = Annotated[str, typer.Option("--type", help="Only this notification type."
 
 
 class Every(StrEnum):
-    """What one line of the volume stands for."""
+    """The span of one line of `volume`."""
 
     HOUR = "hour"
     DAY = "day"
 
 
 class By(StrEnum):
-    """What latency and failures are told apart by."""
+    """How `latency` and `failures` group their lines."""
 
     TYPE = "type"
     CHANNEL = "channel"
@@ -45,7 +45,7 @@ class By(StrEnum):
 
 
 class NoSuchTime(CarillonError):
-    """What was given is no time to look back to."""
+    """`--since` is no duration."""
 
 
 @app.command()
@@ -59,7 +59,7 @@ def volume(  # noqa: PLR0917 - a command line has many options
     *,
     as_json: AsJson = False,
 ) -> None:
-    """How many came to their end in each hour or day, and how."""
+    """How many notifications ended in each hour or day, by outcome."""
     rows = _asked("volume", blueprint, config, by=by, since=since, channel=channel, type=kind)
     if as_json:
         typer.echo(json.dumps(rows))
@@ -77,7 +77,7 @@ def volume(  # noqa: PLR0917 - a command line has many options
 @app.command()
 def latency(  # noqa: PLR0917 - a command line has many options
     since: Since = "24h",
-    by: Annotated[By, typer.Option(help="What the lines are told apart by.")] = By.CHANNEL,
+    by: Annotated[By, typer.Option(help="How lines are grouped.")] = By.CHANNEL,
     channel: Channel = "",
     kind: Kind = "",
     blueprint: Blueprint = None,
@@ -85,7 +85,7 @@ def latency(  # noqa: PLR0917 - a command line has many options
     *,
     as_json: AsJson = False,
 ) -> None:
-    """How long it took from acceptance to the provider's word, in milliseconds."""
+    """Milliseconds from acceptance to the provider's answer."""
     rows = _asked("latency", blueprint, config, by=by, since=since, channel=channel, type=kind)
     found = [_spread(row) for row in rows]
     if as_json:
@@ -104,7 +104,7 @@ def latency(  # noqa: PLR0917 - a command line has many options
 @app.command()
 def failures(  # noqa: PLR0917 - a command line has many options
     since: Since = "24h",
-    by: Annotated[By, typer.Option(help="What the lines are told apart by.")] = By.PROVIDER,
+    by: Annotated[By, typer.Option(help="How lines are grouped.")] = By.PROVIDER,
     channel: Channel = "",
     kind: Kind = "",
     blueprint: Blueprint = None,
@@ -112,7 +112,7 @@ def failures(  # noqa: PLR0917 - a command line has many options
     *,
     as_json: AsJson = False,
 ) -> None:
-    """What was given up, its share of all, and the most frequent cause."""
+    """Dead letters, their share of all routes, and the most frequent cause."""
     rows = _asked("failures", blueprint, config, by=by, since=since, channel=channel, type=kind)
     found = [{**row, "causes": list(row["causes"])} for row in rows]
     if as_json:
@@ -139,7 +139,7 @@ def rewind(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Copy what ended since then once more; nothing is counted twice."""
+    """Copy what ended since then again; the copy counts nothing twice."""
     settings = load(blueprint, config)
     kept_at(settings)
     to = datetime.now(UTC).timestamp() - _seconds(since)
@@ -185,7 +185,4 @@ def _table(title: str, by: str, plotted: str, counted: str) -> Table:
 
 
 def _bar(value: int, most: int, style: str) -> Text:
-    eighths = round(value / most * _BAR * 8) if most else 0
-    # What is there at all is seen.
-    eighths = max(eighths, 1) if value else eighths
-    return Text(("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip(), style=style)
+    return Text(bar(value, most, _BAR), style=style)

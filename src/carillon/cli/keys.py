@@ -16,12 +16,11 @@ from carillon.config.environment import duration
 from carillon.config.reading import load
 from carillon.domain.errors import CarillonError
 from carillon.domain.keys import ApiKey, NewKey
-from carillon.web.auth import fits_tenant
-from carillon.web.keys import KEY_BYTES, make_key
+from carillon.web.auth import KEY_BYTES, fits_tenant, make_key
 
 app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
 MOST_ACTIVE = 2
-"""Of one name: the old key and the new one while its users change over."""
+"""Keys of one name: the old and the new one while its users change over."""
 _LONGEST_NAME = 100
 _LONGEST_LIFE = 10 * 366 * 86400.0
 
@@ -34,7 +33,7 @@ class KeyRole(StrEnum):
 
 
 class KeyRefused(CarillonError):
-    """No such key can be made or found."""
+    """The key cannot be made, or does not exist."""
 
 
 @app.command()
@@ -43,14 +42,14 @@ def create(  # noqa: PLR0917 - a command line has many options
     tenant: Annotated[str | None, typer.Option(help="The tenant it acts for.")] = None,
     role: Annotated[KeyRole, typer.Option(help="What it may do.")] = KeyRole.USER,
     expires: Annotated[
-        str | None, typer.Option(help="After how long it ends, e.g. 90d or 12h; never by default.")
+        str | None, typer.Option(help="How long the key is valid, e.g. 90d or 12h; without limit by default.")
     ] = None,
     blueprint: Blueprint = None,
     config: Config = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and show it, once: only a digest of it is kept."""
+    """Make a key and show it once: Carillon keeps only a digest."""
     made = make_key(secrets.token_bytes(KEY_BYTES))
     fresh = NewKey(
         key_id=made.key_id,
@@ -70,7 +69,7 @@ def create(  # noqa: PLR0917 - a command line has many options
         typer.echo(made.text)
         typer.echo("Keep it now: it is not shown again.", err=True)
     if not settings.auth.asked():
-        typer.echo("Nobody is asked for keys yet: set auth.secret, or auth.required = true.", err=True)
+        typer.echo("Carillon does not ask callers for keys yet: set auth.secret, or auth.required = true.", err=True)
 
 
 @app.command("list")
@@ -100,7 +99,7 @@ def revoke(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Take a key back; every process refuses it within five seconds."""
+    """Revoke a key; every process refuses it within five seconds."""
     # The operator may paste the whole key instead of its id.
     public = key_id.removeprefix("ck_").partition("_")[0]
     key = with_ledger(load(blueprint, config), lambda ledger: ledger.revoke_api_key(public))

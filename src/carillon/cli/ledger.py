@@ -1,4 +1,4 @@
-"""`carillon ledger`: move everything that was written down to another database."""
+"""`carillon ledger`: move a ledger to another database."""
 
 import asyncio
 from typing import Annotated
@@ -22,12 +22,12 @@ def ledger() -> None:
 
 @app.command()
 def copy(
-    source: Annotated[str, typer.Argument(metavar="FROM", help="sqlite:///path or postgresql://…; stopped.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="The other kind, empty; tables are made.")],
+    source: Annotated[str, typer.Argument(metavar="FROM", help="sqlite:///path or postgresql://…, not in use.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The other kind, empty; gets its tables here.")],
     *,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a copy that was cut off.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted copy.")] = False,
     even_if_used: Annotated[
-        bool, typer.Option("--even-if-used", help="Go on although PostgreSQL has sessions of another Carillon.")
+        bool, typer.Option("--even-if-used", help="Copy although another Carillon is connected to PostgreSQL.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`carillon listo`: what an operator of the listo blueprint asks before a deployment."""
+"""`carillon listo`: checks of the blueprint listo before a deployment."""
 
 import json
 from typing import Annotated, Any
@@ -47,13 +47,13 @@ def validate_templates(blueprint: Blueprint = None, config: Config = None, *, as
 
 @app.command()
 def backoff(
-    policy: Annotated[str, typer.Option(help="Which policy, as origin/channel; every one without it.")] = "",
+    policy: Annotated[str, typer.Option(help="Only this policy, as origin/channel.")] = "",
     blueprint: Blueprint = None,
     config: Config = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """The wait after each failed attempt, from the least to the most that jitter makes of it."""
+    """The shortest and the longest wait after each failed attempt; jitter makes the difference."""
     settings = load_for(BLUEPRINT, blueprint, config)
     table = settings.policy.retry
     if policy and policy not in table:
@@ -95,7 +95,7 @@ def _document_policy(name: str, policy: RetryPolicy) -> dict[str, Any]:
 
 
 def _waits(policy: RetryPolicy) -> list[dict[str, Any]]:
-    # The document counts attempts from 0, the engine failures from 1.
+    # The blueprint counts attempts from 0, the engine failures from 1.
     return [
         {
             "attempt": number,
@@ -107,7 +107,7 @@ def _waits(policy: RetryPolicy) -> list[dict[str, Any]]:
 
 
 def _gaps(settings: Settings) -> list[Gap]:
-    # What is not there holds no templates.
+    # A missing ledger holds no templates.
     if not is_there(settings.ledger.url):
         return gaps([(None, *name) for name in from_settings.templates(settings).all()], settings.locale.supported)
     return with_ledger(settings, lambda ledger: Wording(settings, ledger, SystemClock()).gaps())

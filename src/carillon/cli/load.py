@@ -1,11 +1,17 @@
 """`carillon load`: a bounded self-test; how many are taken and delivered in a second, and how long each takes."""
 
+import json
+import os
 import secrets
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -18,10 +24,12 @@ from carillon.cli.options import AsJson
 from carillon.cli.plots import bar, histogram, percentile
 from carillon.cli.remote import Remote, RemoteFailed, Token
 from carillon.cli.send import Data, variables
-from carillon.cli.throwaway import throwaway
 from carillon.client import Client, Item
 from carillon.domain.errors import CarillonError
 
+START_SECONDS, END_SECONDS = 60.0, 30.0
+# Nothing else of the caller's environment: its credentials would replace the sandbox by real vendors.
+_INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH")
 EDGES_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000)
 _BAR, _PAGE, _POLL_SECONDS = 40, 200, 0.2
 _ADDRESSES = {
@@ -33,12 +41,62 @@ _ADDRESSES = {
 }
 
 
+class NotStarted(CarillonError):
+    """The throw-away instance did not start."""
+
+
+@contextmanager
+def throwaway() -> Iterator[str]:
+    """Start a Carillon with sandboxes and a temporary ledger for the block; yields its address."""
+    with tempfile.TemporaryDirectory(prefix="carillon-load-") as folder:
+        log = Path(folder) / "log"
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | {
+            "DATABASE_URL": f"sqlite:///{folder}/carillon.db",
+            "CARILLON_HTTP__PORT": "0",
+            "CARILLON_LOG__FORMAT": "json",
+            "CARILLON_LOG__LEVEL": "warning",
+        }
+        with log.open("wb") as out:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "carillon.cli", "serve", "--blueprint", "local"],
+                env=environment,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                # Ctrl-C goes to this command alone, which ends the server after reading its last answer.
+                start_new_session=True,
+            )
+        try:
+            yield _address(child, log)
+        finally:
+            child.terminate()
+            try:
+                child.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def _address(child: "subprocess.Popen[bytes]", log: Path) -> str:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+            if '"ready"' in line and line.endswith("}"):
+                return str(json.loads(line)["addresses"][0])
+        if child.poll() is not None:
+            break
+        time.sleep(0.05)
+    said = log.read_text(encoding="utf-8", errors="replace")[-500:]
+    raise NotStarted(f"the throw-away instance did not start: {said or 'it said nothing'}")
+
+
 class LoadRefused(CarillonError):
-    """The test is not begun: somebody might really be told something."""
+    """The test refuses to start: a real provider might send its messages."""
 
 
 class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent, how often, by how many at once and for how long."""
+    """The notification to send, how often, how many at once and for how long."""
 
     item: Item
     count: int
@@ -48,7 +106,7 @@ class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What came of it; times are milliseconds."""
+    """The result; times are milliseconds."""
 
     against: str
     sent: int
@@ -67,23 +125,21 @@ class Result(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 def load(  # noqa: PLR0917 - a command line has many options
     count: Annotated[int, typer.Option(min=1, max=100_000, help="How many notifications.")] = 500,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="How many at once.")] = 8,
-    seconds: Annotated[float, typer.Option(min=1, max=600, help="End after so long, whatever is left.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="End after so many seconds.")] = 60.0,
     channel: Annotated[str, typer.Option(help="push, sms, email, inApp or webhook.")] = "push",
     template: Annotated[str, typer.Option(help="The template's key.")] = "welcome",
     data: Data = None,
-    to: Annotated[str | None, typer.Option("--to", help="An address; one that is nobody's by default.")] = None,
-    url: Annotated[str | None, typer.Option(help="Where Carillon listens; a throw-away one by default.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="An address; by default one that belongs to nobody.")] = None,
+    url: Annotated[str | None, typer.Option(help="Where Carillon listens; by default a throw-away instance.")] = None,
     token: Token = None,
     *,
-    any_provider: Annotated[
-        bool, typer.Option("--any-provider", help="Also where vendors are called and --to is really told.")
-    ] = False,
+    any_provider: Annotated[bool, typer.Option("--any-provider", help="Allow real vendors, who send to --to.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send many, wait until each has come to its end, and show the latencies; exit 1 unless all were delivered."""
+    """Send many, wait until each has ended, and show the latencies; exit 1 unless all were delivered."""
     given = variables(data or ["name=Ada", "link=https://example.org/"])
     if any_provider and to is None:
-        raise LoadRefused("--any-provider: say --to, the address that is told so often")
+        raise LoadRefused("--any-provider: say --to, the address that gets the messages")
     with throwaway() if url is None else nullcontext(url.rstrip("/")) as address:
         if not any_provider:
             _refuse_vendors(Remote(address, token), channel)
@@ -105,7 +161,7 @@ def load(  # noqa: PLR0917 - a command line has many options
 
 
 def _refuse_vendors(remote: Remote, channel: str) -> None:
-    """By what they are, not by their names: the channel's whole chain must be sandboxes."""
+    """Refuse unless every provider of the channel is a sandbox, whatever its name."""
     try:
         providers = remote.get("/api/v1/admin/providers")["items"]
         chain = [one["provider"] for one in providers if one["channel"] == channel]
@@ -158,7 +214,7 @@ def _run(
 
 
 def _send(client: Client, plan: LoadPlan, show: Callable[[int], None]) -> tuple[list[float], list[str]]:
-    """How long each acceptance took, and what was said instead of one."""
+    """The time of each acceptance, and the errors."""
 
     def one(_number: int) -> float | None:
         if time.monotonic() > plan.ends_at:
@@ -182,7 +238,7 @@ def _send(client: Client, plan: LoadPlan, show: Callable[[int], None]) -> tuple[
 
 
 def _wait(client: Client, plan: LoadPlan, accepted: int, show: Callable[[int], None]) -> int:
-    """How many have not come to their end when the time is over."""
+    """How many have not ended when the time is over."""
     while True:
         left = client.search(user_id=plan.item.user_id, status="queued", page_size=1).total_count
         show(accepted - left)
@@ -192,7 +248,7 @@ def _wait(client: Client, plan: LoadPlan, accepted: int, show: Callable[[int], N
 
 
 def _ends(client: Client, plan: LoadPlan) -> tuple[list[str], list[float], float]:
-    """Every state, and by the server's clock how long each delivery took in milliseconds, and all in seconds."""
+    """The states, the milliseconds of each delivery and the seconds of all, by the server's clock."""
     states: list[str] = []
     deliveries: list[float] = []
     first, last = float("inf"), 0.0

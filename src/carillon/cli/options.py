@@ -11,7 +11,7 @@ from carillon.config.settings import Settings
 
 
 def blueprint_option(default: str, more: str = "", names: Callable[[], list[str]] | None = None) -> object:
-    """`--blueprint` of commands that run `default` where nothing is said; `names` are offered to complete it."""
+    """The option `--blueprint` with its default; `names` are its completions."""
     return typer.Option(
         "--blueprint",
         "-b",
@@ -41,5 +41,5 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdou
 
 
 def load_for(default: str, blueprint: str | None, config: Path | None) -> Settings:
-    """The settings of a command that is about one blueprint; a file says itself what it extends."""
+    """The settings of a command for one blueprint; a file names the blueprint that it extends itself."""
     return load(blueprint or (default if config is None else None), config)

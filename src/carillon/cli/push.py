@@ -1,4 +1,4 @@
-"""`carillon push`: what an operator of the push-worker blueprint does."""
+"""`carillon push`: the queues of the blueprint push-worker."""
 
 import asyncio
 import logging
@@ -39,10 +39,10 @@ def replay_dlq(
     config: Config = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before many are put back.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before returning many.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put the original messages of the failed queue back, oldest first; a copy leaves once its message is confirmed."""
+    """Return failed messages to their queue, oldest first; each leaves the failed queue once the broker confirms it."""
     settings = load_for(BLUEPRINT, blueprint, config)
     pace = per_second(rate)
 
@@ -84,6 +84,6 @@ def _replay(settings: Settings) -> "Replay":
         raise ConfigurationError(
             f"push.rabbitmq_url: needs the package {error.name!r}; pip install 'carillon[rabbitmq]'"
         ) from None
-    # What the client would print is said by our own errors.
+    # Our own errors say what the client would print.
     logging.getLogger("aiormq").addHandler(logging.NullHandler())
     return Replay(where.rabbitmq_url, where.queue, where.failed_queue, SystemClock())

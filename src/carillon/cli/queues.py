@@ -1,6 +1,9 @@
-"""`carillon queues`: what an operator of list queues looks at and does."""
+"""`carillon queues`: what an operator of list queues looks at and does, in a blueprint or in any Redis."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -8,20 +11,140 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from carillon.cli.by_hand import confirmed
-from carillon.cli.options import AsJson, Config
-from carillon.cli.queue_place import Blueprint, NoSuchQueue, QueueAccess, RedisUrl
-from carillon.domain.queues import Depth
+from carillon.cli.by_hand import confirmed, is_there, opened, who
+from carillon.cli.options import AsJson, Config, blueprint_option, load_for
+from carillon.compose import Ledger
+from carillon.config.policies import EVERY_OTHER, queue_policies
+from carillon.config.settings import Settings
+from carillon.domain.admin import AdminAction
+from carillon.domain.errors import CarillonError, ConfigurationError, LedgerUnavailable
+from carillon.domain.jobs import LOG_KEY
+from carillon.domain.queues import Depth, Policy
 from carillon.upkeep.api.queues import count_failed, failed_view, job_log_view
 from carillon.upkeep.api.queues_wire import StatusWord
 
 if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
     from carillon.queues import Queues
 
-app = typer.Typer(help="Look after queues in Redis.", no_args_is_help=True)
+
+BLUEPRINT = "billing"
+PATIENCE_SECONDS = 5.0
+_VARIANTS = (":processing", ":delayed", ":failed")
+_PATTERN, _AT_ONCE = "q:*", 1000
+_ENTRY = {"timestamp", "queue", "action", "status", "message_id", "attempts"}
+Answer = TypeVar("Answer")
+
+Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
+RedisUrl = Annotated[
+    str | None, typer.Option("--redis", metavar="URL", help="The Redis of your own queues; reads no settings.")
+]
 _MANY = 500
 _LOOKED_AT = 10_000
 _SOME = 5
+
+
+class NoSuchQueue(CarillonError):
+    """There is no queue of this name."""
+
+
+class QueueAccess:
+    """The queues of one Redis, and their ledger if there is one."""
+
+    def __init__(self, blueprint: str | None, config: Config, redis: str | None) -> None:
+        self.settings: Settings | None = None
+        self._has_ledger = False
+        self.policies: dict[str, Policy] = {}
+        if redis is None:
+            self.settings = load_for(BLUEPRINT, blueprint, config)
+            self._has_ledger = is_there(self.settings.ledger.url)
+            redis = self.settings.redis.location()
+            self.policies = queue_policies(self.settings.queue, self.settings.drill.time_scale)
+        if redis is None:
+            raise ConfigurationError("redis.url (REDIS_URL): say where the queues are, or --redis")
+        self._url = redis
+
+    def run(self, work: Callable[["Queues"], Awaitable[Answer]]) -> Answer:
+        """Open the queues for one command."""
+        # Imported here, because other commands start faster without it.
+        from carillon.queues import Queues  # noqa: PLC0415 - as said
+
+        async def working() -> Answer:
+            async with Queues(self._url, policies=self.policies, allow_unsafe=True) as queues:
+                return await work(queues)
+
+        return asyncio.run(working())
+
+    async def names(self, chosen: Collection[str]) -> list[str]:
+        """The named queues, else those of the settings, else those in Redis."""
+        if chosen:
+            return [_checked(name) for name in chosen]
+        known = [name for name in self.policies if name != EVERY_OTHER]
+        return known or await self._present()
+
+    async def known(self, queues: "Queues", queue: str) -> Depth:
+        """The depths of a queue; raises NoSuchQueue for an unknown name."""
+        depth = (await queues.inspect([_checked(queue)]))[queue]
+        if queue not in self.policies and not any((depth.main, depth.processing, depth.delayed, depth.failed)):
+            raise NoSuchQueue(f"there is no queue {queue}; `carillon queues list` shows all")
+        return depth
+
+    async def entries(self, most: int) -> list[dict[str, Any]]:
+        """The newest entries of the job log in Redis; entries of other programs are skipped."""
+        async with self._client() as redis:
+            return [found for text in await redis.lrange(LOG_KEY, 0, most - 1) if (found := _entry(text))]
+
+    async def with_ledger(self, work: Callable[[Ledger], Awaitable[Answer]]) -> Answer | None:
+        """The ledger; None if it does not exist. This command creates none."""
+        if self.settings is None or not self._has_ledger:
+            return None
+        async with opened(self.settings) as ledger:
+            return await work(ledger)
+
+    async def note(self, queue: str, reason: str, detail: dict[str, Any]) -> None:
+        """Record in the audit trail who requeued messages."""
+        action = AdminAction(actor=f"cli:{who()}", action="requeue", reason=reason, subject=queue, detail=detail)
+        await self.with_ledger(lambda ledger: ledger.note_action(action))
+
+    async def _present(self) -> list[str]:
+        found: set[str] = set()
+        async with self._client() as redis:
+            async for key in redis.scan_iter(match=_PATTERN, count=_AT_ONCE):
+                name = key.decode("utf-8", "replace")
+                for variant in _VARIANTS:
+                    name = name.removesuffix(variant)
+                found |= {name} - {LOG_KEY}
+        return sorted(found)
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator["Redis"]:
+        from redis.asyncio import Redis  # noqa: PLC0415 - as in run()
+        from redis.exceptions import RedisError  # noqa: PLC0415 - as in run()
+
+        try:
+            async with Redis.from_url(self._url, socket_connect_timeout=PATIENCE_SECONDS) as redis:
+                yield redis
+        except (RedisError, OSError) as error:
+            raise LedgerUnavailable(f"Redis: {error}") from error
+
+
+def _entry(text: bytes | str) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+    return found if isinstance(found, dict) and found.keys() >= _ENTRY else None
+
+
+def _checked(name: str) -> str:
+    for variant in _VARIANTS:
+        if name.endswith(variant):
+            raise NoSuchQueue(f"{name} is a part of a queue: say {name.removesuffix(variant)}")
+    return name
+
+
+app = typer.Typer(help="Look after queues in Redis.", no_args_is_help=True)
 
 Queue = Annotated[str, typer.Argument(help="The queue's name, e.g. q:pay:refund_initiation.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="How many to show.")]
@@ -29,14 +152,14 @@ Limit = Annotated[int, typer.Option(min=1, max=10_000, help="How many to show.")
 
 @app.command("list")
 def list_(
-    names: Annotated[list[str] | None, typer.Argument(help="Queues; all of the settings by default.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of queues; by default all of the settings.")] = None,
     redis: RedisUrl = None,
     blueprint: Blueprint = None,
     config: Config = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """What waits where, and how old the next message of each queue is."""
+    """The depths of queues, and the age of each queue's next message."""
     place = QueueAccess(blueprint, config, redis)
 
     async def look(queues: "Queues") -> dict[str, Depth]:
@@ -65,7 +188,7 @@ def show(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """One queue: what waits where, its policy, and the newest failed messages."""
+    """One queue: its depths, its policy, and the newest failed messages."""
     place = QueueAccess(blueprint, config, redis)
 
     async def look(queues: "Queues") -> dict[str, Any]:
@@ -118,7 +241,7 @@ def failed(
 def requeue(  # noqa: PLR0917 - a command line has many options
     queue: Queue,
     ids: Annotated[list[str] | None, typer.Argument(help="Ids of messages; none with --all.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="The oldest so many; all by default.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many, the oldest; all by default.")] = None,
     reason: Annotated[str, typer.Option(help="Kept in the audit trail.")] = "requeued from the command line",
     redis: RedisUrl = None,
     blueprint: Blueprint = None,
@@ -129,7 +252,7 @@ def requeue(  # noqa: PLR0917 - a command line has many options
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before many are requeued.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give failed messages another life, the oldest first: to the end of their queue, attempts at 0."""
+    """Requeue failed messages, oldest first: at the end of their queue, with 0 attempts."""
     if bool(ids) == (everything or limit is not None):
         raise NoSuchQueue("say which: ids of messages, --limit, or --all")
     place = QueueAccess(blueprint, config, redis)
@@ -158,17 +281,17 @@ def requeue(  # noqa: PLR0917 - a command line has many options
 def logs(  # noqa: PLR0917 - a command line has many options
     queue: Annotated[str | None, typer.Option(help="Only this queue.")] = None,
     status: Annotated[str | None, typer.Option(help="Only this status, e.g. failed.")] = None,
-    correlation_id: Annotated[str | None, typer.Option("--correlation-id", help="Only messages about this.")] = None,
-    idempotency_key: Annotated[str | None, typer.Option("--idempotency-key", help="Only under this key.")] = None,
+    correlation_id: Annotated[str | None, typer.Option("--correlation-id", help="Only this correlation id.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option("--idempotency-key", help="Only this idempotency key.")] = None,
     limit: Limit = 50,
     redis: RedisUrl = None,
     blueprint: Blueprint = None,
     config: Config = None,
     *,
-    entries: Annotated[bool, typer.Option("--entries", help="Every step, of q:log:jobs in Redis.")] = False,
+    entries: Annotated[bool, typer.Option("--entries", help="Every step, from q:log:jobs in Redis.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The lives of messages, newest first: one row each in SQL, or with --entries every step in Redis."""
+    """The job log, newest first: one row a message from SQL, or with --entries every step from Redis."""
     place = QueueAccess(blueprint, config, redis)
     filters = {
         "queue": queue,
@@ -220,7 +343,7 @@ async def _requeue(queues: "Queues", queue: str, ids: list[str] | None, number: 
     done = 0
     with Progress(console=Console(stderr=True, emoji=False), disable=number <= _MANY) as progress:
         bar = progress.add_task("requeueing", total=number)
-        # What fails again meanwhile is not taken a second time: there were only so many.
+        # Stop at the number counted before, so that messages that fail again are not requeued twice.
         while done < number:
             moved = await queues.requeue(queue, None, min(_MANY, number - done))
             if not moved:

@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 30
 UNAUTHORIZED, NOT_FOUND = 401, 404
 
 Url = Annotated[str, typer.Option(envvar="CARILLON_URL", help="Where Carillon listens.")]
-Token = Annotated[str | None, typer.Option(envvar="CARILLON_TOKEN", help="Bearer token, where one is needed.")]
+Token = Annotated[str | None, typer.Option(envvar="CARILLON_TOKEN", help="Bearer token, if the server needs one.")]
 HERE = "http://127.0.0.1:8080"
 
 

@@ -34,7 +34,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     user: Annotated[str | None, typer.Option(help="The user's id.")] = None,
     priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
     locale: Annotated[str | None, typer.Option(help="A locale such as en-US.")] = None,
-    origin: Annotated[str | None, typer.Option(help="The service it comes from; chooses the retry policy.")] = None,
+    origin: Annotated[str | None, typer.Option(help="The service that sends it; selects the retry policy.")] = None,
     at: Annotated[str | None, typer.Option(help="Not before this time, e.g. 2030-01-01T08:00:00Z.")] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object, e.g. a sandbox drill.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key; a fresh one by default.")] = None,
@@ -42,16 +42,16 @@ def send(  # noqa: PLR0917 - a command line has many options
     token: Token = None,
     wait: Annotated[
         float,
-        typer.Option(help="Seconds to wait for the outcome; 0 returns at once. What is queued still ends with 0."),
+        typer.Option(help="Seconds to wait for the outcome; 0 returns at once. Still queued is exit code 0."),
     ] = 10.0,
     *,
     synchronous: Annotated[bool, typer.Option("--synchronous", help="Deliver while this command waits.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say step by step what would happen; send nothing.")
+        bool, typer.Option("--dry-run", help="Explain step by step what would happen; send nothing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send one notification and show what becomes of it; exit 1 where it failed on every route."""
+    """Send one notification and show its outcome; exit 1 if it failed on every route."""
     fields = {"recipient": to, "channel": channel, "userId": user, "priority": priority, "locale": locale}
     fields |= {"serviceOrigin": origin, "scheduledFor": at}
     body: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
@@ -139,7 +139,7 @@ def _show(accepted: dict[str, Any], story: dict[str, Any]) -> None:
 
 
 def _show_explanation(explanation: dict[str, Any], *, as_json: bool) -> None:
-    """Print what would happen, gate by gate; exit 1 when nothing would be sent, so that scripts can ask."""
+    """Print what would happen, gate by gate; exit 1 if nothing would be sent, so that scripts can ask."""
     if as_json:
         typer.echo(json.dumps(explanation, ensure_ascii=False))
     else:

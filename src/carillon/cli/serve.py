@@ -28,7 +28,7 @@ from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.system import collect_no_more, collect_rarely
 from carillon.upkeep.logs import lines as logs
-from carillon.web.listening import reserve
+from carillon.web.settings import reserve
 
 CHILD = "CARILLON_CHILD"
 _PR_SET_PDEATHSIG = 1
@@ -38,7 +38,9 @@ CURL = "curl -s {address}{path} -H 'Content-Type: application/json' -d '{body}'"
 
 Roles = Annotated[
     str | None,
-    typer.Option(help="What this process does: doors,outbound,upkeep (in billing payment,subscription), or all of it."),
+    typer.Option(
+        help="Roles of this process: doors,outbound,upkeep (in billing payment,subscription); all by default."
+    ),
 ]
 Processes = Annotated[int, typer.Option(min=1, max=64, help="How many processes share the work and the port.")]
 LogFormat = Annotated[str | None, typer.Option("--log-format", help="json, pretty, or auto: pretty on a terminal.")]
@@ -60,13 +62,13 @@ def serve(
         if any(settings.http.port == 0 for settings in several):
             raise ConfigurationError("http.port: several processes need one port to share, 0 gives each its own")
         for settings in several:
-            # The processes share the port with each other, and so with any other program that is there already.
+            # The processes share the port, and so would another program that listens there already.
             reserve(server_settings(settings, share_port=False)).close()
         sys.exit(_supervise(processes))
     if index:
         _die_with_parent(int(parent))
     if index not in ("", "0"):
-        # Retention is one process's work, whatever the number of processes.
+        # One process alone runs the upkeep, whatever the number of processes.
         named = named - {Role.UPKEEP}
     known = [secret for settings in several for secret in secrets(settings)]
     logs.configure(first.log.format, first.log.level, first.service, first.blueprint, secrets=known)
@@ -78,14 +80,14 @@ def serve(
         ]
         uvloop.run(_run(programs, several))
     except CarillonError as error:
-        # Logging has begun: from here on a reason to end is a line like any other.
+        # Logging has begun: from here on an error is a log line.
         logs.failed_to_start(str(error))
         sys.exit(2 if isinstance(error, ConfigurationError) else 1)
     collect_no_more()
 
 
 def _settings(blueprint: str | None, config: list[Path] | None, environ: Mapping[str, str]) -> list[Settings]:
-    """One for each blueprint or file; where files say nothing else, each further one listens a port higher."""
+    """The settings of each blueprint or file; each further one listens one port higher unless its file names a port."""
     names = [name.strip() for name in (blueprint or "").split(",") if name.strip()]
     if config and len(names) > 1:
         raise ConfigurationError("--config: with several files each names its blueprint by `extends`")
@@ -104,7 +106,7 @@ def _higher(settings: Settings, step: int) -> Settings:
 
 
 def _warn(settings: Settings) -> None:
-    """What an operator should hear although the settings work as told."""
+    """Warnings about settings that work."""
     logs.speak_for(settings.service, settings.blueprint)
     warning = logs.LEVELS["warning"]
     for variable, why in ignored(settings.blueprint):
@@ -113,7 +115,7 @@ def _warn(settings: Settings) -> None:
         where = f"providers.{provider}"
         logs.active().emit(warning, "remark", f"{where}: {said}", {"setting": where})
     if is_open(settings) and settings.blueprint != "local":
-        sentence = "Nobody is asked who they are: every program on this machine's loopback may send and see everything"
+        sentence = "Callers do not authenticate: every program on this machine may send and read everything"
         logs.active().emit(warning, "open_door", sentence, {"setting": "auth.secret (JWT_SECRET_KEY)"})
 
 
@@ -121,7 +123,7 @@ def _remarks(settings: Settings) -> list[tuple[str, str]]:
     try:
         return remarks(settings)
     except ConfigurationError:
-        # The start itself will say so.
+        # The start itself reports the error.
         return []
 
 
@@ -130,7 +132,7 @@ def _environment(log_format: str | None) -> dict[str, str]:
 
 
 def chosen(words: str | None, several: Sequence[Settings]) -> tuple[frozenset[Role], frozenset[str]]:
-    """The roles and the services that `--roles` names; all of a kind that it names none of."""
+    """The roles and services of `--roles`; all roles if it names none, and all services likewise."""
     services = {name for settings in several for name in services_of(settings)}
     known = [*sorted(services), *Role]
     named = {word.strip() for word in (words or "").split(",") if word.strip()}
@@ -172,7 +174,7 @@ def _leaves(group: BaseExceptionGroup[CarillonError]) -> Iterator[CarillonError]
 
 
 def _ready(settings: Settings, address: str) -> None:
-    """Say where the process listens and what to try first."""
+    """Print where the process listens and a first request to try."""
     pages = {"console": f"{address}/console"} if console_served(settings) else {}
     if settings.http.surface != "full":
         logs.ready([address], **pages)
@@ -184,7 +186,7 @@ def _ready(settings: Settings, address: str) -> None:
 
 
 def _supervise(processes: int) -> int:
-    """Start the children, start again what dies, and end them all on a signal."""
+    """Start the children, restart those that die, and end all on a signal."""
     stopping = False
 
     def stop(_signum: int, _frame: FrameType | None) -> None:
@@ -216,12 +218,12 @@ def _start(index: int) -> subprocess.Popen[bytes]:
 
 
 def _die_with_parent(parent: int) -> None:
-    """A supervisor that was killed must not leave children behind that nobody ends; Linux tells them."""
+    """Ask Linux to signal this child when its supervisor dies, so that no child outlives it."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
-        # It died before Linux was asked to tell.
+        # The supervisor died before that.
         sys.exit(1)
 
 

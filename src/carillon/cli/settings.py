@@ -51,7 +51,7 @@ def migrate(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJs
 
 def doctor(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
     """Check settings, ledger, Redis, templates and providers; exit 1 when one of them is ill."""
-    from carillon.compose.doctor import examine  # noqa: PLC0415 - as said
+    from carillon.compose.blueprints import examine  # noqa: PLC0415 - as said
 
     findings = asyncio.run(examine(load(blueprint, config)))
     if as_json:

@@ -1,4 +1,4 @@
-"""`carillon tail`: notifications and troubles of a running Carillon, a line each, as they come."""
+"""`carillon tail`: notifications and troubles of a running Carillon, one line each, as they happen."""
 
 import json
 import queue
@@ -19,7 +19,7 @@ from carillon.cli.top import told_line
 
 PAGE, PAGES = 100, 10
 REMEMBERED = 5000
-"""Notifications whose state is known; of those further back nothing new is told."""
+"""How many notifications the command remembers; it reports no changes of older ones."""
 _RECONNECT_SECONDS = 3.0
 _SERVER_ERROR = 500
 _STYLES = {"delivered": "green", "opened": "green", "sent": "green", "failed": "bold red", "skipped": "dim"}
@@ -27,7 +27,7 @@ Told = dict[str, Any]
 
 
 class Only(StrEnum):
-    """What to follow when not both."""
+    """What to follow, if not both."""
 
     NOTIFICATIONS = "notifications"
     EVENTS = "events"
@@ -35,19 +35,19 @@ class Only(StrEnum):
 
 def tail(  # noqa: PLR0917 - a command line has many options
     channel: Annotated[str | None, typer.Option(help="Only this channel.")] = None,
-    status: Annotated[str | None, typer.Option(help="Only notifications that come to be this, e.g. failed.")] = None,
-    kind: Annotated[str | None, typer.Option("--type", help="Only this template's.")] = None,
-    user: Annotated[str | None, typer.Option(help="Only this user's.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only notifications in this state, e.g. failed.")] = None,
+    kind: Annotated[str | None, typer.Option("--type", help="Only notifications of this template.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only notifications of this user.")] = None,
     only: Annotated[Only | None, typer.Option(help="notifications, or events: retries, failures, breakers.")] = None,
-    last: Annotated[int, typer.Option("--last", "-n", min=0, max=PAGE, help="Begin with the newest so many.")] = 10,
+    last: Annotated[int, typer.Option("--last", "-n", min=0, max=PAGE, help="Begin with so many of the newest.")] = 10,
     lines: Annotated[int | None, typer.Option(min=1, help="End after so many lines.")] = None,
-    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 1.0,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two polls.")] = 1.0,
     url: Url = HERE,
     token: Token = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document a line, for machines.")] = False,
 ) -> None:
-    """Follow what is accepted, what becomes of it and what goes wrong, until Ctrl-C."""
+    """Follow notifications, their outcomes and troubles until Ctrl-C."""
     remote = Remote(url.rstrip("/"), token)
     wanted = {"channel": channel, "status": status, "templateKey": kind, "userId": user}
     filters = {name: value for name, value in wanted.items() if value is not None}
@@ -62,24 +62,24 @@ def tail(  # noqa: PLR0917 - a command line has many options
 
 
 class Watch:
-    """Tells each notification when it appears, and again whenever its state has changed."""
+    """Prints each notification when it appears, and again when its state changes."""
 
     def __init__(self, remote: Remote, filters: dict[str, str]) -> None:
         self._remote = remote
-        # A state is looked for here: asked of the server, a notification would vanish when it changes.
+        # Filter states here: with the server's filter a notification would vanish when its state changes.
         self._status = filters.get("status")
         self._filters = {name: value for name, value in filters.items() if name != "status"}
         self._known: OrderedDict[str, str] = OrderedDict()
         self._away = False
 
     def begin(self, last: int) -> list[Told]:
-        """The newest ones, oldest first; whatever was before them is known."""
+        """The newest notifications, oldest first; older ones count as printed."""
         items = self._page(1)
         told = [one for one in self._news(items) if self._status in (None, one["status"])]
         return told[-last:] if last else []
 
     def look(self) -> list[Told]:
-        """What is new since the last look, oldest first; a server that is away for a while is waited for."""
+        """What is new since the last poll, oldest first; waits for a server that is away."""
         try:
             found = self._look()
         except RemoteFailed as error:
@@ -147,7 +147,7 @@ def _listen(remote: Remote, heard: "queue.SimpleQueue[Told]") -> None:
                     heard.put({"kind": "event", **told})
         except RemoteFailed as error:
             if error.status is not None:
-                # Not an administrator, or no console there: notifications are followed all the same.
+                # The caller is no administrator, or the server has no console: follow notifications only.
                 return
         except (OSError, ValueError):
             pass

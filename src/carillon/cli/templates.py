@@ -1,4 +1,4 @@
-"""`carillon templates`: check a folder of templates, bring it into the ledger, see what is there."""
+"""`carillon templates`: check a folder of templates, write it into the ledger, and list the ledger's templates."""
 
 import json
 from collections.abc import Collection
@@ -24,11 +24,11 @@ app = typer.Typer(help="Check, push and list templates.", no_args_is_help=True)
 MOST = 1000
 
 Folder = Annotated[Path, typer.Argument(help="A folder of <key>/<locale>/<channel>/text.tmpl.")]
-Tenant = Annotated[str | None, typer.Option(help="Whose templates; everybody's without it.")]
+Tenant = Annotated[str | None, typer.Option(help="The tenant of the templates; by default they are for all tenants.")]
 
 
 class UnfitTemplates(CarillonError):
-    """Something in the folder cannot be used as it is."""
+    """The folder has a template that cannot be used."""
 
 
 @app.command()
@@ -55,10 +55,10 @@ def push(
     blueprint: Blueprint = None,
     config: Config = None,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be written.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the templates of a folder into the ledger; what is the same already makes no new version."""
+    """Write the templates of a folder into the ledger; an unchanged template gets no new version."""
     files, complaints = _read(folder)
     if complaints:
         raise UnfitTemplates("; ".join(complaints))
@@ -114,7 +114,7 @@ def _read(folder: Path) -> tuple[FileTemplates, list[str]]:
 
 
 def _unknown_channels(files: FileTemplates, channels: Collection[str]) -> list[str]:
-    """A misspelt folder would be found by nobody."""
+    """The templates of channels that do not exist, such as a misspelt folder."""
     known = ", ".join(sorted(channels))
     return [
         f"{code}/{locale}/{channel}: there is no channel {channel}; there are {known}"

@@ -1,4 +1,4 @@
-"""`carillon top`: what a running Carillon does right now, on one screen."""
+"""`carillon top`: what a running Carillon does now, on one screen."""
 
 import json
 import time
@@ -28,9 +28,9 @@ _STATES = {"closed": "green", "half_open": "yellow", "open": "red"}
 def top(
     url: Url = HERE,
     token: Token = None,
-    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two polls.")] = 2.0,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Look once; so it is where no terminal is watching.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once; the default if stdout is no terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Watch throughput, latency, lanes, providers and the newest troubles; Ctrl-C ends."""
@@ -53,7 +53,7 @@ def top(
 
 
 def look(remote: Remote) -> dict[str, Any]:
-    """Whatever the console shows there, in one document."""
+    """The figures of the console's overview, in one document."""
     try:
         pages = remote.get("/api/v1/console/surface")["pages"]
     except RemoteFailed as error:
@@ -73,7 +73,7 @@ def look(remote: Remote) -> dict[str, Any]:
 
 
 def screen(seen: dict[str, Any], url: str, width: int) -> RenderableType:
-    """Everything that is known, most urgent first."""
+    """The whole screen, most urgent first."""
     parts: list[RenderableType] = []
     if "overview" in seen:
         overview = seen["overview"]
@@ -94,7 +94,7 @@ def _watch(remote: Remote, console: Console, every: float) -> None:
                 seen = look(remote)
                 live.update(screen(seen, remote.url, console.width), refresh=True)
             except RemoteFailed as error:
-                # A restart is no reason to end: what was seen last stays, and why it is old stands above it.
+                # The server may restart: keep the last figures, with the error above them.
                 live.update(
                     Group(Text(str(error), style="bold red"), screen(seen, remote.url, console.width)), refresh=True
                 )
@@ -114,7 +114,7 @@ def _headline(overview: dict[str, Any], at: str, url: str) -> RenderableType:
 def _flow(steps: list[dict[str, Any]], at: str, width: int) -> RenderableType:
     shown = max(6, min(STEPS, width - _BESIDE))
     known = {step["at"]: step for step in steps}
-    # By the later of both clocks: the newest step must be seen although this machine is slow.
+    # Use the later of both clocks, so that the newest step shows although this machine's clock is slow.
     now = max([datetime.fromisoformat(at).timestamp() // STEP_SECONDS * STEP_SECONDS, *known])
     line = [known.get(now - back * STEP_SECONDS, {}) for back in range(shown - 1, -1, -1)]
     table = Table(box=None, padding=(0, 2, 0, 0))

@@ -1,14 +1,13 @@
 """The client for synchronous and asyncio programs; it imports nothing of the engine."""
 
-from carillon.client.asking import Asked, Item
 from carillon.client.clients import AsyncClient, Client
-from carillon.client.errors import Rejected, Unreachable
-from carillon.client.wire import Accepted, Attempt, ItemAnswer, Notification, Page, Route
+from carillon.client.exchange import Rejected, Unreachable
+from carillon.client.wire import Accepted, ApiRequest, Attempt, Item, ItemAnswer, Notification, Page, Route
 from carillon.domain.explain import Explanation
 
 __all__ = [
     "Accepted",
-    "Asked",
+    "ApiRequest",
     "AsyncClient",
     "Attempt",
     "Client",

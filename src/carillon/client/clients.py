@@ -12,10 +12,9 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from carillon.client import asking
-from carillon.client.asking import LARGEST_BATCH, Asked, Item
+from carillon.client import wire
 from carillon.client.exchange import HttpExchange, Patience
-from carillon.client.wire import Accepted, ItemAnswer, Notification, Page
+from carillon.client.wire import LARGEST_BATCH, Accepted, ApiRequest, Item, ItemAnswer, Notification, Page
 from carillon.domain.explain import Explanation
 
 Answered = TypeVar("Answered")
@@ -41,32 +40,32 @@ class Client:
         self._exchange = HttpExchange(url, headers=headers, patience=patience or Patience(), context=context)
 
     def send(self, template_key: str, /, **about: Any) -> Accepted:  # noqa: ANN401 - fields of Item
-        """Be heard once; `about` is what Item takes: channel, recipient, user_id, data, idempotency_key and so on."""
+        """Send one notification; `about` holds other fields of Item: channel, recipient, user_id, data and so on."""
         return self.send_item(Item(template_key=template_key, **about))
 
     def send_item(self, item: Item) -> Accepted:
-        """The same, with an item made elsewhere."""
-        return self.run(asking.send(item, _key(item)))
+        """The same for an Item."""
+        return self.run(wire.send(item, _key(item)))
 
     def send_many(self, items: Sequence[Item]) -> list[ItemAnswer]:
-        """Any number; one answer each, in order."""
+        """Send any number of items; one answer for each, in order."""
         return [answer for asked in _batches(items) for answer in _numbered(self.run(asked[1]), asked[0])]
 
     def get(self, notification_id: str, *, attempts: bool = False) -> Notification | None:
         """The notification as it stands now, with its attempts on request; None when there is none."""
-        return self.run(asking.get(notification_id, attempts=attempts))
+        return self.run(wire.get(notification_id, attempts=attempts))
 
     def search(self, *, page: int = 1, page_size: int = 20, **filters: Any) -> Page[Notification]:  # noqa: ANN401 - query
-        """By what `GET /api/v1/notifications` takes: channel, status, user_id, template_key, recipient and so on."""
-        return self.run(asking.search(filters, page, page_size))
+        """Search by the filters of `GET /api/v1/notifications`: channel, status, user_id, template_key and so on."""
+        return self.run(wire.search(filters, page, page_size))
 
     def cancel(self, notification_id: str) -> int:
         """Cancel the routes that no worker has claimed; returns their number."""
-        return self.run(asking.cancel(notification_id))
+        return self.run(wire.cancel(notification_id))
 
     def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
-        """Say what would happen to it, gate by gate, without sending."""
-        return self.run(asking.explain(Item(template_key=template_key, **about)))
+        """What would happen to the notification, gate by gate; nothing is sent."""
+        return self.run(wire.explain(Item(template_key=template_key, **about)))
 
     def wait(self, notification_id: str, timeout_seconds: float = 30.0) -> Notification:
         """Wait until the notification is finished; raises TimeoutError after `timeout_seconds`."""
@@ -79,12 +78,12 @@ class Client:
                 raise TimeoutError(f"{notification_id} is not finished after {timeout_seconds} s")
             time.sleep(POLL_SECONDS)
 
-    def run(self, asked: Asked[Answered]) -> Answered:
-        """Any request of carillon.client.asking; raises Rejected or Unreachable."""
+    def run(self, asked: ApiRequest[Answered]) -> Answered:
+        """Run any request of carillon.client.wire; raises Rejected or Unreachable."""
         return self._exchange.run(asked)
 
     def close(self) -> None:
-        """Give connections back."""
+        """Close the connections."""
         self._exchange.close()
 
     def __enter__(self) -> Self:
@@ -108,28 +107,28 @@ class AsyncClient:
         return await self.send_item(Item(template_key=template_key, **about))
 
     async def send_item(self, item: Item) -> Accepted:
-        """The same, with an item made elsewhere."""
-        return await self._run(asking.send(item, _key(item)))
+        """The same for an Item."""
+        return await self._run(wire.send(item, _key(item)))
 
     async def send_many(self, items: Sequence[Item]) -> list[ItemAnswer]:
-        """Any number; one answer each, in order."""
+        """Send any number of items; one answer for each, in order."""
         return [answer for first, asked in _batches(items) for answer in _numbered(await self._run(asked), first)]
 
     async def get(self, notification_id: str, *, attempts: bool = False) -> Notification | None:
         """The notification as it stands now, with its attempts on request; None when there is none."""
-        return await self._run(asking.get(notification_id, attempts=attempts))
+        return await self._run(wire.get(notification_id, attempts=attempts))
 
     async def search(self, *, page: int = 1, page_size: int = 20, **filters: Any) -> Page[Notification]:  # noqa: ANN401 - query
-        """By the filters of Client.search."""
-        return await self._run(asking.search(filters, page, page_size))
+        """Search by the filters of Client.search."""
+        return await self._run(wire.search(filters, page, page_size))
 
     async def cancel(self, notification_id: str) -> int:
         """Cancel the routes that no worker has claimed; returns their number."""
-        return await self._run(asking.cancel(notification_id))
+        return await self._run(wire.cancel(notification_id))
 
     async def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
-        """Say what would happen to it, gate by gate, without sending."""
-        return await self._run(asking.explain(Item(template_key=template_key, **about)))
+        """What would happen to the notification, gate by gate; nothing is sent."""
+        return await self._run(wire.explain(Item(template_key=template_key, **about)))
 
     async def wait(self, notification_id: str, timeout_seconds: float = 30.0) -> Notification:
         """Wait until the notification is finished; raises TimeoutError after `timeout_seconds`."""
@@ -141,7 +140,7 @@ class AsyncClient:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def aclose(self) -> None:
-        """Give connections and threads back."""
+        """Close the connections and end the threads."""
         self._threads.shutdown(wait=False)
         self._client.close()
 
@@ -153,7 +152,7 @@ class AsyncClient:
     ) -> None:
         await self.aclose()
 
-    async def _run(self, asked: Asked[Answered]) -> Answered:
+    async def _run(self, asked: ApiRequest[Answered]) -> Answered:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._client.run, asked)
 
 
@@ -161,9 +160,9 @@ def _key(item: Item) -> str:
     return item.idempotency_key or str(uuid.uuid4())
 
 
-def _batches(items: Sequence[Item]) -> list[tuple[int, Asked[list[ItemAnswer]]]]:
+def _batches(items: Sequence[Item]) -> list[tuple[int, ApiRequest[list[ItemAnswer]]]]:
     starts = range(0, len(items), LARGEST_BATCH)
-    return [(start, asking.send_many(items[start : start + LARGEST_BATCH], str(uuid.uuid4()))) for start in starts]
+    return [(start, wire.send_many(items[start : start + LARGEST_BATCH], str(uuid.uuid4()))) for start in starts]
 
 
 def _numbered(answers: list[ItemAnswer], first: int) -> list[ItemAnswer]:

@@ -12,15 +12,38 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from carillon.client.asking import Asked, HttpAnswer
-from carillon.client.errors import Rejected, Unreachable
+from carillon.client.wire import ApiAnswer, ApiRequest
 from carillon.domain.errors import CarillonError
-
-Answered = TypeVar("Answered")
 
 TOO_MANY, BUSY = 429, frozenset({429, 502, 503, 504})
 FIRST_ERROR = 400
 LARGEST_ANSWER = 8 * 1024 * 1024
+
+
+class Rejected(CarillonError):
+    """Carillon refused the request; sending it again unchanged does not help."""
+
+    def __init__(self, status: int, code: str, message: str, problem: dict[str, Any]) -> None:
+        super().__init__(f"{code}: {message}")
+        self.status = status
+        self.code = code
+        """The stable word, e.g. `TEMPLATE_NOT_FOUND`."""
+        self.problem = problem
+        """The whole problem document."""
+
+
+class Unreachable(CarillonError):
+    """No usable answer came in time; Carillon may have accepted the request all the same.
+
+    Sending again with the same `idempotency_key` is safe: it is accepted once.
+    """
+
+    def __init__(self, message: str, idempotency_key: str | None = None) -> None:
+        super().__init__(message)
+        self.idempotency_key = idempotency_key
+
+
+Answered = TypeVar("Answered")
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +90,7 @@ class HttpExchange:
         self._dice = dice
         self._kept: deque[http.client.HTTPConnection] = deque(maxlen=64)
 
-    def run(self, asked: Asked[Answered]) -> Answered:
+    def run(self, asked: ApiRequest[Answered]) -> Answered:
         """Raises Rejected when Carillon refuses, Unreachable when no usable answer came in time."""
         for tried in range(1, self._patience.tries + 1):
             last = tried == self._patience.tries
@@ -97,7 +120,7 @@ class HttpExchange:
     def _where(self) -> str:
         return f"{self._host}:{self._port}" if self._port else self._host
 
-    def _read(self, asked: Asked[Answered], answer: HttpAnswer) -> Answered:
+    def _read(self, asked: ApiRequest[Answered], answer: ApiAnswer) -> Answered:
         if answer.status >= FIRST_ERROR and answer.status not in asked.understood:
             problem = _problem(answer.body)
             said = problem.get("error", {})
@@ -108,7 +131,7 @@ class HttpExchange:
         except msgspec.DecodeError as error:
             raise Unreachable(f"{self._where} does not answer as Carillon does: {error}", asked.key) from None
 
-    def _once(self, asked: Asked[Any]) -> HttpAnswer:
+    def _once(self, asked: ApiRequest[Any]) -> ApiAnswer:
         kept = self._kept.pop() if self._kept else None
         if kept is not None:
             try:
@@ -135,7 +158,7 @@ class HttpExchange:
             raise NotConnected(str(error)) from error
         return connection
 
-    def _over(self, connection: http.client.HTTPConnection, asked: Asked[Any]) -> HttpAnswer:
+    def _over(self, connection: http.client.HTTPConnection, asked: ApiRequest[Any]) -> ApiAnswer:
         headers = {**self._headers, **asked.headers}
         if asked.body is not None:
             headers["Content-Type"] = "application/json"
@@ -150,7 +173,7 @@ class HttpExchange:
             connection.close()
         else:
             self._kept.append(connection)
-        return HttpAnswer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+        return ApiAnswer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
 
 
 def _problem(body: bytes) -> dict[str, Any]:

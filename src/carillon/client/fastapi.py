@@ -17,7 +17,7 @@ from carillon.client.clients import AsyncClient
 
 
 def carillon_lifespan(url: str, **options: Any) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:  # noqa: ANN401 - AsyncClient's
-    """What FastAPI takes as `lifespan`; options are AsyncClient's."""
+    """The `lifespan` of a FastAPI application; `options` are those of AsyncClient."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -34,4 +34,4 @@ def _client(request: Request) -> AsyncClient:
 
 
 Carillon = Annotated[AsyncClient, Depends(_client)]
-"""The parameter's type: FastAPI hands the application's client in."""
+"""The type of a parameter that gets the application's client."""

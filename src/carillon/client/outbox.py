@@ -6,21 +6,22 @@ relays may run and any of them may die: the row's id is the idempotency key, so 
 
 import threading
 import uuid
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from carillon.client.asking import LARGEST_BATCH, Item
 from carillon.client.clients import Client
-from carillon.client.errors import Rejected
+from carillon.client.exchange import Rejected
+from carillon.client.wire import LARGEST_BATCH, Item
 from carillon.domain.errors import CarillonError
 
 TABLE = "carillon_outbox"
 _read = msgspec.json.Decoder(Item).decode
 
 
-class Row(NamedTuple):
+class OutboxRow(NamedTuple):
     """One notification to send."""
 
     id: str
@@ -38,7 +39,7 @@ class Told(NamedTuple):
 class Store(Protocol):
     """Where the rows are kept; every call is one transaction."""
 
-    def waiting(self, limit: int) -> Sequence[Row]:
+    def waiting(self, limit: int) -> Sequence[OutboxRow]:
         """The oldest rows that were not sent yet."""
         ...
 
@@ -47,13 +48,13 @@ class Store(Protocol):
         ...
 
 
-def row(template_key: str, about: dict[str, Any]) -> Row:
+def row(template_key: str, about: dict[str, Any]) -> OutboxRow:
     """The row of one notification; raises TypeError for a field that Item does not have."""
     item = Item(template_key=template_key, **about)
-    return Row(item.idempotency_key or str(uuid.uuid4()), msgspec.json.encode(item).decode())
+    return OutboxRow(item.idempotency_key or str(uuid.uuid4()), msgspec.json.encode(item).decode())
 
 
-class Relay:
+class OutboxRelay:
     """Sends waiting rows to Carillon, oldest first."""
 
     def __init__(self, store: Store, client: Client, batch: int = 100) -> None:
@@ -78,7 +79,7 @@ class Relay:
             if carried < self._batch:
                 stop.wait(poll_seconds)
 
-    def _carry(self, rows: Sequence[Row]) -> list[Told]:
+    def _carry(self, rows: Sequence[OutboxRow]) -> list[Told]:
         items = [msgspec.structs.replace(_read(each.body), idempotency_key=each.id) for each in rows]
         try:
             answers = self._client.send_many(items)
@@ -97,3 +98,12 @@ class Relay:
 
 def _why(error: Any) -> str:  # noqa: ANN401 - a refusal of the wire
     return f"{error.code}: {error.message}"
+
+
+def __getattr__(name: str) -> object:
+    """The names of the classes before they said whose they are; they work, and warn."""
+    renamed = {"Relay": OutboxRelay, "Row": OutboxRow}.get(name)
+    if renamed is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"{__name__}.{name} is called {renamed.__name__} now", DeprecationWarning, stacklevel=2)
+    return renamed

@@ -2,7 +2,7 @@
 
 session.execute(outbox.send("order.shipped", user_id="u-1", data={...}))      # or: await session.execute(...)
 session.commit()
-Relay(SqlAlchemyStore(engine), Client(url)).run(stop)                          # in one process of yours, or in several
+OutboxRelay(SqlAlchemyStore(engine), Client(url)).run(stop)                    # in one process of yours, or in several
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Column, DateTime, Engine, Index, Insert, MetaData, String, Table, Text, bindparam, func, select
 
-from carillon.client.outbox import TABLE, Row, Told, row
+from carillon.client.outbox import TABLE, OutboxRow, Told, row
 
 metadata = MetaData()
 table = Table(
@@ -38,12 +38,12 @@ class SqlAlchemyStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def waiting(self, limit: int) -> Sequence[Row]:
+    def waiting(self, limit: int) -> Sequence[OutboxRow]:
         """The oldest rows that were not sent yet."""
         asked = select(table.c.id, table.c.body).where(table.c.sent_at.is_(None))
         with self._engine.connect() as connection:
             found = connection.execute(asked.order_by(table.c.created_at, table.c.id).limit(limit))
-            return [Row(each.id, each.body) for each in found]
+            return [OutboxRow(each.id, each.body) for each in found]
 
     def tell(self, told: Sequence[Told]) -> None:
         """Save the results of rows."""

@@ -8,16 +8,14 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.keys import KeyFinder
 from carillon.domain.ports import Observer
 from carillon.web import JwtSettings, WebSettings
-from carillon.web.gate import token_guard
-from carillon.web.limits import is_loopback
-from carillon.web.revocation import Revoked
-from carillon.web.tickets import Tickets
+from carillon.web.auth import Revoked, Tickets
+from carillon.web.gate import is_loopback, token_guard
 
 _MOST = 1e9
 
 
 def refuse_open_door(settings: Settings) -> None:
-    """Without anybody being asked only loopback is served; probes alone give nothing away."""
+    """Refuse to serve the API without authentication, except on loopback; probes show nothing, so they need none."""
     http = settings.http
     if http.surface != "full":
         return
@@ -29,7 +27,7 @@ def refuse_open_door(settings: Settings) -> None:
     _refuse_ranges(settings)
     jwt = token_settings(settings)
     if jwt is not None:
-        # Built here once before anything is opened: a key that cannot be used must not cost a start.
+        # Build the guard before any part is opened, so that a wrong key stops the start at once.
         token_guard(jwt)
 
 
@@ -50,7 +48,7 @@ def _refuse_ranges(settings: Settings) -> None:
 
 
 def console_served(settings: Settings) -> bool:
-    """Where only health is served to everybody, the console needs tokens or loopback."""
+    """Whether the console is served; with `surface = "health"` it needs tokens or loopback."""
     http = settings.http
     if http.surface == "probes" or not http.console:
         return False
@@ -58,12 +56,12 @@ def console_served(settings: Settings) -> bool:
 
 
 def is_open(settings: Settings) -> bool:
-    """Whether everything is served to whoever can reach it."""
+    """Whether every caller that can reach the listener may use the whole API."""
     return settings.http.surface == "full" and not settings.auth.asked()
 
 
 def token_settings(settings: Settings) -> JwtSettings | None:
-    """How tokens are checked; None where there are none."""
+    """How tokens are checked; None if the settings name no key."""
     auth = settings.auth
     if not any((auth.secret, auth.public_key_file, auth.jwks_file)):
         return None

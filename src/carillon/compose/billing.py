@@ -1,11 +1,14 @@
-"""The parts of a process that is the payment service, the subscription service, or both; imported only for billing."""
+"""The parts of billing: two services, each of which reaches the other, signs for it and verifies it, and queues."""
 
 import asyncio
+import hmac
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from decimal import Decimal
+from enum import StrEnum
 from typing import Any
 
-from carillon.blueprints.billing import payment_api, subscription_api, webhook_receiver
+from carillon.blueprints.billing import payment_api, subscription_api, webhooks
 from carillon.blueprints.billing.domain import (
     PAYMENT_INITIATION,
     PLAN_CHANGE,
@@ -14,37 +17,167 @@ from carillon.blueprints.billing.domain import (
     TRIAL_PAYMENT,
     USAGE_SYNC,
 )
-from carillon.blueprints.billing.payloads import Job
-from carillon.blueprints.billing.payment import Payments
-from carillon.blueprints.billing.relay import Relay
+from carillon.blueprints.billing.messages import OutgoingRelay, QueueJob
+from carillon.blueprints.billing.payment import GatewayRules, MockGateway, PaymentRules, Payments
 from carillon.blueprints.billing.store import BillingStore
-from carillon.blueprints.billing.subscription import Subscriptions
-from carillon.blueprints.billing.webhooks import Webhooks
-from carillon.compose.billing_parts import BillingRole, Building, Neighbours, service_token, verifier
-from carillon.compose.deadline import calls_within
+from carillon.blueprints.billing.subscription import Neighbour, Subscriptions
+from carillon.blueprints.billing.webhooks import Post, Response, Sign, Verify, Webhooks
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.listener import Listener
-from carillon.compose.part import Ending, Finding, Loop, Part, Role
+from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
-from carillon.compose.shared_redis import examine_redis
-from carillon.config import queues as settings_queues
-from carillon.config.billing import Billing
+from carillon.compose.redis import examine_redis
+from carillon.config.policies import queue_policies
+from carillon.config.sections import Billing
+from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.ports import Observer
-from carillon.providers.http import HttpClient
+from carillon.domain.ports import Clock, Observer
+from carillon.outbound.shutdown import calls_within
+from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest
+from carillon.providers.tools import Secret
+from carillon.providers.webhook.signing import sign_x_webhook, verify_x_webhook
 from carillon.queues import Queues
+from carillon.system import new_id
 from carillon.upkeep.api import queues as queues_api
 from carillon.upkeep.health import Check
-from carillon.upkeep.metrics.queue_tally import QueueTally
+from carillon.upkeep.metrics.queues import QueueTally
 from carillon.web import Endpoint
 
-Handle = Callable[[Job], Coroutine[Any, Any, None]]
+_USER_AGENT = "Carillon"
+_TOKEN_PURPOSE = b"carillon/billing/service-token"
+
+
+class BillingRole(StrEnum):
+    """Which of the two services a process is; both by default."""
+
+    PAYMENT = "payment"
+    SUBSCRIPTION = "subscription"
+
+
+class Neighbours:
+    """The address of each service: the one of the settings, else this process."""
+
+    def __init__(self, billing: Billing, services: frozenset[str]) -> None:
+        self.own: Callable[[], str] = lambda: ""
+        """The address of this process, known once it listens."""
+        self._payment = billing.payment_url.rstrip("/")
+        self._subscription = billing.subscription_url.rstrip("/")
+        if BillingRole.PAYMENT in services:
+            _refuse_unknown(BillingRole.SUBSCRIPTION, "SUBSCRIPTION_SERVICE_URL", self._subscription, services)
+        if BillingRole.SUBSCRIPTION in services:
+            _refuse_unknown(BillingRole.PAYMENT, "PAYMENT_SERVICE_URL", self._payment, services)
+
+    def payment(self) -> str:
+        return self._payment or self.own()
+
+    def subscription(self) -> str:
+        return self._subscription or self.own()
+
+
+def _refuse_unknown(service: BillingRole, variable: str, url: str, services: frozenset[str]) -> None:
+    if service not in services and not url:
+        raise ConfigurationError(f"{variable}: say where the {service} service is, which is not in this process")
+
+
+def service_token(billing: Billing) -> str:
+    """The token that the services show each other; by default both derive it from the signing secret."""
+    return billing.service_token or hmac.digest(billing.signing_secret.encode(), _TOKEN_PURPOSE, "sha256").hex()
+
+
+def verifier(billing: Billing, clock: Clock) -> Verify:
+    secret = Secret(billing.signing_secret)
+
+    def verify(headers: Sequence[tuple[str, str]], body: bytes) -> str:
+        return verify_x_webhook(
+            [secret], headers, body, now=clock.wall(), tolerance_seconds=billing.tolerance_seconds
+        ).value
+
+    return verify
+
+
+def _signer(billing: Billing) -> Sign:
+    secret = Secret(billing.signing_secret)
+    return lambda timestamp, body: sign_x_webhook(secret, timestamp, body)
+
+
+def _poster(http: HttpClient) -> Post:
+    async def post(url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> Response:
+        answer = await http.post(HttpRequest(url=url, body=body, headers=headers, timeout_seconds=seconds))
+        if not isinstance(answer, HttpAnswer):
+            return Response(None, answer.error)
+        return Response(answer.status, "" if answer.ok else answer.excerpt())
+
+    return post
+
+
+class Building:
+    """Builds the two services of one process from what they share."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        billing: Billing,
+        store: BillingStore,
+        *,
+        http: HttpClient,
+        relay: OutgoingRelay,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._billing = billing
+        self._store = store
+        self._post = _poster(http)
+        self._relay = relay
+        self._clock = clock
+
+    def webhooks(self, where: Callable[[], str], observer: Observer) -> Webhooks:
+        return Webhooks(
+            self._post,
+            _signer(self._billing),
+            where,
+            clock=self._clock,
+            observer=observer,
+            user_agent=_USER_AGENT,
+        )
+
+    def payments(self, webhooks: Webhooks) -> Payments:
+        gateway = self._settings.gateway
+        rules = GatewayRules(
+            payments=gateway.payments,
+            refunds=gateway.refunds,
+            declined=[Decimal(str(amount)) for amount in gateway.declined_amounts],
+            delay_seconds=gateway.delay_seconds,
+        )
+        return Payments(
+            self._store,
+            MockGateway(rules, self._clock),
+            self._relay,
+            webhooks,
+            clock=self._clock,
+            ids=new_id,
+            rules=PaymentRules(
+                webhook_seconds=self._billing.webhook_timeout_seconds,
+                immediate_seconds=self._billing.immediate_timeout_seconds,
+            ),
+        )
+
+    def subscriptions(self, where: Callable[[], str]) -> Subscriptions:
+        neighbour = Neighbour(
+            post=self._post,
+            where=where,
+            token=service_token(self._billing),
+            seconds=self._billing.payment_timeout_seconds,
+        )
+        return Subscriptions(self._store, self._relay, neighbour, self._billing.plans, clock=self._clock, ids=new_id)
+
+
+Handle = Callable[[QueueJob], Coroutine[Any, Any, None]]
 Registered = Iterator[tuple[str, str, Handle]]
 """Queue, the action of messages that name none, and the handler."""
 
 
 def parts_of(process: Process) -> Sequence[Part]:
-    """Handlers under way may call this process's own listener: it stops behind them."""
+    """The listener stops after the handlers, because a handler may call this process's own listener."""
     settings = process.settings
     location = settings.redis.location()
     if settings.billing is None or location is None:
@@ -83,7 +216,7 @@ class QueuesPart(Part):
         return Queues(
             self._location,
             ledger=self._ledger.ledger,
-            policies=settings_queues.policies(settings.queue, settings.drill.time_scale),
+            policies=queue_policies(settings.queue, settings.drill.time_scale),
             service=service,
             beat=settings.beat,
             observer=self._process.observe,
@@ -106,7 +239,7 @@ class QueuesPart(Part):
     def pages(self) -> Sequence[str]:
         return ("queues",)
 
-    async def examine(self) -> list[Finding]:
+    async def examine(self) -> list[DoctorFinding]:
         return [await examine_redis(self._location, "queues")]
 
 
@@ -115,7 +248,7 @@ class BillingPart(Part):
 
     title = "Templates"
     webhooks: Webhooks
-    relay: Relay
+    relay: OutgoingRelay
 
     def __init__(
         self, process: Process, billing: Billing, ledger: LedgerPart, *, queues: QueuesPart, neighbours: Neighbours
@@ -135,7 +268,7 @@ class BillingPart(Part):
         process, billing, store = self._process, self._billing, BillingStore(self._ledger.ledger.engine)
         http = HttpClient()
         stack.push_async_callback(http.aclose)
-        self.relay = Relay(
+        self.relay = OutgoingRelay(
             store,
             next(iter(self.queues.values())).enqueue,
             clock=process.clock,
@@ -154,27 +287,27 @@ class BillingPart(Part):
             _register(self.queues[BillingRole.SUBSCRIPTION], _subscription_handlers(subscriptions))
             verify = verifier(billing, process.clock)
             self._endpoints += subscription_api.endpoints(subscriptions)
-            self._endpoints += webhook_receiver.endpoints(store, verify, billing.plans, process.observe)
+            self._endpoints += webhooks.endpoints(store, verify, billing.plans, process.observe)
 
     def endpoints(self) -> list[Endpoint]:
         return self._endpoints
 
-    async def examine(self) -> list[Finding]:
-        return [Finding("Templates", "ok", "nothing is rendered here")]
+    async def examine(self) -> list[DoctorFinding]:
+        return [DoctorFinding("Templates", "ok", "this blueprint renders no templates")]
 
 
 class WebhooksPart(Part):
-    """The calls that are under way when the process ends; they may be calls to its own listener."""
+    """Waits for calls under way at the end of the process; they may be calls to its own listener."""
 
     def __init__(self, both: BillingPart) -> None:
         self._both = both
 
-    async def stop(self, ending: Ending) -> None:
+    async def stop(self, ending: PartEnd) -> None:
         await self._both.webhooks.drain(ending.deadline.left())
 
 
 class WorkersPart(Part):
-    """Works off the queues of each service, and brings committed messages to them."""
+    """Runs the handlers of each service's queues, and moves committed messages into the queues."""
 
     role = Role.OUTBOUND
 
@@ -197,7 +330,7 @@ class WorkersPart(Part):
     async def begun(self) -> None:
         await asyncio.gather(*(each.wait() for each in self._begun))
 
-    async def stop(self, ending: Ending) -> None:
+    async def stop(self, ending: PartEnd) -> None:
         self._stop.set()
         await ending.finish(*self._both.queues)
 

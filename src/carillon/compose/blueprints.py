@@ -1,27 +1,28 @@
-"""Which parts a blueprint consists of, in the order in which a process opens them."""
+"""Which parts a blueprint has, in the order in which a process opens them, and what `carillon doctor` asks them."""
 
+import asyncio
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from carillon.compose.alerts import AlertsPart
-from carillon.compose.breakers import BreakersPart, ProbingPart
-from carillon.compose.intake import IntakePart
-from carillon.compose.kafka_door import KafkaDoorPart
+from carillon.compose.intake import IntakePart, KafkaDoorPart, RabbitmqDoorPart
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.listener import Listener
 from carillon.compose.live import LivePart
-from carillon.compose.part import Part
-from carillon.compose.process import Process
+from carillon.compose.outbound import BreakersPart, ProbingPart, WorkerPart
+from carillon.compose.part import DoctorFinding, Part
+from carillon.compose.process import Process, process_of
 from carillon.compose.providers import ProvidersPart
-from carillon.compose.rabbitmq_door import RabbitmqDoorPart
 from carillon.compose.receipts import ReceiptsPart
 from carillon.compose.templates import TemplatesPart
-from carillon.compose.upkeep import HistoryPart, UpkeepPart
-from carillon.compose.worker import WorkerPart
+from carillon.compose.upkeep import AlertsPart, HistoryPart, UpkeepPart
 from carillon.config.settings import Settings
+from carillon.domain.errors import CarillonError
 
 SERVICES = {"billing": ("payment", "subscription")}
 """The services of a blueprint, which `--roles` may name beside the roles."""
+PATIENCE_SECONDS = 5.0
+ORDER = ("Ledger", "Redis", "RabbitMQ", "Kafka", "History", "Templates", "Directory", "", "Providers")
+"""The order of the doctor's questions; a part that is not named here comes before the providers."""
 
 
 def services_of(settings: Settings) -> tuple[str, ...]:
@@ -30,7 +31,7 @@ def services_of(settings: Settings) -> tuple[str, ...]:
 
 
 def parts_of(process: Process) -> Sequence[Part]:
-    """The list of parts; modules whose clients are slow to load are imported only by the blueprints that need them."""
+    """The list of parts; a blueprint imports modules with slow clients only if it needs them."""
     settings = process.settings
     name = "billing" if settings.billing is not None else "push" if settings.push is not None else None
     if name is None:
@@ -40,7 +41,7 @@ def parts_of(process: Process) -> Sequence[Part]:
 
 
 def _engine(process: Process) -> Sequence[Part]:
-    """Accept, write down, deliver, look after: local, listo, galaxy and sse."""
+    """The parts of local, listo, galaxy and sse."""
     ledger = LedgerPart(process)
     before: list[Part] = []
     behind: list[Part] = []
@@ -49,13 +50,13 @@ def _engine(process: Process) -> Sequence[Part]:
         providers = ProvidersPart(process, lambda: {"live": live.seats})
         worker = WorkerPart(process, ledger, providers, breakers)
     else:
-        from carillon.compose import redis_stream  # noqa: PLC0415 - see its first line
+        from carillon.compose.redis import RedisStreamDoorPart, RedisStreamsPart  # noqa: PLC0415 - see its first line
 
-        redis = redis_stream.RedisStreamsPart(process)
+        redis = RedisStreamsPart(process)
         providers = ProvidersPart(process, redis.tools)
         worker = WorkerPart(process, ledger, providers, breakers, redis.streams.leased)
         before.append(redis)
-        behind.append(redis_stream.RedisStreamDoorPart(process, ledger, providers, redis))
+        behind.append(RedisStreamDoorPart(process, ledger, providers, redis))
     templates = TemplatesPart(process, ledger)
     intake = IntakePart(process, ledger, providers, breakers=breakers, templates=templates, worker=worker)
     alerts = AlertsPart(process, ledger, providers)
@@ -78,3 +79,21 @@ def _engine(process: Process) -> Sequence[Part]:
         KafkaDoorPart(process, ledger),
         Listener(process, ledger, live=live, providers=providers),
     ]
+
+
+async def examine(settings: Settings, parts: Callable[[Process], Sequence[Part]] = parts_of) -> list[DoctorFinding]:
+    """Ask every part its question; an ill part does not stop the questions to the others."""
+    findings = [DoctorFinding("Settings", "ok", f"blueprint {settings.blueprint}")]
+    for part in sorted(parts(process_of(settings, lambda _: None)), key=_place):
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                findings += await part.examine()
+        except TimeoutError:
+            findings.append(DoctorFinding(part.title, "ill", f"no answer within {PATIENCE_SECONDS:g} s"))
+        except (CarillonError, OSError) as error:
+            findings.append(DoctorFinding(part.title, "ill", str(error)))
+    return findings
+
+
+def _place(part: Part) -> int:
+    return ORDER.index(part.title if part.title in ORDER else "")

@@ -14,9 +14,9 @@ from carillon.config.settings import Settings
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.lanes import Lanes
-from carillon.domain.locale import LocaleRules
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Clock, Dice, Provider
+from carillon.domain.templates import LocaleRules
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
 from carillon.providers import Tools, load
@@ -51,7 +51,7 @@ def chains(settings: Settings) -> dict[str, tuple[str, ...]]:
 
 
 def _needs(settings: Settings, lacking: dict[str, list[str]]) -> str:
-    """Everything that is missing, in one sentence, with the variables that would give it."""
+    """One sentence with every missing option and the variables that can fill it."""
     known = variables(settings.blueprint)
 
     def spelled(need: str) -> str:
@@ -64,7 +64,7 @@ def _needs(settings: Settings, lacking: dict[str, list[str]]) -> str:
 
 
 def _given(options: dict[str, Any], need: str) -> bool:
-    """`a | b` is given with either."""
+    """Whether an option has a value; `a | b` needs one of the two."""
     return any(options.get(name.strip()) for name in need.split("|"))
 
 
@@ -81,7 +81,7 @@ def providers(settings: Settings, used: set[str], tools: Tools) -> dict[str, Pro
 
 
 def remarks(settings: Settings) -> list[tuple[str, str]]:
-    """What an operator should hear at the start about each provider that is used."""
+    """Warnings at the start about each provider that some channel uses."""
     used = {name for chain in chains(settings).values() for name in chain} & settings.providers.keys()
     found: list[tuple[str, str]] = []
     for name in sorted(used):
@@ -92,7 +92,7 @@ def remarks(settings: Settings) -> list[tuple[str, str]]:
 
 
 def tools(settings: Settings, clock: Clock, dice: Dice, **more: Any) -> Tools:  # noqa: ANN401 - fields of Tools
-    """What providers may use; our own listener and stores are addresses nothing a tenant names may reach."""
+    """The tools of the providers; a URL from a tenant must not reach our own listener or stores."""
     own = [f"{settings.http.host}:{settings.http.port}"]
     brokers = (settings.rabbitmq_door.url, settings.alerts.rabbitmq_url)
     for url in (settings.ledger.url, settings.redis.location(), *brokers):
@@ -104,7 +104,7 @@ def tools(settings: Settings, clock: Clock, dice: Dice, **more: Any) -> Tools:  
 
 
 def lanes(settings: Settings) -> Lanes:
-    """The lanes, checked: each rank once, and the three that every notification chooses from."""
+    """The lanes; refuses a rank that is used twice and a missing lane of priority, standard and bulk."""
     ranks = [lane.rank for lane in settings.lanes.values()]
     if len(set(ranks)) != len(ranks):
         raise ConfigurationError("lanes: two lanes have the same rank")
@@ -115,14 +115,14 @@ def lanes(settings: Settings) -> Lanes:
 
 
 def policies(settings: Settings) -> PolicyTable:
-    """Retry policies, their waits shortened or stretched by the drill's time scale."""
+    """Retry policies; the drill's time scale multiplies their waits."""
     scale = settings.drill.time_scale
     enabled = {name: policy for name, policy in settings.policy.retry.items() if policy.enabled}
     return PolicyTable({name: policy.scaled(scale) for name, policy in enabled.items()})
 
 
 def breaker_policies(settings: Settings) -> dict[str, BreakerPolicy]:
-    """Breaker policies by provider, scaled likewise; capital letters make no difference."""
+    """Breaker policies by provider, in lower case; the drill's time scale multiplies their open times."""
     scale = settings.drill.time_scale
     found = {
         name.lower(): msgspec.structs.replace(policy, open_seconds=policy.open_seconds * scale)
@@ -133,7 +133,7 @@ def breaker_policies(settings: Settings) -> dict[str, BreakerPolicy]:
 
 
 def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> PlanRules:
-    """What intake plans by."""
+    """The rules by which intake plans routes."""
     return PlanRules(
         channels=channels,
         policies=policies(settings),
@@ -149,7 +149,7 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
 
 
 def templates(settings: Settings) -> FileTemplates:
-    """All templates of the folders the settings name."""
+    """All templates in the folders that the settings name."""
     with ExitStack() as stack:
         return FileTemplates.read(*_folders(settings, stack))
 

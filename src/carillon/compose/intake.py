@@ -1,29 +1,157 @@
-"""The way in: requests are accepted, explained, delivered while the caller waits, and looked up."""
+"""The ways in: requests over HTTP, from RabbitMQ and from Kafka are accepted, explained and looked up."""
 
-from collections.abc import Sequence
+import asyncio
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-from carillon.compose import from_settings, kafka_door
-from carillon.compose import synchronous as while_waiting
-from carillon.compose.breakers import BreakersPart
+import msgspec
+
+from carillon.compose import from_settings, outbound
 from carillon.compose.ledger import LedgerPart
-from carillon.compose.part import Ending, Part
+from carillon.compose.outbound import BreakersPart, WorkerPart
+from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
 from carillon.compose.templates import TemplatesPart
-from carillon.compose.worker import WorkerPart
+from carillon.config.settings import Settings
+from carillon.domain.errors import ConfigurationError
 from carillon.doors.http import endpoints as http_door
+from carillon.doors.http import events as http_events
 from carillon.intake.accept import Intake
 from carillon.intake.explain import Explainer
+from carillon.intake.in_order import OrderedIntake
+from carillon.ledger.opening import Ledger
 from carillon.outbound.synchronous import SynchronousDelivery
 from carillon.system import new_id
 from carillon.upkeep.api import admin as admin_api
 from carillon.upkeep.api import notifications as api
+from carillon.upkeep.health import Check, answers_at, degraded
+from carillon.upkeep.metrics.meters import Metrics
 from carillon.web import Endpoint
+
+if TYPE_CHECKING:
+    from carillon.blueprints.sse.wire import EventWire
+    from carillon.doors.kafka.door import KafkaDoor
+    from carillon.doors.rabbitmq.door import RabbitDoor
+
+
+ASK_SECONDS = 5.0
+"""How long the doctor waits for the brokers."""
+
+
+class KafkaDoorPart(Part):
+    """Reads a Kafka topic into the ledger, if the settings name its brokers."""
+
+    title = "Kafka"
+    role = Role.DOORS
+
+    def __init__(self, process: Process, ledger: LedgerPart) -> None:
+        self._process = process
+        self._ledger = ledger
+        self.door: KafkaDoor | None = None
+
+    def refuse(self) -> None:
+        kafka_door(self._process, None)
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        del stack
+        self.door = kafka_door(self._process, self._ledger.ledger)
+
+    def run(self) -> Mapping[str, Loop]:
+        return {} if self.door is None else {"kafka_door": self.door.run}
+
+    async def stop(self, ending: PartEnd) -> None:
+        if self.door is not None:
+            self.door.stop()
+            await ending.finish(seconds=ending.deadline.left())
+
+    def checks(self) -> Mapping[str, Check]:
+        # Without Kafka the process still serves streams and accepts events over HTTP: degraded, not down.
+        return {} if self.door is None else {"kafka": degraded(self.door.check)}
+
+    def gauges(self, metrics: Metrics) -> None:
+        if self.door is not None:
+            metrics.watch_stream(self.door.oldest_unprocessed_age_ms, asyncio.get_running_loop())
+
+    async def examine(self) -> list[DoctorFinding]:
+        kafka = self._process.settings.kafka
+        if kafka.bootstrap_servers is None:
+            return []
+        try:
+            from carillon.doors.kafka.door import topic_depth  # noqa: PLC0415 - its client is an extra
+            from carillon.doors.kafka.group import TopicRules  # noqa: PLC0415 - as said
+        except ModuleNotFoundError as error:
+            return [DoctorFinding("Kafka", "ill", f"needs the package {error.name!r}; pip install 'carillon[kafka]'")]
+        found = await topic_depth(TopicRules(**msgspec.structs.asdict(kafka)), ASK_SECONDS)
+        if found is None:
+            return [DoctorFinding("Kafka", "warn", f"{kafka.topic}: not there yet")]
+        return [DoctorFinding("Kafka", "ok", f"{kafka.topic}: {found.partitions} partitions, {found.unread} unread")]
+
+
+def event_endpoints(settings: Settings, intake: Intake) -> list[Endpoint]:
+    """The endpoint that accepts the topic's messages over HTTP, in blueprints that define such messages."""
+    wire = _wire(settings)
+    return [] if wire is None else http_events.endpoints(intake, wire.read)
+
+
+def kafka_door(process: Process, ledger: Ledger | None) -> "KafkaDoor | None":
+    """The door that reads the topic into the ledger; without a ledger it only checks the settings."""
+    settings = process.settings
+    kafka = settings.kafka
+    if kafka.bootstrap_servers is None:
+        return None
+    wire = _wire(settings)
+    if wire is None:
+        raise ConfigurationError(f"kafka.bootstrap_servers: {settings.blueprint} reads no topic; sse does")
+    try:
+        # Here, because the client is an extra and slow to load.
+        from carillon.doors.kafka.door import KafkaDoor  # noqa: PLC0415 - as said
+        from carillon.doors.kafka.group import TopicRules, refusal  # noqa: PLC0415 - as said
+        from carillon.doors.kafka.wire import TopicWire  # noqa: PLC0415 - as said
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"kafka.bootstrap_servers: needs the package {error.name!r}; pip install 'carillon[kafka]'"
+        ) from None
+    rules = TopicRules(**msgspec.structs.asdict(kafka))
+    said = refusal(rules)
+    if said is not None:
+        raise ConfigurationError(f"kafka.options: {said}")
+    if ledger is None:
+        return None
+    return KafkaDoor(
+        rules=rules,
+        wire=TopicWire(wire.decode, settings.http.max_body_bytes),
+        acceptor=_acceptor(process, ledger),
+        clock=process.clock,
+        observer=process.observe,
+    )
+
+
+def _acceptor(process: Process, ledger: Ledger) -> OrderedIntake:
+    return OrderedIntake(
+        ledger=ledger,
+        templates=from_settings.templates(process.settings),
+        directory=None,
+        signal=ledger.signal,
+        rules=from_settings.plan_rules(process.settings, process.chains),
+        observer=process.observe,
+        ids=new_id,
+    )
+
+
+def _wire(settings: Settings) -> "EventWire | None":
+    name = f"carillon.blueprints.{settings.blueprint.replace('-', '_')}.wire"
+    if find_spec(name) is None:
+        return None
+    opens: Callable[..., EventWire] | None = getattr(importlib.import_module(name), "open_events", None)
+    return None if opens is None else opens(settings.priorities, new_id)
 
 
 class IntakePart(Part):
-    """What HTTP and the doors that read from brokers give their intents to."""
+    """Accepts, explains and looks up notifications for HTTP and for the doors of brokers."""
 
     intake: Intake
 
@@ -50,14 +178,14 @@ class IntakePart(Part):
         self.intake = Intake(
             ledger=ledger,
             templates=wording.templates,
-            acquaint=wording.acquaint,
+            add_preferences=wording.add_preferences,
             signal=ledger.signal,
             rules=from_settings.plan_rules(process.settings, process.chains),
             observer=process.observe,
             ids=new_id,
             claim_on_accept=self._worker.claim_on_accept(),
         )
-        self.synchronous = while_waiting.synchronous(
+        self.synchronous = outbound.synchronous(
             process,
             stack,
             intake=self.intake,
@@ -66,7 +194,7 @@ class IntakePart(Part):
             breakers=self._breakers.breakers,
         )
 
-    async def stop(self, ending: Ending) -> None:
+    async def stop(self, ending: PartEnd) -> None:
         await self.intake.drain()
         if self.synchronous is not None:
             await self.synchronous.drain(ending.deadline.left())
@@ -75,15 +203,97 @@ class IntakePart(Part):
         settings, chains, ledger = self._process.settings, self._process.chains, self._ledger.ledger
         rules, breakers = from_settings.plan_rules(settings, chains), self._breakers.breakers
         explainer = Explainer(self.intake, ledger, breakers, rules, self._process.clock)
-        found = http_door.endpoints(self.intake, synchronous=self.synchronous, explains=explainer)
+        synchronous = None if self.synchronous is None else self.synchronous.door()
+        found = http_door.endpoints(self.intake, synchronous=synchronous, explains=explainer)
         lanes = from_settings.lanes(settings)
         found += api.endpoints(ledger, chains, lanes, strict_receipts=settings.strict_receipts)
-        found += kafka_door.endpoints(settings, self.intake)
+        found += event_endpoints(settings, self.intake)
         admin = admin_api.endpoints(ledger, breakers, chains, lanes, clock=self._process.clock, ids=new_id)
         if settings.ledger.replay != "redrive":
-            # Where only producers may send again, administrators look and change nothing.
+            # If only producers may send again, administrators may only read.
             admin = [endpoint for endpoint in admin if endpoint.method == "GET"]
         return [*found, *admin]
 
     def pages(self) -> Sequence[str]:
         return ("overview", "notifications", "dead-letters")
+
+
+class RabbitmqDoorPart(Part):
+    """Reads a RabbitMQ queue into the ledger, if the settings name one."""
+
+    title = "RabbitMQ"
+    role = Role.DOORS
+
+    def __init__(self, process: Process, ledger: LedgerPart, intake: IntakePart) -> None:
+        self._process = process
+        self._ledger = ledger
+        self._intake = intake
+        self.door: RabbitDoor | None = None
+
+    def refuse(self) -> None:
+        self._build(None)
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        del stack
+        self.door = self._build(self._intake)
+
+    def run(self) -> Mapping[str, Loop]:
+        return {} if self.door is None else {"rabbitmq_door": self.door.run}
+
+    async def stop(self, ending: PartEnd) -> None:
+        if self.door is not None:
+            self.door.stop()
+            await ending.finish(seconds=ending.deadline.left())
+
+    def checks(self) -> Mapping[str, Check]:
+        url = self._process.settings.rabbitmq_door.url
+        # Without RabbitMQ the process still accepts requests over HTTP: degraded, not down.
+        return {} if self.door is None or url is None else {"rabbitmq": degraded(answers_at(url))}
+
+    async def examine(self) -> list[DoctorFinding]:
+        settings = self._process.settings.rabbitmq_door
+        if settings.queue is None or settings.url is None:
+            return []
+        try:
+            from carillon.ledger.rabbitmq.connection import depths  # noqa: PLC0415 - its client is an extra
+        except ModuleNotFoundError as error:
+            return [
+                DoctorFinding("RabbitMQ", "ill", f"needs the package {error.name!r}; pip install 'carillon[rabbitmq]'")
+            ]
+        (depth,) = (await depths(settings.url, [settings.queue])).values()
+        said = "not there yet" if depth is None else f"{depth} waiting"
+        return [DoctorFinding("RabbitMQ", "ok", f"{settings.queue}: {said}")]
+
+    def _build(self, intake: IntakePart | None) -> "RabbitDoor | None":
+        """Build the door; without intake only check the settings."""
+        settings = self._process.settings.rabbitmq_door
+        if settings.queue is None:
+            return None
+        if settings.url is None:
+            raise ConfigurationError(
+                "rabbitmq_door.url: rabbitmq_door.queue names a queue; say where it is (RABBITMQ_URL)"
+            )
+        try:
+            # Here, because the client is an extra and slow to load.
+            from carillon.doors.rabbitmq.door import (  # noqa: PLC0415 - as said
+                QueueWire,
+                RabbitDoor,
+                RabbitDoorRules,
+            )
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"rabbitmq_door.queue: needs the package {error.name!r}; pip install 'carillon[rabbitmq]'"
+            ) from None
+        if intake is None:
+            return None
+        rules = RabbitDoorRules(
+            url=settings.url, queue=settings.queue, queue_type=settings.queue_type, prefetch=settings.prefetch
+        )
+        return RabbitDoor(
+            rules=rules,
+            wire=QueueWire(rules.queue, self._process.settings.http.max_body_bytes, new_id),
+            acceptor=intake.intake,
+            ledger=self._ledger.ledger,
+            clock=self._process.clock,
+            observer=self._process.observe,
+        )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from carillon.compose.part import Finding, Part
+from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
@@ -13,7 +13,7 @@ from carillon.ledger import opening
 from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres.pools import PoolRules
 from carillon.ledger.rows import ALERT_FROM
-from carillon.ledger.seals import read_keys
+from carillon.ledger.sealing import read_keys
 from carillon.upkeep.health import Check
 from carillon.upkeep.metrics.meters import Metrics
 
@@ -21,7 +21,7 @@ MAX_SKEW_SECONDS = 2.0
 
 
 class LedgerPart(Part):
-    """Every process has one."""
+    """Opens and migrates the ledger; every process has one."""
 
     title = "Ledger"
     ledger: Ledger
@@ -48,7 +48,7 @@ class LedgerPart(Part):
     def gauges(self, metrics: Metrics) -> None:
         metrics.watch(self.ledger, asyncio.get_running_loop())
 
-    async def examine(self) -> list[Finding]:
+    async def examine(self) -> list[DoctorFinding]:
         ledger = await open_ledger(self._settings)
         try:
             said = await ledger.check()
@@ -56,17 +56,17 @@ class LedgerPart(Part):
         finally:
             await ledger.aclose()
         words = f"{said['engine']} {said['version']}, {said['response_time_ms']:.1f} ms"
-        findings = [Finding("Ledger", "ok", words)]
+        findings = [DoctorFinding("Ledger", "ok", words)]
         if not said["durable"]:
-            findings.append(Finding("Ledger", "warn", f"may lose commits: {said['settings']}"))
+            findings.append(DoctorFinding("Ledger", "warn", f"may lose commits: {said['settings']}"))
         if abs(said["clock_skew_seconds"]) > MAX_SKEW_SECONDS:
             skew = f"its clock differs from ours by {said['clock_skew_seconds']:.1f} s; leases follow its clock"
-            findings.append(Finding("Ledger", "warn", skew))
+            findings.append(DoctorFinding("Ledger", "warn", skew))
         return findings
 
 
 async def open_ledger(settings: Settings) -> Ledger:
-    """Open the ledger the settings name; its tables are not touched yet."""
+    """Open the ledger that the settings name, without migrating it."""
     ledger = settings.ledger
     rules = PoolRules(
         operation_timeout_seconds=ledger.operation_timeout_seconds,

@@ -12,12 +12,12 @@ from carillon.compose import access
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.part import Loop, Part
 from carillon.compose.process import Process
-from carillon.config.doors import SseSettings
+from carillon.config.sections import SseSettings
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.live import NotifyBus
+from carillon.domain.streams import NotifyBus
 from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres.ledger import PostgresLedger
-from carillon.ledger.postgres.notify_bus import PostgresPost
+from carillon.ledger.postgres.notify import PostgresBus
 from carillon.ledger.postgres.pools import Address
 from carillon.ledger.statements import load
 from carillon.live import endpoints as streams_api
@@ -27,29 +27,29 @@ from carillon.live.reader import StreamRules
 from carillon.live.relay import ReplicaRelay
 from carillon.live.sse import Live
 from carillon.upkeep import health
-from carillon.upkeep.console import streams as console_streams
+from carillon.upkeep.console import api as console_api
 from carillon.upkeep.health import Check, Checks, degraded
 from carillon.upkeep.metrics.meters import Metrics
 from carillon.web import Endpoint, ServerSettings
 from carillon.web.application import ASGI
-from carillon.web.tickets import Tickets
+from carillon.web.auth import Tickets
 
 if TYPE_CHECKING:
-    from carillon.web.stream_server import StreamServer
+    from carillon.web.h11_server import StreamServer
 
 OTHER_CONNECTIONS = 1000
-"""Beside streams: everything else that is asked over HTTP."""
+"""Connections for requests other than streams."""
 OTHER_FILES = 512
 
 
 class LiveStreams:
-    """The seats of this process, and everything around them."""
+    """The seats of this process, their relay, attendance and endpoints."""
 
     bus_check: Check | None = None
 
     def __init__(self, process: Process, ledger: Ledger, settings: SseSettings, post: NotifyBus | None) -> None:
         replica = uuid.uuid4().hex
-        # Without a post nobody else reads this ledger: an SQLite file has one process.
+        # Without a notify bus no other process reads this ledger: an SQLite file has one process.
         presence = None if post is None else ledger
         self._settings = settings
         self._process = process
@@ -92,12 +92,12 @@ class LiveStreams:
             seats=self.hub, ledger=self._ledger, tickets=self.tickets, rules=rules, clock=self._process.clock
         )
         if self._process.settings.http.console:
-            found += console_streams.endpoints(console_streams.Gallery(self.hub, settings.max_connections))
+            found += console_api.stream_endpoints(self.hub.readers, settings.max_connections)
         return [*found, *(streams_api.demo_endpoints() if settings.demo else [])]
 
     def server(self, application: ASGI, where: ServerSettings) -> "StreamServer":
-        """A listener that waits for slow readers, with room for everybody who may read."""
-        from carillon.web.stream_server import StreamServer  # noqa: PLC0415 - only streams need its library
+        """The listener for slow readers, with room for the allowed number of connections."""
+        from carillon.web.h11_server import StreamServer  # noqa: PLC0415 - only streams need its library
 
         room = self._settings.max_connections + OTHER_CONNECTIONS
         _allow_files(room + OTHER_FILES)
@@ -107,7 +107,7 @@ class LiveStreams:
         )
 
     async def farewell(self) -> None:
-        """Nobody reads here any more."""
+        """Remove this process from the attendance list."""
         await self.attendance.leave()
 
 
@@ -124,7 +124,7 @@ class LivePart(Part):
 
     @property
     def seats(self) -> Live | None:
-        """What the provider writes to."""
+        """What the provider `sse` writes to; None if the process has no streams."""
         return None if self.streams is None else self.streams.live
 
     def run(self) -> Mapping[str, Loop]:
@@ -137,7 +137,7 @@ class LivePart(Part):
     def rest(self, seconds: float) -> None:
         del seconds
         if self.streams is not None:
-            # Readers come back at another process.
+            # Readers reconnect, to another process if there is one.
             self.streams.hub.close()
 
     def checks(self) -> Mapping[str, Check]:
@@ -163,7 +163,7 @@ class LivePart(Part):
 
 
 def open_live(process: Process, ledger: Ledger, stack: AsyncExitStack) -> LiveStreams | None:
-    """None where the settings have no section for it."""
+    """Open the streams; None without the section `[sse]`."""
     settings = process.settings.sse
     if settings is None:
         return None
@@ -175,17 +175,17 @@ def open_live(process: Process, ledger: Ledger, stack: AsyncExitStack) -> LiveSt
 
 
 def _post(process: Process, ledger: Ledger, stack: AsyncExitStack) -> tuple[NotifyBus | None, Check | None]:
-    """How processes tell each other of new entries, and how to ask a Redis that carries it."""
+    """The bus on which processes announce new entries, and the check of the Redis that carries it."""
     if not isinstance(ledger, PostgresLedger):
         if process.share_port:
             raise ConfigurationError("ledger.url: streams of several processes need PostgreSQL, not an SQLite file")
         return None, None
     url = process.settings.redis.location()
     if url is None:
-        return PostgresPost(Address.parse(process.settings.ledger.url), load("postgres")), None
+        return PostgresBus(Address.parse(process.settings.ledger.url), load("postgres")), None
     from redis.asyncio import Redis  # noqa: PLC0415 - slow to load, and only fleets have it
 
-    from carillon.live.redis_bus import RedisBus  # noqa: PLC0415 - as said
+    from carillon.live.relay import RedisBus  # noqa: PLC0415 - as said
 
     seconds = process.settings.redis.operation_timeout_seconds
     redis = Redis.from_url(url, socket_connect_timeout=seconds)
@@ -200,7 +200,7 @@ def _post(process: Process, ledger: Ledger, stack: AsyncExitStack) -> tuple[Noti
 
 
 def _allow_files(wanted: int) -> None:
-    """As many open files as there may be connections, as far as the system lets us."""
+    """Raise the limit of open files to the number of connections, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

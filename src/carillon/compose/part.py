@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from carillon.compose.deadline import Deadline
 from carillon.domain.ports import Observer
 from carillon.ending import ended
+from carillon.outbound.shutdown import Deadline
 from carillon.upkeep.health import Check
 from carillon.upkeep.metrics.meters import Metrics
 from carillon.web import Endpoint
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 Loop: TypeAlias = Callable[[], Awaitable[None]]
 LAST_LOOK_SECONDS = 0.5
-"""How long the end of a process waits for a look at a server that is under way."""
+"""How long the end of a process waits for a health check or depth query under way."""
 
 
 class Role(StrEnum):
-    """What a process does; all three by default."""
+    """A task of a process; a process has all three by default."""
 
     DOORS = "doors"
     OUTBOUND = "outbound"
     UPKEEP = "upkeep"
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """What the doctor found at one part."""
+class DoctorFinding(msgspec.Struct, frozen=True):
+    """The doctor's finding about one part."""
 
     part: str
     verdict: Literal["ok", "warn", "ill"]
@@ -42,7 +42,7 @@ class Finding(msgspec.Struct, frozen=True):
         return {"part": self.part, "verdict": self.verdict, "words": self.words}
 
 
-class Ending:
+class PartEnd:
     """The end of one part: how much time is left, and its loops."""
 
     def __init__(self, deadline: Deadline, loops: "Mapping[str, asyncio.Task[None]]") -> None:
@@ -79,13 +79,13 @@ class Part:
         """Return when the loops work; the process is ready after that."""
 
     def rest(self, seconds: float) -> None:
-        """The process ends within so many seconds: take on nothing new. All parts hear it at once."""
+        """The process ends within so many seconds: begin nothing new. The program calls all parts at once."""
 
-    async def stop(self, ending: Ending) -> None:
+    async def stop(self, ending: PartEnd) -> None:
         """Finish what is under way. The last part of the list stops first; loops that still run are cancelled last."""
 
     def cut_off(self) -> None:
-        """The time is over: give up waiting for a silent server."""
+        """After the deadline: stop waiting for a silent server."""
 
     def checks(self) -> Mapping[str, Check]:
         """The servers this part depends on: /health asks them, and /readyz names the ones that are away."""
@@ -96,14 +96,14 @@ class Part:
         return {}
 
     def gauges(self, metrics: Metrics) -> None:
-        """Register what exports ask this part for."""
+        """Register the part's gauges."""
 
     def observers(self) -> Sequence[Observer]:
-        """What sees every event of the process."""
+        """The part's observers, which see every event of the process."""
         return ()
 
     def endpoints(self) -> list[Endpoint]:
-        """What is served over HTTP where the process opens doors."""
+        """The part's endpoints, served by processes with the role doors."""
         return []
 
     def pages(self) -> Sequence[str]:
@@ -115,6 +115,6 @@ class Part:
         del checks
         return None
 
-    async def examine(self) -> list[Finding]:
+    async def examine(self) -> list[DoctorFinding]:
         """The doctor's question, asked of a part that is not open; an error means that the part is ill."""
         return []

@@ -6,7 +6,7 @@ import socket
 import msgspec
 
 from carillon.compose import from_settings
-from carillon.config.picker import AUTO
+from carillon.config.sections import AUTO
 from carillon.config.settings import Settings
 from carillon.domain.events import PartStarted, PartStopped
 from carillon.domain.ports import Clock, Observer
@@ -14,7 +14,7 @@ from carillon.system import SystemClock, new_id
 
 
 class Process(msgspec.Struct, frozen=True):
-    """Settings and what they were read into, the clock, the observer, and the name that leases are held under."""
+    """Settings, the providers of each channel, clock, observer, and the name under which the process holds leases."""
 
     settings: Settings
     chains: dict[str, tuple[str, ...]]
@@ -22,11 +22,11 @@ class Process(msgspec.Struct, frozen=True):
     observe: Observer
     owner: str
     services: frozenset[str] = frozenset()
-    """Of a blueprint that consists of several services: which of them this process is."""
+    """The services of this process, in a blueprint that has several."""
     share_port: bool = False
     """Other processes listen on the same port."""
     embedded: bool = False
-    """A guest in another program: it has no listener, ends no process and speaks into the host's log."""
+    """Runs inside another program: without a listener, and with the host's log."""
 
     @property
     def used(self) -> set[str]:
@@ -34,7 +34,7 @@ class Process(msgspec.Struct, frozen=True):
         return {name for chain in self.chains.values() for name in chain}
 
     def tell_started(self, part: str, detail: str | None = None) -> None:
-        """A line of log where there is no API to ask."""
+        """Log that a part started, in a process without an API."""
         if self.settings.http.surface == "probes":
             self.observe(PartStarted(part=part, detail=detail))
 
@@ -44,7 +44,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 def process_of(settings: Settings, observe: Observer, **more: object) -> Process:
-    """The process that these settings describe; ConfigurationError where they cannot work."""
+    """The process that these settings describe; raises ConfigurationError if they cannot work."""
     chains = from_settings.chains(settings)
     from_settings.lanes(settings)
     fields = {"chains": chains, "clock": SystemClock(), "observe": observe, "owner": owner(settings), **more}
@@ -52,7 +52,7 @@ def process_of(settings: Settings, observe: Observer, **more: object) -> Process
 
 
 def owner(settings: Settings) -> str:
-    """What this process is called in the leases it holds: host and process id, or sse's instance id."""
+    """The name of this process in its leases: host and process id, or the instance id of sse."""
     picker = settings.task_picker
     if picker is None:
         return f"{socket.gethostname()}/{os.getpid()}"

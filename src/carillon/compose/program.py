@@ -1,34 +1,73 @@
 """One running process over a list of parts: opened in order, supervised, watched, and stopped in the opposite order."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import TypeVar
 
 from carillon.compose import access
 from carillon.compose.blueprints import parts_of
-from carillon.compose.deadline import Deadline
 from carillon.compose.listener import Listener
-from carillon.compose.part import LAST_LOOK_SECONDS, Ending, Loop, Part, Role
+from carillon.compose.part import LAST_LOOK_SECONDS, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process, process_of
-from carillon.compose.telemetry import Telemetry
 from carillon.config.settings import Settings
-from carillon.domain.errors import CarillonError, Unavailable
-from carillon.domain.events import Trouble
+from carillon.domain.errors import CarillonError, ServerUnavailable
+from carillon.domain.events import Event, Trouble
 from carillon.domain.ports import Observer
 from carillon.ending import ended
+from carillon.outbound.shutdown import Deadline
 from carillon.system import SystemClock, Watchdog
 from carillon.upkeep import health
+from carillon.upkeep.console.api import Series
 from carillon.upkeep.health import Checks
-from carillon.upkeep.logs.sink import LoggerSink
+from carillon.upkeep.logs import lines as logs
+from carillon.upkeep.logs.sink import LoggerSink, LogSink
+from carillon.upkeep.metrics.meters import Metrics
+from carillon.upkeep.metrics.otlp import Traces, configure_metrics, configure_traces, shut_down
+from carillon.upkeep.metrics.queues import QUEUES, QueueMetrics
 
+END_SECONDS = 2.0
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 START_WAIT, LONGEST_SILENCE = 0.5, 60.0
-"""While a start waits for a server it tries every half second, and says so ever more seldom."""
+"""While a start waits for a server it tries every half second, and logs that at growing intervals."""
 LOOK_SECONDS, LOOK_AGAIN_SECONDS = 5.0, 1.0
-"""Between two looks at the servers this process depends on, while all of them answer and while one is away."""
-
+"""The pause between two health checks of the dependencies: while all answer, and while one is away."""
 P = TypeVar("P", bound=Part)
+
+
+class Telemetry:
+    """Sends every event of a process to its logs, metrics, series and traces."""
+
+    def __init__(self, settings: Settings, sink: LogSink | None = None) -> None:
+        self._meters = configure_metrics(stdout=settings.metrics.stdout, otlp=True, service=settings.service)
+        self._tracers = configure_traces(stdout=settings.traces.stdout, service=settings.service)
+        named, only = settings.metrics.instruments, settings.metrics.only
+        self.metrics = Metrics(table={name: one for name, one in named.items() if name not in QUEUES}, only=only)
+        lines = logs.log_observer(sink, sentences=settings.log.sentences, name_people=settings.log.name_people)
+        self.series = Series(SystemClock())
+        observers: list[Observer] = [lines, self.series]
+        # Without the SDK nothing exports metrics, and counting is a tenth of the cost; a host may load the SDK later.
+        if sink is not None or "opentelemetry.sdk.metrics" in sys.modules:
+            observers.append(self.metrics)
+        if settings.queue or settings.push:
+            observers.append(QueueMetrics(table={name: named[name] for name in QUEUES.keys() & named}, only=only))
+        self._observers: list[Observer] = observers if self._tracers is None else [Traces(self._tracers, observers)]
+
+    def __call__(self, event: Event) -> None:
+        """Hand the event to every observer."""
+        for observer in self._observers:
+            observer(event)
+
+    def also(self, observer: Observer) -> None:
+        """Add an observer of every later event."""
+        self._observers.append(observer)
+
+    async def end(self) -> None:
+        """Export the last metrics and spans."""
+        await shut_down([one for one in (self._meters, self._tracers) if one is not None], END_SECONDS)
+
+
 Parts = Callable[[Process], Sequence[Part]]
 
 
@@ -56,13 +95,13 @@ class Program:
         self._readiness = health.Readiness()
         self._loops: dict[Part, dict[str, asyncio.Task[None]]] = {}
         self._own = Part()
-        """Stands for the program itself among the parts that have loops."""
+        """Holds the loops of the program itself."""
         self._stopping = asyncio.Event()
         for part in self._parts:
             part.refuse()
 
     def part(self, kind: type[P]) -> P:
-        """The part of this kind, for a program that runs this one inside itself."""
+        """The part of this kind."""
         for part in self._parts:
             if isinstance(part, kind):
                 return part
@@ -93,7 +132,7 @@ class Program:
             async with AsyncExitStack() as attempt:
                 try:
                     await part.open(attempt)
-                except Unavailable as error:
+                except ServerUnavailable as error:
                     now = self._clock.monotonic()
                     if self._process.embedded or self._waited_enough(now - began):
                         raise
@@ -143,7 +182,7 @@ class Program:
             await ended(beginning, told)
 
     async def _watch(self, checks: Checks) -> None:
-        """Keep the names of the servers that are away, so that /readyz asks no server."""
+        """Check the dependencies in the background, so that /readyz answers without asking a server."""
         while not self._stopping.is_set():
             found = await health.examine(checks.needed)
             self._readiness.away = health.away(found)
@@ -156,11 +195,11 @@ class Program:
         deadline = Deadline(self._clock, seconds, self._cut_off)
         for part in self._parts:
             part.rest(seconds)
-        # A look under way ends by itself: clients of brokers warn about a call that is cancelled.
+        # Let a health check under way end: clients of brokers warn about a cancelled call.
         self._stopping.set()
         await asyncio.wait({self._loops[self._own]["health"]}, timeout=LAST_LOOK_SECONDS)
         for part in reversed(self._parts):
-            await part.stop(Ending(deadline, self._loops[part]))
+            await part.stop(PartEnd(deadline, self._loops[part]))
 
     def _cut_off(self) -> None:
         for part in self._parts:

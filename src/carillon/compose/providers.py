@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from carillon.compose import from_settings
-from carillon.compose.part import Finding, Part
+from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
 from carillon.domain.ports import Probed, Provider
 from carillon.providers import Tools
@@ -37,7 +37,7 @@ class ProvidersPart(Part):
 
     @property
     def sandboxes(self) -> dict[str, Sandbox]:
-        """The providers that send nothing and can be drilled."""
+        """The sandbox providers."""
         return {name: one for name, one in self.providers.items() if isinstance(one, Sandbox)}
 
     def endpoints(self) -> list[Endpoint]:
@@ -47,9 +47,9 @@ class ProvidersPart(Part):
     def pages(self) -> Sequence[str]:
         return ("outbox", "drills") if self.sandboxes else ()
 
-    async def examine(self) -> list[Finding]:
+    async def examine(self) -> list[DoctorFinding]:
         settings, chains = self._process.settings, self._process.chains
-        findings = [Finding(f"Channel {channel}", "ok", " → ".join(chain)) for channel, chain in chains.items()]
+        findings = [DoctorFinding(f"Channel {channel}", "ok", " → ".join(chain)) for channel, chain in chains.items()]
         async with AsyncExitStack() as stack:
             tools = from_settings.tools(settings, SystemClock(), system_dice, **self._more())
             stack.push_async_callback(tools.http.aclose)
@@ -59,10 +59,10 @@ class ProvidersPart(Part):
         return findings
 
 
-async def _finding(name: str, kind: str, provider: Provider) -> Finding:
+async def _finding(name: str, kind: str, provider: Provider) -> DoctorFinding:
     if not isinstance(provider, Probed):
-        return Finding(f"Provider {name}", "ok", f"{kind}; has nothing to ask before there is a message")
+        return DoctorFinding(f"Provider {name}", "ok", f"{kind}; cannot be checked without a message")
     complaint = await provider.probe()
     if complaint is not None:
-        return Finding(f"Provider {name}", "ill", f"{kind}: {complaint}")
-    return Finding(f"Provider {name}", "ok", f"{kind} answers")
+        return DoctorFinding(f"Provider {name}", "ill", f"{kind}: {complaint}")
+    return DoctorFinding(f"Provider {name}", "ok", f"{kind} answers")

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from carillon.compose.breakers import BreakersPart
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.listener import Listener
-from carillon.compose.part import LAST_LOOK_SECONDS, Ending, Finding, Loop, Part, Role
+from carillon.compose.outbound import BreakersPart
+from carillon.compose.part import LAST_LOOK_SECONDS, DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
-from carillon.config.push import Push
+from carillon.config.sections import Push
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.queue_events import QueueLooked
+from carillon.domain.events import QueueLooked
 from carillon.upkeep import health
 from carillon.upkeep.health import Check, Checks, answers_at
 from carillon.web import Endpoint
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 1.0
 BEGIN_SECONDS = 2.0
-"""How long a silent broker keeps a process from saying that it is ready."""
+"""How long a silent broker delays the readiness of the process."""
 EXTRA = "push.rabbitmq_url: needs the package {!r}; pip install 'carillon[rabbitmq]'"
 
 
 def parts_of(process: Process) -> Sequence[Part]:
-    """The listener stops behind the worker: health is there until the end."""
+    """The parts; the listener stops after the worker, so that /health answers until the end."""
     settings = process.settings
     if settings.push is None or settings.redis.url is None:
         raise ConfigurationError("push: this process works on a queue and keeps its marks in Redis (redis.url)")
@@ -52,7 +52,7 @@ def parts_of(process: Process) -> Sequence[Part]:
 
 
 class PushBreakersPart(BreakersPart):
-    """The Redis that keeps breakers and marks: nothing is sent without it."""
+    """The Redis of breakers and marks; without it the worker sends nothing."""
 
     def checks(self) -> Mapping[str, Check]:
         return {} if self.shared is None else {"cache_service": self.shared.check}
@@ -79,7 +79,7 @@ class PushBreakersPart(BreakersPart):
 
 
 class TemplateServicePart(Part):
-    """The service that templates are fetched from, for each message."""
+    """The service from which the worker fetches the template of each message."""
 
     title = "Templates"
 
@@ -93,17 +93,19 @@ class TemplateServicePart(Part):
     def facts(self) -> Mapping[str, Check]:
         return {"template_service": self._breakers.state_of("template_service")}
 
-    async def examine(self) -> list[Finding]:
-        from carillon.compose.push_templates import ask_service  # noqa: PLC0415 - only the doctor asks
+    async def examine(self) -> list[DoctorFinding]:
+        from carillon.compose.templates import ask_service  # noqa: PLC0415 - only the doctor asks
 
         complaint = await ask_service(self._push)
         if complaint is not None:
-            return [Finding("Templates", "ill", f"{self._push.template_service_url}: {complaint}")]
-        return [Finding("Templates", "ok", f"{self._push.template_service_url} answers; fetched for each message")]
+            return [DoctorFinding("Templates", "ill", f"{self._push.template_service_url}: {complaint}")]
+        return [
+            DoctorFinding("Templates", "ok", f"{self._push.template_service_url} answers; fetched for each message")
+        ]
 
 
 class PushWorkerPart(Part):
-    """Consumes the queue and sends."""
+    """Consumes the queue and sends its messages."""
 
     role = Role.OUTBOUND
 
@@ -149,7 +151,7 @@ class PushWorkerPart(Part):
         return {} if self.work is None else {"rabbitmq": self.work.backlog.line.run, "worker": self.work.worker.run}
 
     async def begun(self) -> None:
-        # A producer that publishes once we are ready finds a queue: a broker throws away what has none.
+        # Declare the queue before reporting ready: a broker drops messages that have no queue.
         if self.work is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.work.backlog.line.begun.wait(), BEGIN_SECONDS)
@@ -158,7 +160,7 @@ class PushWorkerPart(Part):
         if self.work is not None:
             self.work.worker.stop_claiming(seconds)
 
-    async def stop(self, ending: Ending) -> None:
+    async def stop(self, ending: PartEnd) -> None:
         if self.work is not None:
             await self.work.backlog.stop()
             self.work.worker.stop()
@@ -167,7 +169,7 @@ class PushWorkerPart(Part):
 
 
 class BrokerPart(Part):
-    """RabbitMQ, whose queue is worked on."""
+    """Checks RabbitMQ and its two queues."""
 
     title = "RabbitMQ"
 
@@ -187,19 +189,21 @@ class BrokerPart(Part):
 
         return {"message_broker": message_broker}
 
-    async def examine(self) -> list[Finding]:
+    async def examine(self) -> list[DoctorFinding]:
         push = self._push
         try:
-            from carillon.ledger.rabbitmq.line import depths  # noqa: PLC0415 - its client is an extra
+            from carillon.ledger.rabbitmq.connection import depths  # noqa: PLC0415 - its client is an extra
         except ModuleNotFoundError as error:
-            return [Finding("RabbitMQ", "ill", f"needs the package {error.name!r}; pip install 'carillon[rabbitmq]'")]
+            return [
+                DoctorFinding("RabbitMQ", "ill", f"needs the package {error.name!r}; pip install 'carillon[rabbitmq]'")
+            ]
         found = await depths(push.rabbitmq_url, (push.queue, push.failed_queue))
         words = [f"{name}: {'not there yet' if depth is None else f'{depth} waiting'}" for name, depth in found.items()]
-        return [Finding("RabbitMQ", "ok", ", ".join(words))]
+        return [DoctorFinding("RabbitMQ", "ok", ", ".join(words))]
 
 
 class QueueLooksPart(Part):
-    """Looks at the depths of both queues, for the gauges."""
+    """Reads the depths of both queues for the gauges."""
 
     role = Role.UPKEEP
 
@@ -211,17 +215,17 @@ class QueueLooksPart(Part):
     def run(self) -> Mapping[str, Loop]:
         return {"monitor_queue_depths": self._look_on}
 
-    async def stop(self, ending: Ending) -> None:
-        """Let a look under way end: the broker's client warns about a call that is cancelled."""
+    async def stop(self, ending: PartEnd) -> None:
+        """Let a query under way end: the broker's client warns about a cancelled call."""
         self._stopping.set()
         await ending.finish(seconds=min(LAST_LOOK_SECONDS, ending.deadline.left()))
 
     async def _look_on(self) -> None:
-        from carillon.ledger.rabbitmq.line import depths  # noqa: PLC0415 - its client is an extra and slow to load
+        from carillon.ledger.rabbitmq.connection import depths  # noqa: PLC0415 - its client is an extra and slow to load
 
         push, process = self._push, self._process
         while not self._stopping.is_set():
-            # /health says when the broker is away.
+            # /health reports a broker that is away.
             with suppress(ConnectionError, TimeoutError):
                 found = await depths(push.rabbitmq_url, (push.queue, push.failed_queue))
                 process.observe(

@@ -1,34 +1,24 @@
 """The worker on a RabbitMQ queue; imported only where it runs: its clients are an extra and slow to load."""
 
-import importlib
 import os
 import socket
-from typing import Any, Protocol
+from typing import Any
 
+from carillon.blueprints.push_worker import wire
 from carillon.compose import from_settings
-from carillon.compose.deadline import Deadline
+from carillon.compose.outbound import build_worker
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
-from carillon.compose.push_templates import preparing
-from carillon.compose.worker import build_worker
-from carillon.config.push import Push
-from carillon.domain.claims import Settlement
-from carillon.domain.intents import Intent, Malformed
+from carillon.compose.templates import preparing
+from carillon.config.sections import Push
 from carillon.ledger.opening import Ledger
 from carillon.ledger.rabbitmq.backlog import QueueRules, RabbitBacklog
-from carillon.ledger.rabbitmq.deliveries import ClaimRules
-from carillon.ledger.rabbitmq.delivery_end import LEAVE_SECONDS
-from carillon.ledger.rabbitmq.line import LineRules
+from carillon.ledger.rabbitmq.connection import LineRules
+from carillon.ledger.rabbitmq.deliveries import LEAVE_SECONDS, ClaimRules
 from carillon.ledger.rabbitmq.marks import MarkRules, Marks
-from carillon.outbound.breakers.probe import RecoverableBreakers
+from carillon.outbound.breakers import RecoverableBreakers
+from carillon.outbound.shutdown import Deadline
 from carillon.system import new_id, system_dice
-
-
-class PushWire(Protocol):
-    """The blueprint's messages."""
-
-    def decode(self, body: bytes) -> Intent | Malformed: ...
-    def reason(self, settlement: Settlement) -> str: ...
 
 
 class PushWorker:
@@ -62,13 +52,12 @@ class PushWorker:
         )
 
     async def leave(self, deadline: Deadline) -> None:
-        """Give back what waits and leave the broker."""
+        """Return unstarted deliveries to the queue and close the connection."""
         await self.backlog.aclose(min(LEAVE_SECONDS, deadline.step()))
 
     def _backlog(self, process: Process, ledger: Ledger, redis: Any) -> RabbitBacklog:  # noqa: ANN401 - as above
         push, settings = self._push, self._settings
-        wire: PushWire = importlib.import_module("carillon.blueprints.push_worker.wire")
-        # A mark with this name can only have been set by this very process.
+        # Unique to this process, so that it recognises its own marks.
         name = f"{socket.gethostname()}/{os.getpid()}/{new_id()}"
         marks = MarkRules(
             holder_prefix=f"{settings.service}:holder:",

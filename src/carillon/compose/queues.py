@@ -1,49 +1,221 @@
-"""Workers and upkeep of list queues, built from plain values: the same for a blueprint and for any program."""
+"""List queues: what producers and workers share, the workers, and the loops beside them."""
 
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import TypeAlias
 
-from carillon.compose.queue_beat import loops
-from carillon.compose.queue_clients import PATIENCE_SECONDS, QueueParts, client
-from carillon.domain.events import PartStarted, Trouble
+import msgspec
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from carillon.domain.errors import ConfigurationError, LedgerUnavailable, ServerUnavailable
+from carillon.domain.events import PartStarted, QueueDeep, QueueLooked, Trouble
+from carillon.domain.jobs import Effects, JobLedger
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.policy import PolicyTable, RetryPolicy
-from carillon.domain.ports import Observer, Provider
-from carillon.domain.queue_policy import Policy
+from carillon.domain.ports import Clock, Dice, Ids, Observer, Provider
+from carillon.domain.queues import Beat, Policy
 from carillon.ending import ended
-from carillon.ledger.redis.lists import ListRules, RedisLists
-from carillon.ledger.redis.lists_beat import BeatRules, ListBeat
-from carillon.ledger.redis.lists_signal import BLOCK_SECONDS, ListSignal
+from carillon.ledger.jobs import JobLogs
+from carillon.ledger.redis.lists import BLOCK_SECONDS, ListRules, ListSignal, RedisLists
+from carillon.ledger.redis.lists_upkeep import BeatRules, ListBeat, ListQueues
+from carillon.ledger.redis.scripts import RedisEffects, Scripts
 from carillon.outbound.attempt import AttemptRules, Attempts
-from carillon.outbound.breakers.memory import NoBreakers
+from carillon.outbound.breakers import NoBreakers
 from carillon.outbound.leases import Leases
 from carillon.outbound.settle import Settler
+from carillon.outbound.shutdown import CANCEL_SECONDS, STEP_SECONDS
 from carillon.outbound.worker import Worker, WorkerRules
-from carillon.providers.handlers import Handler, Handlers
-from carillon.providers.threads import Threads
+from carillon.providers.handlers import Handler, Handlers, Threads
 
+CONNECTIONS = 16
+PATIENCE_SECONDS = 5.0
+FIRST_SECONDS, LONGEST_WAIT = 1.0, 5.0
+PRUNE_BATCH = 500
+MOST_PRUNES = 1000
+Step: TypeAlias = Callable[[], Awaitable[object]]
+Loop: TypeAlias = Callable[[], Awaitable[None]]
 AGAIN_SECONDS = 1.0
 CLAIM_DOUBLING_SECONDS = 0.5
-"""Handlers may take long: one that takes minutes must not keep a young process from everything else."""
+"""Short, because handlers may take minutes: the claim limit of a new process grows without waiting for them."""
 LANE = Lane(rank=1, queue_name="jobs")
 LANES = Lanes({"jobs": LANE})
 
 
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a process with list queues."""
+
+    redis_url: str
+    service: str = "carillon"
+    beat: Beat = Beat()
+    concurrency: int = 200
+    """Messages that the process works on at once."""
+    batch: int = 100
+    threads: int = 16
+    """Simultaneous runs of each handler that is a plain function."""
+    poll_seconds: float = 1.0
+    drain_seconds: float = 20.0
+    first_claims: int = 1
+    """The claim limit of a new process: a message that kills it also kills every claim beside it."""
+    allow_unsafe: bool = False
+    """True accepts a Redis that may drop messages when its memory is full."""
+
+
+class QueueTools(msgspec.Struct, frozen=True, kw_only=True):
+    """The clock, the dice, the ids and the observer of one process."""
+
+    clock: Clock
+    dice: Dice
+    new_id: Ids
+    observe: Observer
+
+
+class QueueParts:
+    """What producers and workers of one process share: clients, scripts, job logs."""
+
+    def __init__(self, settings: QueueSettings, tools: QueueTools, ledger: JobLedger | None) -> None:
+        self.settings = settings
+        self.tools = tools
+        self.redis = client(settings.redis_url, CONNECTIONS, PATIENCE_SECONDS)
+        self.scripts = Scripts(self.redis, log_keeps=settings.beat.job_log_keeps)
+        self.desk = ListQueues(self.redis, self.scripts)
+        self.ledger = ledger
+        self.effects: Effects = ledger or RedisEffects(self.redis)
+        self.logs = JobLogs(
+            service=settings.service,
+            clock=tools.clock,
+            observer=tools.observe,
+            sink=self.scripts,
+            ledger=ledger,
+        )
+        self._telling: asyncio.Task[None] | None = None
+        self._end_at: float | None = None
+
+    async def check(self) -> None:
+        """Refuse a Redis that may evict messages; raises ServerUnavailable while Redis cannot be reached."""
+        try:
+            found = await self.redis.info("memory")
+        except (RedisError, OSError) as error:
+            raise ServerUnavailable(f"redis.url: Redis, which holds the queues, cannot be reached: {error}") from None
+        policy = str(found.get("maxmemory_policy", "noeviction"))
+        if policy != "noeviction" and not self.settings.allow_unsafe:
+            raise ConfigurationError(
+                f"Redis runs with maxmemory-policy {policy} and may drop messages; set noeviction, or allow it"
+            )
+
+    def start(self) -> None:
+        """Begin to write job logs, for producers and workers."""
+        self._telling = asyncio.create_task(self.logs.run())
+
+    def begin_end(self) -> None:
+        """Start the drain time, including the time to cancel calls."""
+        self._end_at = self.tools.clock.monotonic() + self.settings.drain_seconds + CANCEL_SECONDS
+
+    async def tell_last(self) -> None:
+        """Write the last job logs; a silent server gets no more than the time that is left."""
+        left = self.settings.drain_seconds
+        if self._end_at is not None:
+            left = self._end_at - self.tools.clock.monotonic()
+        await self.logs.leave(max(STEP_SECONDS, left))
+
+    async def aclose(self) -> None:
+        # Wait for job logs under way; do not cancel them.
+        await self.tell_last()
+        if self._telling is not None:
+            await ended(self._telling)
+        await self.redis.aclose()
+
+
+def client(url: str, connections: int, patience_seconds: float) -> Redis:
+    """A client that waits for a free connection and repeats no call."""
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=connections,
+        timeout=patience_seconds,
+        socket_timeout=patience_seconds,
+        socket_connect_timeout=PATIENCE_SECONDS,
+        # The client must not repeat a step that Redis may have carried out.
+        retry=Retry(NoBackoff(), 0),
+    )
+    return Redis.from_pool(pool)
+
+
+def loops(parts: QueueParts, beat: ListBeat, queues: Sequence[str]) -> list[tuple[str, Loop]]:
+    """The loops by name; the pump of the subscription service has a name of its own."""
+    times = parts.settings.beat
+    pump = "process_delayed_queues" if parts.settings.service == "subscription" else "pump_delayed_queues"
+    steps: list[tuple[str, float, Step]] = [
+        (pump, times.pump_seconds, beat.pump),
+        ("sweep_processing_queues", times.sweep_seconds, beat.sweep),
+        ("cleanup_failed_queues", times.cleanup_seconds, partial(_cleanup, parts, beat)),
+        # The blueprint's cleanup looks at depths too, so a short cleanup interval shortens this one.
+        ("monitor_queue_depths", min(times.depth_seconds, times.cleanup_seconds), partial(_look, parts, queues)),
+    ]
+    clock, observe = parts.tools.clock, parts.tools.observe
+    return [(name, partial(_again, name, seconds, step, clock, observe)) for name, seconds, step in steps]
+
+
+async def _again(name: str, every_seconds: float, step: Step, clock: Clock, observe: Observer) -> None:
+    """Repeat a step; report an error and try again soon."""
+    observe(PartStarted(part=name, detail=f"every {every_seconds:g} s"))
+    # The first run comes soon after the start: an operator who restarts a worker to clear a queue waits for it.
+    wait = min(every_seconds, FIRST_SECONDS)
+    while True:
+        await clock.sleep(wait)
+        try:
+            await step()
+            wait = every_seconds
+        except LedgerUnavailable as error:
+            wait = min(max(every_seconds, wait * 2), max(every_seconds, LONGEST_WAIT))
+            observe(Trouble(where=name, error=str(error), retry_in_seconds=wait))
+        except Exception as error:  # noqa: BLE001 - one strange message must not end the upkeep of all others
+            observe(Trouble(where=name, error=f"{type(error).__name__}: {error}", retry_in_seconds=wait))
+
+
+async def _cleanup(parts: QueueParts, beat: ListBeat) -> None:
+    await beat.cleanup()
+    if parts.ledger is None:
+        return
+    for _ in range(MOST_PRUNES):
+        if await parts.ledger.prune_jobs(parts.settings.beat.job_log_seconds, PRUNE_BATCH) < PRUNE_BATCH:
+            return
+
+
+async def _look(parts: QueueParts, queues: Sequence[str]) -> None:
+    limit, observe = parts.settings.beat.depth_limit, parts.tools.observe
+    for queue, depth in (await parts.desk.depths(queues)).items():
+        observe(
+            QueueLooked(
+                queue=queue,
+                main=depth.main,
+                processing=depth.processing,
+                delayed=depth.delayed,
+                failed=depth.failed,
+                oldest_seconds=depth.oldest_seconds,
+            )
+        )
+        if depth.main > limit:
+            observe(QueueDeep(queue=queue, depth=depth.main, limit=limit))
+
+
 class QueueRuntime:
-    """Works off every queue that has a handler, and keeps them in order."""
+    """Runs the handlers of all queues, and the upkeep of these queues."""
 
     def __init__(self, parts: QueueParts, policies: Mapping[str, Policy], handlers: Mapping[str, Handler]) -> None:
-        """`policies` has one for every queue with a handler."""
+        """`policies` has a policy for every queue with a handler."""
         self._parts = parts
         self._policies = {queue: policies[queue].checked(queue) for queue in handlers}
         self._handlers = handlers
         self._actions = {queue: handler.action for queue, handler in handlers.items()}
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
-        """Work until told to stop, drain, write down what is left to be told."""
+        """Work until told to stop, drain, and write the last job logs."""
         await self._parts.check()
         async with AsyncExitStack() as stack:
             blocking = client(self._parts.settings.redis_url, len(self._handlers) + 1, BLOCK_SECONDS + PATIENCE_SECONDS)
@@ -52,7 +224,7 @@ class QueueRuntime:
             stack.push_async_callback(signal.aclose)
             backlog = self._backlog(signal)
             worker = self._worker(backlog)
-            # Behind the worker's end: what its last settlements say is still to be written.
+            # After the worker's end: the last settlements write job logs too.
             stack.push_async_callback(self._parts.tell_last)
             for name, loop in loops(self._parts, self._beat(), list(self._handlers)):
                 _keep(stack, name, loop(), self._parts.tools.observe)
@@ -81,7 +253,7 @@ class QueueRuntime:
 
     def _backlog(self, signal: ListSignal) -> RedisLists:
         parts = self._parts
-        # Its alone: a lock with this name can only have been set by this very process.
+        # Unique to this process, so that it recognises its own locks.
         owner = f"{socket.gethostname()}/{os.getpid()}/{parts.tools.new_id()}"
         rules = ListRules(
             policies=self._policies,
@@ -169,7 +341,7 @@ class QueueRuntime:
 
 
 def _keep(stack: AsyncExitStack, name: str, work: Awaitable[None], observe: Observer) -> None:
-    """Let a loop live until the stack ends; one that dies says so."""
+    """Run a loop until the stack closes; report a loop that fails."""
 
     async def supervised() -> None:
         try:

@@ -7,18 +7,18 @@ from carillon.compose.part import Part
 from carillon.compose.process import Process
 from carillon.config.settings import Settings
 from carillon.domain.ports import Clock, ReceiptReader
-from carillon.domain.receipts import AmendRules
+from carillon.domain.receipts import ReceiptRules
 from carillon.ledger.opening import Ledger
 from carillon.providers import callback, has_receipts, load_reader
 from carillon.receipts import callbacks, suppressions
-from carillon.receipts.waiting import WaitingReceipts
+from carillon.receipts.callbacks import WaitingReceipts
 from carillon.web import Endpoint
 
 Chains = dict[str, tuple[str, ...]]
 
 
 class ReceiptsPart(Part):
-    """Takes what vendors report back."""
+    """Serves the vendors' callbacks and the suppressions."""
 
     def __init__(self, process: Process, ledger: LedgerPart) -> None:
         self._process = process
@@ -28,11 +28,11 @@ class ReceiptsPart(Part):
         return endpoints(self._process, self._ledger.ledger)
 
 
-def amend_rules(settings: Settings, chains: Chains) -> AmendRules:
-    """What a failed delivery leads to; what was sent while its caller waited has to queue from then on."""
+def receipt_rules(settings: Settings, chains: Chains) -> ReceiptRules:
+    """What a failed delivery leads to; a synchronous message that is sent again waits in the first queue."""
     lanes = from_settings.lanes(settings)
     queued = {lane.rank for lane in lanes.queued()}
-    return AmendRules(
+    return ReceiptRules(
         chains=chains,
         lanes={lane.rank: min(queued) for lane in lanes.ordered() if lane.rank not in queued},
         bounces_before_silence=settings.receipts.bounces_before_silence,
@@ -41,7 +41,7 @@ def amend_rules(settings: Settings, chains: Chains) -> AmendRules:
 
 
 def readers(settings: Settings, chains: Chains, clock: Clock) -> dict[str, list[ReceiptReader]]:
-    """For every provider in use whose kind reports back; the sandbox that stands in for one does not."""
+    """The readers of callbacks, by kind, of every provider in use that reports back; a sandbox does not."""
     found: dict[str, list[ReceiptReader]] = {}
     for name in sorted({name for chain in chains.values() for name in chain}):
         options = settings.providers.get(name, {})
@@ -53,14 +53,14 @@ def readers(settings: Settings, chains: Chains, clock: Clock) -> dict[str, list[
 
 
 def endpoints(process: Process, ledger: Ledger) -> list[Endpoint]:
-    """Where vendors report back, and what operators do about silent addresses."""
+    """The endpoints of callbacks and of suppressions."""
     settings = process.settings
     found = readers(settings, process.chains, process.clock)
     reported = callbacks.endpoints(
         {kind: callback(kind) for kind in found},
         found,
         ledger,
-        amend_rules(settings, process.chains),
+        receipt_rules(settings, process.chains),
         process.observe,
         trust_forwarded=settings.receipts.trust_forwarded,
     )
@@ -68,9 +68,9 @@ def endpoints(process: Process, ledger: Ledger) -> list[Endpoint]:
 
 
 def waiting(process: Process, ledger: Ledger) -> WaitingReceipts | None:
-    """The loop that looks again at receipts that came too early; None where nobody reports back."""
+    """The loop that matches receipts again that came before their message; None if no provider reports back."""
     settings = process.settings
     if not readers(settings, process.chains, process.clock):
         return None
-    rules = amend_rules(settings, process.chains)
+    rules = receipt_rules(settings, process.chains)
     return WaitingReceipts(ledger, rules, process.observe, process.clock, settings.receipts.look_again_seconds)

@@ -3,29 +3,40 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
+from urllib.parse import quote
 
 from carillon.compose import from_settings
 from carillon.compose.ledger import LedgerPart
-from carillon.compose.part import Finding, Part
+from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
+from carillon.config.sections import Push
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.locale import LocaleRules
 from carillon.domain.notifications import Message, Template
-from carillon.domain.ports import Clock
-from carillon.domain.templates import Gap
-from carillon.intake.people import Acquaintance, StoredPeople
+from carillon.domain.outcomes import Outcome
+from carillon.domain.ports import Breakers, Clock
+from carillon.domain.templates import Gap, LocaleRules
+from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.intake.render import check_template, names_in, render_message
-from carillon.intake.stored_templates import StoredTemplates
+from carillon.intake.templates import StoredTemplates
 from carillon.ledger.opening import Ledger
+from carillon.outbound.prepare import PrepareRules, TemplatePreparer, read_template, unreachable
+from carillon.providers import Tools
+from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest, parse_retry_after
 from carillon.system import new_id
 from carillon.upkeep.api import preferences as preferences_api
 from carillon.upkeep.api import templates as templates_api
-from carillon.upkeep.api.templates_reading import TemplateTools
+from carillon.upkeep.api.templates_wire import TemplateTools
 from carillon.upkeep.console import templates as console_templates
 from carillon.web import Endpoint
 
 SHOWN_GAPS = 20
+SERVICE = "template_service"
+PATH = "/api/v1/templates/"
+NOBODYS = "carillon-doctor"
+"""The template the doctor asks for: a 404 proves that the service works."""
+ASK_SECONDS = 4.0
+_SERVER_ERROR = 500
 
 
 class Wording:
@@ -35,14 +46,16 @@ class Wording:
         self._settings = settings
         self._ledger = ledger
         self.templates = StoredTemplates(ledger, from_settings.templates(settings), clock)
-        self.acquaint = Acquaintance(StoredPeople(ledger), clock, quiet_hours=settings.preferences.quiet_hours)
+        self.add_preferences = PreferenceLookup(
+            StoredPeople(ledger), clock, quiet_hours=settings.preferences.quiet_hours
+        )
 
     async def gaps(self) -> list[Gap]:
         """Which templates lack a supported language."""
         return await self.templates.gaps(self._settings.locale.supported)
 
     async def refuse_gaps(self) -> None:
-        """With `templates.strict` a language that is missing ends the start."""
+        """Refuse to start with `templates.strict` if a language is missing."""
         found = await self.gaps() if self._settings.templates.strict else []
         if found:
             more = f" and {len(found) - SHOWN_GAPS} more" if len(found) > SHOWN_GAPS else ""
@@ -66,8 +79,10 @@ class Wording:
         )
         kept = templates_api.endpoints(self._ledger, tools, new_id, open_mount=settings.templates.open_mount)
         if settings.http.console:
-            shelf = console_templates.Shelf(self._ledger, self.templates.filed, tools, settings.locale.supported)
-            kept += console_templates.endpoints(shelf)
+            reader = console_templates.CatalogueReader(
+                self._ledger, self.templates.filed, tools, settings.locale.supported
+            )
+            kept += console_templates.endpoints(reader)
         return [*kept, *preferences_api.endpoints(self._ledger)]
 
 
@@ -92,9 +107,57 @@ class TemplatesPart(Part):
     def pages(self) -> Sequence[str]:
         return ("templates",)
 
-    async def examine(self) -> list[Finding]:
+    async def examine(self) -> list[DoctorFinding]:
         settings = self._process.settings
         if settings.templates.render == "downstream" and not settings.templates.folders:
-            return [Finding("Templates", "ok", "nothing is rendered here")]
+            return [DoctorFinding("Templates", "ok", "this process renders no templates")]
         count = from_settings.templates(settings).count()
-        return [Finding("Templates", "ok" if count else "warn", f"{count} read and checked")]
+        return [DoctorFinding("Templates", "ok" if count else "warn", f"{count} read and checked")]
+
+
+def preparing(settings: Settings, push: Push, provider: str, tools: Tools, breakers: Breakers) -> TemplatePreparer:
+    """The preparer of messages; retries are the provider's unless `[policy.retry.template_service]` says otherwise."""
+    base = push.template_service_url.rstrip("/") + PATH
+
+    async def fetch(code: str, language: str) -> Template | Outcome:
+        request = HttpRequest(
+            url=base + quote(code, safe=""),
+            method="GET",
+            headers={"Accept": "application/json", "Accept-Language": language},
+            timeout_seconds=push.template_timeout_seconds,
+        )
+        answer = await tools.http.post(request)
+        if not isinstance(answer, HttpAnswer):
+            return unreachable(answer.error, answer.classification)
+        if not answer.complete:
+            return unreachable("the answer was cut short", "cut_short")
+        retry_after = None
+        if not answer.ok:
+            retry_after = parse_retry_after(answer.headers.get("retry-after"), tools.clock.wall())
+        return read_template(code, answer.status, answer.body, retry_after)
+
+    def render(template: Template, variables: Mapping[str, Any]) -> Message:
+        return render_message(template, variables, push.missing_variable)
+
+    policies = from_settings.policies(settings)
+    rules = PrepareRules(
+        breaker=SERVICE,
+        policy=policies.policies.get(SERVICE) or policies.get(provider),
+        half_open_wait_seconds=push.half_open_seconds,
+        cache_seconds=push.template_cache_seconds,
+    )
+    return TemplatePreparer(fetch, render, breakers=breakers, rules=rules, clock=tools.clock, dice=tools.dice)
+
+
+async def ask_service(push: Push) -> str | None:
+    """What is wrong with the template service; None when it answers."""
+    http = HttpClient()
+    try:
+        url = push.template_service_url.rstrip("/") + PATH + NOBODYS
+        request = HttpRequest(url=url, method="GET", timeout_seconds=min(push.template_timeout_seconds, ASK_SECONDS))
+        answer = await http.post(request)
+    finally:
+        await http.aclose()
+    if not isinstance(answer, HttpAnswer):
+        return answer.error
+    return f"HTTP {answer.status}" if answer.status >= _SERVER_ERROR else None

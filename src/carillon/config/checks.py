@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from carillon.config import queues as settings_queues
-from carillon.config.section import Section
+from carillon.config.policies import check_queues
+from carillon.config.sections import Section
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 
@@ -27,7 +27,7 @@ def check(settings: Settings, environ: Mapping[str, str]) -> None:
     _check_bounds(settings)
     _check_policies(settings)
     _check_lanes(settings)
-    settings_queues.checked(settings.queue, settings.beat)
+    check_queues(settings.queue, settings.beat)
     _check_addresses(settings)
     _check_neighbours(settings)
     _check_picker(settings)

@@ -9,7 +9,7 @@ from carillon.domain.errors import ConfigurationError
 
 PREFIX = "CARILLON_"
 COMMAND_LINE = frozenset({"BLUEPRINT", "CHILD", "CONFIG", "FAULTPOINTS", "TOKEN", "URL"})
-"""CARILLON_* variables of the command line, which are no settings."""
+"""CARILLON_* variables that only the command line reads."""
 TABLES = ("env", "env_required", "env_refused", "env_ignored")
 ADDRESS = "http.address"
 """Not a setting: host and port together, as `:8092`, `host:8092` or `[::1]:8092`."""
@@ -101,7 +101,7 @@ def _fill(tree: Tree, path: str, variable: str, text: str) -> None:
 
 
 def _value(name: str, held: object, text: str) -> object:
-    """Read the text as what the setting holds already; ValueError says what would have been right."""
+    """Read the text as the type of the present value; ValueError names the right form."""
     if name.endswith("_seconds"):
         return _seconds(text)
     match held:
@@ -128,7 +128,7 @@ def _seconds(text: str) -> float:
     if found is None:
         raise ValueError("is no duration such as 250ms, 2s or 1h30m")
     if not 0 < found <= _LONGEST_SECONDS:
-        raise ValueError("must be longer than nothing and shorter than a hundred years")
+        raise ValueError("must be more than 0 and at most 100 years")
     return found
 
 

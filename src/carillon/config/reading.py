@@ -12,34 +12,43 @@ from urllib.parse import unquote
 
 import msgspec
 
+from carillon.border import hint
 from carillon.config import environment as config_environment
-from carillon.config import queues as settings_queues
 from carillon.config.checks import CALL_SHARE, check
-from carillon.config.picker import folded
-from carillon.config.policies import renamed
+from carillon.config.environment import Tree, steps
+from carillon.config.policies import named_queues, renamed
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.hints import hint
 
 BLUEPRINTS = files("carillon.blueprints")
 _SECRET_NAME = re.compile(r"secret|password|token|key|credential|authorization", re.IGNORECASE)
 _PUBLIC = frozenset({"callback_key", "lease_keys", "public_key_file", "webhook_public_key"})
-"""Names that look like secrets and hold none."""
+"""Names that look like secrets and are none."""
 _PATH_OF_SECRETS = re.compile(r"[^\n{]{1,255}")
-"""A `credentials_file` as it should be; somebody will put the content there instead, and that is never shown."""
-# A password may hold @ and / where nobody encoded it: everything up to the last @ counts.
+"""The form of a `credentials_file`; anything else may be the credentials themselves, and is masked."""
+# A password that is not URL-encoded may hold @ and /: mask everything up to the last @.
 _PASSWORD = re.compile(r"://[^/@\s:]*:(\S+)@")
 _USERINFO = re.compile(r"://\S+@")
 _PARAMETER = re.compile(rf"([?&][^=&\s]*(?:{_SECRET_NAME.pattern})[^=&\s]*=)([^&#\s]+)", re.IGNORECASE)
 _PATH = re.compile(r"`\$\.?([^`]*)`")
 _FIELD = re.compile(r"field `([^`]*)`")
 _MEANT = re.compile(r"`([^`]*)`")
+PICKER = "task_picker"
+PICKER_NAMES = {
+    "poll_interval": ("work.poll_seconds",),
+    # A process works on a whole batch at once, from its first claim on.
+    "batch_size": ("work.batch", "work.concurrency", "work.first_claims"),
+    "lease_duration": ("ledger.lease_seconds",),
+    "max_retries": ('policy.retry."*/sse".max_attempts',),
+    "offline_policy": ("providers.sse.offline",),
+}
+"""Picker settings and the engine settings they are another name for; the later of the two values holds."""
 
 
 def load(
     blueprint: str | None = None, config: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> Settings:
-    """The settings of one process; ConfigurationError names what is wrong and where."""
+    """The settings of one process; raises ConfigurationError with the name of the wrong setting."""
     environ = os.environ if environ is None else environ
     user = _read_toml(config) if config is not None else {}
     name = str(blueprint or user.pop("extends", None) or "local")
@@ -47,11 +56,11 @@ def load(
     folder = blueprint_folder(name)
     tree = _read_toml(folder / "blueprint.toml")
     tables = {table: tree.pop(table, {}) for table in config_environment.TABLES}
-    tree, _ = folded(_breakers_folded(tree))
-    user, said = folded(_breakers_folded(user))
+    tree, _ = _picker_folded(_breakers_folded(tree))
+    user, said = _picker_folded(_breakers_folded(user))
     tree = _merge(tree, user)
     origins = said | config_environment.apply(tree, tables, environ)
-    tree, said = folded(tree)
+    tree, said = _picker_folded(tree)
     origins |= said
     tree["blueprint"] = name
     try:
@@ -63,13 +72,13 @@ def load(
 
 
 def ignored(blueprint: str, environ: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
-    """Variables of the blueprint's document that are set and have no effect, each with the reason."""
+    """Variables of the blueprint that are set and have no effect, each with the reason."""
     tables = _read_toml(blueprint_folder(blueprint) / "blueprint.toml")
     return config_environment.ignored(tables, os.environ if environ is None else environ)
 
 
 def variables(blueprint: str) -> dict[str, str]:
-    """Settings that a variable of the blueprint's document fills, each with that variable."""
+    """Settings that a variable of the blueprint fills, each with that variable."""
     table = _read_toml(blueprint_folder(blueprint) / "blueprint.toml").get("env", {})
     return {path: name for name, paths in table.items() for path in ([paths] if isinstance(paths, str) else paths)}
 
@@ -92,13 +101,13 @@ def blueprint_names() -> list[str]:
 
 
 def masked(settings: Settings) -> dict[str, Any]:
-    """The settings as plain data, with nothing secret in them."""
+    """The settings as plain data, with secrets masked."""
     plain: dict[str, Any] = msgspec.to_builtins(settings)
     return {name: _mask(name, value) for name, value in plain.items()}
 
 
 def secrets(settings: Settings) -> set[str]:
-    """Every secret value there is, for the log to hide wherever it turns up."""
+    """Every secret value of the settings, which the log masks."""
     found: set[str] = set()
     _collect("", msgspec.to_builtins(settings), found)
     return found
@@ -171,9 +180,9 @@ def _convert(tree: dict[str, Any]) -> Settings:
             name: renamed(table) if isinstance(table, dict) else table for name, table in tables.items()
         }
     if isinstance(tree.get("queue"), dict):
-        tree = {**tree, "queue": settings_queues.named(tree["queue"])}
+        tree = {**tree, "queue": named_queues(tree["queue"])}
     try:
-        # Not strict: what came through the environment is text.
+        # Not strict: values from the environment are text.
         return msgspec.convert(_seconds(tree), Settings, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigurationError(_readable(str(error)) + _meant(str(error))) from None
@@ -199,7 +208,7 @@ def _readable(text: str) -> str:
 
 
 def _meant(text: str) -> str:
-    """What was meant; of a top setting also the variable, since one underscore for two is the usual slip."""
+    """The closest known name; for a top setting also its variable, as one underscore for two is the usual slip."""
     found = hint(text, Settings)
     return found if _PATH.search(text) else _MEANT.sub(lambda name: f"{name[0]} ({_variable(name[1])})", found)
 
@@ -209,7 +218,7 @@ def _variable(path: str) -> str:
 
 
 def _fitted(settings: Settings) -> Settings:
-    """Addresses in one spelling, each once; calls shorter than their lease where the settings ask for it."""
+    """Normalise email addresses, and shorten calls to their lease if the settings ask for it."""
     emails = {
         kind: list(dict.fromkeys(word.strip().lower() for word in held)) for kind, held in settings.admin_emails.items()
     }
@@ -225,7 +234,7 @@ def _fitted(settings: Settings) -> Settings:
 
 
 def _picked(settings: Settings) -> Settings:
-    """What document 004's task picker says, carried out; its other names show what holds."""
+    """Apply the task picker of the blueprint sse; its own fields then show the values in force."""
     picker, work, providers = settings.task_picker, settings.work, settings.providers
     if picker is None:
         return settings
@@ -256,7 +265,7 @@ def _picked(settings: Settings) -> Settings:
 
 
 def _answers(settings: Settings) -> dict[str, dict[str, Any]]:
-    """The providers, told that 429 is a refusal where a push worker takes document 000 by its letter."""
+    """The providers; with `push.retry_429 = false` FCM's 408 and 429 are refusals, as push-worker's text says."""
     if settings.push is None or settings.push.retry_429:
         return settings.providers
     refusal = {"outcome": "refused", "classification": "throttled"}
@@ -267,3 +276,25 @@ def _answers(settings: Settings) -> dict[str, dict[str, Any]]:
         else options
         for name, options in settings.providers.items()
     }
+
+
+def _picker_folded(tree: Tree) -> tuple[Tree, dict[str, str]]:
+    """The tree with the picker's names moved to where the engine reads them, and the origin of each moved value."""
+    section = tree.get(PICKER)
+    if not isinstance(section, dict):
+        return tree, {}
+    moved: Tree = {**tree, PICKER: {name: value for name, value in section.items() if name not in PICKER_NAMES}}
+    origins: dict[str, str] = {}
+    for name in PICKER_NAMES.keys() & section.keys():
+        for path in PICKER_NAMES[name]:
+            moved = _with(moved, steps(path), section[name])
+            origins[path] = f"{PICKER}.{name}"
+    return moved, origins
+
+
+def _with(tree: Tree, path: list[str], value: Any) -> Tree:  # noqa: ANN401 - settings are whatever TOML carries
+    name, *rest = path
+    if not rest:
+        return {**tree, name: value}
+    held = tree.get(name)
+    return {**tree, name: _with(held if isinstance(held, dict) else {}, rest, value)}

@@ -3,15 +3,29 @@
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
-from carillon.config.billing import Billing, Gateway
-from carillon.config.doors import Auth, Http, Kafka, RabbitmqDoor, SseSettings, Stream
-from carillon.config.picker import TaskPicker
 from carillon.config.policies import Policies
-from carillon.config.push import Push
-from carillon.config.section import Bounds, Section
-from carillon.config.upkeep import Alerts, HistorySettings, Log, MetricSettings, RetentionSettings, TraceSettings
+from carillon.config.sections import (
+    Alerts,
+    Auth,
+    Billing,
+    Bounds,
+    Gateway,
+    HistorySettings,
+    Http,
+    Kafka,
+    Log,
+    MetricSettings,
+    Push,
+    RabbitmqDoor,
+    RetentionSettings,
+    Section,
+    SseSettings,
+    Stream,
+    TaskPicker,
+    TraceSettings,
+)
 from carillon.domain.lanes import Lane
-from carillon.domain.queue_policy import Beat, Policy
+from carillon.domain.queues import Beat, Policy
 
 
 class LedgerSettings(Section, frozen=True):
@@ -27,7 +41,7 @@ class LedgerSettings(Section, frozen=True):
     allow_unsafe: bool = False
     """True accepts a PostgreSQL that may lose commits (fsync or synchronous_commit off)."""
     allow_migration: int = 0
-    """Starts on a ledger that a newer release has migrated, up to this migration; for going back to this one."""
+    """Accepts a ledger that a newer release has migrated, up to this migration; for a rollback."""
     replica_urls: list[str] = []
     operation_timeout_seconds: float = 10.0
     max_connections: int | None = None
@@ -35,15 +49,15 @@ class LedgerSettings(Section, frozen=True):
     connection_lifetime_seconds: float | None = None
     record_attempts: bool = True
     replay: Literal["redrive", "new_intent"] = "redrive"
-    """How a dead letter is tried again: under its own id, or only by a new intent of its producer."""
+    """How a dead letter is sent again: by redrive, or only by a new intent of its producer."""
     share_breakers: bool = False
-    """True keeps breakers in the ledger where there is no Redis, so that a fleet shares them."""
+    """True keeps breakers in the ledger if there is no Redis, so that processes share them."""
     lease_keys: str | None = None
-    """The prefix of lease keys in Redis, where routes are leased there as well."""
+    """The prefix of lease keys in Redis; routes are leased there too."""
     shorten_calls: bool = False
     """True shortens calls that would outlive their lease; False refuses such settings."""
     seal_keys: list[str] = []
-    """Keys of 32 bytes in base64 that addresses and contents are sealed with: the first seals, all of them open."""
+    """Keys of 32 bytes in base64 for addresses and contents: the first one seals, all of them open."""
     seal_keys_file: str | None = None
     """A file with one such key a line, in place of `seal_keys`."""
 
@@ -64,7 +78,7 @@ class Redis(Section, frozen=True):
     operation_timeout_seconds: float = 2.0
 
     def location(self) -> str | None:
-        """The URL, whichever way it was written; None without Redis."""
+        """The URL, from either form; None without Redis."""
         if self.url is not None or self.address is None:
             return self.url
         login = f":{quote(self.password, safe='')}@" if self.password else ""
@@ -92,7 +106,7 @@ class CatalogueSettings(Section, frozen=True):
 
 
 class Work(Section, frozen=True):
-    """How much a process takes on."""
+    """How much a process works on at once."""
 
     bounds: ClassVar[dict[str, Bounds]] = {
         "concurrency": (1, 100_000),
@@ -105,16 +119,16 @@ class Work(Section, frozen=True):
     poll_seconds: float = 0.25
     drain_seconds: float = 20.0
     start_seconds: float = 0.0
-    """How long a start waits for servers that are away before it fails; 0 waits for as long as it takes."""
+    """How long a start waits for servers that are away before it fails; 0 waits without limit."""
     max_in_flight: dict[str, int] = {}
     strict_lanes: bool = False
     first_claims: int = 1
-    """How much a process takes on at its start: more with each round that it survives."""
+    """The claim limit of a new process; each finished attempt raises it by one."""
     claim_on_accept: bool = True
 
 
 class LocaleSettings(Section, frozen=True):
-    """How a wished locale becomes one that exists."""
+    """How a requested locale becomes a supported one."""
 
     default: str = "en-US"
     on_missing: Literal["error", "default", "chain"] = "error"
@@ -134,10 +148,10 @@ class TemplateSettings(Section, frozen=True):
 
 
 class PreferenceSettings(Section, frozen=True):
-    """What is made of people's preferences."""
+    """How people's preferences apply."""
 
     quiet_hours: bool = False
-    """True puts off what is not urgent until somebody's quiet hours are over."""
+    """True delays notifications that are not urgent until the end of the person's quiet hours."""
 
 
 class DrillSettings(Section, frozen=True):
@@ -152,7 +166,7 @@ class DrillSettings(Section, frozen=True):
 
 
 class FirstSteps(Section, frozen=True):
-    """What the line at the start proposes to try."""
+    """The example request that the process prints at its start."""
 
     path: str = "/api/v1/notifications/send"
     body: str = (
@@ -163,7 +177,7 @@ class FirstSteps(Section, frozen=True):
 
 
 class Tenant(Section, frozen=True):
-    """What one tenant has of its own."""
+    """The settings of one tenant."""
 
     default_locale: str | None = None
 
@@ -172,28 +186,28 @@ class SynchronousSettings(Section, frozen=True):
     """Delivery while the caller waits; needs `[lanes.synchronous]`."""
 
     use_cases: list[str] = []
-    """Template keys that hold these words in a row are synchronous without being asked to."""
+    """Template keys that contain these words one after another are always synchronous."""
     slots: int = 200
-    """Synchronous deliveries of one process at a time; more are refused, to be tried again."""
+    """Synchronous deliveries of one process at once; further ones are refused."""
 
 
 class ProbingSettings(Section, frozen=True):
-    """Questions to providers whose breaker is open; they carry nobody's message."""
+    """Health checks of providers whose breaker is open; they send no message."""
 
     interval_seconds: float = 30.0
     providers: list[str] = []
 
 
 class Receipts(Section, frozen=True):
-    """What vendors report later, and what comes of it."""
+    """Vendors' reports after delivery, and their effects."""
 
     trust_forwarded: bool = False
-    """True believes X-Forwarded-Proto, -Host and -Port about the URL a vendor called; only behind a proxy of yours."""
+    """True trusts X-Forwarded-Proto, -Host and -Port for the URL that a vendor called; only behind your own proxy."""
     bounces_before_silence: int = 2
-    """Reports that an address is dead before nothing more is sent there."""
+    """So many reports of a dead address suppress it."""
     silence_seconds: float | None = None
     look_again_seconds: float = 3.0
-    """How often receipts are looked at again that came before their message was known here."""
+    """How often the process matches receipts again that came before their message."""
 
 
 class Settings(Section, frozen=True):
@@ -209,7 +223,7 @@ class Settings(Section, frozen=True):
     rabbitmq_door: RabbitmqDoor = RabbitmqDoor()
     kafka: Kafka = Kafka()
     priorities: dict[str, Literal["HIGH", "MEDIUM", "LOW"]] = {}
-    """Event types, `prefix.*` and `*` to the priority of messages that say none."""
+    """The priority of messages without one, by event type, `prefix.*` or `*`."""
     push: Push | None = None
     sse: SseSettings | None = None
     queue: dict[str, Policy] = {}
@@ -242,5 +256,5 @@ class Settings(Section, frozen=True):
     receipts: Receipts = Receipts()
     alerts: Alerts = Alerts()
     strict_receipts: bool = False
-    """True calls nothing delivered before a vendor said so."""
+    """True reports `delivered` only after a vendor's receipt."""
     idempotency_ttl_seconds: float = 30 * 86400.0

@@ -1,1 +1,1 @@
-"""What everything is: pure values and pure decisions, without I/O, clock or dice."""
+"""Pure values and pure decisions, without I/O, clock or randomness."""

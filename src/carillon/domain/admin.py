@@ -1,4 +1,4 @@
-"""What operators do by hand, and how it is written down."""
+"""What operators do by hand and how it is written down, and the audit log of delivered messages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -18,30 +18,30 @@ class AdminAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Revival(msgspec.Struct, frozen=True, kw_only=True):
-    """How dead letters come back: at once, or one after the other from a moment on."""
+    """How dead letters are redriven: all at once, or at a rate from a moment on."""
 
     provider: str | None = None
-    """The provider whose turn it is first."""
+    """The provider that is tried first."""
     forced: bool = False
-    """Call it whatever its breaker says."""
+    """Call the provider even if its breaker is open."""
     unqueued: tuple[int, ...] = ()
     """Lanes that no worker claims from."""
     instead: int = 1
-    """The lane that their routes wait in from now on."""
+    """The lane to which the routes of those lanes move."""
     rate: float | None = None
     """Routes a second."""
     began_ms: float = 0.0
     """The moment from which the rate counts, by the ledger's clock."""
     done: int = 0
-    """How many have been given their turn before."""
+    """How many routes earlier pages have redriven."""
 
 
 class Revived(msgspec.Struct, frozen=True):
-    """What one page of a revival came to."""
+    """The result of one page of a redrive."""
 
     count: int
     action_id: int | None
-    """The row it was written down in; None while nothing was revived."""
+    """The number of the action; None while nothing was redriven."""
 
 
 class FailedCounts(msgspec.Struct, frozen=True):
@@ -89,4 +89,24 @@ class AdminLedger(Protocol):
 
     async def recent_outcomes(self, tenant_id: str | None, limit: int) -> list[dict[str, Any]]:
         """channel, provider, outcome, error and started_at of about the newest attempts, oldest first."""
+        ...
+
+
+class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of `audit_logs`; copies of one message share the `audit_key` and write one row."""
+
+    audit_key: str
+    trace_id: str
+    user_id: str
+    notification_type: str
+    template_id: str
+    status: str
+    metadata_json: str
+
+
+class AuditLedger(Protocol):
+    """Where audit rows are kept."""
+
+    async def write_audit(self, rows: Sequence[AuditRow]) -> None:
+        """Write each row whose key is not there yet, in one commit; raises LedgerUnavailable."""
         ...

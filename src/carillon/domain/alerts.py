@@ -1,4 +1,4 @@
-"""What is told outside when a notification is given up."""
+"""Alerts: what the sinks learn about a dead letter."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ _EXHAUSTED = re.compile(r"Retry exhausted after [0-9]+ attempts\. Last error: ")
 
 
 class ProviderAttempt(msgspec.Struct, frozen=True, rename="camel"):
-    """The last that is known of one provider."""
+    """The last message id and error of one provider."""
 
     provider: str
     message_id: str | None
@@ -34,17 +34,17 @@ class Alert(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Telling(msgspec.Struct, frozen=True, kw_only=True):
-    """An alert that is due, and how far its telling has come."""
+    """An alert that is due, and which sinks have confirmed it."""
 
     alert: Alert
     tries: int
-    """Counted at the taking: grows with each, and so tells the present taker from an earlier one."""
+    """Counted at each lease, which distinguishes the current sender from an earlier one."""
     told: tuple[str, ...] = ()
-    """Those who have confirmed it."""
+    """The sinks that have confirmed it."""
 
 
 class Postponed(msgspec.Struct, frozen=True, kw_only=True):
-    """An alert that somebody did not confirm yet."""
+    """An alert that a sink has not confirmed yet."""
 
     alert_id: int
     tries: int
@@ -53,7 +53,7 @@ class Postponed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Happened(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a provider, or its later word about a message."""
+    """A call of a provider, or its receipt."""
 
     provider: str
     at_ms: float
@@ -83,21 +83,21 @@ def in_order(alert: Alert, chains: Mapping[str, Sequence[str]]) -> Alert:
 
 
 def bare_error(text: str) -> str:
-    """The last provider's own words, without the sentence that the ledger keeps them in."""
+    """The last provider's error, without the ledger's sentence around it."""
     return _EXHAUSTED.sub("", text, count=1) if _EXHAUSTED.match(text) else text
 
 
 class AlertOutbox(Protocol):
-    """What must be told outside, written in the commit that made it true."""
+    """The outbox of alerts, written in the commit of the dead letter."""
 
     async def due_alerts(self, limit: int, lease_seconds: float) -> list[Telling]:
-        """Take alerts that are due; they come again when they are not told within the lease."""
+        """Lease due alerts; they come again if they are not confirmed within the lease."""
         ...
 
     async def told(self, alert_ids: Sequence[int]) -> None:
-        """Remove what everybody was told."""
+        """Remove alerts that every sink has confirmed."""
         ...
 
     async def postpone(self, postponed: Sequence[Postponed]) -> None:
-        """Remember who was told, and come back later for the others."""
+        """Store the sinks that have confirmed, and try the others later."""
         ...

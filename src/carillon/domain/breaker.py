@@ -47,7 +47,7 @@ class Admission(StrEnum):
 BreakerVerb = Literal["admit", "ok", "fail", "heal", "look"]
 
 
-class Step(msgspec.Struct, frozen=True):
+class BreakerStep(msgspec.Struct, frozen=True):
     """What one step of a breaker came to; `admission` answers an `admit`."""
 
     state: State
@@ -59,26 +59,26 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class BreakerView(msgspec.Struct, frozen=True):
-    """A breaker as it stands now, with its policy: enough to foretell it while nobody else calls the provider."""
+    """A breaker as it stands now, with its policy: enough to compute its future without other callers."""
 
     breaker: Breaker
-    """Its times are seconds from now: what was before is negative."""
+    """Its times are seconds from now; a past time is negative."""
     policy: BreakerPolicy
 
 
-def step(breaker: Breaker, policy: BreakerPolicy, verb: BreakerVerb, now: float) -> tuple[Breaker, Step]:
-    """The machine under one verb, for homes that keep the state elsewhere."""
+def step(breaker: Breaker, policy: BreakerPolicy, verb: BreakerVerb, now: float) -> tuple[Breaker, BreakerStep]:
+    """Run one verb, for stores that keep the state elsewhere."""
     match verb:
         case "admit":
             after, admission = admit(breaker, policy, now)
-            return after, Step(after.state, admission)
+            return after, BreakerStep(after.state, admission)
         case "ok" | "fail":
             after = record(breaker, policy, ok=verb == "ok", now=now)
         case "heal":
             after = recover(breaker)
         case "look":
-            return breaker, Step(effective(breaker, policy, now), Admission.STOP, seen=from_now(breaker, now))
-    return after, Step(after.state, Admission.STOP)
+            return breaker, BreakerStep(effective(breaker, policy, now), Admission.STOP, seen=from_now(breaker, now))
+    return after, BreakerStep(after.state, Admission.STOP)
 
 
 def from_now(breaker: Breaker, now: float) -> Breaker:
@@ -114,7 +114,7 @@ def _record_success(breaker: Breaker, policy: BreakerPolicy) -> Breaker:
         case State.CLOSED:
             return breaker if breaker.failures == 0 else Breaker()
         case State.OPEN:
-            # The late answer of a call from before the opening: it says nothing about now.
+            # A late answer of a call from before the opening says nothing about now.
             return breaker
         case State.HALF_OPEN:
             successes = breaker.successes + 1
@@ -151,7 +151,7 @@ def effective(breaker: Breaker, policy: BreakerPolicy, now: float) -> State:
 
 
 def seconds_until_probe(breaker: Breaker, policy: BreakerPolicy, now: float) -> float:
-    """How long it pays to leave the provider alone."""
+    """How long to wait before the next probe."""
     if breaker.state is not State.OPEN:
         return 0.0
     return max(0.0, breaker.opened_at + policy.open_seconds - now)

@@ -1,10 +1,10 @@
-"""A route in a worker's hands: the lease that proves it, the call it becomes, the settlement it ends in.
+"""A claimed route: the lease that proves the claim, the call it becomes, the settlement it ends in.
 
-None of these can be part of a cycle, and there are many: the collector is not told of them.
+Garbage collection skips these structs (`gc=False`): there are many, and none can be part of a reference cycle.
 """
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -126,7 +126,7 @@ class Settled(StrEnum):
     """The lease was lost and the route is another's, or terminal: nothing changed."""
 
 
-def held_claim(
+def first_claim(
     enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object | None = None
 ) -> Claim:
     """The first claim of a route that is leased as it is enrolled, as the ledger's `claim` would answer it."""
@@ -161,3 +161,21 @@ def held_claim(
         intent_key=notification.idempotency_key,
         place=place,
     )
+
+
+class Reset(msgspec.Struct, frozen=True):
+    """How many expired leases were taken back, and how many of their routes had no attempt left and were given up."""
+
+    count: int = 0
+    failed: int = 0
+
+
+class LeaseLedger(Protocol):
+    """Where leases are held."""
+
+    async def reset_expired(self, limit: int) -> Reset:
+        """Take back up to so many leases of live streams that ran out; raises LedgerUnavailable and has done nothing.
+
+        The claim counts the attempt, so resetting a lease costs no attempt, however often it happens.
+        """
+        ...

@@ -30,7 +30,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def decide(outcome: Outcome, policy: RetryPolicy, standing: Standing) -> Verdict:
-    """Turn what the provider answered into what we do about it."""
+    """Turn the provider's outcome into a verdict."""
     match outcome:
         case Sent():
             return FINISH
@@ -41,13 +41,13 @@ def decide(outcome: Outcome, policy: RetryPolicy, standing: Standing) -> Verdict
         case Refused():
             return _after_refusal(outcome, policy, standing)
         case Unknown():
-            return _after_silence(outcome, policy, standing)
+            return _after_unknown(outcome, policy, standing)
         case _:
             assert_never(outcome)
 
 
 def clamp_retry_after(asked: float | None, wait: float, policy: RetryPolicy) -> float:
-    """A vendor may lengthen our wait up to the cap, never shorten it: its header is input, not an order."""
+    """A vendor may lengthen our wait up to the cap, and never shorten it."""
     if asked is None or not asked > wait:  # NaN is greater than nothing
         return wait
     return min(asked, max(wait, policy.retry_after_cap_seconds))
@@ -81,7 +81,7 @@ def _after_refusal(outcome: Refused, policy: RetryPolicy, standing: Standing) ->
     return Bury(outcome.classification, outcome.error)
 
 
-def _after_silence(outcome: Unknown, policy: RetryPolicy, standing: Standing) -> Verdict:
+def _after_unknown(outcome: Unknown, policy: RetryPolicy, standing: Standing) -> Verdict:
     match policy.on_unknown:
         case "retry":
             return _after_failure(outcome.classification, outcome.error, None, policy, standing)

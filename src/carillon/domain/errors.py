@@ -1,4 +1,4 @@
-"""The errors somebody reacts to differently; everything else is a value."""
+"""Errors that callers handle differently; everything else is a value."""
 
 
 class CarillonError(Exception):
@@ -9,11 +9,11 @@ class ConfigurationError(CarillonError):
     """A setting is missing or wrong; the process must not start."""
 
 
-class Unavailable(CarillonError):
+class ServerUnavailable(CarillonError):
     """A server that this process needs cannot be reached now: a start waits for it."""
 
 
-class LedgerUnavailable(Unavailable):
+class LedgerUnavailable(ServerUnavailable):
     """The ledger cannot be reached now: answer 503, acknowledge nothing, try again later."""
 
 
@@ -26,7 +26,7 @@ class Overloaded(CarillonError):
 
 
 class DirectoryUnavailable(CarillonError):
-    """The directory of people cannot be asked now; a door stops before this intent."""
+    """The directory of people cannot be reached now; a door stops before this intent."""
 
 
 class ArchiveUnavailable(CarillonError):
@@ -47,4 +47,4 @@ class BadTemplate(CarillonError):
 
 
 class Forged(CarillonError):
-    """A callback whose signature does not hold; nothing of it may be believed."""
+    """A callback whose signature is wrong; none of it may be used."""

@@ -1,17 +1,70 @@
-"""What happens, as values: the one stream that logs, metrics and tests are fed from."""
+"""What happens, as values: logs, metrics and tests are fed from this one stream of events."""
 
 import msgspec
 
 from carillon.domain.claims import Settled
-from carillon.domain.queue_events import (
-    FailedTrimmed,
-    MessageOverdue,
-    MessageSwept,
-    QueueDeep,
-    QueueLooked,
-    QueuePumped,
-    WebhookCalled,
-)
+
+
+class QueuePumped(msgspec.Struct, frozen=True, tag="queue_pumped", kw_only=True):
+    """Messages whose wait was over went back to their queue; `late_seconds` is how long over at most."""
+
+    queue: str
+    moved: int
+    late_seconds: float
+
+
+class MessageSwept(msgspec.Struct, frozen=True, tag="message_swept", kw_only=True):
+    """A message whose worker died was taken out of the processing list; `verdict` is retry or bury."""
+
+    queue: str
+    message_id: str
+    attempts: int
+    verdict: str
+
+
+class MessageOverdue(msgspec.Struct, frozen=True, tag="message_overdue", kw_only=True):
+    """A locked message has been in a worker's hands for longer than its queue's visibility timeout."""
+
+    queue: str
+    message_id: str
+    seconds: float
+
+
+class FailedTrimmed(msgspec.Struct, frozen=True, tag="failed_trimmed", kw_only=True):
+    """The oldest failed messages of a queue were thrown away, because there were too many."""
+
+    queue: str
+    messages: int
+
+
+class QueueLooked(msgspec.Struct, frozen=True, tag="queue_looked", kw_only=True):
+    """How much a queue holds and where; the depth monitor tells it again and again."""
+
+    queue: str
+    main: int
+    processing: int
+    delayed: int
+    failed: int
+    oldest_seconds: float | None = None
+
+
+class QueueDeep(msgspec.Struct, frozen=True, tag="queue_deep", kw_only=True):
+    """More messages wait in a queue than its operator wants to see."""
+
+    queue: str
+    depth: int
+    limit: int
+
+
+class WebhookCalled(msgspec.Struct, frozen=True, tag="webhook_called", kw_only=True):
+    """One service notified the other of a payment; `status` is None without an answer, `error` says what failed."""
+
+    event_id: str | None
+    immediate: bool
+    """The best-effort call beside the queued one."""
+    duration_ms: float
+    status: int | None = None
+    error: str | None = None
 
 
 class IntentAccepted(msgspec.Struct, frozen=True, tag="intent_accepted", kw_only=True):
@@ -105,7 +158,7 @@ class RequestServed(msgspec.Struct, frozen=True, tag="request_served", kw_only=T
 
 
 class TokenRefused(msgspec.Struct, frozen=True, tag="token_refused", kw_only=True):
-    """A request was answered 401; `reason` is what is wrong with what it showed, which itself is told to nobody."""
+    """A request was answered 401; `reason` says what is wrong with the token, which itself is never logged."""
 
     reason: str
     method: str
@@ -194,7 +247,7 @@ class Rehomed(msgspec.Struct, frozen=True, tag="rehomed", kw_only=True):
 
 
 class ReceiptTaken(msgspec.Struct, frozen=True, tag="receipt_taken", kw_only=True):
-    """A vendor's later word about a message did what it does; `effect` says what."""
+    """A receipt was applied; `effect` says what it did."""
 
     provider: str
     kind: str
@@ -207,7 +260,7 @@ class ReceiptTaken(msgspec.Struct, frozen=True, tag="receipt_taken", kw_only=Tru
 
 
 class CallbackRefused(msgspec.Struct, frozen=True, tag="callback_refused", kw_only=True):
-    """A callback, or one report in it, was not believed or not understood."""
+    """A callback, or one report in it, was refused or could not be read."""
 
     vendor: str
     reason: str
@@ -222,7 +275,7 @@ class ProviderProbed(msgspec.Struct, frozen=True, tag="provider_probed", kw_only
 
 
 class AlertTold(msgspec.Struct, frozen=True, tag="alert_told", kw_only=True):
-    """Somebody outside confirmed that they know of a notification that was given up."""
+    """A sink confirmed an alert about a dead letter."""
 
     alert_id: int
     notification_id: str
@@ -231,7 +284,7 @@ class AlertTold(msgspec.Struct, frozen=True, tag="alert_told", kw_only=True):
 
 
 class AlertDelayed(msgspec.Struct, frozen=True, tag="alert_delayed", kw_only=True):
-    """Somebody outside could not be told yet and will be told again."""
+    """A sink did not confirm an alert yet; it is sent again later."""
 
     alert_id: int
     notification_id: str

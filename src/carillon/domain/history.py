@@ -1,4 +1,4 @@
-"""What has ended, as it is kept for looking back: how it ended, when, through whom, and how long it took."""
+"""Ended routes for history: how each ended, when, through which provider, and how long it took."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -22,7 +22,7 @@ class Cursor(msgspec.Struct, frozen=True):
     until_us: int
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class EndedRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One route that has ended; times are Unix microseconds. No address and no payload: neither is needed to count."""
 
     changed_us: int
@@ -70,7 +70,7 @@ class HistoryLedger(Protocol):
         """
         ...
 
-    async def endings(self, after: Mark, until_us: int, limit: int) -> list[Ending]:
+    async def endings(self, after: Mark, until_us: int, limit: int) -> list[EndedRoute]:
         """What has ended and was last changed after the mark and before that time, in this order."""
         ...
 
@@ -86,6 +86,6 @@ class HistoryLedger(Protocol):
 class Archive(Protocol):
     """Where history is kept; the same ending may come again and counts once."""
 
-    async def add(self, endings: Sequence[Ending]) -> None:
+    async def add(self, endings: Sequence[EndedRoute]) -> None:
         """Keep them all, or raise ArchiveUnavailable and have kept any part of them."""
         ...

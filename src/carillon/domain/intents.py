@@ -1,5 +1,7 @@
-"""What a producer asks for, decoded and not yet accepted."""
+"""What a producer asks for, decoded and not yet accepted, and the fingerprint of its content."""
 
+import hashlib
+import json
 from enum import IntEnum
 from typing import Any
 
@@ -88,3 +90,17 @@ class Progress(msgspec.Struct, frozen=True):
     done: int
     stopped_by: str | None = None
     """Why the next one could not be; None when all are done."""
+
+
+def canonical(value: Any) -> str:
+    """Sorted keys, no spaces, non-ASCII raw: equal content gives equal text."""
+    return _writer.encode(value)
+
+
+def fingerprint(value: Any) -> str:
+    """SHA-256 of the canonical text, lower-case hex."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+# Made once: building one for every text costs as much as the text.
+_writer = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -1,9 +1,10 @@
-"""Messages of a list queue: what their bytes mean, and how the bytes change from one attempt to the next."""
+"""Jobs of a list queue: what the bytes of a message mean, how a retry changes them, and the job log in SQL."""
 
 import datetime as dt
 import hashlib
 import re
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -82,7 +83,7 @@ def read_message(raw: bytes, message_id: str, action: str) -> JobMessage | None:
 
 
 def message_id(raw: bytes) -> str:
-    """The one id rule, as redis_lists_rules.lua has it: the message's `id`, else the SHA-256 of the text."""
+    """The one id rule, as lists_rules.lua has it: the message's `id`, else the SHA-256 of the text."""
     try:
         found = _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -152,3 +153,59 @@ def _word(value: object) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value if isinstance(value, str) and value else None
+
+
+class JobRow(msgspec.Struct, frozen=True, gc=False):
+    """What a message has come to; `at` is the time of the server that moved it, so that many processes' rows order."""
+
+    service: str
+    queue: str
+    message_id: str
+    correlation_id: str | None
+    idempotency_key: str | None
+    status: str
+    """received, processing, success, retry, failed, or dead once it was trimmed from the failed ones."""
+    attempts: int
+    """Runs that failed so far."""
+    last_error: str | None
+    next_retry_at: float | None
+    action: str
+    since: float
+    """When it was first heard of; not later than `at`."""
+    at: float
+
+
+Effect = Literal["begun", "done", "busy"]
+"""The answer to `begin_effect`: begun by us, done already, or busy in another message."""
+
+
+class Effects(Protocol):
+    """Records which effects have run, by key; `holder` is the message that runs one."""
+
+    async def begin_effect(self, key: str, holder: str, seconds: float) -> Effect:
+        """Ask for the right to run the effect; other messages are refused for `seconds`."""
+        ...
+
+    async def finish_effect(self, key: str, holder: str) -> None:
+        """The effect has run; nobody begins it again."""
+        ...
+
+    async def abandon_effect(self, key: str, holder: str) -> None:
+        """Release the key; another job may run the effect."""
+        ...
+
+
+class JobLedger(Effects, Protocol):
+    """Job logs and effects in SQL."""
+
+    async def write_job_logs(self, rows: Sequence[JobRow]) -> None:
+        """Write each row over an older one of its message; raises LedgerUnavailable."""
+        ...
+
+    async def job_logs(self, filters: Mapping[str, str | None], limit: int) -> list[dict[str, Any]]:
+        """Rows that match, newest first; filters are queue, status, correlation_id and idempotency_key."""
+        ...
+
+    async def prune_jobs(self, older_than_seconds: float, limit: int) -> int:
+        """Delete at most so many old rows and effects; answers how many rows."""
+        ...

@@ -1,6 +1,11 @@
 """What a provider answered to one attempt."""
 
+from typing import Final
+
 import msgspec
+
+STOPPING: Final = "stopping"
+"""The classification of an outcome whose cause is the end of this process."""
 
 
 class Sent(msgspec.Struct, frozen=True, tag="sent", gc=False):
@@ -14,6 +19,7 @@ class Throttled(msgspec.Struct, frozen=True, tag="throttled"):
 
     error: str
     retry_after: float | None = None
+    classification: str = "throttled"
 
 
 class Unavailable(msgspec.Struct, frozen=True, tag="unavailable"):

@@ -1,7 +1,7 @@
-"""What is known of people: by a directory, and by what they said themselves."""
+"""What is known of people: their profile and preferences, and the addresses that nothing is sent to."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -59,7 +59,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     """Unix milliseconds; None when nothing was ever said."""
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class PreferenceChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change of preferences: what is not given stays, unless all is replaced."""
 
     preferred_locale: str | UnsetType | None = UNSET
@@ -77,10 +77,41 @@ class PreferenceLedger(Protocol):
         """Of each tenant and user, in order; None where nothing was ever said."""
         ...
 
-    async def wish(self, tenant_id: str | None, user_id: str, wish: Wish) -> Preferences:
+    async def change_preferences(self, tenant_id: str | None, user_id: str, change: PreferenceChange) -> Preferences:
         """Write a change down; answers what holds now."""
         ...
 
     async def disable(self, tenant_id: str | None, user_id: str, channel: str) -> None:
         """Switch a channel off, as an unsubscribe does."""
+        ...
+
+
+class Suppression(msgspec.Struct, frozen=True):
+    """Nothing more is sent to this address, for one tenant or, if the tenant is empty, for everybody."""
+
+    channel: str
+    address: str
+    tenant_id: str
+    reason: str
+    source: str
+    """Its origin: delivery, receipt, operator or unsubscribe."""
+    seconds: float | None = None
+    """For how long; None is for ever."""
+
+
+class SuppressionLedger(Protocol):
+    """Where suppressions are kept."""
+
+    async def suppress(self, suppressions: Sequence[Suppression]) -> None:
+        """Store suppressions; an existing one never becomes shorter."""
+        ...
+
+    async def unsuppress(self, channel: str, address: str, tenant_id: str) -> bool:
+        """End one suppression; False if there was none."""
+        ...
+
+    async def suppressions(
+        self, filters: Mapping[str, Any], limit: int, offset: int
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Current suppressions, newest first, and how many match in all."""
         ...

@@ -1,4 +1,4 @@
-"""The seams between rooms, each as small as it can be."""
+"""The ports between rooms, each as small as possible."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -9,8 +9,8 @@ from carillon.domain.events import Event
 from carillon.domain.intents import Arrival, Intent, Malformed, Progress
 from carillon.domain.notifications import Acceptance, Enrolled, Enrolment, Message, Story, Template
 from carillon.domain.outcomes import Outcome
-from carillon.domain.people import Found, Profile
-from carillon.domain.receipts import Amended, AmendRules, Reading, Receipt
+from carillon.domain.people import Found
+from carillon.domain.receipts import CallbackReading, Receipt, ReceiptRules, TakenReceipt
 from carillon.domain.verdicts import Bury, Defer
 
 Observer = Callable[[Event], None]
@@ -43,10 +43,10 @@ class Clock(Protocol):
 
 
 class Signal(Protocol):
-    """The coalesced wake-up between those who enrol and those who claim."""
+    """Wakes the workers that claim when routes are enrolled; several rings may become one."""
 
     def ring(self) -> None:
-        """Say that there is work; never blocks, many rings may become one."""
+        """Announce work; never blocks."""
         ...
 
     async def wait(self, timeout_seconds: float) -> None:
@@ -89,7 +89,7 @@ class IntakeLedger(Protocol):
         """Write all of the batch in one commit; one answer each, in order."""
         ...
 
-    async def park(self, malformed: Sequence[Malformed]) -> None:
+    async def keep_malformed(self, malformed: Sequence[Malformed]) -> None:
         """Keep what could not be accepted; the same entry twice is one row."""
         ...
 
@@ -164,23 +164,15 @@ class Templates(Protocol):
         ...
 
 
-class People(Protocol):
-    """What people told us about themselves: where they are reached, how, and in which language."""
-
-    async def profile(self, tenant_id: str | None, user_id: str) -> Profile | None:
-        """None when nothing was ever said; raises LedgerUnavailable."""
-        ...
-
-
 class ReceiptLedger(Protocol):
-    """Where vendors' later words meet the routes they are about."""
+    """Where receipts are stored and applied to their routes."""
 
-    async def amend(self, receipts: Sequence[Receipt], rules: AmendRules) -> list[Amended]:
-        """Write receipts down and let each do what it does, once; one answer each, in order."""
+    async def take_receipts(self, receipts: Sequence[Receipt], rules: ReceiptRules) -> list[TakenReceipt]:
+        """Store receipts and apply each once; one answer each, in order."""
         ...
 
-    async def amend_waiting(self, rules: AmendRules, limit: int) -> list[Amended]:
-        """Look again at receipts that came before their message was known here."""
+    async def take_waiting_receipts(self, rules: ReceiptRules, limit: int) -> list[TakenReceipt]:
+        """Apply receipts that came before their message was known."""
         ...
 
 
@@ -234,8 +226,8 @@ class StartingProvider(Provider, Protocol):
 class ReceiptReader(Protocol):
     """One vendor, incoming: its callbacks."""
 
-    def read(self, url: str, headers: Mapping[str, str], body: bytes) -> Reading:
-        """Believe and translate a callback; header names are lower-case, `url` is the one the vendor called.
+    def read(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackReading:
+        """Verify and translate a callback; header names are lower-case, `url` is the one the vendor called.
 
         Raises Forged before it looks at the content.
         """

@@ -1,8 +1,10 @@
-"""List queues as an operator sees them."""
+"""List queues: the policy of each, the intervals of their upkeep, and what an operator sees of them."""
 
 import msgspec
 
+from carillon.domain.errors import ConfigurationError
 from carillon.domain.jobs import JobMessage
+from carillon.domain.policy import LONGEST_SECONDS, Backoff, RetryPolicy
 
 
 class Depth(msgspec.Struct, frozen=True):
@@ -24,3 +26,85 @@ class FailedMessage(msgspec.Struct, frozen=True):
     message: JobMessage | None
     """None when it is no JSON object."""
     raw: bytes
+
+
+_SHORTEST = 0.001
+_WAITS = tuple(field.name for field in msgspec.structs.fields(Backoff))
+
+
+class Policy(Backoff, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One queue's policy; its defaults are those of the blueprint `billing`."""
+
+    max_retries: int = 5
+    """A handler runs at most once more than this."""
+    base_delay_seconds: float = 60.0
+    max_delay_seconds: float = 3600.0
+    jitter_seconds: float = 10.0
+    lock_ttl_seconds: float = 120.0
+    visibility_timeout_seconds: float = 300.0
+    """The upkeep reports a message that a worker holds for longer."""
+    timeout_seconds: float | None = None
+    """A run that takes longer has failed; None is the visibility timeout."""
+    concurrency: int | None = None
+    """Runs of this queue at once in one process; 1 keeps strictly to the order of the queue."""
+
+    def checked(self, queue: str) -> "Policy":
+        """The policy itself if it can work; ConfigurationError names what is wrong."""
+        where = f'queue."{queue}"'
+        if self.max_retries < 0 or (self.concurrency is not None and self.concurrency < 1):
+            raise ConfigurationError(f"{where}: max_retries must be at least 0 and concurrency at least 1")
+        # NaN fails every comparison below, and is refused by it.
+        if not (all(0 <= wait <= LONGEST_SECONDS for wait in self.waits()) and self.backoff_multiplier >= 1):
+            raise ConfigurationError(f"{where}: waits must not be negative and backoff_multiplier at least 1")
+        for name in ("lock_ttl_seconds", "visibility_timeout_seconds", "timeout_seconds"):
+            seconds = getattr(self, name)
+            if seconds is not None and not _SHORTEST <= seconds <= LONGEST_SECONDS:
+                raise ConfigurationError(f"{where}.{name}: {seconds:g} s is not between 0.001 s and 100 years")
+        return self
+
+    def deadline_seconds(self) -> float:
+        """How long one run may take."""
+        return self.visibility_timeout_seconds if self.timeout_seconds is None else self.timeout_seconds
+
+    def retry(self) -> RetryPolicy:
+        """The policy the engine decides by; its waits are this policy's own."""
+        return RetryPolicy(
+            **{name: getattr(self, name) for name in _WAITS},
+            max_retries=self.max_retries,
+            timeout_seconds=self.deadline_seconds(),
+            failover_after_attempts="max",
+            on_refused="bury",
+            on_unknown="retry",
+            give_up_after_seconds=LONGEST_SECONDS,
+        )
+
+
+class Beat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How often each part of the queues' upkeep runs, and its limits."""
+
+    pump_seconds: float = 0.5
+    sweep_seconds: float = 5.0
+    grace_seconds: float = 5.0
+    """A message in a worker's list is an orphan when two looks this far apart find no lock for it."""
+    cleanup_seconds: float = 60.0
+    depth_seconds: float = 15.0
+    failed_over: int = 1000
+    """A failed list longer than this is cut to the newest `failed_keep`."""
+    failed_keep: int = 100
+    depth_limit: int = 1000
+    """The upkeep warns when more messages than this wait in one queue."""
+    busy_pause_seconds: float = 1.0
+    """How long a worker pauses a queue whose waiting messages are all locked."""
+    job_log_keeps: int = 10_000
+    job_log_seconds: float = 30 * 86_400.0
+    """Rows of job logs and finished effects older than this are deleted."""
+
+    def checked(self) -> "Beat":
+        """The intervals themselves if they can work."""
+        for name in ("pump", "sweep", "grace", "cleanup", "depth", "busy_pause", "job_log"):
+            seconds = getattr(self, f"{name}_seconds")
+            if not _SHORTEST <= seconds <= LONGEST_SECONDS:
+                raise ConfigurationError(f"beat.{name}_seconds: {seconds:g} s is not between 0.001 s and 100 years")
+        if not 0 <= self.failed_keep <= self.failed_over or min(self.depth_limit, self.job_log_keeps) < 1:
+            raise ConfigurationError("beat: failed_keep must not be above failed_over, limits must be at least 1")
+        return self

@@ -1,13 +1,18 @@
-"""A vendor's later word about a message, in our words."""
+"""Receipts: what a vendor reports about a message after accepting it, and what each report does to a route."""
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
+from carillon.domain.decide import exhausted_text, following
+from carillon.domain.notifications import Status
+from carillon.domain.people import Suppression
+
 
 class ReceiptKind(StrEnum):
-    """What a vendor says became of a message."""
+    """What a vendor reports about a message."""
 
     QUEUED = "queued"
     SENT = "sent"
@@ -52,7 +57,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The address is dead: later messages to it are not worth sending."""
 
 
-class AmendRules(msgspec.Struct, frozen=True, kw_only=True):
+class ReceiptRules(msgspec.Struct, frozen=True, kw_only=True):
     """What a failed delivery leads to."""
 
     chains: dict[str, tuple[str, ...]]
@@ -65,7 +70,7 @@ class AmendRules(msgspec.Struct, frozen=True, kw_only=True):
     """How long an address stays silent; None is for ever."""
 
 
-class Amended(msgspec.Struct, frozen=True, kw_only=True):
+class TakenReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """What a receipt did."""
 
     receipt: Receipt
@@ -77,7 +82,7 @@ class Amended(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str | None = None
 
 
-class Reading(msgspec.Struct, frozen=True):
+class CallbackReading(msgspec.Struct, frozen=True):
     """What a callback said, and what its sender wants to hear back."""
 
     receipts: tuple[Receipt, ...] = ()
@@ -85,3 +90,203 @@ class Reading(msgspec.Struct, frozen=True):
     """Why single reports of the callback could not be understood; the others count."""
     answer: dict[str, Any] | None = None
     """The body of the reply, for vendors that expect one (a handshake)."""
+
+
+COMPLAINT = "the recipient called it spam"
+_OPEN = frozenset({Status.PENDING, Status.FAILED})
+_PROGRESS = (
+    ReceiptKind.QUEUED,
+    ReceiptKind.SENT,
+    ReceiptKind.DELIVERED,
+    ReceiptKind.OPENED,
+    ReceiptKind.CLICKED,
+)
+_RANKS: dict[str | None, int] = {kind: rank for rank, kind in enumerate(_PROGRESS, 1)}
+# A complaint is final: a later open does not change it.
+_RANKS[ReceiptKind.COMPLAINED] = len(_PROGRESS) + 1
+
+
+class Effect(StrEnum):
+    """What a receipt did."""
+
+    NOTED = "noted"
+    FAILED_OVER = "failed_over"
+    RETRIED = "retried"
+    BURIED = "buried"
+    IGNORED = "ignored"
+    """It is about a superseded message, a finished route, or a message that was not sent here."""
+    WAITING = "waiting"
+    """Its message is not known yet: a vendor may be faster than our settlement."""
+    REPEATED = "repeated"
+
+
+class ChangingRoute(msgspec.Struct, kw_only=True):
+    """A route while receipts change it; what is below the blank line is only ever written."""
+
+    notification_id: str
+    route_id: str
+    channel: str
+    lane: int
+    provider: str
+    provider_message_id: str | None
+    status: Status
+    attempt_count: int
+    max_attempts: int
+    provider_since: int
+    held: bool
+    """A worker holds a claim, so the message that it sends is not known yet."""
+    receipt: str | None
+    delivered: bool
+    address: str | None
+    tenant_id: str | None
+    user_id: str | None
+
+    changed: bool = False
+    finished: bool = False
+    reopened: bool = False
+    buried: bool = False
+    opened: bool = False
+    clicked: bool = False
+    error_classification: str | None = None
+    error_message: str | None = None
+
+
+def apply_receipt(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, *, known: bool, strikes: int) -> Effect:
+    """Apply a receipt to its route.
+
+    `known` says that the receipt names a message which this route is known to have sent; `strikes` counts the reports
+    of this address being dead, this one included.
+    """
+    if route.held and not known and receipt.kind not in (ReceiptKind.COMPLAINED, ReceiptKind.UNSUBSCRIBED):
+        return Effect.WAITING
+    match receipt.kind:
+        case ReceiptKind.QUEUED | ReceiptKind.SENT:
+            return _on_its_way(receipt, route, known=known)
+        case ReceiptKind.DELIVERED | ReceiptKind.OPENED | ReceiptKind.CLICKED:
+            return _arrived(receipt, route)
+        case ReceiptKind.FAILED | ReceiptKind.BOUNCED:
+            return _failed(receipt, route, rules, known=known, strikes=strikes)
+        case ReceiptKind.COMPLAINED:
+            return _complained(route)
+        case ReceiptKind.UNSUBSCRIBED:
+            return Effect.NOTED
+        case _:
+            assert_never(receipt.kind)
+
+
+def suppression_for(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, strikes: int) -> Suppression | None:
+    """The suppression that a receipt causes, if any."""
+    address = route.address or receipt.address
+    if address is None:
+        return None
+    tenant = route.tenant_id or ""
+    match receipt.kind:
+        case ReceiptKind.COMPLAINED:
+            return Suppression(route.channel, address, tenant, "complained", "receipt", None)
+        case ReceiptKind.UNSUBSCRIBED:
+            return Suppression(route.channel, address, tenant, "unsubscribed", "unsubscribe", None)
+        case _ if _is_dead(receipt, route, rules, strikes):
+            reason = receipt.classification or "recipient_gone"
+            return Suppression(route.channel, address, "", reason, "receipt", rules.silence_seconds)
+        case _:
+            return None
+
+
+def _is_dead(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, strikes: int) -> bool:
+    """One bounce, or one vendor's report while another provider is left, does not suppress an address."""
+    if not receipt.recipient_gone:
+        return False
+    doubtful = receipt.kind is ReceiptKind.BOUNCED or _following(rules, route) is not None
+    return strikes >= rules.bounces_before_silence if doubtful else True
+
+
+def _on_its_way(receipt: Receipt, route: ChangingRoute, *, known: bool) -> Effect:
+    if route.status not in _OPEN | {Status.PUBLISHED} or not _is_present(receipt, route, known=known):
+        return Effect.IGNORED
+    _advance(receipt, route)
+    return Effect.NOTED
+
+
+def _arrived(receipt: Receipt, route: ChangingRoute) -> Effect:
+    """The person has one of the route's messages: nothing more is sent."""
+    if route.status is Status.SKIPPED:
+        return Effect.IGNORED
+    if route.status in _OPEN:
+        route.status, route.held = Status.PUBLISHED, False
+        route.finished, route.reopened = True, False
+        route.provider = receipt.provider
+        route.provider_message_id = receipt.provider_message_id or route.provider_message_id
+    route.changed = route.delivered = True
+    route.opened |= receipt.kind in (ReceiptKind.OPENED, ReceiptKind.CLICKED)
+    route.clicked |= receipt.kind is ReceiptKind.CLICKED
+    _advance(receipt, route)
+    return Effect.NOTED
+
+
+def _failed(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, *, known: bool, strikes: int) -> Effect:
+    if route.status in _OPEN and receipt.provider == route.provider:
+        return Effect.NOTED
+    over = route.status is not Status.PUBLISHED or route.delivered
+    if over or not _is_present(receipt, route, known=known):
+        return Effect.IGNORED
+    error = receipt.reason or receipt.classification or str(receipt.kind)
+    classification = receipt.classification or str(receipt.kind)
+    if _is_dead(receipt, route, rules, strikes):
+        return _bury(route, classification, error)
+    provider = _following(rules, route)
+    if provider is not None:
+        # The next provider gets an attempt, even when the previous one used up the budget.
+        route.max_attempts = max(route.max_attempts, route.attempt_count + 1)
+        _reopen(route, provider, classification, error, rules)
+        return Effect.FAILED_OVER
+    if route.attempt_count < route.max_attempts and route.provider in rules.chains.get(route.channel, ()):
+        _reopen(route, route.provider, classification, error, rules)
+        return Effect.RETRIED
+    return _bury(route, classification, exhausted_text(route.attempt_count, error))
+
+
+def _complained(route: ChangingRoute) -> Effect:
+    if route.status not in _OPEN | {Status.PUBLISHED}:
+        return Effect.IGNORED
+    route.receipt = ReceiptKind.COMPLAINED
+    return _bury(route, str(ReceiptKind.COMPLAINED), COMPLAINT)
+
+
+def _is_present(receipt: Receipt, route: ChangingRoute, *, known: bool) -> bool:
+    """Whether it is about the current message of the route, and not about an earlier one."""
+    if receipt.provider != route.provider:
+        return False
+    named = receipt.provider_message_id
+    if named is None or route.provider_message_id in (None, named):
+        return True
+    # A vendor that knows the notification but not the route: its id for the message is nobody's then.
+    return not known and (receipt.idempotency_key or "").endswith("/")
+
+
+def _following(rules: ReceiptRules, route: ChangingRoute) -> str | None:
+    chain: Sequence[str] = rules.chains.get(route.channel, ())
+    if route.provider not in chain:
+        # The settings no longer name the provider; the first of the chain takes over.
+        return chain[0] if chain else None
+    return following(chain, route.provider)
+
+
+def _advance(receipt: Receipt, route: ChangingRoute) -> None:
+    if _RANKS[receipt.kind] > _RANKS.get(route.receipt, 0):
+        route.receipt, route.changed = receipt.kind, True
+
+
+def _reopen(route: ChangingRoute, provider: str, classification: str, error: str, rules: ReceiptRules) -> None:
+    route.status, route.provider, route.provider_since = Status.FAILED, provider, route.attempt_count
+    route.lane = rules.lanes.get(route.lane, route.lane)
+    # The next message has no receipts yet.
+    route.receipt = None
+    route.changed, route.reopened, route.finished = True, True, False
+    route.error_classification, route.error_message = classification, error
+
+
+def _bury(route: ChangingRoute, classification: str, error: str) -> Effect:
+    route.status, route.held = Status.DEAD_LETTER, False
+    route.changed, route.buried, route.reopened = True, True, False
+    route.error_classification, route.error_message = classification, error
+    return Effect.BURIED

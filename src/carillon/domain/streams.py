@@ -1,6 +1,8 @@
-"""Live streams: each person's durable log of what was pushed to them, and who is reading it where."""
+"""Live streams: each person's log, the position of a reader in it, seats, replicas and tickets."""
 
-from collections.abc import Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
@@ -56,7 +58,7 @@ class Bounds(msgspec.Struct, frozen=True):
     """
 
 
-class Held(msgspec.Struct, frozen=True):
+class InboxCounts(msgspec.Struct, frozen=True):
     """How many of a person's entries there are and how many of them are unread."""
 
     total: int
@@ -97,7 +99,7 @@ class StreamLedger(Protocol):
         """What is held until the person comes and stands in no log yet, newest first; their number is 0."""
         ...
 
-    async def held(self, user_id: str) -> Held:
+    async def inbox_counts(self, user_id: str) -> InboxCounts:
         """What stands in the inbox."""
         ...
 
@@ -115,7 +117,7 @@ class StreamLedger(Protocol):
 
 
 class Presence(Protocol):
-    """Which replica reads whose log aloud; what a replica said is forgotten when it stops saying it."""
+    """Which replica serves whose log; a replica that stops renewing is forgotten."""
 
     async def arrive(self, replica: str, user_ids: Collection[str]) -> None:
         """These people have their first connection here."""
@@ -134,4 +136,148 @@ class Presence(Protocol):
 
     async def where(self, user_ids: Collection[str]) -> dict[str, frozenset[str]]:
         """The living replicas at which each person is connected; people who are nowhere are left out."""
+        ...
+
+
+class Tail:
+    """Takes entries in any order and repeatedly; gives them out in the order of the log, each once, without a gap."""
+
+    __slots__ = ("_kept", "_limit", "cursor", "last", "overflowed", "told")
+
+    def __init__(self, limit: int) -> None:
+        """Until `begin` sets the position, entries are counted and not kept."""
+        self._limit = limit
+        self._kept: deque[Entry] = deque()
+        self.told = 0
+        """The highest sequence number that was announced."""
+        self.cursor = -1
+        """The reader has every entry up to this number; negative before `begin`."""
+        self.last = -1
+        """Every entry up to this number is written or kept."""
+        self.overflowed = False
+        """The buffer is full: the reader must reconnect and resume."""
+
+    def begin(self, after: int) -> None:
+        """Set the position: the reader has every entry up to `after`, or does not want them."""
+        self.cursor = self.last = after
+
+    @property
+    def behind(self) -> bool:
+        """Whether the log has entries that must be read from the ledger."""
+        return 0 <= self.last < self.told
+
+    def offer(self, entry: Entry) -> None:
+        """Take a new entry: keep it if it is the next one, otherwise only note its number."""
+        if entry.seq == self.last + 1 and self.last >= 0:
+            if len(self._kept) >= self._limit:
+                self.overflowed = True
+                return
+            self._kept.append(entry)
+            self.last = entry.seq
+        self.grown(entry.seq)
+
+    def grown(self, newest: int) -> None:
+        """The log has entries up to this number."""
+        self.told = max(self.told, newest)
+
+    def looked_up(self, entries: Sequence[Entry], told: int) -> None:
+        """Take the entries after `last`; `told` is the value of `self.told` before the read."""
+        if not entries and self.told == told:
+            # The announced entries were pruned; reset `told`. If it has grown since, read again instead.
+            self.told = self.last
+        for entry in entries:
+            if entry.seq > self.last:
+                self._kept.append(entry)
+                self.last = entry.seq
+
+    def take(self) -> list[Entry]:
+        """The entries to write now, in order."""
+        entries = list(self._kept)
+        self._kept.clear()
+        return entries
+
+    def wrote(self, seq: int) -> None:
+        """The reader has every entry up to `seq`."""
+        self.cursor = max(self.cursor, seq)
+
+
+def place(bounds: Bounds, resume: int | None) -> tuple[int, int | None]:
+    """After which number a reader begins, and after which number it has missed entries; None if it has missed none.
+
+    A reader without a number begins at the first entry that is not delivered yet, otherwise at the end. A number that
+    was never given out belongs to another log: that reader has missed everything.
+    """
+    if resume is None:
+        return (bounds.unsettled - 1 if bounds.unsettled else bounds.newest), None
+    if resume > bounds.newest:
+        return max(0, bounds.oldest - 1), 0
+    if resume < bounds.oldest - 1:
+        return bounds.oldest - 1, resume
+    return resume, None
+
+
+class Seat:
+    """One connection that reads one person's log."""
+
+    __slots__ = ("closing", "key", "tail", "user_id", "wake")
+
+    def __init__(self, user_id: str, key: str, tail: Tail, wake: Callable[[], None]) -> None:
+        """`key` names the caller whose number of seats is limited."""
+        self.user_id = user_id
+        self.key = key
+        self.tail = tail
+        self.wake = wake
+        """Wakes the connection: there are new entries, or it must end."""
+        self.closing = False
+        """The replica stops: the reader should reconnect to another one."""
+
+
+class Seated(StrEnum):
+    """The answer to a request for a seat."""
+
+    SEATED = "seated"
+    FULL = "full"
+    """The replica has reached its limit."""
+    CROWDED = "crowded"
+    """The key has reached its limit."""
+    CLOSING = "closing"
+
+
+class NotifyBus(Protocol):
+    """Messages between replicas; a message may be lost, so a sender that needs an answer has a timeout."""
+
+    async def send(self, messages: Mapping[str, Sequence[str]]) -> None:
+        """Send each replica its messages; never raises for a network error."""
+        ...
+
+    async def run(self, replica: str, receive: Callable[[str], None]) -> None:
+        """Receive this replica's messages until cancelled; reopens broken connections."""
+        ...
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to open one stream, in place of a token in a URL."""
+
+    user_id: str
+    """The person's own id."""
+    tenant_id: str | None = None
+    expires_at_ms: int | None = None
+    """When the token expires for which the ticket was issued."""
+    token_id: str | None = None
+    """The `jti` of the token, by which it can be revoked."""
+
+
+class TicketLedger(Protocol):
+    """Where tickets are kept, by the digest of their text."""
+
+    async def add_ticket(self, digest: str, ticket: Ticket, seconds: float) -> None:
+        """Store a ticket that opens one stream within `seconds`; raises LedgerUnavailable."""
+        ...
+
+    async def open_ticket(self, digest: str, seconds: float) -> Ticket | None:
+        """Use the ticket, once in the whole fleet; for `seconds` more it identifies the reader of that stream."""
+        ...
+
+    async def ticket(self, digest: str) -> Ticket | None:
+        """The ticket, while it or its stream is valid."""
         ...

@@ -1,8 +1,8 @@
-"""Delivery while the caller waits: what is held for it, and what the caller is told."""
+"""Synchronous delivery: enrolling and claiming in one commit, and the answer to the caller."""
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,15 +15,15 @@ Code = Literal["DELIVERY_TIMEOUT", "DELIVERY_FAILED"]
 _SEPARATORS = re.compile(r"[_.-]+")
 
 
-class HeldEnrolment(msgspec.Struct, frozen=True):
-    """What enrolling came to; `claims` are the routes that are ours from birth, none when somebody was before us."""
+class ClaimedEnrolment(msgspec.Struct, frozen=True):
+    """The answer of enrolling; `claims` are the routes claimed in the same commit, none for a repeat."""
 
     enrolled: Enrolled
     claims: tuple[Claim, ...] = ()
 
 
-class Held(msgspec.Struct, frozen=True):
-    """Written down, leased by this process, and nobody else's to send."""
+class Claimed(msgspec.Struct, frozen=True):
+    """Enrolled and claimed by this process."""
 
     claim: Claim
 
@@ -34,14 +34,14 @@ class Repeated(msgspec.Struct, frozen=True):
     notification_id: str
 
 
-class Unheld(msgspec.Struct, frozen=True):
-    """Written down as one that will not be sent."""
+class NotClaimed(msgspec.Struct, frozen=True):
+    """Enrolled as skipped."""
 
     notification_id: str
     reason: str
 
 
-Holding = Held | Repeated | Unheld
+SynchronousEnrolment = Claimed | Repeated | NotClaimed
 
 
 class DeliveredNow(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,11 +62,11 @@ class NotDelivered(msgspec.Struct, frozen=True, kw_only=True):
     replayed: bool = False
 
 
-Immediate = DeliveredNow | NotDelivered
+SynchronousAnswer = DeliveredNow | NotDelivered
 
 
 def timed_out_text(seconds: float) -> str:
-    """The document's sentence."""
+    """The sentence of the blueprint listo."""
     return f"Synchronous delivery timed out after {seconds:g}s. Notification NOT queued."
 
 
@@ -76,45 +76,28 @@ def is_use_case(template_key: str, phrases: Iterable[str]) -> bool:
     return any(f" {' '.join(phrase.lower().split())} " in words for phrase in phrases)
 
 
-class HoldingLedger(Protocol):
-    """Where intents are written down by those who deliver them at once."""
+class SynchronousLedger(Protocol):
+    """Enrols and claims in one commit, for deliveries that start at once."""
 
-    async def enrol_held(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[HeldEnrolment]:
-        """Write down and lease in one commit, so that nobody else ever sees these routes free; one answer each."""
+    async def enrol_claimed(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[ClaimedEnrolment]:
+        """Enrol and claim in one commit, so that no other worker can claim these routes; one answer each."""
         ...
 
-    async def queue_unheld(self, lane: int, instead: int) -> int:
-        """Move what waits in a lane without workers, and is held by nobody, to another lane; answers how many."""
-        ...
-
-
-class Planner(Protocol):
-    """What knows how an intent would be sent."""
-
-    async def planned(self, intent: Intent) -> Enrolment:
-        """The rows that would be written down; raises BadIntent for what cannot be sent."""
+    async def queue_unclaimed(self, lane: int, instead: int) -> int:
+        """Move unclaimed routes of a lane without workers to another lane; returns how many."""
         ...
 
 
-class Holder(Protocol):
-    """What writes an intent down for a caller who waits."""
-
-    async def hold(self, intent: Intent) -> Holding:
-        """Returns after the commit; raises BadIntent, LedgerUnavailable or Overloaded and has written nothing."""
-        ...
+EnrolSynchronous = Callable[[Intent], Awaitable[SynchronousEnrolment]]
+"""Returns after the commit; raises BadIntent, LedgerUnavailable or Overloaded if nothing was written."""
 
 
-class SendsNow(Protocol):
-    """Delivery while the caller waits."""
+class Synchronous(NamedTuple):
+    """Delivery while the caller waits, as a door calls it."""
 
-    def wanted(self, template_key: str) -> bool:
-        """Whether this use case is delivered at once without being asked to."""
-        ...
-
-    def began(self) -> float:
-        """The moment the caller's time starts to run."""
-        ...
-
-    async def deliver(self, intent: Intent, began: float) -> Immediate:
-        """Deliver once, within the lane's time; raises what Holder.hold raises."""
-        ...
+    wanted: Callable[[str], bool]
+    """Whether a template key names a use case that is always synchronous."""
+    began: Callable[[], float]
+    """The moment from which the caller's time counts."""
+    deliver: Callable[[Intent, float], Awaitable[SynchronousAnswer]]
+    """Deliver once, within the lane's time; raises what `EnrolSynchronous` raises."""

@@ -1,4 +1,4 @@
-"""Acceptance: an intent is checked, rendered, planned and written down before anybody is told that it was."""
+"""Acceptance: an intent is checked, rendered, planned and committed before the caller gets an answer."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, assert_never
@@ -7,12 +7,121 @@ from carillon.coalesce import Coalescer
 from carillon.domain.errors import BadIntent
 from carillon.domain.events import IntentAccepted, IntentRepeated
 from carillon.domain.explain import Tell
-from carillon.domain.intents import Intent
-from carillon.domain.notifications import Acceptance, Accepted, Conflict, Duplicate, Enrolled, Enrolment
+from carillon.domain.intents import Intent, Recipient
+from carillon.domain.notifications import Acceptance, Accepted, Conflict, Duplicate, Enrolled, Enrolment, Template
 from carillon.domain.ports import ClaimOnAccept, Ids, IntakeLedger, Observer, Signal, Templates
+from carillon.domain.synchronous import (
+    Claimed,
+    ClaimedEnrolment,
+    NotClaimed,
+    Repeated,
+    SynchronousEnrolment,
+    SynchronousLedger,
+)
+from carillon.domain.templates import resolve_locale, wished_locale
 from carillon.faultpoint import faultpoint
-from carillon.intake.contents import Contents
-from carillon.intake.plan import PlanRules, plan
+from carillon.intake.plan import Content, PlanRules, plan
+from carillon.intake.render import render_message
+
+QUEUED_ONLY = frozenset({"inApp"})
+"""Channels whose messages people fetch, so that no delivery can be awaited."""
+
+
+class Contents:
+    """Finds address, locale and message of every route; refuses what could not be sent."""
+
+    def __init__(self, templates: Templates, rules: PlanRules) -> None:
+        self._templates = templates
+        self._rules = rules
+
+    async def of(self, intent: Intent, tell: Tell | None = None) -> list[Content]:
+        """One content for every channel and recipient, the skipped ones among them; raises BadIntent."""
+        channels = await self._channels(intent)
+        if tell is not None:
+            tell("channel", {"channels": channels, "named": bool(intent.channels)})
+        found = [
+            await self._content(intent, recipient, channel, tell)
+            for channel in channels
+            for recipient in intent.recipients
+        ]
+        for channel, reason in intent.skips.items():
+            found += [self._skipped(intent, recipient, channel, reason) for recipient in intent.recipients]
+        return found
+
+    async def _channels(self, intent: Intent) -> tuple[str, ...]:
+        for channel in (*intent.channels, *intent.skips):
+            if channel not in self._rules.channels:
+                raise BadIntent("UNKNOWN_CHANNEL", f"channel {channel} has no provider here", field="channel")
+        if intent.channels or intent.skips:
+            return tuple(dict.fromkeys(intent.channels))
+        existing = sorted(
+            {channel for channel, _ in await self._templates.variants(intent.notification_type, intent.tenant_id)}
+        )
+        if not existing:
+            raise BadIntent("TEMPLATE_NOT_FOUND", f"Template {intent.notification_type} not found", field="templateKey")
+        if len(existing) > 1:
+            raise BadIntent(
+                "CHANNEL_REQUIRED",
+                f"template {intent.notification_type} exists for {', '.join(existing)}: say which channel",
+                field="channel",
+            )
+        return (existing[0],)
+
+    async def _content(self, intent: Intent, recipient: Recipient, channel: str, tell: Tell | None) -> Content:
+        reason = recipient.unreachable.get(channel)
+        if reason is not None:
+            return self._skipped(intent, recipient, channel, reason)
+        address = _address(recipient, channel, tell)
+        if self._rules.supported_locales:
+            return Content(recipient.ref, channel, address, self._downstream_locale(intent, recipient))
+        template = await self._template(intent, recipient, channel, tell)
+        message = render_message(template, intent.payload, self._rules.missing_variable)
+        if tell is not None:
+            tell("render", {"subject": message.subject, "text": message.text, "html": message.html})
+        return Content(recipient.ref, channel, address, template.locale, message)
+
+    async def _template(self, intent: Intent, recipient: Recipient, channel: str, tell: Tell | None) -> Template:
+        code = intent.notification_type
+        wished = self._wished(intent, recipient)
+        variants = await self._templates.variants(code, intent.tenant_id)
+        existing = [locale for there, locale in variants if there == channel]
+        locale = resolve_locale(wished, existing, self._rules.locale)
+        if tell is not None:
+            tell("locale", {"wished": wished, "resolved": locale, "available": existing})
+        template = None if locale is None else await self._templates.find(code, channel, locale, intent.tenant_id)
+        if template is None:
+            elsewhere = sorted({there for there, _ in variants} - {channel}) if not existing else []
+            lacking = f"channel {channel}; it exists for {', '.join(elsewhere)}" if elsewhere else f"locale {wished}"
+            raise BadIntent("TEMPLATE_NOT_FOUND", f"Template {code} not found for {lacking}", field="templateKey")
+        if tell is not None:
+            tell("template", {"templateKey": code, "locale": locale, "version": template.version})
+        return template
+
+    def _skipped(self, intent: Intent, recipient: Recipient, channel: str, reason: str) -> Content:
+        locale = self._downstream_locale(intent, recipient) if self._rules.supported_locales else None
+        return Content(recipient.ref, channel, recipient.addresses.get(channel), locale, skipped_because=reason)
+
+    def _downstream_locale(self, intent: Intent, recipient: Recipient) -> str | None:
+        return resolve_locale(self._wished(intent, recipient), self._rules.supported_locales, self._rules.locale)
+
+    def _wished(self, intent: Intent, recipient: Recipient) -> str:
+        tenant = self._rules.tenant_locales.get(intent.tenant_id or "")
+        return wished_locale(
+            intent.locale, recipient.locale, intent.accept_language, tenant, self._rules.locale.default
+        )
+
+
+def _address(recipient: Recipient, channel: str, tell: Tell | None) -> str:
+    if channel in recipient.refused:
+        raise BadIntent("CHANNEL_DISABLED", f"{recipient.ref} has switched {channel} off", field="channel")
+    if tell is not None:
+        tell("preferences", {"channel": channel, "preferredLocale": recipient.locale})
+    address = recipient.addresses.get(channel) or recipient.addresses.get("*")
+    if not address:
+        raise BadIntent("RECIPIENT_UNRESOLVED", f"no {channel} address is known for {recipient.ref}", field="recipient")
+    if tell is not None:
+        tell("recipient", {"recipient": recipient.ref, "channel": channel, "address": address})
+    return address
 
 
 class Intake:
@@ -27,7 +136,7 @@ class Intake:
         rules: PlanRules,
         observer: Observer,
         ids: Ids,
-        acquaint: Callable[[Intent], Awaitable[Intent]] | None = None,
+        add_preferences: Callable[[Intent], Awaitable[Intent]] | None = None,
         claim_on_accept: ClaimOnAccept | None = None,
         max_batch: int = 500,
         max_pending: int = 10_000,
@@ -37,7 +146,7 @@ class Intake:
         self._rules = rules
         self._observe = observer
         self._ids = ids
-        self._acquaint = acquaint
+        self._add_preferences = add_preferences
         self._ledger = ledger
         self._claim_on_accept = claim_on_accept
         self._enrolments: Coalescer[Enrolment, Enrolled] = Coalescer(
@@ -52,9 +161,9 @@ class Intake:
         return self._answer(intent, enrolment, enrolled)
 
     async def planned(self, intent: Intent, tell: Tell | None = None) -> Enrolment:
-        """What would be written down; raises BadIntent for what cannot be sent; `tell` hears of every gate passed."""
-        if self._acquaint is not None:
-            intent = await self._acquaint(intent)
+        """The rows to write; raises BadIntent if it cannot be sent; `tell` is called for every gate passed."""
+        if self._add_preferences is not None:
+            intent = await self._add_preferences(intent)
         return plan(intent, await self._contents.of(intent, tell), intent.notification_id or self._ids(), self._rules)
 
     async def drain(self) -> None:
@@ -91,14 +200,14 @@ class Intake:
 
 
 def key_conflict() -> BadIntent:
-    """The answer to a key that stands for something else."""
+    """The error for an idempotency key that was used for another request."""
     return BadIntent(
         "IDEMPOTENCY_CONFLICT", "this idempotency key was used for a different request", field="Idempotency-Key"
     )
 
 
 def named(intent: Intent) -> dict[str, Any]:
-    """What every event of an intent is recognised by."""
+    """The fields by which operators find the events of an intent."""
     return {
         "notification_type": intent.notification_type,
         "producer": intent.producer,
@@ -107,3 +216,60 @@ def named(intent: Intent) -> dict[str, Any]:
         "request_id": intent.request_id,
         "trace_id": intent.trace_id,
     }
+
+
+class SynchronousIntake:
+    """Enrols and claims for callers who wait; requests that arrive together share a commit, apart from queued ones."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        ledger: SynchronousLedger,
+        observer: Observer,
+        *,
+        owner: str,
+        seconds: float,
+        max_batch: int = 200,
+        max_pending: int = 1000,
+    ) -> None:
+        self._intake = intake
+        self._ledger = ledger
+        self._observe = observer
+        self._owner = owner
+        self._seconds = seconds
+        self._enrolments: Coalescer[Enrolment, ClaimedEnrolment] = Coalescer(
+            self._write, max_batch=max_batch, max_pending=max_pending
+        )
+
+    async def enrol(self, intent: Intent) -> SynchronousEnrolment:
+        enrolment = await self._intake.planned(intent)
+        refuse_queued_only(enrolment)
+        return self._answer(intent, await self._enrolments.add(enrolment))
+
+    async def _write(self, batch: Sequence[Enrolment]) -> list[ClaimedEnrolment]:
+        return await self._ledger.enrol_claimed(batch, self._owner, self._seconds)
+
+    def _answer(self, intent: Intent, held: ClaimedEnrolment) -> SynchronousEnrolment:
+        enrolled = held.enrolled
+        told = {"notification_id": enrolled.notification_id, **named(intent)}
+        match enrolled:
+            case Accepted():
+                self._observe(IntentAccepted(routes=1, **told))
+                if not held.claims:
+                    return NotClaimed(enrolled.notification_id, "the address is suppressed")
+                return Claimed(held.claims[0])
+            case Duplicate():
+                self._observe(IntentRepeated(outcome="duplicate", **told))
+                return Repeated(enrolled.notification_id)
+            case Conflict():
+                self._observe(IntentRepeated(outcome="conflict", **told))
+                raise key_conflict()
+            case _:
+                assert_never(enrolled)
+
+
+def refuse_queued_only(enrolment: Enrolment) -> None:
+    """Refuse a channel that is never synchronous."""
+    channel = enrolment.routes[0].channel
+    if channel in QUEUED_ONLY:
+        raise BadIntent("SYNCHRONOUS_UNAVAILABLE", f"{channel} is never synchronous", field="synchronous")

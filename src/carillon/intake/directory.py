@@ -66,13 +66,13 @@ class HttpDirectory:
 
 
 def read_profile(status: int, body: bytes) -> Found:
-    """What an answer means; whatever is not understood may be understood later."""
+    """The meaning of an answer; an answer that is not understood counts as no answer, so it is asked again."""
     said = _object(body)
     if status == _NOT_FOUND:
         error = said.get("error") if said is not None else None
         if isinstance(error, dict) and error.get("code") == "subject_not_found":
             return NoSuchPerson()
-        # A wrong base URL answers 404 as well, and must not turn everybody into nobody.
+        # A wrong base URL answers 404 too, and must not make every person unknown.
         return NotAnswered("the directory answered 404 without subject_not_found: is its URL right?")
     if status != _OK:
         return NotAnswered(f"the directory answered {status}")

@@ -1,29 +1,31 @@
 """`explain`: acceptance plans the request, the gates of attempts are folded over it, and nothing is written or sent."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from carillon.domain.breaker import BreakerView, State, effective
-from carillon.domain.claims import held_claim
+from carillon.domain.claims import first_claim
 from carillon.domain.errors import BadIntent
-from carillon.domain.expected import ExpectedAttempt, Future, Imagine, RouteAhead, unavailable
 from carillon.domain.explain import (
+    ExpectedAttempt,
     ExplainedRoute,
     ExplainStep,
     Explanation,
+    Future,
+    GateVerdict,
+    Imagine,
     LookupLedger,
+    RouteAhead,
     RouteOutcome,
-    Tell,
-    Verdict,
     ViewedBreakers,
     in_order,
+    unavailable,
 )
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Conflict, Enrolment, Route, Status
 from carillon.domain.ports import Clock
-from carillon.intake.accept import key_conflict
+from carillon.intake.accept import Intake, key_conflict, refuse_queued_only
 from carillon.intake.plan import PlanRules
-from carillon.intake.synchronous import refuse_queued_only
 
 _GATES = {
     "CHANNEL_REQUIRED": "channel",
@@ -40,19 +42,13 @@ LEAST, MOST = 0.0, 1.0
 """The dice that make every jitter shortest and longest."""
 
 
-class TellingPlanner(Protocol):
-    """Plans a request and tells of every gate on the way."""
-
-    async def planned(self, intent: Intent, tell: Tell | None = None) -> Enrolment: ...
-
-
 class _Walk:
-    """The steps so far; a gate that is told twice keeps its last word."""
+    """The steps so far; a gate that reports twice keeps its last report."""
 
     def __init__(self) -> None:
         self._steps: dict[str, ExplainStep] = {}
 
-    def add(self, step: str, verdict: Verdict, detail: Mapping[str, Any]) -> None:
+    def add(self, step: str, verdict: GateVerdict, detail: Mapping[str, Any]) -> None:
         self._steps[step] = ExplainStep(step, verdict, dict(detail))
 
     def passed(self, step: str, detail: Mapping[str, Any]) -> None:
@@ -71,7 +67,7 @@ class Explainer:
 
     def __init__(
         self,
-        planner: TellingPlanner,
+        intake: Intake,
         ledger: LookupLedger,
         breakers: ViewedBreakers,
         rules: PlanRules,
@@ -80,7 +76,7 @@ class Explainer:
         imagine: Imagine = unavailable,
         dice: tuple[float, float] = (LEAST, MOST),
     ) -> None:
-        self._planner = planner
+        self._intake = intake
         self._ledger = ledger
         self._breakers = breakers
         self._rules = rules
@@ -92,7 +88,7 @@ class Explainer:
         walk = _Walk()
         walk.passed("mode", mode)
         try:
-            enrolment = await self._planner.planned(intent, walk.passed)
+            enrolment = await self._intake.planned(intent, walk.passed)
             if intent.synchronous:
                 refuse_queued_only(enrolment)
             suppressed = await self._suppressions(walk, enrolment)
@@ -122,7 +118,7 @@ class Explainer:
     async def _suppressions(self, walk: _Walk, enrolment: Enrolment) -> set[str]:
         """The ids of the routes that enrolling would skip because their address is suppressed."""
         found: set[str] = set()
-        # From the last to the first: the step keeps what is said of the first route.
+        # From the last to the first, so that the step shows the first route.
         for route in reversed(enrolment.routes):
             if route.status is Status.PENDING and route.address is not None:
                 tenant_id = enrolment.notification.tenant_id
@@ -149,7 +145,7 @@ class Explainer:
         if key is None:
             walk.passed("idempotency", {"key": None})
             return False
-        found = await self._ledger.foresee(enrolment.notification)
+        found = await self._ledger.look_up_earlier(enrolment.notification)
         match found:
             case None:
                 walk.passed("idempotency", {"key": key, "replays": None})
@@ -222,7 +218,7 @@ class Explainer:
     def _providers(
         self, walk: _Walk, route: Route, views: Mapping[str, BreakerView], explained: ExplainedRoute, now: float
     ) -> None:
-        """The order of failover with the breakers as they are now, and the first call with them as they are then."""
+        """The order of failover with the breakers of now, and the first call with the breakers at its time."""
         chain = self._rules.channels[route.channel]
         shown = [{"provider": name, "breaker": str(_state(views[name], 0.0))} for name in chain]
         walk.passed("providers", {"order": shown})
@@ -250,7 +246,7 @@ def _ahead(enrolment: Enrolment, suppressed: set[str], now: float) -> list[Route
     since = 0.0 if scheduled_for is None else round(scheduled_for / 1000 - now, 3)
     found: list[RouteAhead] = []
     for route in enrolment.routes:
-        claim = held_claim(enrolment, route.route_id, 0, 0)
+        claim = first_claim(enrolment, route.route_id, 0, 0)
         ahead = RouteAhead(claim=claim, due=round(max(0.0, since), 3), since=since)
         if route.status is Status.SKIPPED:
             ahead.end(Status.SKIPPED, route.skipped_because)

@@ -10,22 +10,21 @@ from carillon.domain.notifications import Accepted, Conflict, Duplicate, Enrolle
 from carillon.domain.people import Found
 from carillon.domain.ports import Directory, Ids, IntakeLedger, Observer, Signal, Templates
 from carillon.faultpoint import faultpoint
-from carillon.intake.accept import named
-from carillon.intake.contents import Contents
-from carillon.intake.enrich import enrich, people
+from carillon.intake.accept import Contents, named
+from carillon.intake.people import enrich, people
 from carillon.intake.plan import PlanRules, plan
 
 MOST_ROUTES = 5000
 """Routes written in one statement; a single notification may have more."""
 
 CODES = frozenset({"recipient_not_found"})
-"""Codes of refusals that an operator sees as they are; every other refusal is the payload's fault."""
+"""Error codes that operators see unchanged; every other code becomes invalid_payload."""
 
 Planned = tuple[Arrival, Intent, Enrolment]
 
 
 class OrderedIntake:
-    """Satisfies OrderedAcceptor: stops before the first intent whose people cannot be asked about."""
+    """Satisfies OrderedAcceptor: stops before the first intent whose people the directory cannot look up."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class OrderedIntake:
         ]
         kept = [(arrival, flaw, False) for arrival, flaw in flawed] + conflicts
         if kept:
-            await self._ledger.park([flaw for _, flaw, _ in kept])
+            await self._ledger.keep_malformed([flaw for _, flaw, _ in kept])
         faultpoint("after_accept_commit")
         self._tell(planned, answers, kept)
         return Progress(done, stopped_by)
@@ -162,7 +161,7 @@ def _malformed(arrival: Arrival, code: str, message: str) -> Malformed:
 
 
 def _event(arrival: Arrival, flaw: Malformed, *, expired: bool) -> IntentMalformed:
-    # What the entry said of itself, believed or not, is what an operator will search for.
+    # Operators search for the values in the entry, valid or not.
     raw = {name: value for name, value in arrival.raw_fields.items() if isinstance(value, str) and value}
     return IntentMalformed(
         stream_entry_id=flaw.stream_entry_id,

@@ -1,17 +1,106 @@
-"""People as they described themselves: their contacts, language, channels and quiet hours."""
+"""People: what a directory or they themselves say about addresses, language, channels and quiet hours."""
 
 import asyncio
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from zoneinfo import ZoneInfo
+
+import msgspec
 
 from carillon.coalesce import Coalescer
-from carillon.domain.intents import Intent
-from carillon.domain.people import CONTACTS, PreferenceLedger, Preferences, Profile
-from carillon.domain.ports import Clock, People
-from carillon.intake.enrich import acquaint, people
+from carillon.domain.errors import BadIntent, DirectoryUnavailable
+from carillon.domain.intents import Intent, Priority, Recipient
+from carillon.domain.people import (
+    CONTACTS,
+    Found,
+    NoSuchPerson,
+    NotAnswered,
+    PreferenceLedger,
+    Preferences,
+    Profile,
+    QuietHours,
+)
+from carillon.domain.ports import Clock
+
+
+def quiet_until(hours: QuietHours, unix_seconds: float) -> float | None:
+    """The end of the quiet hours that this moment lies in; None outside of them."""
+    if not hours.enabled:
+        return None
+    now = dt.datetime.fromtimestamp(unix_seconds, ZoneInfo(hours.timezone))
+    begins, ends = dt.time.fromisoformat(hours.start_time), dt.time.fromisoformat(hours.end_time)
+    at = now.time()
+    if begins <= ends:
+        days = 0 if begins <= at < ends else None
+    elif at >= begins:
+        days = 1
+    else:
+        days = 0 if at < ends else None
+    if days is None:
+        return None
+    return dt.datetime.combine(now.date() + dt.timedelta(days=days), ends, now.tzinfo).timestamp()
+
+
+def people(intent: Intent) -> list[str]:
+    """The user ids of the recipients."""
+    return [recipient.user_id for recipient in intent.recipients if recipient.user_id is not None]
+
+
+def enrich(intent: Intent, found: Mapping[str, Found]) -> Intent:
+    """The intent with the directory's answers; raises BadIntent for an unknown person, DirectoryUnavailable."""
+    return msgspec.structs.replace(
+        intent, recipients=tuple(_known(recipient, found) for recipient in intent.recipients)
+    )
+
+
+def with_preferences(intent: Intent, found: Mapping[str, Profile], now: float | None) -> Intent:
+    """The intent with the preferences of its recipients; what the producer says overrides them.
+
+    With `now`, in Unix seconds, quiet hours delay what is not urgent.
+    """
+    told = msgspec.structs.replace(intent, recipients=tuple(_with_profile(one, found) for one in intent.recipients))
+    if now is None or intent.priority is Priority.HIGH or intent.synchronous:
+        return told
+    due = now if intent.scheduled_for_ms is None else max(now, intent.scheduled_for_ms / 1000)
+    ends = [quiet_until(profile.quiet_hours, due) for profile in found.values() if profile.quiet_hours is not None]
+    latest = max((end for end in ends if end is not None), default=None)
+    return told if latest is None else msgspec.structs.replace(told, scheduled_for_ms=round(latest * 1000))
+
+
+def _with_profile(recipient: Recipient, found: Mapping[str, Profile]) -> Recipient:
+    profile = found.get(recipient.user_id or "")
+    if profile is None:
+        return recipient
+    return msgspec.structs.replace(
+        recipient,
+        addresses=profile.addresses | recipient.addresses,
+        locale=recipient.locale or profile.locale,
+        refused=profile.refused,
+    )
+
+
+def _known(recipient: Recipient, found: Mapping[str, Found]) -> Recipient:
+    if recipient.user_id is None:
+        return recipient
+    match found[recipient.user_id]:
+        case Profile() as profile:
+            return Recipient(
+                ref=recipient.ref,
+                user_id=recipient.user_id,
+                addresses=recipient.addresses | profile.addresses,
+                locale=profile.locale or recipient.locale,
+                unreachable=recipient.unreachable | profile.unreachable,
+            )
+        case NoSuchPerson():
+            raise BadIntent(
+                "recipient_not_found", f"the directory knows no {recipient.user_id}", field="recipient_user_ids"
+            )
+        case NotAnswered(error):
+            raise DirectoryUnavailable(error)
 
 
 class StoredPeople:
-    """Satisfies People; questions that arise together are one query."""
+    """Reads stored preferences; questions that arise together share one query."""
 
     def __init__(self, ledger: PreferenceLedger, *, max_batch: int = 500, max_pending: int = 10_000) -> None:
         self._ledger = ledger
@@ -27,11 +116,11 @@ class StoredPeople:
         return await self._ledger.preferences(asked)
 
 
-class Acquaintance:
-    """Adds to an intent what its people said about themselves."""
+class PreferenceLookup:
+    """Adds the stored preferences of its recipients to an intent."""
 
-    def __init__(self, known: People, clock: Clock, *, quiet_hours: bool = False) -> None:
-        self._known = known
+    def __init__(self, stored: "StoredPeople", clock: Clock, *, quiet_hours: bool = False) -> None:
+        self._stored = stored
         self._clock = clock
         self._quiet_hours = quiet_hours
 
@@ -39,15 +128,15 @@ class Acquaintance:
         users = people(intent)
         if not users:
             return intent
-        profiles = await asyncio.gather(*(self._known.profile(intent.tenant_id, user) for user in users))
+        profiles = await asyncio.gather(*(self._stored.profile(intent.tenant_id, user) for user in users))
         found = {user: profile for user, profile in zip(users, profiles, strict=True) if profile is not None}
         if not found:
             return intent
-        return acquaint(intent, found, self._clock.wall() if self._quiet_hours else None)
+        return with_preferences(intent, found, self._clock.wall() if self._quiet_hours else None)
 
 
 def profile_of(said: Preferences) -> Profile:
-    """What acceptance needs of somebody's preferences."""
+    """The part of a person's preferences that acceptance needs."""
     return Profile(
         addresses={CONTACTS[kind]: address for kind, address in said.contacts.items() if kind in CONTACTS},
         locale=said.preferred_locale,

@@ -4,12 +4,11 @@ from typing import Literal
 
 import msgspec
 
-from carillon.domain.canonical import canonical, fingerprint
-from carillon.domain.intents import Intent
+from carillon.domain.intents import Intent, canonical, fingerprint
 from carillon.domain.lanes import Lanes
-from carillon.domain.locale import LocaleRules
 from carillon.domain.notifications import Enrolment, Message, Notification, Route, Status
 from carillon.domain.policy import PolicyTable
+from carillon.domain.templates import LocaleRules
 
 
 class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +23,7 @@ class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
     missing_variable: Literal["error", "empty", "keep"] = "error"
     idempotency_ttl_seconds: float = 2_592_000.0
     supported_locales: tuple[str, ...] = ()
-    """The locales of whoever renders downstream; without any, messages are rendered before they are queued."""
+    """The locales of a renderer downstream; without any, messages are rendered before they are queued."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -54,7 +53,7 @@ def plan(intent: Intent, contents: list[Content], notification_id: str, rules: P
                 lane=lane.rank,
                 provider=rules.channels[content.channel][0],
                 policy=policy,
-                # Who waits is told after one attempt, whatever the policy.
+                # A synchronous request gets one attempt, independent of the policy.
                 max_attempts=1 if intent.synchronous else rules.policies.max_attempts(policy, lane),
                 status=Status.PENDING if content.skipped_because is None else Status.SKIPPED,
                 skipped_because=content.skipped_because,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
-from carillon.domain.canonical import canonical
 from carillon.domain.errors import BadIntent, BadTemplate
+from carillon.domain.intents import canonical
 from carillon.domain.notifications import Message, Template
 
 MAX_RENDERED = 256 * 1024
@@ -40,7 +40,7 @@ def compile_template(text: str) -> tuple[Piece, ...]:
 
 
 def check_template(text: str) -> None:
-    """Refuse what should not be kept; also a placeholder that is not closed, which would be sent as it stands."""
+    """Raise BadTemplate for a text that must not be stored, such as one with an unclosed placeholder."""
     for piece in compile_template(text):
         at = piece.find("{{") if isinstance(piece, str) else -1
         if at >= 0:
@@ -53,7 +53,7 @@ def variables_of(text: str) -> set[str]:
 
 
 def names_in(text: str) -> list[str]:
-    """The same names, in the order they are first asked for."""
+    """The same names, in the order of their first use."""
     return list(dict.fromkeys(".".join(piece) for piece in compile_template(text) if isinstance(piece, tuple)))
 
 

@@ -1,14 +1,16 @@
-"""What administrators ask and do: dead letters, another chance for them, and who gave it."""
+"""What administrators ask and do: dead letters, redrives, their own actions, API keys and the audit log."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from carillon.domain.admin import AdminAction, FailedCounts, Revival, Revived
+import msgspec
+
+from carillon.domain.admin import AdminAction, AuditRow, FailedCounts, Revival, Revived
+from carillon.domain.keys import ApiKey, NewKey
 from carillon.domain.ports import Signal
 from carillon.domain.store import Ask, Engine, Row, Steps
-from carillon.ledger.questions import chosen
-from carillon.ledger.rows import storable, storable_json
+from carillon.ledger.rows import chosen, storable, storable_json
 
 FAILED_FILTERS = (
     "channel",
@@ -65,7 +67,7 @@ class AdminStore:
             yield Ask("mark_redriven", {"action_id": noted}, keys)
             return Revived(len(keys), noted)
 
-        # Not repeated when the connection breaks: what was done unheard would look as if there had been nothing to do.
+        # Not repeated after a broken connection: the second run would find nothing and report 0.
         revived = await self.engine.change(steps, repeatable=False)
         if revived.count:
             self.signal.ring()
@@ -93,7 +95,7 @@ def _failed(filters: Mapping[str, Any]) -> dict[str, Any]:
         return chosen(filters, FAILED_FILTERS)
     ids = filters.get("notification_ids") or sorted({notification_id for notification_id, _ in letters})
     names = [_BETWEEN.join(letter) for letter in letters]
-    # Ids alone are what an index knows.
+    # An index exists for the ids only.
     return chosen({**filters, "notification_ids": ids, "letters": names}, FAILED_FILTERS)
 
 
@@ -110,10 +112,10 @@ def _how(revival: Revival) -> dict[str, Any]:
 
 
 def _note(action: AdminAction, action_id: int | None) -> Steps[int]:
-    """Write the action down, or what it has come to since; gives its number."""
+    """Write the action, or update its detail; returns its number."""
     detail = storable_json(action.detail)
     if action_id is not None:
-        yield Ask("amend_action", {"action_id": action_id, "detail_json": detail})
+        yield Ask("update_action", {"action_id": action_id, "detail_json": detail})
         return action_id
     row = {
         "actor": storable(action.actor),
@@ -139,7 +141,7 @@ def _with_count(action: AdminAction, count: int) -> AdminAction:
 
 
 def _page(rows: Sequence[Row], key: str) -> tuple[list[Row], int]:
-    """Even an empty page says how many match."""
+    """An empty page has the total as well."""
     found = [{name: value for name, value in row.items() if name != "total"} for row in rows if row[key] is not None]
     return found, rows[0]["total"]
 
@@ -147,3 +149,45 @@ def _page(rows: Sequence[Row], key: str) -> tuple[list[Row], int]:
 def _read_action(row: Row) -> Row:
     text = row.pop("detail_json")
     return {**row, "detail": {} if text is None else json.loads(text)}
+
+
+class AuditStore:
+    """Satisfies AuditLedger."""
+
+    engine: Engine
+
+    async def write_audit(self, rows: Sequence[AuditRow]) -> None:
+        if rows:
+            given = [{**msgspec.structs.asdict(row), "metadata": row.metadata_json} for row in rows]
+            # The key makes a repeat harmless.
+            await self.engine.write("write_audit", each=given, repeatable=True, pool="settlements")
+
+
+class KeyStore:
+    """Satisfies KeyLedger."""
+
+    engine: Engine
+
+    async def api_key(self, key_id: str) -> ApiKey | None:
+        row = await self.engine.one("api_key", {"key_id": key_id})
+        return None if row is None else msgspec.convert(row, ApiKey)
+
+    async def api_keys(self) -> list[ApiKey]:
+        return [msgspec.convert(row, ApiKey) for row in await self.engine.rows("api_keys")]
+
+    async def add_api_key(self, key: NewKey, most: int) -> ApiKey | None:
+        values = {**msgspec.structs.asdict(key), "most": most}
+
+        def steps() -> Steps[list[Row]]:
+            yield Ask("lock_api_keys")
+            return (yield Ask("add_api_key", values))
+
+        rows = await self.engine.change(steps, repeatable=False)
+        return msgspec.convert(rows[0], ApiKey) if rows else None
+
+    async def revoke_api_key(self, key_id: str) -> ApiKey | None:
+        rows = await self.engine.write("revoke_api_key", {"key_id": key_id}, repeatable=True)
+        return msgspec.convert(rows[0], ApiKey) if rows else None
+
+    async def touch_api_key(self, key_id: str, every_seconds: float) -> None:
+        await self.engine.write("touch_api_key", {"key_id": key_id, "every_seconds": every_seconds}, repeatable=True)

@@ -1,4 +1,4 @@
-"""Values as both dialects agree on them, so that rows can be carried over and compared."""
+"""Values in a form that both dialects share, so that rows can be copied and compared."""
 
 import datetime as dt
 import hashlib
@@ -50,7 +50,7 @@ def for_postgres(kinds: Sequence[Kind], row: Row) -> Row:
 
 
 class Digest:
-    """One number for all rows of a table in their order; JSON counts by what it means, not by how it is spaced."""
+    """One hash over all rows of a table in their order; JSON is compared by its meaning, not by its spacing."""
 
     def __init__(self, table: Table) -> None:
         self._kinds = table.kinds(table.names)
@@ -84,7 +84,7 @@ def _meaning(text: str) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _moment(value: int) -> dt.datetime:
-    # Not from seconds: those are no exact floats.
+    # Not from seconds, which a float does not hold exactly.
     return _EPOCH + value * _MILLISECOND
 
 

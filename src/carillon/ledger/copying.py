@@ -1,4 +1,4 @@
-"""Carrying a whole ledger from SQLite to PostgreSQL, or back, and proving that nothing was lost on the way."""
+"""Copying a whole ledger from SQLite to PostgreSQL, or back, and comparing both ends afterwards."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -17,14 +17,14 @@ from carillon.ledger.statements import load
 
 End: TypeAlias = PostgresEnd | SqliteEnd
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""What is being done, how many rows of it are done, of how many."""
+"""The step, the rows done, and the rows in all."""
 
 PARENTS_FIRST = ("records", "routes", "dead_letters")
 BOOKKEEPING = frozenset({"schema_migrations", "claim_tokens"})
 
 
 class CopyRefused(CarillonError):
-    """The copy was not begun, or it cannot be trusted; the sentence says what to do."""
+    """The copy did not begin, or the ends differ; the message says what to do."""
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Copied(msgspec.Struct, frozen=True):
     table: str
     rows: int
     written: int
-    """By this run; less than the rows where an earlier one had begun."""
+    """Rows written by this run; fewer than `rows` after an interrupted run."""
     digest: str
 
 
@@ -42,7 +42,7 @@ async def copy_ledger(
 ) -> list[Copied]:
     """Copy every table, then read both ends and compare; raises CopyRefused unless all is the same."""
     if source_url.startswith("sqlite:") == target_url.startswith("sqlite:"):
-        raise CopyRefused("both are of one kind: take pg_dump, or SQLite's own .backup, for that")
+        raise CopyRefused("source and target are of one kind: use pg_dump, or .backup of SQLite")
     async with AsyncExitStack() as stack:
         source = await _open(source_url)
         stack.push_async_callback(source.aclose)
@@ -72,7 +72,7 @@ async def _refuse_used(source: End, target: End) -> None:
     for end, word in ((source, "source"), (target, "target")):
         by = await end.used_by()
         if by is not None:
-            raise CopyRefused(f"the {word} is in use: {by}; stop them, or say --even-if-used when they are another's")
+            raise CopyRefused(f"the {word} is in use: {by}; stop it, or pass --even-if-used if it is another program")
 
 
 async def _tables(source: End, target: End) -> list[Table]:

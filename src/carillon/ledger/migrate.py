@@ -1,4 +1,4 @@
-"""Bringing a database to the present schema: numbered files, forward only."""
+"""Migrations: numbered files that bring a database to the current schema, forward only."""
 
 import re
 import sqlite3
@@ -33,7 +33,7 @@ def migrations(dialect: str) -> list[Migration]:
 
 
 def refuse_newer(dialect: str, applied: Iterable[int], allowed: int = 0) -> None:
-    """LedgerNewer for a migration that we do not know and that nobody allowed; only those who start ask."""
+    """Raise LedgerNewer for an unknown migration that is not allowed; called at the start only."""
     known = {step.version for step in migrations(dialect)}
     newest = max(set(applied) - known, default=0)
     if newest > allowed:

@@ -7,7 +7,7 @@ from carillon.domain.errors import ConfigurationError
 from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.ledger.postgres.pools import PoolRules
 from carillon.ledger.rows import ALERT_FROM, NEW_INTENT_HINT, RECOVERY_HINT
-from carillon.ledger.seals import Seals
+from carillon.ledger.sealing import Seals
 from carillon.ledger.sqlite.ledger import SqliteLedger
 
 Ledger: TypeAlias = PostgresLedger | SqliteLedger

@@ -1,4 +1,4 @@
-"""Alerts that must be told outside: written with the burial they are about, taken by lease, removed once told."""
+"""Alerts in the outbox: written with their dead letter, leased by a sender, removed once sent."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ class OutboxStore:
     engine: Engine
 
     async def due_alerts(self, limit: int, lease_seconds: float) -> list[Telling]:
-        # Not repeated when the connection breaks: what was taken unheard comes back by itself when its lease ends.
+        # Not repeated after a broken connection: alerts leased without an answer come back when the lease ends.
         taken = await self.engine.write(
             "due_alerts", {"limit": limit, "lease_seconds": lease_seconds}, repeatable=False, look="alerts_are_due"
         )
@@ -25,7 +25,7 @@ class OutboxStore:
         rows = await self.engine.rows("taken_alerts", {"alert_ids": list(tries)})
         known = [row for row in rows if row["channel"] is not None and row["notification_type"] is not None]
         if len(known) < len(rows):
-            # Their notification was pruned: there is nothing left to tell.
+            # Their notification was pruned: there is nothing left to send.
             await self.told([row["outbox_id"] for row in rows if row not in known])
         ids = sorted({row["notification_id"] for row in known})
         history = await self.engine.rows("alert_history", {"notification_ids": ids})
@@ -43,7 +43,7 @@ class OutboxStore:
 
 
 def _tellings(rows: Sequence[Row], tries: dict[int, int], history: Iterable[Row]) -> list[Telling]:
-    """Alerts as they are told; times are Unix milliseconds."""
+    """Alerts with their number of tries; times are Unix milliseconds."""
     of_route: dict[tuple[str, str], list[Row]] = {}
     for row in history:
         of_route.setdefault((row["notification_id"], row["route_id"]), []).append(row)
@@ -58,7 +58,7 @@ def _tellings(rows: Sequence[Row], tries: dict[int, int], history: Iterable[Row]
 
 
 def _alert(row: Row, history: Iterable[Row]) -> Alert:
-    # What a redrive did since then is another story.
+    # Attempts after a later redrive do not belong to this alert.
     happened = [
         Happened(provider=each["provider"], at_ms=each["at"], message_id=each["message_id"], error=each["error"])
         for each in history

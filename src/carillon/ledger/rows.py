@@ -4,13 +4,15 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 from carillon.border import clean_text
 from carillon.domain.claims import Settlement, Want
 from carillon.domain.intents import Malformed
-from carillon.domain.notifications import Conflict, Duplicate, Enrolled, Enrolment, Notification, Route, Status
+from carillon.domain.notifications import Conflict, Duplicate, Enrolled, Enrolment, Notification, Route, Status, Story
+from carillon.domain.store import Row
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, verdict_word
 from carillon.ledger.sealing import Codec
 
@@ -19,7 +21,7 @@ _SENT = "sent"
 _LONGEST_DELAY = 10 * 365 * 86_400.0
 
 ALERT_FROM = 1
-"""The most urgent lane whose burials are told outside; those of lane 0 are told to a caller who waits."""
+"""The most urgent lane whose dead letters raise alerts; a waiting caller learns of those of lane 0."""
 RECOVERY_HINT = "Repair the cause, then redrive this route; it keeps its id and gets a fresh budget."
 NEW_INTENT_HINT = (
     "Repair the cause, then publish a new intent with the same payload and audience and a new idempotency_key; "
@@ -99,14 +101,14 @@ _USERS = RECORD_FIELDS.index("recipient_user_ids")
 
 
 def storable(text: str | None) -> str | None:
-    """Free text a store can hold: vendors answer with NULs, half characters and novels; none may cost a batch."""
+    """Text that every store can hold: a NUL, half a character or a very long text must not fail a batch."""
     if text is None:
         return None
     return clean_text(text, _LONGEST_TEXT)
 
 
 def storable_json(value: object) -> str:
-    """JSON text of anything at all, without what a JSON column refuses."""
+    """JSON text of any value, without what a JSON column refuses."""
     return json.dumps(_plain(value), ensure_ascii=False)
 
 
@@ -145,7 +147,7 @@ def route_rows(enrolment: Enrolment, codec: Codec) -> list[tuple[Any, ...]]:
             route.recipient_ref,
             route.max_attempts,
             route.resolved_locale,
-            # Status and reason are one column here, so that no row can hold the one without the other.
+            # Status and reason are one value here, so that no row has only one of them.
             (route.skipped_because or "skipped") if route.status is Status.SKIPPED else None,
             route.address,
             route.lane,
@@ -161,7 +163,7 @@ def route_rows(enrolment: Enrolment, codec: Codec) -> list[tuple[Any, ...]]:
 
 
 def _each_once(routes: tuple[Route, ...]) -> Iterable[Route]:
-    # A route named twice must not cost the whole batch its commit; the first one stands.
+    # A route that occurs twice must not fail the batch; the first one counts.
     return reversed({route.route_id: route for route in reversed(routes)}.values()) if len(routes) > 1 else routes
 
 
@@ -180,7 +182,7 @@ def malformed_values(malformed: Malformed, codec: Codec) -> tuple[Any, ...]:
 
 
 def answer_for_loser(notification: Notification, winner: Mapping[str, Any]) -> Enrolled | None:
-    """What an enrolment that wrote nothing is told; None when it met its own earlier self."""
+    """The answer to an enrolment that wrote nothing; None if its own earlier try has written it."""
     same = winner["request_fingerprint"] == notification.request_fingerprint
     if not same:
         return Conflict(winner["notification_id"], expired=bool(winner["expired"]))
@@ -200,7 +202,7 @@ def skips(wants: Sequence[Want]) -> list[int]:
 
 
 def rounds(settlements: Sequence[Settlement]) -> list[list[int]]:
-    """Positions in key order, split so that no round names a route twice: a statement changes a row only once."""
+    """Positions in key order, split so that no round has a route twice: a statement changes a row only once."""
     order = sorted(range(len(settlements)), key=lambda place: settlements[place].claim.key)
     split: list[list[int]] = []
     before, depth = None, 0
@@ -215,7 +217,7 @@ def rounds(settlements: Sequence[Settlement]) -> list[list[int]]:
 
 
 def is_plain_success(settlement: Settlement) -> bool:
-    """A call that was made and taken, of a claim whose place in the ledger is known: nothing to decide any more."""
+    """Whether a sent message of a claim with a known place can be settled the fast way."""
     note = settlement.note
     return (
         isinstance(settlement.verdict, Finish)
@@ -272,3 +274,58 @@ def settlement_values(settlement: Settlement, codec: Codec, *, noted: bool = Tru
         storable(note.provider_message_id) if note else None,
         note.duration_ms if note else None,
     )
+
+
+def chosen(filters: Mapping[str, Any], known: Sequence[str]) -> Row:
+    """Every known filter, None for those left out; raises ValueError for an unknown one."""
+    unknown = sorted(set(filters) - set(known))
+    if unknown:
+        raise ValueError(f"unknown filter {unknown[0]}; known are {', '.join(known)}")
+    return {name: filters.get(name) for name in known}
+
+
+def stories(
+    records: Sequence[dict[str, Any]], routes: Iterable[dict[str, Any]], attempts: Iterable[dict[str, Any]]
+) -> list[Story]:
+    """Join rows to stories; routes and attempts come sorted by notification."""
+    routes_of = _by_notification(routes)
+    attempts_of = _by_notification(attempts)
+    return [
+        Story(
+            notification=record,
+            routes=routes_of.get(record["notification_id"], []),
+            attempts=attempts_of.get(record["notification_id"], []),
+        )
+        for record in records
+    ]
+
+
+def _by_notification(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    return {key: list(group) for key, group in groupby(rows, key=lambda row: str(row["notification_id"]))}
+
+
+def counted(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Sum up the rows of `counts`: one for each lane and status."""
+    routes = dict.fromkeys([str(status) for status in Status], 0)
+    lanes: dict[int, dict[str, Any]] = {}
+    for row in rows:
+        routes[row["status"]] += row["routes"]
+        lane = lanes.setdefault(row["lane"], {"due": 0, "leased": 0, "oldest_due_seconds": None})
+        lane["due"] += row["due"]
+        lane["leased"] += row["leased"]
+        lane["oldest_due_seconds"] = _older(lane["oldest_due_seconds"], row["oldest_due_seconds"])
+    oldest = None
+    for lane in lanes.values():
+        oldest = _older(oldest, lane["oldest_due_seconds"])
+    return {
+        "routes": routes,
+        "due": sum(lane["due"] for lane in lanes.values()),
+        "leased": sum(lane["leased"] for lane in lanes.values()),
+        "oldest_due_seconds": oldest,
+        "lanes": lanes,
+    }
+
+
+def _older(one: float | None, other: float | None) -> float | None:
+    known = [age for age in (one, other) if age is not None]
+    return max(known, default=None)

@@ -1,19 +1,121 @@
-"""The codec of the ledger's columns: every sealed column is sealed here on its way in and opened on its way out."""
+"""Sealing of what names a person: the ring of keys, the codec of sealed columns, and a change of the key."""
 
+import base64
+import hashlib
+import hmac
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec.structs import replace
 
 from carillon.domain.claims import Claim, Settlement
+from carillon.domain.errors import ConfigurationError
 from carillon.domain.notifications import Enrolment, Route
 from carillon.domain.receipts import Receipt
-from carillon.domain.store import Row, Values
+from carillon.domain.store import Ask, Engine, Row, Steps, Values
 from carillon.domain.verdicts import Bury
 from carillon.ledger.columns import Way, opened_names, resealed, sealed_names
-from carillon.ledger.seals import Seals
+
+_MARK = "sealed"
+_KEY_BYTES, _NONCE_BYTES = 32, 12
+
+
+class _Key:
+    """One key and the keys derived from it, one for each purpose."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.key_id = _derived(secret, "id")[:4].hex()
+        self.prefix = f"{_MARK}:{self.key_id}:"
+        self._cipher = AESGCM(_derived(secret, "encryption"))
+        self._nonces = _derived(secret, "nonces")
+
+    def seal(self, text: str, nonce: bytes) -> str:
+        box = nonce + self._cipher.encrypt(nonce, text.encode("utf-8", "surrogatepass"), None)
+        return self.prefix + base64.urlsafe_b64encode(box).decode()
+
+    def nonce_of(self, text: str) -> bytes:
+        """The same for the same text; without the key it looks random."""
+        return hmac.digest(self._nonces, text.encode("utf-8", "surrogatepass"), "sha256")[:_NONCE_BYTES]
+
+    def open(self, sealed: str) -> str:
+        box = base64.b64decode(sealed.removeprefix(self.prefix), altchars=b"-_", validate=True)
+        return self._cipher.decrypt(box[:_NONCE_BYTES], box[_NONCE_BYTES:], None).decode("utf-8", "surrogatepass")
+
+
+class Seals:
+    """A ring of keys; unsealed text opens as it is, because it may be older than the keys."""
+
+    def __init__(self, secrets: Sequence[bytes]) -> None:
+        keys = [_Key(secret) for secret in secrets]
+        self._first = keys[0]
+        self._keys = {key.key_id: key for key in keys}
+        self._blind = _derived(secrets[0], "names")
+
+    @property
+    def first(self) -> str:
+        """The id of the key that seals."""
+        return self._first.key_id
+
+    @property
+    def key_ids(self) -> frozenset[str]:
+        return frozenset(self._keys)
+
+    @property
+    def pattern(self) -> str:
+        """What SQL's LIKE finds the first key's seals by."""
+        return f"{self._first.prefix}%"
+
+    def address(self, text: str | None) -> str | None:
+        """Equal addresses have equal seals, because they are compared and unique."""
+        return None if text is None else self._first.seal(text, self._first.nonce_of(text))
+
+    def content(self, text: str | None) -> str | None:
+        """A new nonce each time: equal contents have different seals."""
+        return None if text is None else self._first.seal(text, os.urandom(_NONCE_BYTES))
+
+    def name(self, address: str) -> str:
+        """A name in place of an address, where nobody needs to read the address back."""
+        return hmac.digest(self._blind, address.encode("utf-8", "surrogatepass"), "sha256")[:16].hex()
+
+    def open(self, text: str | None) -> str | None:
+        """A seal that cannot be opened stays as it is: providers refuse it as an address, and the route fails."""
+        if text is None or not text.startswith(f"{_MARK}:"):
+            return text
+        key = self._keys.get(text[len(_MARK) + 1 :].partition(":")[0])
+        try:
+            return text if key is None else key.open(text)
+        except (InvalidTag, ValueError):
+            return text
+
+
+def read_keys(texts: Sequence[str]) -> Seals | None:
+    """The ring of keys written as base64; None where there are none."""
+    secrets = [_decoded(number, text) for number, text in enumerate(texts, 1)]
+    if len(set(secrets)) != len(secrets):
+        raise ConfigurationError("ledger.seal_keys: a key is there twice")
+    return Seals(secrets) if secrets else None
+
+
+def _decoded(number: int, text: str) -> bytes:
+    try:
+        secret = base64.b64decode(text.strip().replace("-", "+").replace("_", "/"), validate=True)
+    except ValueError:
+        secret = b""
+    if len(secret) != _KEY_BYTES:
+        raise ConfigurationError(
+            f"ledger.seal_keys: key {number} is not {_KEY_BYTES} bytes in base64; `openssl rand -base64 32` makes one"
+        )
+    return secret
+
+
+def _derived(secret: bytes, purpose: str) -> bytes:
+    return hmac.digest(secret, f"carillon seal {purpose}".encode(), hashlib.sha256)
+
 
 Again: TypeAlias = Callable[[str | None, str | None], tuple[str | None, str | None]]
 """The first and the second sealed column of a row, sealed anew."""
@@ -30,7 +132,7 @@ _PERSONAL = re.compile(r"@|\d(?:\D?\d){5}")
 
 
 class Codec:
-    """Without keys it changes nothing and costs one look."""
+    """Without keys it changes nothing and costs one comparison."""
 
     def __init__(self, seals: Seals | None = None) -> None:
         self.seals = seals
@@ -38,7 +140,7 @@ class Codec:
         self._opened = opened_names()
 
     def bind(self, values: Values) -> Values:
-        """Parameters of a statement: those that bear the name of a sealed column are sealed."""
+        """Parameters of a statement: those with the name of a sealed column are sealed."""
         if self.seals is None or not (self._sealed.keys() & values.keys()):
             return values
         return {name: self._seal(self.seals, name, value) for name, value in values.items()}
@@ -50,7 +152,7 @@ class Codec:
         return {name: self._open(self.seals, name, value) for name, value in row.items()}
 
     def fields(self, names: Sequence[str], values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The values of a row shape, whose fields bear the names of their columns."""
+        """The values of a row whose fields have the names of their columns."""
         if self.seals is None:
             return values
         return tuple(self._seal(self.seals, name, value) for name, value in zip(names, values, strict=True))
@@ -68,14 +170,14 @@ class Codec:
         return claims
 
     def named(self, batch: Sequence[Enrolment]) -> Sequence[Enrolment]:
-        """Routes of people who are known by an address alone get another name."""
+        """Routes of people who are known by an address only get another name."""
         seals = self.seals
         if seals is None:
             return batch
         return [Enrolment(each.notification, tuple(_named(seals, route) for route in each.routes)) for each in batch]
 
     def settlement(self, settlement: Settlement) -> Settlement:
-        """Vendors repeat the address in their errors."""
+        """Remove the address from errors, in which vendors repeat it."""
         if self.seals is None:
             return settlement
         address, note, verdict = settlement.claim.address, settlement.note, settlement.verdict
@@ -86,18 +188,18 @@ class Codec:
         return replace(settlement, note=note, verdict=verdict)
 
     def receipt(self, receipt: Receipt) -> Receipt:
-        """Vendors repeat the address in their reports."""
+        """Remove the address from reports, in which vendors repeat it."""
         return receipt if self.seals is None else replace(receipt, reason=self.text(receipt.reason, receipt.address))
 
     def text(self, text: str | None, *about: str | None) -> str | None:
-        """What was said about a message, without the addresses that it is about."""
+        """A text about a message, without these addresses."""
         if self.seals is not None:
             for address in about:
                 text = _without(text, address)
         return text
 
     def refusal(self, text: str, raw: object) -> str:
-        """What was said about a message that was refused, without the addresses in the message."""
+        """The reason of a refusal, without the addresses in the refused message."""
         return self.text(text, *_personal(raw)) or ""
 
     def _seal(self, seals: Seals, name: str, value: Any) -> Any:  # noqa: ANN401 - whatever a column holds
@@ -150,13 +252,13 @@ def _named(seals: Seals, route: Route) -> Route:
     address, ref = route.address, route.recipient_ref
     if not address or not ref.endswith(address) or ref.startswith(_USER):
         return route
-    # Within the notification any other name does as well.
+    # Any other name that is unique within the notification will do.
     name = ref.removesuffix(address) + seals.name(address)
     return replace(route, route_id=f"{route.channel}:{name}", recipient_ref=name)
 
 
 def _without(text: str | None, address: str | None) -> str | None:
-    """However it is spelled; what is too short to be somebody's address would only take the text apart."""
+    """Remove the address in any spelling; a very short one would remove parts of other words."""
     named = (address or "").lstrip("+")
     if not text or len(named) < _SHORTEST:
         return text
@@ -175,3 +277,69 @@ def _personal(raw: object) -> list[str]:
             return [found for value in raw for found in _personal(value)]
         case _:
             return []
+
+
+_BATCH = 500
+
+
+class SealKeyStore:
+    """The seal keys of the ledger, and sealing anew."""
+
+    engine: Engine
+    _codec: Codec
+
+    async def seal_keys(self) -> set[str]:
+        """The ids of all keys that may have sealed something."""
+        return {row["key_id"] for row in await self.engine.rows("seal_keys")}
+
+    async def note_seal_key(self, key_id: str) -> None:
+        await self.engine.write("note_seal_key", {"key_id": key_id}, repeatable=True)
+
+    async def forget_seal_keys(self, but: str) -> None:
+        await self.engine.write("forget_seal_keys", {"key_id": but}, repeatable=True)
+
+    async def reseal(self, table: str, pattern: str, again: Again, limit: int) -> int:
+        """Seal up to so many rows anew that are not sealed with the first key; answers how many there were."""
+
+        def steps() -> Steps[int]:
+            rows = yield Ask(f"unsealed_{table}", {"pattern": pattern, "limit": limit})
+            anew = [(row["place"], *again(row["one"], row["two"])) for row in rows]
+            yield Ask(f"reseal_{table}", each=[{"place": place, "one": one, "two": two} for place, one, two in anew])
+            return len(rows)
+
+        return await self.engine.change(steps, repeatable=True)
+
+    async def _know_keys(self) -> None:
+        """Refuse a ring that lacks a key in use; seal unsealed rows and rows of other keys with the first key."""
+        seals, used = self._codec.seals, await self.seal_keys()
+        if seals is None:
+            _refuse_sealed(used)
+            return
+        _refuse_missing(seals, used)
+        if used == {seals.first}:
+            return
+        await self.note_seal_key(seals.first)
+        changed = 0
+        for table in TABLES:
+            while (count := await self.reseal(table, seals.pattern, again(seals, table), _BATCH)) > 0:
+                changed += count
+        # Another process may still seal with the old key: forget it only after a run that found no row.
+        if not changed:
+            await self.forget_seal_keys(seals.first)
+
+
+def _refuse_sealed(used: set[str]) -> None:
+    """A ledger without keys must not open sealed rows."""
+    if used:
+        raise ConfigurationError(
+            f"ledger.seal_keys: this ledger is sealed with the key {', '.join(sorted(used))}; give that key"
+        )
+
+
+def _refuse_missing(seals: Seals, used: set[str]) -> None:
+    missing = sorted(used - seals.key_ids)
+    if missing:
+        raise ConfigurationError(
+            f"ledger.seal_keys: this ledger is sealed with the key {missing[0]}, and the keys given are "
+            f"{', '.join(sorted(seals.key_ids))}; add that key behind the one that is to seal"
+        )

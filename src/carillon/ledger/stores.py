@@ -1,19 +1,67 @@
-"""Every concern that both engines keep alike."""
+"""The stores of both engines joined into one class, and the breakers that all processes on one ledger share."""
 
-from carillon.ledger.admin import AdminStore
-from carillon.ledger.audit import AuditStore
-from carillon.ledger.breakers import BreakerStore
-from carillon.ledger.history import HistoryStore
+import msgspec
+
+from carillon.domain.breaker import Breaker, BreakerPolicy, BreakerStep, BreakerVerb, State, step
+from carillon.domain.store import Ask, Engine, Row, Steps
+from carillon.ledger.admin import AdminStore, AuditStore, KeyStore
 from carillon.ledger.jobs import JobStore
-from carillon.ledger.keys import KeyStore
 from carillon.ledger.outbox import OutboxStore
-from carillon.ledger.preferences import PreferenceStore
-from carillon.ledger.seal_keys import SealKeyStore
-from carillon.ledger.streams import StreamStore
-from carillon.ledger.suppressions import SuppressionStore
+from carillon.ledger.people import PreferenceStore, SuppressionStore
+from carillon.ledger.sealing import SealKeyStore
+from carillon.ledger.streams import StreamStore, TicketStore
 from carillon.ledger.templates import TemplateStore
-from carillon.ledger.tickets import TicketStore
-from carillon.ledger.upkeep import UpkeepStore
+from carillon.ledger.upkeep import HistoryStore, UpkeepStore
+
+
+class BreakerStore:
+    """Satisfies BreakerLedger."""
+
+    engine: Engine
+
+    async def breaker_step(self, service: str, provider: str, verb: BreakerVerb, policy: BreakerPolicy) -> BreakerStep:
+        key = {"service": service, "provider": provider}
+        said = _unlocked(await self.engine.one("breaker_look", key), policy, verb)
+        if said is not None:
+            return said
+
+        def steps() -> Steps[BreakerStep]:
+            (row,) = yield Ask("breaker_lock", key)
+            before = _breaker(row)
+            after, said = step(before, policy, verb, row["now"])
+            if after != before:
+                yield Ask("breaker_keep", {**key, **_breaker_columns(after)})
+            return said
+
+        # A repeat after a lost answer could count a failure twice: a missing count is the smaller harm.
+        return await self.engine.change(steps, repeatable=False, pool="settlements")
+
+
+def _unlocked(row: Row | None, policy: BreakerPolicy, verb: BreakerVerb) -> BreakerStep | None:
+    """The answer if the step changes nothing; None if it must run under the lock."""
+    breaker, now = (Breaker(), 0.0) if row is None else (_breaker(row), float(row["now"]))
+    after, said = step(breaker, policy, verb, now)
+    return said if after == breaker else None
+
+
+def _breaker(row: Row) -> Breaker:
+    return Breaker(
+        state=State(row["state"]),
+        failures=row["failures"],
+        successes=row["successes"],
+        opened_at=row["opened_at"] or 0.0,
+        probes=tuple(msgspec.json.decode(row["probes_json"], type=list[float])),
+    )
+
+
+def _breaker_columns(breaker: Breaker) -> Row:
+    return {
+        "state": str(breaker.state),
+        "failures": breaker.failures,
+        "successes": breaker.successes,
+        "opened_at": breaker.opened_at or None,
+        "probes_json": msgspec.json.encode(breaker.probes).decode(),
+    }
 
 
 class Stores(

@@ -1,4 +1,4 @@
-"""Live streams: everybody's log as it is read, who reads it where, and tickets; pushing is each engine's own."""
+"""Live streams: reading a person's log, presence and tickets; each engine appends to logs in its own way."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 from carillon.domain.claims import Claim
 from carillon.domain.ports import Signal
 from carillon.domain.store import Ask, Engine, Row, Steps, Values
-from carillon.domain.streams import Bounds, Entry, Held, person_of
+from carillon.domain.streams import Bounds, Entry, InboxCounts, Ticket, person_of
 
 FORGOTTEN_SECONDS = 300.0
-"""How long after its last word a replica is remembered."""
+"""How long a replica is remembered after its last renewal."""
 
 
 class StreamStore:
@@ -34,9 +34,9 @@ class StreamStore:
         found = {row["user_id"]: Bounds(row["oldest"], row["newest"], row["unsettled"]) for row in rows}
         return {user_id: found.get(user_id, Bounds()) for user_id in user_ids}
 
-    async def held(self, user_id: str) -> Held:
-        (row,) = await self.engine.rows("held", {"user_id": user_id})
-        return Held(row["total"], row["unread"])
+    async def inbox_counts(self, user_id: str) -> InboxCounts:
+        (row,) = await self.engine.rows("inbox_counts", {"user_id": user_id})
+        return InboxCounts(row["total"], row["unread"])
 
     async def mark_read(self, user_id: str, notification_ids: Sequence[str] | None) -> int:
         named = None if notification_ids is None else list(notification_ids)
@@ -57,7 +57,7 @@ class StreamStore:
         await self._each_person("leave", replica, user_ids)
 
     async def renew(self, replica: str, seconds: float) -> bool:
-        """Say that the replica lives; False when it had been forgotten and its people must arrive again."""
+        """Extend the life of the replica; False if it was forgotten and must announce its people again."""
         values = {"replica": replica, "seconds": seconds}
         known = await self.engine.write("renew", values, repeatable=False, pool="settlements")
         if not known:
@@ -120,8 +120,47 @@ def _forget_replicas() -> Steps[None]:
 
 
 def _recipients(user_ids: Iterable[str]) -> list[tuple[str, str | None]]:
-    """Under which recipient and tenant the routes of these logs are laid."""
+    """The recipients and tenants under which the routes of these logs are enrolled."""
     found: list[tuple[str, str | None]] = []
     for tenant_id, user_id in sorted(map(person_of, user_ids), key=lambda each: (each[0] or "", each[1])):
         found += [(user_id, tenant_id), (f"user:{user_id}", tenant_id)]
     return found
+
+
+class TicketStore:
+    """Satisfies TicketLedger."""
+
+    engine: Engine
+
+    async def add_ticket(self, digest: str, ticket: Ticket, seconds: float) -> None:
+        values = {
+            "digest": digest,
+            "user_id": ticket.user_id,
+            "tenant_id": ticket.tenant_id,
+            "token_until_ms": ticket.expires_at_ms,
+            "token_id": ticket.token_id,
+            "seconds": seconds,
+        }
+
+        def steps() -> Steps[None]:
+            yield Ask("forget_tickets")
+            yield Ask("add_ticket", values)
+
+        await self.engine.change(steps, repeatable=False)
+
+    async def open_ticket(self, digest: str, seconds: float) -> Ticket | None:
+        rows = await self.engine.write("open_ticket", {"digest": digest, "seconds": seconds}, repeatable=False)
+        return _ticket(rows[0]) if rows else None
+
+    async def ticket(self, digest: str) -> Ticket | None:
+        row = await self.engine.one("ticket", {"digest": digest})
+        return None if row is None else _ticket(row)
+
+
+def _ticket(row: Row) -> Ticket:
+    return Ticket(
+        user_id=row["user_id"],
+        tenant_id=row["tenant_id"],
+        expires_at_ms=row["token_until_ms"],
+        token_id=row["token_id"],
+    )

@@ -1,4 +1,4 @@
-"""Stored templates: a version is written once, and only its being in use changes, from true to false."""
+"""Stored templates: a version is written once; only `is_active` changes, from true to false."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from carillon.domain.canonical import canonical
 from carillon.domain.errors import LedgerUnavailable
+from carillon.domain.intents import canonical
 from carillon.domain.store import NOTHING, Engine, Row, Values
 from carillon.domain.templates import Draft, StoredTemplate
-from carillon.ledger.questions import chosen
+from carillon.ledger.rows import chosen
 
 _FILTERS = ("tenant_id", "template_key", "channel", "locale", "is_active")
 _ROUNDS = 100
@@ -23,7 +23,7 @@ class TemplateStore:
 
     async def add_template(self, draft: Draft, new_id: str, version: int | None = None) -> StoredTemplate | None:
         values = {**_columns(draft), "template_id": new_id, "version": version}
-        # In every round somebody gets a number; who does not, asks for the next one.
+        # In every round one writer gets the number; the others ask for the next one.
         for _ in range(_ROUNDS):
             rows = await self.engine.write("add_template", values, repeatable=False)
             if rows:
@@ -44,7 +44,7 @@ class TemplateStore:
     ) -> tuple[list[StoredTemplate], int]:
         values = {**chosen(filters, _FILTERS), "limit": limit, "offset": offset}
         rows = await self.engine.rows("list_templates", values)
-        # Even an empty page says how many match.
+        # An empty page has the total as well.
         return [_stored(row) for row in rows if row["template_id"] is not None], rows[0]["total"]
 
     async def retire_template(self, template_id: str, *, delete: bool = False) -> int:

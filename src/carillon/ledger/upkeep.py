@@ -1,13 +1,16 @@
-"""What operators and retention ask: one notification, a search, the state of the backlog, and what is old enough."""
+"""What operators, retention and history ask: one notification, a search, counts, old rows and ended routes."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from carillon.domain.history import Cursor, EndedRoute, Mark
 from carillon.domain.notifications import Story
 from carillon.domain.ports import Signal
 from carillon.domain.store import Ask, Engine, Row, Steps
-from carillon.ledger.questions import chosen, counted, stories
+from carillon.ledger.rows import chosen, counted, stories
 
 SEARCH_FILTERS = (
     "user_id",
@@ -106,3 +109,34 @@ def _prune(old: Row) -> Steps[int]:
     for statement in ("prune_attempts", "prune_stream_note", "prune_stream"):
         yield Ask(statement, ids)
     return len(gone)
+
+
+class HistoryStore:
+    """Satisfies HistoryLedger; times are microseconds here, because history must not pass by what it has not read."""
+
+    engine: Engine
+
+    async def take_history(self, owner: str, lease_seconds: float, lag_seconds: float) -> Cursor | None:
+        def steps() -> Steps[Cursor | None]:
+            taken = yield Ask("take_history", {"owner": owner, "lease_seconds": lease_seconds})
+            if not taken:
+                return None
+            (horizon,) = yield Ask("history_horizon", {"lag_seconds": lag_seconds})
+            return Cursor(msgspec.convert(taken[0], Mark), horizon["until_us"])
+
+        return await self.engine.change(steps, repeatable=True)
+
+    async def endings(self, after: Mark, until_us: int, limit: int) -> list[EndedRoute]:
+        values = {**_place(after), "until_us": until_us, "limit": limit}
+        return [EndedRoute(**row) for row in await self.engine.rows("endings", values)]
+
+    async def advance_history(self, owner: str, to: Mark) -> bool:
+        moved = await self.engine.write("advance_history", {**_place(to), "owner": owner}, repeatable=True)
+        return bool(moved)
+
+    async def rewind_history(self, to_us: int) -> None:
+        await self.engine.write("rewind_history", {"changed_us": to_us}, repeatable=True)
+
+
+def _place(mark: Mark) -> dict[str, Any]:
+    return msgspec.structs.asdict(mark)

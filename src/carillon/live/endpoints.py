@@ -7,13 +7,11 @@ from typing import Any
 
 import msgspec
 
-from carillon.domain.live import Seated, Seats, Ticket
 from carillon.domain.ports import Clock
-from carillon.domain.streams import Entry, StreamLedger, log_of
-from carillon.domain.tail import place
-from carillon.live import frames, wire
-from carillon.live.lookups import Lookups
-from carillon.live.reader import SseConnection, StreamRules
+from carillon.domain.streams import Entry, Seated, StreamLedger, Ticket, log_of, place
+from carillon.live import wire
+from carillon.live.hub import Hub
+from carillon.live.reader import Lookups, SseConnection, StreamRules
 from carillon.web import (
     About,
     Answer,
@@ -27,10 +25,10 @@ from carillon.web import (
     in_path,
     in_query,
 )
-from carillon.web.about import Place
-from carillon.web.fixed import fixed
+from carillon.web.about import RequestPlace
+from carillon.web.auth import Tickets
+from carillon.web.endpoint import fixed
 from carillon.web.problems import unavailable
-from carillon.web.tickets import Tickets
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -54,18 +52,18 @@ _FILES = {
 
 
 def endpoints(
-    *, seats: Seats, ledger: StreamLedger, tickets: Tickets, rules: StreamRules, clock: Clock
+    *, seats: Hub, ledger: StreamLedger, tickets: Tickets, rules: StreamRules, clock: Clock
 ) -> list[Endpoint]:
     """Everything a browser needs of a person's notifications."""
-    desk = _Desk(seats, ledger, tickets, rules, clock)
-    return [_stream(desk), _ticket(desk), _acknowledge(desk), *_inbox(desk)]
+    streams = _Streams(seats, ledger, tickets, rules, clock)
+    return [_stream(streams), _ticket(streams), _acknowledge(streams), *_inbox(streams)]
 
 
-def _about(*person: Place) -> About:
+def _about(*person: RequestPlace) -> About:
     return About(callers=Callers.KNOWN, person=person, oneself="needed")
 
 
-def _stream(desk: "_Desk") -> Endpoint:
+def _stream(streams: "_Streams") -> Endpoint:
     events = Answer(
         status=200,
         description="A stream without an end",
@@ -76,7 +74,7 @@ def _stream(desk: "_Desk") -> Endpoint:
     return Endpoint(
         method="GET",
         path=f"{_PATH}/stream",
-        call=desk.stream,
+        call=streams.stream,
         name="streamNotifications",
         summary="Read a person's notifications as they come",
         description=_FRAMES,
@@ -90,11 +88,11 @@ def _stream(desk: "_Desk") -> Endpoint:
     )
 
 
-def _ticket(desk: "_Desk") -> Endpoint:
+def _ticket(streams: "_Streams") -> Endpoint:
     return Endpoint(
         method="POST",
         path=f"{_PATH}/stream/tickets",
-        call=desk.ticket,
+        call=streams.ticket,
         name="makeStreamTicket",
         summary="Make a ticket that opens one stream",
         description="For browsers, which cannot show a token when they open a stream; it belongs into no log.",
@@ -108,11 +106,11 @@ def _ticket(desk: "_Desk") -> Endpoint:
     )
 
 
-def _acknowledge(desk: "_Desk") -> Endpoint:
+def _acknowledge(streams: "_Streams") -> Endpoint:
     return Endpoint(
         method="POST",
         path=f"{_PATH}/{{id}}/ack",
-        call=desk.acknowledge,
+        call=streams.acknowledge,
         name="acknowledgeNotification",
         summary="Say that a notification has reached its reader",
         tag=_TAG,
@@ -128,7 +126,7 @@ def _acknowledge(desk: "_Desk") -> Endpoint:
     )
 
 
-def _inbox(desk: "_Desk") -> list[Endpoint]:
+def _inbox(streams: "_Streams") -> list[Endpoint]:
     whose = f"{_PATH}/{{user_id}}"
     shared: dict[str, Any] = {
         "tag": _TAG,
@@ -141,7 +139,7 @@ def _inbox(desk: "_Desk") -> list[Endpoint]:
         Endpoint(
             method="GET",
             path=whose,
-            call=desk.inbox,
+            call=streams.inbox,
             name="showInbox",
             summary="Show a person's notifications, newest first",
             query=wire.InboxQuery,
@@ -151,22 +149,22 @@ def _inbox(desk: "_Desk") -> list[Endpoint]:
         Endpoint(
             method="GET",
             path=f"{whose}/unread",
-            call=desk.unread,
+            call=streams.unread,
             name="countUnread",
             summary="Count what a person has not read",
             query=wire.PersonQuery,
             answers=(Answer(status=200, description="The numbers", kind=wire.Unread),),
             **shared,
         ),
-        _mark_read(desk, f"{whose}/read", shared),
+        _mark_read(streams, f"{whose}/read", shared),
     ]
 
 
-def _mark_read(desk: "_Desk", path: str, shared: dict[str, Any]) -> Endpoint:
+def _mark_read(streams: "_Streams", path: str, shared: dict[str, Any]) -> Endpoint:
     return Endpoint(
         method="POST",
         path=path,
-        call=desk.mark_read,
+        call=streams.mark_read,
         name="markRead",
         summary="Mark notifications as read",
         query=wire.PersonQuery,
@@ -178,8 +176,8 @@ def _mark_read(desk: "_Desk", path: str, shared: dict[str, Any]) -> Endpoint:
     )
 
 
-class _Desk:
-    def __init__(self, seats: Seats, ledger: StreamLedger, tickets: Tickets, rules: StreamRules, clock: Clock) -> None:
+class _Streams:
+    def __init__(self, seats: Hub, ledger: StreamLedger, tickets: Tickets, rules: StreamRules, clock: Clock) -> None:
         self._seats = seats
         self._ledger = ledger
         self._lookups = Lookups(ledger)
@@ -211,7 +209,7 @@ class _Desk:
             raise
         after, missed = place(bounds, resume)
         reading.tail.grown(bounds.newest)
-        reading.begin(after, b"" if missed is None else frames.gap(missed, bounds.oldest))
+        reading.begin(after, b"" if missed is None else wire.gap(missed, bounds.oldest))
         return Reply(200, reading, _STREAM_HEADERS, "text/event-stream")
 
     async def ticket(self, request: Request) -> Reply:
@@ -238,7 +236,7 @@ class _Desk:
     async def unread(self, request: Request) -> Reply:
         request.query(wire.PersonQuery)
         user_id, log = _user(request), _log(request)
-        held = await self._ledger.held(log)
+        held = await self._ledger.inbox_counts(log)
         return Reply(200, wire.Unread(user_id, held.total, held.unread))
 
     async def mark_read(self, request: Request) -> Reply:
@@ -285,7 +283,7 @@ def _refuse(seated: Seated) -> None:
 
 
 def _in_inbox(entry: Entry) -> wire.InboxEntry:
-    told = frames.sse_notification(entry)
+    told = wire.sse_notification(entry)
     return wire.InboxEntry(
         told.notification_id,
         told.event_type,

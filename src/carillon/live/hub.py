@@ -4,8 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
-from carillon.domain.live import Seat, Seated
-from carillon.domain.streams import Entry
+from carillon.domain.streams import Entry, Seat, Seated
 
 HERE = ""
 """The name of this replica, among the names of the others."""
@@ -33,7 +32,7 @@ class Confirmation:
 
 
 class Hub:
-    """Satisfies Seats; independent of HTTP, the ledger and other replicas."""
+    """The seats of one replica and what they wait for; independent of HTTP, the ledger and other replicas."""
 
     def __init__(
         self, *, max_seats: int, max_per_key: int, on_change: Callable[[str], None] = lambda _user_id: None
@@ -50,6 +49,7 @@ class Hub:
 
     @property
     def taken(self) -> int:
+        """How many connections read here now."""
         return self._taken
 
     def here(self, user_id: str) -> bool:
@@ -65,6 +65,7 @@ class Hub:
         return {user_id: len(seats) for user_id, seats in self._seats.items()}
 
     def join(self, seat: Seat) -> Seated:
+        """Take a seat; from then on it gets every new entry."""
         if self.closing:
             return Seated.CLOSING
         if self._taken >= self._max_seats:
@@ -80,6 +81,7 @@ class Hub:
         return Seated.SEATED
 
     def part(self, seat: Seat) -> None:
+        """Give the seat back; repeating it is harmless."""
         seats = self._seats.get(seat.user_id, [])
         if seat not in seats:
             return
@@ -113,6 +115,7 @@ class Hub:
             seat.wake()
 
     def wrote(self, seat: Seat) -> None:
+        """The cursor of the seat has moved: the kernel has every entry before it."""
         waiting = self._waiting.get(seat.user_id)
         if not waiting:
             return

@@ -1,17 +1,57 @@
-"""One SSE connection: catch up with the log, follow it, send heartbeats."""
+"""One SSE connection: catch up with the log, follow it, send heartbeats; reads of many connections are coalesced."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from carillon.coalesce import Coalescer
 from carillon.domain.errors import CarillonError, LedgerUnavailable
-from carillon.domain.live import Seat, Seats
 from carillon.domain.ports import Clock
-from carillon.domain.tail import Tail
-from carillon.live import frames
-from carillon.live.lookups import Lookups
+from carillon.domain.streams import Bounds, Entry, Seat, StreamLedger, Tail
+from carillon.live import wire
+from carillon.live.hub import Hub
 from carillon.web import Outlet, PeerGone
+
+AT_ONCE = 500
+MOST_WAITING = 20_000
+READS = 3
+"""Concurrent reads; the rest of the pool is for other work."""
+
+
+class Lookups:
+    """A request that arrives while another one runs joins the next one."""
+
+    def __init__(self, ledger: StreamLedger) -> None:
+        self._ledger = ledger
+        self._bounds: Coalescer[str, Bounds] = Coalescer(self._ask, max_batch=AT_ONCE, max_pending=MOST_WAITING)
+        self._reading = asyncio.Semaphore(READS)
+        self._to_read: dict[tuple[str, int, int], asyncio.Task[list[Entry]]] = {}
+        """Reads that have not started yet."""
+
+    async def bounds(self, user_id: str) -> Bounds:
+        """The bounds of a log; raises LedgerUnavailable, or Overloaded when too many requests wait."""
+        return await self._bounds.add(user_id)
+
+    async def read(self, user_id: str, after: int, limit: int) -> list[Entry]:
+        """The next entries; raises LedgerUnavailable."""
+        asked = (user_id, after, limit)
+        reading = self._to_read.get(asked)
+        if reading is None:
+            reading = self._to_read[asked] = asyncio.create_task(self._read(asked))
+        # Several readers share this task: one that leaves must not cancel it.
+        return await asyncio.shield(reading)
+
+    async def _read(self, asked: tuple[str, int, int]) -> list[Entry]:
+        async with self._reading:
+            # From here on the read may miss new entries: a later request needs a read of its own.
+            del self._to_read[asked]
+            return await self._ledger.read(*asked)
+
+    async def _ask(self, user_ids: Sequence[str]) -> list[Bounds]:
+        found = await self._ledger.bounds(set(user_ids))
+        return [found[user_id] for user_id in user_ids]
+
 
 READ_AT_ONCE = 100
 LEDGER_PAUSE_SECONDS = 1.0
@@ -36,7 +76,7 @@ class SseConnection:
         *,
         user_id: str,
         key: str,
-        seats: Seats,
+        seats: Hub,
         lookups: Lookups,
         rules: StreamRules,
         clock: Clock,
@@ -71,7 +111,7 @@ class SseConnection:
         self._outlet = outlet
         outlet.when_gone(self._woken.set)
         try:
-            await outlet.write(frames.connected(self.tail.cursor, self._rules.retry_ms) + self._missed)
+            await outlet.write(wire.connected(self.tail.cursor, self._rules.retry_ms) + self._missed)
             # A reader that resumed after an entry has it already.
             self._seats.wrote(self.seat)
             await self._serve(outlet)
@@ -93,7 +133,7 @@ class SseConnection:
         if not entries:
             return
         try:
-            taken = outlet.put(frames.notifications(entries))
+            taken = outlet.put(wire.notifications(entries))
         except PeerGone:
             return
         if taken:
@@ -116,21 +156,21 @@ class SseConnection:
                 self._written(self._owed)
                 self._owed = 0
             if self.seat.closing:
-                await outlet.write(frames.closing("shutdown"))
+                await outlet.write(wire.closing("shutdown"))
                 return
             await self._write_new(outlet)
             now = self._clock.monotonic()
             if now >= ends_at:
-                await outlet.write(frames.closing("lifetime"))
+                await outlet.write(wire.closing("lifetime"))
                 return
             if now >= checks_at:
                 checks_at = now + self._rules.recheck_seconds
                 if not await self._token_valid():
-                    await outlet.write(frames.closing("token"))
+                    await outlet.write(wire.closing("token"))
                     return
             if now >= beats_at:
                 beats_at = now + self._rules.heartbeat_seconds
-                await outlet.write(frames.heartbeat(self._clock.wall() * 1000))
+                await outlet.write(wire.heartbeat(self._clock.wall() * 1000))
             await self._wait(min(ends_at, beats_at, checks_at) - now)
 
     async def _write_new(self, outlet: Outlet) -> None:
@@ -140,7 +180,7 @@ class SseConnection:
             entries = self.tail.take()
             if not entries:
                 return
-            await outlet.write(frames.notifications(entries))
+            await outlet.write(wire.notifications(entries))
             self._written(entries[-1].seq)
 
     async def _look_up(self) -> bool:

@@ -1,14 +1,20 @@
-"""Messages between replicas: that a log has grown, and whether a reader's connection has an entry."""
+"""Messages between replicas: that a log has grown, and whether a connection has an entry; Redis can carry them."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from carillon.domain.live import NotifyBus
-from carillon.domain.streams import Entry
+from carillon.domain.events import Trouble
+from carillon.domain.ports import Clock, Observer
+from carillon.domain.streams import Entry, NotifyBus
 from carillon.live.hub import HERE, Confirmation, Hub
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+    from redis.asyncio.client import PubSub
 
 MAX_MESSAGE_BYTES = 7000
 """In bytes; a NOTIFY of PostgreSQL holds fewer than 8,000."""
@@ -90,3 +96,57 @@ def texts(message: _Message) -> list[str]:
         _Message(message.sender, message.grew[grew:], message.wrote[wrote:]),
     )
     return [text for half in halves if half.grew or half.wrote for text in texts(half)]
+
+
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
+LISTEN_SECONDS = 5.0
+
+
+class RedisBus:
+    """Satisfies NotifyBus; each replica subscribes to a channel of its own."""
+
+    def __init__(self, redis: "Redis", *, prefix: str, clock: Clock, observer: Observer) -> None:
+        # Loaded here: redis brings the SDK of OpenTelemetry along, and with it every process would count its metrics.
+        from redis.exceptions import RedisError  # noqa: PLC0415 - as said
+
+        self._failures = (RedisError, OSError, TimeoutError)
+        self._redis = redis
+        self._prefix = prefix
+        self._clock = clock
+        self._observe = observer
+
+    async def send(self, messages: Mapping[str, Sequence[str]]) -> None:
+        """Publish in one round trip; an error is reported and the messages are lost."""
+        try:
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for replica, texts in messages.items():
+                    for text in texts:
+                        pipeline.publish(self._prefix + replica, text)
+                await pipeline.execute()
+        except self._failures as error:
+            # A delivery that waits for the answer has a timeout, and is then tried again.
+            self._observe(Trouble(where="stream_relay", error=f"{type(error).__name__}: {error}"))
+
+    async def run(self, replica: str, receive: Callable[[str], None]) -> None:
+        """Receive until cancelled; a broken connection is opened again."""
+        wait = FIRST_WAIT
+        while True:
+            try:
+                async with self._redis.pubsub(ignore_subscribe_messages=True) as pubsub:
+                    await pubsub.subscribe(self._prefix + replica)
+                    wait = FIRST_WAIT
+                    while True:
+                        await self._receive(pubsub, receive)
+            except self._failures as error:
+                said = f"{type(error).__name__}: {error}"
+                self._observe(Trouble(where="stream_relay", error=said, retry_in_seconds=wait))
+                await self._clock.sleep(wait)
+                wait = min(wait * 2, LONGEST_WAIT)
+
+    async def _receive(self, pubsub: "PubSub", receive: Callable[[str], None]) -> None:
+        message = await pubsub.get_message(timeout=LISTEN_SECONDS)
+        if message is None:
+            await asyncio.wait_for(pubsub.ping(), LISTEN_SECONDS)
+        elif message["type"] == "message":
+            data = message["data"]
+            receive(data.decode() if isinstance(data, bytes) else data)

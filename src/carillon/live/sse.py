@@ -9,7 +9,7 @@ import msgspec
 from carillon.coalesce import Coalescer
 from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.errors import LedgerUnavailable, Overloaded
-from carillon.domain.outcomes import Outcome, Sent, Throttled, Unavailable
+from carillon.domain.outcomes import STOPPING, Outcome, Sent, Throttled, Unavailable
 from carillon.domain.streams import Entry, Presence, StreamLedger, log_of_claim
 from carillon.live.hub import HERE, Confirmation, Hub
 from carillon.live.relay import ReplicaRelay
@@ -99,7 +99,7 @@ class SseProvider:
     def _nobody(self) -> Outcome:
         """The outcome when the person is not connected; connecting wakes the route at once."""
         if self._live.hub.closing:
-            return Throttled("this replica is stopping", retry_after=0.0)
+            return Throttled("this replica is stopping", 0.0, STOPPING)
         if self._settings.offline == "fail":
             return Unavailable("not connected", "offline")
         return Throttled("not connected", retry_after=self._settings.hold_seconds)

@@ -9,11 +9,11 @@ from carillon.domain.claims import AttemptNote, Claim, Dispatch, Settlement
 from carillon.domain.decide import barred, candidates, decide, following, provider_failed, standing_of, when_open
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Message
-from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unknown, outcome_word
+from carillon.domain.outcomes import Outcome, Refused, Sent, Unknown, outcome_word
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import BatchProvider, Breakers, Clock, Dice, Preparer, Provider, StartingProvider
 from carillon.domain.verdicts import FINISH, Bury, Defer, Retry, Verdict
-from carillon.outbound.breakers.admission import admitted
+from carillon.outbound.breakers import admitted
 from carillon.outbound.calls import Calls, EndedCall
 from carillon.outbound.leases import Leases
 
@@ -248,6 +248,6 @@ def noted(provider: str, outcome: Outcome, duration_ms: float) -> AttemptNote:
         provider=provider,
         outcome=outcome_word(outcome),
         duration_ms=duration_ms,
-        classification="throttled" if isinstance(outcome, Throttled) else outcome.classification,
+        classification=outcome.classification,
         error=outcome.error,
     )

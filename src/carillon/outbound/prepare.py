@@ -14,7 +14,7 @@ from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.ports import Breakers, Clock, Dice
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry
-from carillon.outbound.breakers.admission import admitted
+from carillon.outbound.breakers import admitted
 
 _CACHED = 1000
 _OK, _SERVER_ERROR = 200, 500

@@ -1,28 +1,32 @@
-"""Synchronous delivery: one call within one deadline while the caller waits; no queue and no retry."""
+"""Synchronous delivery: one call within a deadline while the caller waits, and the sweep of calls of dead processes."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, assert_never
 
 import msgspec
 
 from carillon.domain.breaker import Admission
-from carillon.domain.claims import Claim, Dispatch, Settlement
+from carillon.domain.claims import Claim, Dispatch, Settlement, Want
 from carillon.domain.decide import candidates, provider_failed
 from carillon.domain.errors import LedgerUnavailable, Overloaded
+from carillon.domain.events import Trouble
 from carillon.domain.intents import Intent
+from carillon.domain.lanes import Lane
 from carillon.domain.notifications import Status
 from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable, Unknown
-from carillon.domain.ports import Breakers, Clock, Ids, Provider, UpkeepLedger
+from carillon.domain.ports import Backlog, Breakers, Clock, Ids, Observer, Provider, UpkeepLedger
 from carillon.domain.synchronous import (
+    Claimed,
     Code,
     DeliveredNow,
-    Held,
-    Holder,
-    Immediate,
+    EnrolSynchronous,
+    NotClaimed,
     NotDelivered,
     Repeated,
-    Unheld,
+    Synchronous,
+    SynchronousAnswer,
+    SynchronousLedger,
     is_use_case,
     timed_out_text,
 )
@@ -39,6 +43,8 @@ CLOSE_SECONDS = 0.05
 
 T = TypeVar("T")
 _CODES: tuple[Code, ...] = ("DELIVERY_TIMEOUT", "DELIVERY_FAILED")
+BATCH = 100
+LONGEST_WAIT = 5.0
 
 
 class SynchronousRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,12 +58,12 @@ class SynchronousRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SynchronousDelivery:
-    """Satisfies SendsNow; it uses no queue and none of the workers' slots."""
+    """Delivers while the caller waits; it uses no queue and none of the workers' slots."""
 
     def __init__(
         self,
         *,
-        holder: Holder,
+        enrol: EnrolSynchronous,
         providers: Mapping[str, Provider],
         breakers: Breakers,
         settler: Settler,
@@ -66,7 +72,7 @@ class SynchronousDelivery:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        self._holder = holder
+        self._enrol = enrol
         self._providers = providers
         self._breakers = breakers
         self._settler = settler
@@ -77,13 +83,17 @@ class SynchronousDelivery:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._busy = 0
 
+    def door(self) -> Synchronous:
+        """What a door calls."""
+        return Synchronous(self.wanted, self.began, self.deliver)
+
     def wanted(self, template_key: str) -> bool:
         return is_use_case(template_key, self._rules.use_cases)
 
     def began(self) -> float:
         return self._clock.monotonic()
 
-    async def deliver(self, intent: Intent, began: float) -> Immediate:
+    async def deliver(self, intent: Intent, began: float) -> SynchronousAnswer:
         if self._busy >= self._rules.slots:
             raise Overloaded("too many callers wait for their delivery")
         self._busy += 1
@@ -102,28 +112,28 @@ class SynchronousDelivery:
         finally:
             giving_up.cancel()
 
-    async def _deliver(self, intent: Intent, deadline: float) -> Immediate:
+    async def _deliver(self, intent: Intent, deadline: float) -> SynchronousAnswer:
         notification_id = intent.notification_id or self._ids()
         intent = msgspec.structs.replace(intent, notification_id=notification_id)
         try:
             async with asyncio.timeout(self._left(deadline)):
-                holding = await self._holder.hold(intent)
+                holding = await self._enrol(intent)
         except TimeoutError:
             # If the ledger writes it late, nobody sends it: its lease expires and the sweep dead-letters it.
             return self._timed_out(notification_id)
         match holding:
-            case Held():
+            case Claimed():
                 return await self._send(holding.claim, deadline)
             case Repeated():
                 return await self._replay(holding.notification_id, intent.tenant_id, deadline)
-            case Unheld():
+            case NotClaimed():
                 return NotDelivered(
                     notification_id=holding.notification_id, code="DELIVERY_FAILED", message=holding.reason
                 )
             case _:
                 assert_never(holding)
 
-    async def _send(self, claim: Claim, deadline: float) -> Immediate:
+    async def _send(self, claim: Claim, deadline: float) -> SynchronousAnswer:
         began = self._clock.monotonic()
         provider: str | None = None
         outcome: Outcome = Unavailable(f"circuit breaker open: {claim.provider}", "circuit_open")
@@ -163,7 +173,7 @@ class SynchronousDelivery:
                 return name
         return None
 
-    def _answer(self, claim: Claim, outcome: Outcome, deadline: float) -> Immediate:
+    def _answer(self, claim: Claim, outcome: Outcome, deadline: float) -> SynchronousAnswer:
         if isinstance(outcome, Sent):
             return DeliveredNow(
                 notification_id=claim.notification_id,
@@ -181,7 +191,7 @@ class SynchronousDelivery:
         if provider is not None:
             await self._breakers.record(provider, ok=not provider_failed(outcome))
 
-    async def _replay(self, notification_id: str, tenant_id: str | None, deadline: float) -> Immediate:
+    async def _replay(self, notification_id: str, tenant_id: str | None, deadline: float) -> SynchronousAnswer:
         """The outcome of the first request with this key; waits for it until the deadline."""
         while True:
             story = await self._stories.story(notification_id, tenant_id)
@@ -222,7 +232,7 @@ class SynchronousDelivery:
 
 
 def _settlement(
-    claim: Claim, provider: str | None, outcome: Outcome, answer: Immediate, duration_ms: float
+    claim: Claim, provider: str | None, outcome: Outcome, answer: SynchronousAnswer, duration_ms: float
 ) -> Settlement:
     note = None if provider is None else noted(provider, outcome, duration_ms)
     if isinstance(answer, DeliveredNow):
@@ -230,3 +240,61 @@ def _settlement(
     gone = isinstance(outcome, Refused) and outcome.recipient_gone
     verdict = Bury(answer.code, f"{answer.code}: {answer.message}")
     return Settlement(claim=claim, verdict=verdict, note=note, suppress=gone)
+
+
+class SynchronousSweep:
+    """Sweeps the lane without workers: expired leases become dead letters, redriven routes move to lane `instead`."""
+
+    def __init__(
+        self,
+        *,
+        ledger: SynchronousLedger,
+        backlog: Backlog,
+        settler: Settler,
+        lane: Lane,
+        instead: Lane,
+        providers: Iterable[str],
+        clock: Clock,
+        observer: Observer,
+        owner: str,
+        every_seconds: float = 1.0,
+    ) -> None:
+        self._ledger = ledger
+        self._backlog = backlog
+        self._settler = settler
+        self._lane = lane
+        self._instead = instead
+        self._wants = [Want(lane.rank, provider, BATCH) for provider in sorted(set(providers))]
+        self._clock = clock
+        self._observe = observer
+        self._owner = owner
+        self._every = every_seconds
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        wait = self._every
+        while True:
+            try:
+                await self.sweep()
+                wait = self._every
+            except LedgerUnavailable as error:
+                self._observe(Trouble(where="abandoned", error=str(error), retry_in_seconds=wait))
+                wait = min(wait * 2, LONGEST_WAIT)
+            await self._clock.sleep(wait)
+
+    async def sweep(self) -> int:
+        """Dead-letter the deliveries that no caller waits for; returns how many."""
+        # Redriven routes first: they are due as well, and must not be taken for abandoned ones.
+        await self._ledger.queue_unclaimed(self._lane.rank, self._instead.rank)
+        claims = await self._backlog.claim(self._wants, BATCH, self._owner)
+        await self._settler.settle_many([self._dead_letter(claim) for claim in claims])
+        return len(claims)
+
+    def _dead_letter(self, claim: Claim) -> Settlement:
+        lost = Unknown("the process that delivered it died", "abandoned")
+        text = timed_out_text(self._lane.timeout_seconds or 0.0)
+        return Settlement(
+            claim=claim,
+            verdict=Bury("DELIVERY_TIMEOUT", f"DELIVERY_TIMEOUT: {text}"),
+            note=noted(claim.provider, lost, 0.0),
+        )

@@ -2,26 +2,25 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from carillon.domain.breaker import State
-from carillon.domain.claims import Claim
+from carillon.domain.claims import Claim, Want
 from carillon.domain.decide import blocked_providers
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
-from carillon.domain.lanes import Lanes
+from carillon.domain.lanes import Lanes, shares
 from carillon.domain.notifications import Enrolled, Enrolment, is_due_now
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Signal
-from carillon.domain.synchronous import HoldingLedger
+from carillon.domain.synchronous import SynchronousLedger
 from carillon.ending import ended
 from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import Attempts
 from carillon.outbound.in_flight import InFlight
 from carillon.outbound.leases import Leases
-from carillon.outbound.selection import LanePolling, questions, wants
 from carillon.outbound.settle import Settler
 from carillon.outbound.shutdown import Shutdown
 
@@ -29,6 +28,57 @@ FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 MOST_DOUBLINGS = 30
 FEW_CALLS = 40
 """A provider limited to this many concurrent calls is claimed for as soon as one slot is free."""
+
+
+class LanePolling:
+    """Skips a lane with its own `poll_seconds` after it was empty; a lane that had work is asked again at once."""
+
+    def __init__(self, lanes: Lanes, clock: Clock) -> None:
+        self._lanes = lanes
+        self._clock = clock
+        self._next = {lane.rank: 0.0 for lane in lanes.queued() if lane.poll_seconds is not None}
+
+    def due(self) -> Lanes:
+        """The lanes to ask now."""
+        if not self._next:
+            return self._lanes
+        now = self._clock.monotonic()
+        ready = {name: lane for name, lane in self._lanes.by_name.items() if self._next.get(lane.rank, now) <= now}
+        return Lanes(ready, self._lanes.strict)
+
+    def record(self, lanes: Lanes, claims: Iterable[Claim]) -> None:
+        """Remember which of the asked lanes had work."""
+        if not self._next:
+            return
+        now, busy = self._clock.monotonic(), {claim.lane for claim in claims}
+        for lane in lanes.queued():
+            if lane.poll_seconds is not None and lane.rank not in busy:
+                self._next[lane.rank] = now + lane.poll_seconds
+
+
+def questions(room: Mapping[str, int], free: int) -> list[tuple[list[str], int]]:
+    """The claims to make: which providers each one asks for, and how many routes in total.
+
+    Providers with room for all free slots share one claim. A provider with less room gets a claim of its own: only the
+    claim's total keeps the provider below its limit, because its routes may wait in several lanes.
+    """
+    wide = [provider for provider, space in room.items() if space >= free]
+    narrow = [([provider], space) for provider, space in room.items() if 0 < space < free]
+    return [*([(wide, free)] if wide else []), *narrow]
+
+
+def wants(lanes: Lanes, providers: Sequence[str], total: int) -> list[Want]:
+    """One want per lane and provider, most urgent lane first.
+
+    Weighted lanes get their shares first. A second want for each lane in the same claim gives the unused shares to any
+    lane with work.
+    """
+    ranks = [lane.rank for lane in lanes.queued()]
+    shared = [] if lanes.strict else shares(lanes, total)
+    return [
+        *(Want(rank, provider, share) for rank, share in shared for provider in providers),
+        *(Want(rank, provider, total) for rank in ranks for provider in providers),
+    ]
 
 
 class WorkerRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,7 +291,7 @@ class WorkerClaimOnAccept:
     A process that dies with such claims leaves leases that expire, as after any claim.
     """
 
-    def __init__(self, worker: Worker, ledger: HoldingLedger, owner: str, lease_seconds: float) -> None:
+    def __init__(self, worker: Worker, ledger: SynchronousLedger, owner: str, lease_seconds: float) -> None:
         self._worker = worker
         self._ledger = ledger
         self._owner = owner
@@ -254,7 +304,7 @@ class WorkerClaimOnAccept:
             return None
         claims: list[Claim] = []
         try:
-            written = await self._ledger.enrol_held(batch, self._owner, self._seconds)
+            written = await self._ledger.enrol_claimed(batch, self._owner, self._seconds)
             claims = [claim for each in written for claim in each.claims]
         finally:
             self._worker.start_reserved(wanted, claims, asked_at)

@@ -14,8 +14,7 @@ import msgspec
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Clock, Provider, ReceiptReader
 from carillon.domain.receipts import Callback
-from carillon.providers.secret import Secret, decode_secret
-from carillon.providers.tools import Tools
+from carillon.providers.tools import Secret, Tools, decode_secret
 
 __all__ = [
     "Secret",

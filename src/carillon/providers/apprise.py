@@ -13,7 +13,7 @@ from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable, Unknown
 from carillon.providers import Tools
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 
 CHANNELS = None
 _PLACEHOLDER = "{address}"

@@ -14,8 +14,7 @@ import msgspec
 
 from carillon.domain.outcomes import Outcome, Refused, Unavailable, Unknown
 from carillon.providers.curl import CurlRequest, Limits, Transfers
-from carillon.providers.egress import BLOCKED_TEXT, Blocked
-from carillon.providers.guard import Allowed, BlockedAddress, EgressGuard
+from carillon.providers.egress import BLOCKED_TEXT, Allowed, Blocked, BlockedAddress, EgressGuard
 from carillon.providers.transfer import Transfer
 
 MAX_BODY = 64 * 1024

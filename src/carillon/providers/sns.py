@@ -17,7 +17,7 @@ from carillon.domain.outcomes import Outcome, Refused, Sent
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
 from carillon.providers.http import HttpAnswer, HttpRequest, MaybeSent, NotSent, parse_retry_after, unanswered
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 
 CHANNELS = frozenset({"sms"})
 _VERSION = "2010-03-31"

@@ -1,8 +1,8 @@
-"""The clock, dice, HTTP client and connections that every provider may use."""
+"""What every provider may use: clock, dice, HTTP client and connections; and credentials that no log shows."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from carillon.domain.claims import Claim
 from carillon.domain.ports import Clock, Dice
@@ -11,6 +11,42 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
     from carillon.providers.http import HttpClient
+
+
+class Secret:
+    """Holds a credential; only `reveal` returns it, where it is used."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        # A pickle would put the credential into caches and crash reports.
+        raise TypeError("a Secret is not pickled")
+
+
+def decode_secret(wanted: type, value: object) -> object:
+    """Let msgspec read a plain string where settings want a Secret."""
+    if wanted is Secret:
+        if isinstance(value, Secret):
+            return value
+        if isinstance(value, str) and value:
+            return Secret(value)
+        raise ValueError("Expected a non-empty `str`")
+    raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,75 @@
-"""The endpoints at which vendors report back: a callback proves its sender, and is committed before the answer."""
+"""Vendors' callbacks: each proves its sender and is committed before the answer; receipts without a message wait."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from carillon.border import clean_text
-from carillon.domain.errors import Forged
-from carillon.domain.events import CallbackRefused
-from carillon.domain.ports import Observer, ReceiptLedger, ReceiptReader
-from carillon.domain.receipts import AmendRules, Callback, Reading, Receipt
-from carillon.receipts.waiting import observe_receipts
+from carillon.domain.errors import Forged, LedgerUnavailable
+from carillon.domain.events import CallbackRefused, ReceiptTaken, Trouble
+from carillon.domain.policy import Backoff
+from carillon.domain.ports import Clock, Observer, ReceiptLedger, ReceiptReader
+from carillon.domain.receipts import Callback, CallbackReading, Receipt, ReceiptRules, TakenReceipt
 from carillon.web import PROOF, Answer, Endpoint, Problem, RawBody, Reply, Request
+
+_BACKOFF = Backoff(base_delay_seconds=0.5, max_delay_seconds=5.0, jitter="none")
+_BATCH = 500
+
+
+class WaitingReceipts:
+    """Applies waiting receipts at an interval: a vendor may report before our settlement is committed."""
+
+    def __init__(
+        self, ledger: ReceiptLedger, rules: ReceiptRules, observer: Observer, clock: Clock, interval_seconds: float
+    ) -> None:
+        self._ledger = ledger
+        self._rules = rules
+        self._observe = observer
+        self._clock = clock
+        self._interval = interval_seconds
+
+    async def run(self) -> None:
+        """Apply until cancelled."""
+        failures = 0
+        while True:
+            try:
+                await self.apply()
+            except LedgerUnavailable as error:
+                failures += 1
+                wait = _BACKOFF.delay(failures, 0.0)
+                self._observe(Trouble(where="receipts", error=str(error), retry_in_seconds=wait))
+            else:
+                failures, wait = 0, self._interval
+            await self._clock.sleep(wait)
+
+    async def apply(self) -> None:
+        """Apply every waiting receipt whose message the ledger knows by now."""
+        while True:
+            taken = await self._ledger.take_waiting_receipts(self._rules, _BATCH)
+            observe_receipts(taken, self._observe)
+            if len(taken) < _BATCH:
+                return
+
+
+def observe_receipts(taken: Iterable[TakenReceipt], observer: Observer) -> None:
+    """Emit one event for each receipt, with its effect; an event holds no address."""
+    for each in taken:
+        receipt = each.receipt
+        observer(
+            ReceiptTaken(
+                provider=receipt.provider,
+                kind=str(receipt.kind),
+                effect=str(each.effect),
+                provider_message_id=receipt.provider_message_id,
+                notification_id=each.notification_id,
+                route_id=each.route_id,
+                classification=receipt.classification,
+                reason=receipt.reason,
+            )
+        )
+
 
 _SHOWN = 5
 
@@ -35,7 +92,7 @@ def endpoints(
     callbacks: Mapping[str, Callback],
     readers: Mapping[str, Sequence[ReceiptReader]],
     ledger: ReceiptLedger,
-    rules: AmendRules,
+    rules: ReceiptRules,
     observer: Observer,
     *,
     trust_forwarded: bool = False,
@@ -72,7 +129,7 @@ class _Receiver:
         kind: str,
         readers: Sequence[ReceiptReader],
         ledger: ReceiptLedger,
-        rules: AmendRules,
+        rules: ReceiptRules,
         observer: Observer,
         *,
         trust_forwarded: bool,
@@ -90,12 +147,12 @@ class _Receiver:
         for reason in reading.unread[:_SHOWN]:
             self._observe(CallbackRefused(vendor=self._kind, reason=reason))
         # While the ledger is away the answer is 503 and nothing is written: the vendor repeats the callback.
-        observe_receipts(await self._ledger.amend(reading.receipts, self._rules), self._observe)
+        observe_receipts(await self._ledger.take_receipts(reading.receipts, self._rules), self._observe)
         if reading.answer is not None:
             return Reply(200, reading.answer)
         return Reply(200, b"", media_type="text/plain")
 
-    def _read(self, url: str, headers: dict[str, str], body: bytes) -> Reading:
+    def _read(self, url: str, headers: dict[str, str], body: bytes) -> CallbackReading:
         # Two accounts of one vendor share the endpoint: the first reader that accepts the proof reads it.
         reason = ""
         for reader in self._readers:
@@ -108,7 +165,7 @@ class _Receiver:
         raise Problem("CALLBACK_REFUSED", "the callback does not prove who sent it")
 
 
-def clean_reading(reading: Reading) -> Reading:
+def clean_reading(reading: CallbackReading) -> CallbackReading:
     """Bounded texts that every store can hold, so that the ledger looks up what it also writes."""
     return msgspec.structs.replace(
         reading,

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from carillon.domain.people import Suppression, SuppressionLedger
 from carillon.domain.ports import Clock
-from carillon.domain.suppressions import Silence, SuppressionLedger
 from carillon.web import About, Answer, Callers, Endpoint, Problem, Reply, Request, in_body, in_query
-from carillon.web.body import convert
 from carillon.web.problems import Detail, rfc3339_ms
+from carillon.web.request import convert
 
 _PATH = "/api/v1/suppressions"
 _TAG = "Suppressions"
@@ -87,11 +87,11 @@ class Removed(msgspec.Struct, frozen=True):
 
 def endpoints(ledger: SuppressionLedger, clock: Clock) -> list[Endpoint]:
     """List, add and remove; a caller with a tenant sees and changes that tenant's own only."""
-    desk = _Desk(ledger, clock)
+    handlers = _Suppressions(ledger, clock)
     listing = Endpoint(
         method="GET",
         path=_PATH,
-        call=desk.show,
+        call=handlers.show,
         name="listSuppressions",
         summary="List the addresses that nothing more is sent to",
         tag=_TAG,
@@ -99,16 +99,16 @@ def endpoints(ledger: SuppressionLedger, clock: Clock) -> list[Endpoint]:
         query=SuppressionQuery,
         answers=(Answer(status=200, description="One page", kind=SuppressionPage),),
     )
-    return [listing, *_changes(desk)]
+    return [listing, *_changes(handlers)]
 
 
-def _changes(desk: "_Desk") -> list[Endpoint]:
+def _changes(handlers: "_Suppressions") -> list[Endpoint]:
     example = {"channel": "email", "address": "ada@example.org", "reason": "asked on the phone"}
     return [
         Endpoint(
             method="POST",
             path=_PATH,
-            call=desk.add,
+            call=handlers.add,
             name="addSuppression",
             summary="Send nothing more to an address",
             description="One that is there already only grows longer; the answer is what holds now.",
@@ -121,7 +121,7 @@ def _changes(desk: "_Desk") -> list[Endpoint]:
         Endpoint(
             method="DELETE",
             path=_PATH,
-            call=desk.remove,
+            call=handlers.remove,
             name="removeSuppression",
             summary="Send to an address again",
             tag=_TAG,
@@ -133,7 +133,7 @@ def _changes(desk: "_Desk") -> list[Endpoint]:
     ]
 
 
-class _Desk:
+class _Suppressions:
     def __init__(self, ledger: SuppressionLedger, clock: Clock) -> None:
         self._ledger = ledger
         self._clock = clock
@@ -159,7 +159,7 @@ class _Desk:
         body = request.json(SuppressionBody)
         tenant = request.reach.tenant_id or ""
         seconds = None if body.expires_at is None else self._seconds_until(body.expires_at)
-        await self._ledger.suppress([Silence(body.channel, body.address, tenant, body.reason, "operator", seconds)])
+        await self._ledger.suppress([Suppression(body.channel, body.address, tenant, body.reason, "operator", seconds)])
         key = {"channel": body.channel, "address": body.address, "tenant_id": tenant}
         rows, _ = await self._ledger.suppressions(key, 1, 0)
         if not rows:

@@ -1,9 +1,9 @@
-"""Tells those outside what was given up: from the outbox to every sink, at least once, under the same alert id."""
+"""Alerts: from the outbox to every sink, at least once, under the same alert id."""
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -12,17 +12,28 @@ from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import AlertDelayed, AlertTold, Event, ReceiptTaken, RouteAttempted, Trouble
 from carillon.domain.ports import Clock, Observer
 from carillon.faultpoint import faultpoint
+from carillon.upkeep.logs.sink import ERROR, active
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
+_LONGEST_ERROR = 500
+
+Post = Callable[[bytes, Mapping[str, str]], Awaitable[str | None]]
+"""POST a body with headers; None when the other side confirmed, otherwise what went wrong."""
+
+Sign = Callable[[str, bytes], Mapping[str, str]]
+"""The headers that sign a body under a message's id."""
 
 
 class AlertSink(Protocol):
-    """Somebody who is told."""
+    """A receiver of alerts."""
 
     name: str
 
     async def tell(self, alert: Alert) -> str | None:
-        """None once it is confirmed, otherwise what went wrong; never raises for what the other side did."""
+        """None once the receiver confirms, otherwise the error; a failure of the receiver is never raised."""
         ...
 
     async def aclose(self) -> None:
@@ -31,17 +42,17 @@ class AlertSink(Protocol):
 
 
 class RelayRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How alerts are taken and told."""
+    """How alerts are claimed and sent."""
 
     batch: int = 50
     poll_seconds: float = 1.0
     tell_seconds: float = 5.0
     lease_seconds: float = 10.0
-    """Longer than telling takes, because a batch is told side by side; what a dead process held waits for its end."""
+    """Longer than a send may take, because a batch is sent in parallel; alerts of a dead process wait for its end."""
 
 
 class AlertRelay:
-    """Takes alerts that are due and tells them; several processes may do so at once."""
+    """Claims alerts that are due and sends them to every sink; several processes may do so at once."""
 
     def __init__(
         self,
@@ -53,7 +64,7 @@ class AlertRelay:
         observer: Observer,
         rules: RelayRules | None = None,
     ) -> None:
-        """`chains` are each channel's providers in the order of failover, which is the order they are told in."""
+        """`chains` are each channel's providers in the order of failover; alerts list providers in this order."""
         self._outbox = outbox
         self.sinks = sinks
         self._chains = chains
@@ -64,11 +75,11 @@ class AlertRelay:
         self._fruitless = 0
 
     def ring(self) -> None:
-        """Say that there may be something to tell."""
+        """Wake the relay: there may be an alert to send."""
         self._rung.set()
 
     def __call__(self, event: Event) -> None:
-        """Be an Observer: burials of this process are told without waiting for the next look."""
+        """Be an Observer: dead letters of this process are reported without waiting for the next poll."""
         if (isinstance(event, RouteAttempted) and event.verdict == "bury") or (
             isinstance(event, ReceiptTaken) and event.effect == "buried"
         ):
@@ -85,13 +96,13 @@ class AlertRelay:
                 wait = _backoff(self._fruitless)
                 self._observe(Trouble(where="alerts", error=str(error), retry_in_seconds=wait))
             if self._fruitless:
-                # Nobody listens: further alerts are no reason to knock more often.
+                # No sink answers: further alerts must not shorten the backoff.
                 await self._clock.sleep(wait)
             elif wait > 0.0:
                 await self._listen(wait)
 
     async def tell_due(self) -> float:
-        """Tell what is due; answers how long nothing more is expected."""
+        """Send what is due; returns the seconds until the next poll."""
         rules = self._rules
         tellings = await self._outbox.due_alerts(rules.batch, rules.lease_seconds)
         if not tellings:
@@ -114,7 +125,7 @@ class AlertRelay:
         return min([rules.poll_seconds, *(each.seconds for each in later)])
 
     async def _tell(self, telling: Telling) -> Postponed | None:
-        """Tell everybody who has not confirmed yet; None when all have by now."""
+        """Send to every sink that has not confirmed yet; None once all have."""
         alert = in_order(telling.alert, self._chains)
         open_sinks = [sink for sink in self.sinks if sink.name not in telling.told]
         wait = _backoff(telling.tries)
@@ -149,3 +160,60 @@ class AlertRelay:
 
 def _backoff(tries: int) -> float:
     return min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(tries - 1, 10))
+
+
+class LogAlerts:
+    """One line for each alert."""
+
+    name = "log"
+
+    async def tell(self, alert: Alert) -> str | None:
+        fields = msgspec.to_builtins(alert)
+        said = f"{alert.channel} of {alert.template_key} was given up: {alert.last_error}"
+        active().emit(ERROR, "NotificationFailed", said, fields)
+        return None
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+class RedisAlerts:
+    """One entry of a stream for each alert, its JSON in the field `event`."""
+
+    name = "redis"
+
+    def __init__(self, redis: "Redis", stream: str) -> None:
+        from redis.exceptions import RedisError  # noqa: PLC0415 - slow to load, and few processes alert by Redis
+
+        self._failures = (RedisError, OSError)
+        self._redis = redis
+        self._stream = stream
+
+    async def tell(self, alert: Alert) -> str | None:
+        try:
+            await self._redis.xadd(self._stream, {"event": msgspec.json.encode(alert)})
+        except self._failures as error:
+            return (str(error) or "Redis did not answer in time")[:_LONGEST_ERROR]
+        return None
+
+    async def aclose(self) -> None:
+        await self._redis.aclose()
+
+
+class WebhookAlerts:
+    """One signed POST for each alert; a repeat carries the same id."""
+
+    name = "webhook"
+
+    def __init__(self, post: Post, sign: Sign, service: str) -> None:
+        self._post = post
+        self._sign = sign
+        self._service = service
+
+    async def tell(self, alert: Alert) -> str | None:
+        body = msgspec.json.encode(alert)
+        message_id = f"{self._service}/{alert.notification_id}/{alert.alert_id}"
+        return await self._post(body, self._sign(message_id, body))
+
+    async def aclose(self) -> None:
+        """Connections belong to the shared client."""

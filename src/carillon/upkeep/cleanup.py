@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from carillon.domain.claims import LeaseLedger, Reset
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import LeasesReset, Pruned, Trouble
-from carillon.domain.leases import LeaseLedger, Reset
 from carillon.domain.policy import Backoff
 from carillon.domain.ports import Clock, Observer, Signal, UpkeepLedger
 

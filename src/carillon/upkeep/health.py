@@ -1,4 +1,4 @@
-"""Whether this process lives, is ready, and can reach the servers it needs."""
+"""Health: whether this process is alive, ready, and reaches the servers that it needs."""
 
 import asyncio
 import datetime as dt
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from carillon.web import EVERYBODY, Answer, Endpoint, Reply, Request
-from carillon.web.probe_surface import Probe
+from carillon.web.h11_server import Probe
 from carillon.web.problems import rfc3339
 
 Check = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -137,7 +137,7 @@ def away(found: Health) -> list[str]:
 
 
 def answers_at(url: str) -> Check:
-    """Whether somebody accepts connections there; nothing is asked, so that nobody has to answer."""
+    """Whether a server accepts connections at this address; no request is sent."""
     place = urlsplit(url)
 
     async def check() -> dict[str, Any]:
@@ -199,7 +199,7 @@ async def _run(check: Check) -> dict[str, Any]:
     began = time.monotonic()
     asking = asyncio.ensure_future(check())
     try:
-        # Not a timeout around the check: a driver may take long to give up, and nobody waits for that.
+        # Not a timeout around the check: a driver may react to its cancellation late.
         await asyncio.wait({asking}, timeout=_CHECK_SECONDS)
         if asking.done():
             facts = dict(asking.result())

@@ -1,4 +1,4 @@
-"""Dead letters of a push worker's failed queue, put back where they came from; imported only where it is asked for."""
+"""Puts dead letters of a push worker's failed queue back into its queue; imported only for that command."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,12 +22,12 @@ class ReplayStopped(CarillonError):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """What became of the dead letters that were there at the start."""
+    """The results for the dead letters that were there at the start."""
 
     found: int
     replayed: int = 0
     left: int = 0
-    """Looked at and left where they are: nothing in them could be a message."""
+    """Left where they are: they hold no message."""
 
 
 class _DeadLetter(msgspec.Struct):
@@ -45,7 +45,7 @@ class Replay:
         self._connection: AbstractConnection | None = None
 
     async def count(self) -> int:
-        """How many dead letters nobody holds."""
+        """How many dead letters are not claimed."""
         try:
             connection = await self._connected()
             channel = await connection.channel()

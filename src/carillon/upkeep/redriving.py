@@ -36,7 +36,7 @@ async def redrive_failed(
 
 
 def revival(lanes: Lanes, *, provider: str | None = None, forced: bool = False, rate: float | None = None) -> Revival:
-    """How they come back; what lay in a lane that no worker claims from waits in one that has workers."""
+    """How dead letters are redriven; those of a lane without workers go to a lane with workers."""
     queued = [lane.rank for lane in lanes.queued()]
     unqueued = tuple(lane.rank for lane in lanes.ordered() if lane.rank not in queued)
     return Revival(provider=provider, forced=forced, rate=rate, unqueued=unqueued, instead=min(queued, default=1))
@@ -51,7 +51,7 @@ def redrive_action(
     rate: float | None = None,
     provider: str | None = None,
 ) -> AdminAction:
-    """How it is written down; of those named one by one, how many they were."""
+    """The entry in the audit trail; of routes named one by one, only their number."""
     said = {name: value for name, value in filters.items() if name != "letters"}
     detail: dict[str, Any] = {"filters": said, "ratePerSecond": rate, "matched": matched}
     detail |= {"chosen": len(filters["letters"])} if "letters" in filters else {}

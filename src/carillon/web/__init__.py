@@ -18,14 +18,12 @@ from carillon.web.about import (
 )
 from carillon.web.application import app
 from carillon.web.auth import JwtSettings
-from carillon.web.body import RawBody
-from carillon.web.declare import Answer, Endpoint, Header
-from carillon.web.listening import ServerSettings
-from carillon.web.probe_surface import ProbeServer
+from carillon.web.endpoint import Answer, Endpoint, Header
+from carillon.web.h11_server import ProbeServer
 from carillon.web.problems import Problem
-from carillon.web.request import Caller, Reply, Request
+from carillon.web.request import Caller, RawBody, Reply, Request
 from carillon.web.server import NoServer, Server
-from carillon.web.settings import WebSettings
+from carillon.web.settings import ServerSettings, WebSettings
 from carillon.web.streaming import Outlet, PeerGone
 
 __all__ = [

@@ -13,7 +13,7 @@ class Callers(StrEnum):
     UNDECLARED = "undeclared"
     """No endpoint starts with this."""
     EVERYBODY = "everybody"
-    """Nobody is asked who they are: probes and files that tell nothing."""
+    """Callers without credentials: probes and files that hold no data."""
     PROOF = "proof"
     """The request carries a proof of its own, which the handler checks: a vendor's signature, a service's token."""
     KNOWN = "known"
@@ -26,7 +26,7 @@ class Callers(StrEnum):
     """The role admin without a tenant."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class RequestPlace(msgspec.Struct, frozen=True):
     """Where a request names a person or a tenant."""
 
     part: Literal["path", "query", "body"]
@@ -34,16 +34,16 @@ class Place(msgspec.Struct, frozen=True):
     """The name on the wire."""
 
 
-def in_path(name: str) -> Place:
-    return Place("path", name)
+def in_path(name: str) -> RequestPlace:
+    return RequestPlace("path", name)
 
 
-def in_query(name: str) -> Place:
-    return Place("query", name)
+def in_query(name: str) -> RequestPlace:
+    return RequestPlace("query", name)
 
 
-def in_body(name: str) -> Place:
-    return Place("body", name)
+def in_body(name: str) -> RequestPlace:
+    return RequestPlace("body", name)
 
 
 class Found(NamedTuple):
@@ -59,24 +59,24 @@ Find = Callable[[str, str | None], Awaitable[Found | None]]
 
 
 class Owned(msgspec.Struct, frozen=True, kw_only=True):
-    """The endpoint is about one thing that belongs to somebody; for everybody else it does not exist."""
+    """The endpoint is about one thing with an owner; other callers get 404."""
 
     param: str
     """The name of its id in the path."""
     find: Find
     missing: str
-    """The sentence of the 404: the same for a thing that does not exist and for one of somebody else."""
+    """The sentence of the 404: the same for a missing thing and for one of another owner."""
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
     """The declaration. The web room enforces it before the handler runs; the handler reads `request.reach`."""
 
     callers: Callers
-    person: tuple[Place, ...] = ()
+    person: tuple[RequestPlace, ...] = ()
     """Where the person is named; the first place that says something counts. Only administrators name others."""
     oneself: Literal["never", "default", "needed"] = "never"
     """`default`: where no person is named, it is about the caller. `needed`: a person there must be."""
-    tenant: Place | None = None
+    tenant: RequestPlace | None = None
     """Where a tenant is named. A caller who acts for a tenant cannot name another one."""
     owned: Owned | None = None
     administrators_if: Callable[[Mapping[str, str]], bool] | None = None
@@ -84,11 +84,11 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     head_proof: Callable[[Any], None] | None = None
     """With PROOF: checks what the request's head proves, before its body is read; raises 401."""
     shared: bool = False
-    """True: services reach everybody of their tenant here, and people do where auth.people_reach_tenant says so."""
+    """True: services reach all people of their tenant here; people do if auth.people_reach_tenant is true."""
 
     @property
     def asks(self) -> bool:
-        """Whether callers are asked who they are."""
+        """Whether callers need credentials."""
         return self.callers not in {Callers.EVERYBODY, Callers.PROOF}
 
 
@@ -102,17 +102,17 @@ OPERATORS = About(callers=Callers.OPERATORS)
 
 
 NO_TENANT = ""
-"""The filter for what belongs to no tenant: None would mean every tenant."""
+"""The filter for data without a tenant: None would mean every tenant."""
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the data that one request sees and changes."""
 
     tenant_id: str | None = None
-    """The only tenant; None where `every_tenant` says so, and otherwise for what belongs to no tenant."""
+    """The only tenant; None with `every_tenant`, and otherwise for data without a tenant."""
     every_tenant: bool = False
     user_id: str | None = None
-    """The only person; None for everybody of the tenant."""
+    """The only person; None for all people of the tenant."""
     bound: bool = True
     """True: the caller reaches only what is the caller's own."""
 

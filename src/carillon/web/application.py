@@ -8,14 +8,11 @@ from typing import Any
 import msgspec
 
 from carillon.domain.errors import BadIntent, DirectoryUnavailable, LedgerUnavailable, Overloaded
-from carillon.web.body import Receive
-from carillon.web.declare import Endpoint
-from carillon.web.fixed import pages
+from carillon.web.endpoint import Endpoint, Routes, pages
 from carillon.web.gate import Gate
 from carillon.web.openapi import document as openapi
 from carillon.web.problems import MEDIA_TYPE, Problem, document, from_bad_intent, unavailable
-from carillon.web.request import Reply, Request
-from carillon.web.routing import Routes
+from carillon.web.request import Receive, Reply, Request
 from carillon.web.settings import WebSettings
 from carillon.web.streaming import SINK, pour
 
@@ -34,12 +31,13 @@ _API = [*_OWN_CACHING, ("cache-control", "no-store")]
 
 
 def app(endpoints: Iterable[Endpoint], settings: WebSettings | None = None) -> "Application":
-    """One application that serves the endpoints, over ASGI or to whoever writes its replies."""
+    """One application that serves the endpoints, over ASGI or to a server that writes its replies."""
     settings = settings or WebSettings()
     declared = list(endpoints)
     if settings.docs:
-        text = openapi(declared, title=settings.title, version=settings.version, secured=settings.asks)
-        declared += pages(text)
+        shown = [*declared]
+        # A quarter of the work of a start, and most processes are never asked for it.
+        declared += pages(lambda: openapi(shown, title=settings.title, version=settings.version, secured=settings.asks))
     return Application(declared, settings)
 
 
@@ -71,7 +69,7 @@ class Application:
         return Request(scope, receive, self._settings.body_limit, self._settings.body_seconds)
 
     async def reply(self, request: Request) -> Reply:
-        """What is answered, whatever happens."""
+        """The reply; every exception becomes a problem document."""
         try:
             return await self._admitted(request)
         except Problem as raised:
@@ -79,11 +77,11 @@ class Application:
         except BadIntent as error:
             problem = from_bad_intent(error)
         except (LedgerUnavailable, DirectoryUnavailable):
-            problem = unavailable("what this needs cannot be reached now; nothing was changed", 2)
+            problem = unavailable("a server that this needs cannot be reached now; nothing was changed", 2)
         except Overloaded:
             problem = unavailable("too much is waiting already; nothing was changed")
         except asyncio.CancelledError:
-            # Only a server that has run out of patience cancels us; whether anything was written down is not known.
+            # Only a server that stops cancels a request; it is unknown whether anything was written.
             problem = unavailable("the server is shutting down; repeat with the same idempotency key", 2)
         except Exception:  # noqa: BLE001 - the last line of defence: logged with its trace, answered without
             _log.exception("request failed: %s %r", request.scope["method"], request.scope["path"])
@@ -127,7 +125,7 @@ class Application:
 
 
 def encoded(body: object) -> bytes:
-    """A reply's body as it is written; nothing of one that writes itself."""
+    """The bytes of a reply's body; none for a body that writes itself."""
     if callable(body):
         return b""
     return body if isinstance(body, bytes) else msgspec.json.encode(body)

@@ -1,38 +1,77 @@
 """Who may call an endpoint, as whom, and how often."""
 
+import ipaddress
 import math
 import time
-from functools import partial
+from collections import OrderedDict
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from carillon.domain.events import TokenRefused
-from carillon.domain.live import Ticket
-from carillon.web.auth import JwtSettings, Unauthorized
-from carillon.web.declare import Endpoint
+from carillon.domain.streams import Ticket
+from carillon.web.auth import TICKET_BODY, JwtSettings, Keys, Unauthorized, is_key, shown, shown_in_body
+from carillon.web.endpoint import Endpoint
 from carillon.web.guard import check_override, check_proof, check_role, check_site, reach_of
-from carillon.web.keys import Keys, is_key
-from carillon.web.limits import Buckets, host_name, is_loopback
 from carillon.web.problems import Problem
 from carillon.web.request import Caller, Proof, Request
 from carillon.web.settings import WebSettings
-from carillon.web.tickets import TICKET_BODY, shown, shown_in_body
 
 if TYPE_CHECKING:
-    from carillon.web.token_guard import Guard
+    from carillon.web.tokens import Guard
 
+_MAX_KEYS = 10_000
 _UNAUTHORIZED = 401
 _SCHEME = b"bearer"
 
 
+class Buckets:
+    """One token bucket per key; the longest unused key is forgotten when there are too many."""
+
+    def __init__(self, per_second: float, burst: float) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str, now: float) -> float:
+        """Take one token; 0 when there was one, otherwise the seconds until there will be."""
+        level, then = self._levels.pop(key, (self._burst, now))
+        level = min(self._burst, level + (now - then) * self._per_second)
+        wait = 0.0 if level >= 1.0 else (1.0 - level) / self._per_second
+        self._levels[key] = (level - 1.0 if wait == 0.0 else level, now)
+        if len(self._levels) > _MAX_KEYS:
+            self._levels.popitem(last=False)
+        return wait
+
+
+@lru_cache(maxsize=256)
+def host_name(header: bytes) -> str:
+    """The name in a Host header, without its port, in lower case."""
+    text = header.decode("latin-1").strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0] if text.count(":") == 1 else text
+
+
+@lru_cache(maxsize=256)
+def is_loopback(name: str) -> bool:
+    """Whether the name is loopback; a page whose name resolves to this server sends its own name."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
 def token_guard(settings: JwtSettings) -> "Guard":
     """The checker of tokens; ConfigurationError for a key that cannot be used."""
-    from carillon.web.token_guard import Guard  # noqa: PLC0415 - slow to load, and only some ask for tokens
+    from carillon.web.tokens import Guard  # noqa: PLC0415 - slow to load, and only some ask for tokens
 
     return Guard(settings)
 
 
 class Gate:
-    """Stands before every endpoint. Where nobody is asked, every caller is an operator, and only loopback is served."""
+    """Checks every request. Without required credentials every caller is an operator, and only loopback is served."""
 
     def __init__(self, settings: WebSettings) -> None:
         self._asks = settings.asks
@@ -51,7 +90,7 @@ class Gate:
         self._failures = _buckets(failures and failures / 60, failures or 0)
 
     def check_host(self, request: Request) -> None:
-        """A page that made its own name resolve to us arrives with that name."""
+        """421 for a host name that is not served: a page whose name resolves to this server sends that name."""
         if self._asks and not self._hosts:
             return
         name = host_name(request.headers.get(b"host", b""))
@@ -83,9 +122,9 @@ class Gate:
         request.reach = await reach_of(request, endpoint.about, people_reach_tenant=self._people_reach_tenant)
 
     def failed(self, request: Request, endpoint: Endpoint, problem: Problem) -> None:
-        """After a 401, also a handler's own: tell the operator why, and slow down an address that goes on guessing."""
+        """After a 401, also a handler's own: report the reason, and limit an address that goes on guessing."""
         if isinstance(problem, Unauthorized):
-            # The path as it is declared: the one that came may name people and even tokens.
+            # The declared path: the requested one may name people and even tokens.
             where = {"method": endpoint.method, "path": endpoint.path, "address": request.client}
             self._observe(TokenRefused(reason=problem.reason, **where))
         if problem.status != _UNAUTHORIZED or not self._asks:
@@ -105,7 +144,7 @@ class Gate:
             return self._callers, f"{caller.tenant_id}/{caller.sub}"
         if not self._asks:
             return self._callers, request.client
-        # Vendors report from few addresses: their signatures tell them apart, so their number is no reason to refuse.
+        # Vendors call from few addresses and prove themselves by signatures, so an address is no reason to refuse.
         return self._anonymous if endpoint.by_address else None, request.client
 
     async def _ticket(self, request: Request, endpoint: Endpoint) -> Ticket | None:

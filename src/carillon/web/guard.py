@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from urllib.parse import urlsplit
 
-from carillon.web.about import About, Callers, Owned, Place, Reach
-from carillon.web.declare import Endpoint
+from carillon.web.about import About, Callers, Owned, Reach, RequestPlace
+from carillon.web.endpoint import Endpoint
 from carillon.web.problems import Detail, Problem
 from carillon.web.request import Caller, Request
 
@@ -14,8 +14,8 @@ _SAFE = frozenset({"GET", "HEAD"})
 _OWN_SITE = frozenset({b"same-origin", b"none"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _UNFIT = re.compile(r"[\x00-\x1f\x7f]")
-Look = Callable[[Place], str | None]
-"""From a place to the name that stands there."""
+Look = Callable[[RequestPlace], str | None]
+"""Reads the name in one place of the request."""
 
 
 def check_role(request: Request, about: About) -> None:
@@ -29,7 +29,7 @@ def check_role(request: Request, about: About) -> None:
     if admins and not caller.administers:
         raise Problem("FORBIDDEN", "the role admin is required")
     if callers is Callers.OPERATORS and caller.tenant_id is not None:
-        raise Problem("FORBIDDEN", "this concerns every tenant: who acts for one may not see it")
+        raise Problem("FORBIDDEN", "this shows every tenant: a token for one tenant may not see it")
 
 
 def check_proof(request: Request, about: About) -> None:
@@ -73,7 +73,7 @@ async def reach_of(request: Request, about: About, *, people_reach_tenant: bool)
 def reach_of_item(request: Request, about: About, item: object) -> Reach:
     """The same for one item of a body that has many; `about` names places in the item's body."""
 
-    def look(place: Place) -> str | None:
+    def look(place: RequestPlace) -> str | None:
         return _text(item.get(place.name) if isinstance(item, dict) else None, place.name)
 
     return _reach(request.caller, about, look, bound=request.reach.bound)
@@ -86,7 +86,7 @@ def _reach(caller: Caller, about: About, look: Look, *, bound: bool) -> Reach:
     return Reach(tenant_id=tenant_id, every_tenant=every, user_id=user_id, bound=bound)
 
 
-def _tenant(caller: Caller, named: str | None, place: Place) -> str | None:
+def _tenant(caller: Caller, named: str | None, place: RequestPlace) -> str | None:
     """The tenant a request acts for: the caller's, or the one that an operator names."""
     if named is None or named == caller.tenant_id:
         return caller.tenant_id
@@ -95,8 +95,8 @@ def _tenant(caller: Caller, named: str | None, place: Place) -> str | None:
     raise Problem("FORBIDDEN", "the token belongs to another tenant", details=[Detail("not yours", place.name)])
 
 
-def _named(request: Request, place: Place) -> str | None:
-    """The name that stands in one place of the request; None where there is none."""
+def _named(request: Request, place: RequestPlace) -> str | None:
+    """The name in one place of the request; None if it is missing."""
     match place.part:
         case "path":
             return request.params[place.name]

@@ -4,17 +4,20 @@ import asyncio
 import contextlib
 import logging
 import re
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from typing import Protocol, cast
+from typing import cast
 from urllib.parse import unquote
 
 import h11
 
 from carillon.web.application import ASGI
-from carillon.web.http_exchange import Exchange, Message
-from carillon.web.http_head import HeadReader, check, refusal
-from carillon.web.listening import ServerSettings
+from carillon.web.http_exchange import Exchange, HeadReader, Message, ReplyWriter, check, refusal
+from carillon.web.settings import ServerSettings
 from carillon.web.streaming import SINK
+
+Refused = Callable[[int, float], None]
+"""Called with the status and the duration of a request that was refused before it reached the application."""
 
 BEGAN = "carillon.began"
 """The ASGI extension that says when the first byte of the request arrived, in the event loop's time."""
@@ -25,27 +28,61 @@ _ABSOLUTE = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 _OVER = frozenset({h11.CLOSED, h11.ERROR})
 
 
-class Serving(Protocol):
-    """The server of a connection."""
+class Connections:
+    """The open connections of one server, and what they share."""
 
-    application: ASGI
-    settings: ServerSettings
-    stopping: bool
-    connections: "set[Connection]"
+    def __init__(self, application: ASGI, settings: ServerSettings, refused: Refused) -> None:
+        self.application = application
+        self.settings = settings
+        self.refused = refused
+        self.stopping = False
+        """True: no connection takes another request."""
+        self._open: set[Connection] = set()
+        self._gone = asyncio.Event()
 
-    def refused(self, status: int, seconds: float) -> None:
-        """A request that took this long so far was refused before it reached the application."""
-        ...
+    @property
+    def full(self) -> bool:
+        """Whether no further connection is accepted."""
+        return self.stopping or len(self._open) >= self.settings.max_connections
+
+    def __iter__(self) -> Iterator["Connection"]:
+        return iter(self._open)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, connection: "Connection") -> None:
+        self._open.add(connection)
 
     def left(self, connection: "Connection") -> None:
         """Forget a connection that is gone."""
-        ...
+        self._open.discard(connection)
+        self._gone.set()
+
+    async def stop(self, grace: float, cancel_seconds: float) -> None:
+        """Let running requests finish for `grace` seconds, then cancel the rest, then close what is left."""
+        self.stopping = True
+        for connection in list(self._open):
+            connection.wind_up()
+        await self._until_gone(grace)
+        for connection in list(self._open):
+            connection.cancel()
+        await self._until_gone(cancel_seconds)
+        for connection in list(self._open):
+            connection.abort()
+
+    async def _until_gone(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._open:
+                    self._gone.clear()
+                    await self._gone.wait()
 
 
 class Connection(asyncio.Protocol):
     """One client."""
 
-    def __init__(self, server: Serving) -> None:
+    def __init__(self, server: Connections) -> None:
         self._server = server
         self._heads = HeadReader(server.settings.head_bytes)
         self._http: h11.Connection
@@ -58,26 +95,20 @@ class Connection(asyncio.Protocol):
         """True once a request was served: a kept connection may be silent for longer than a head may take."""
         self._exchange: Exchange | None = None
         self._task: asyncio.Task[None] | None = None
-        self._drained: asyncio.Future[None] | None = None
         self._closing = False
-        self.paused = False
-        """True while the kernel has not taken everything that was written."""
         self.transport: asyncio.Transport
-
-    @property
-    def ending(self) -> bool:
-        """Whether the connection takes no further request."""
-        return self._server.stopping
+        self.writer: ReplyWriter
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports satisfy the interface without inheriting from it.
         self.transport = cast("asyncio.Transport", transport)
-        if self._server.stopping or len(self._server.connections) >= self._server.settings.max_connections:
+        self.writer = ReplyWriter(self.transport, self._server.settings.write_seconds)
+        if self._server.full:
             self.transport.abort()
             return
         # The transport buffers nothing without notice: paused means that the kernel did not take everything.
         self.transport.set_write_buffer_limits(high=0)
-        self._server.connections.add(self)
+        self._server.add(self)
         self._wait(self._server.settings.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
@@ -88,12 +119,10 @@ class Connection(asyncio.Protocol):
         self._server.left(self)
 
     def pause_writing(self) -> None:
-        self.paused = True
+        self.writer.pause()
 
     def resume_writing(self) -> None:
-        self.paused = False
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
+        self.writer.resume()
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -147,7 +176,7 @@ class Connection(asyncio.Protocol):
         if isinstance(event, h11.Request):
             check(event, self._server.settings.head_bytes)
             self._stop_waiting()
-            self._exchange = Exchange(self, self._http, event)
+            self._exchange = Exchange(self.writer, self._http, event)
             self._task = self._loop.create_task(self._serve(self._exchange, event))
         elif isinstance(event, h11.Data) and self._exchange is not None:
             self._exchange.feed(bytes(event.data))
@@ -199,35 +228,9 @@ class Connection(asyncio.Protocol):
             "extensions": {SINK: exchange, BEGAN: self._began},
         }
 
-    def put(self, data: bytes) -> bool:
-        """Write; False if the kernel has not taken everything: the caller then waits for `drained`."""
-        if self.transport.is_closing():
-            raise ConnectionResetError
-        self.transport.write(data)
-        if self.transport.is_closing():
-            # The kernel refused the bytes: the reader is gone.
-            raise ConnectionResetError
-        return not self.paused
-
-    async def drained(self) -> None:
-        """Return once the kernel has taken everything; a reader that makes no room in time is cut off."""
-        if self.paused:
-            await self._room()
-        if self.transport.is_closing():
-            raise ConnectionResetError
-
-    async def _room(self) -> None:
-        self._drained = self._loop.create_future()
-        try:
-            async with asyncio.timeout(self._server.settings.write_seconds):
-                await self._drained
-        except TimeoutError:
-            self.transport.abort()
-        finally:
-            self._drained = None
-
     def wind_up(self) -> None:
         """Finish the request that has begun and take no other."""
+        self.writer.ending = True
         if self._exchange is None and not self._heads.begun:
             self._hang_up()
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from carillon.web.about import Callers
-from carillon.web.declare import Answer, Endpoint, Header
+from carillon.web.endpoint import Answer, Endpoint, Header
 from carillon.web.problems import KINDS, MEDIA_TYPE, ProblemBody
 
 _REF = "#/components/schemas/{name}"

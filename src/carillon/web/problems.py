@@ -1,4 +1,4 @@
-"""Errors over HTTP: an RFC 9457 problem document that carries our own code inside."""
+"""Errors over HTTP: an RFC 9457 problem document with an error code."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """The machine's word and the sentence."""
+    """The error code and its sentence."""
 
     code: str
     message: str
@@ -59,7 +59,7 @@ class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel",
     timestamp: str
     trace_id: str
     notification_id: str | None = None
-    """Where a notification was written down nevertheless."""
+    """Set if a notification was written nevertheless."""
 
 
 class ProblemBody(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -74,7 +74,7 @@ class ProblemBody(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class Problem(CarillonError):
-    """An answer that is not the one the caller hoped for."""
+    """An error that becomes a problem document."""
 
     def __init__(
         self,

@@ -1,11 +1,14 @@
-"""The limits of the HTTP surface, and how callers prove who they are."""
+"""The settings of the HTTP surface, and the sockets that its servers bind."""
+
+import errno
+import socket
 
 import msgspec
 
+from carillon.domain.errors import ConfigurationError
 from carillon.domain.keys import KeyFinder
 from carillon.domain.ports import Observer
-from carillon.web.auth import JwtSettings
-from carillon.web.tickets import Tickets
+from carillon.web.auth import JwtSettings, Tickets
 
 
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,3 +46,65 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
     def asks(self) -> bool:
         """Whether credentials are required."""
         return self.jwt is not None or self.keys is not None
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a server listens, and how long it waits for a client."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    """0 takes a free port; `Server.port` then holds its number."""
+    share_port: bool = False
+    """True lets several processes listen on one port (SO_REUSEPORT); the kernel spreads the connections."""
+    head_seconds: float = 10.0
+    """The time for the head of a request; on granian also for the silence between two requests."""
+    read_seconds: float = 10.0
+    """The time for a whole request on a surface of probes alone."""
+    idle_seconds: float = 60.0
+    """The time for the silence between two requests on the h11 listener."""
+    write_seconds: float = 10.0
+    """How long the h11 listener waits for a reader that makes no room for the next bytes."""
+    head_bytes: int = 16_384
+    backlog: int = 1024
+    max_connections: int = 4096
+
+
+def listen(settings: ServerSettings) -> socket.socket:
+    """A listening socket; ConfigurationError says why the port cannot be had."""
+    listener = reserve(settings)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        listener.listen(settings.backlog)
+    except OSError as error:
+        listener.close()
+        raise refused(settings, error) from None
+    listener.setblocking(False)  # noqa: FBT003 - the socket module's own signature
+    return listener
+
+
+def reserve(settings: ServerSettings) -> socket.socket:
+    """A bound socket that does not listen yet; ConfigurationError says why the port cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        share(bound, shared=settings.share_port)
+        bound.bind((settings.host, settings.port))
+    except OSError as error:
+        bound.close()
+        raise refused(settings, error) from None
+    return bound
+
+
+def share(bound: socket.socket, *, shared: bool) -> None:
+    """Let other sockets bind the same port from now on, or no longer."""
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
+
+
+def refused(settings: ServerSettings, error: BaseException) -> ConfigurationError:
+    """The error of a server that cannot listen."""
+    reason, hint = str(error), ""
+    if isinstance(error, OSError):
+        reason = error.strerror or reason
+        hint = "; CARILLON_HTTP__PORT names another port" if error.errno == errno.EADDRINUSE else ""
+    return ConfigurationError(f"cannot listen on {settings.host}:{settings.port}: {reason}{hint}")

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 from carillon.domain.errors import CarillonError
-from carillon.web.body import Receive
+from carillon.web.request import Receive
 
 Send: TypeAlias = "Callable[[MutableMapping[str, Any]], Awaitable[None]]"
 Pouring: TypeAlias = "Callable[[Outlet], Awaitable[None]]"

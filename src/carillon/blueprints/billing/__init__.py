@@ -1,1 +1,1 @@
-"""Document 003: a payment and a subscription service that work through queues in Redis."""
+"""Blueprint billing: a payment and a subscription service that work through queues in Redis."""

@@ -1,4 +1,4 @@
-"""Subscriptions, payments, refunds: what they are, and what the result of a payment makes of a subscription."""
+"""Subscriptions, payments, refunds: their values, and how the result of a payment changes a subscription."""
 
 import hashlib
 import uuid
@@ -27,8 +27,8 @@ _NAMES = uuid.UUID("5a3f9d52-7f0c-4d8e-8f38-0a6f2a1f7c11")
 Result = Literal["success", "failed"]
 
 
-class Status(StrEnum):
-    """Where a subscription stands."""
+class SubscriptionStatus(StrEnum):
+    """The states of a subscription."""
 
     PENDING = "pending"
     TRIAL = "trial"
@@ -38,7 +38,7 @@ class Status(StrEnum):
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is paid for how long."""
+    """The price and the period of a subscription."""
 
     amount: float = 9.99
     currency: str = "USD"
@@ -56,7 +56,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     subscription_id: str
     user_id: str
     plan_id: str
-    status: Status
+    status: SubscriptionStatus
     trial: bool
     started_at: float | None
     ends_at: float | None
@@ -65,7 +65,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Payment(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of the gateway for money, and what came of it."""
+    """One charge by the gateway, and its result."""
 
     transaction_id: str
     subscription_id: str
@@ -104,7 +104,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PaymentEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a payment as it is told to the subscription service; what else it says is kept and not read."""
+    """The result of a payment for the subscription service; further fields are stored and not read."""
 
     event_id: str
     subscription_id: str
@@ -120,9 +120,9 @@ class PaymentEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a subscription; `days` of service are added to what it has."""
+    """The change of a subscription; `days` of service are added."""
 
-    status: Status
+    status: SubscriptionStatus
     plan_id: str
     trial: bool
     days: float | None = None
@@ -165,26 +165,29 @@ def plan_of(plans: Plans, plan_id: str) -> Plan | None:
 
 
 def change(subscription: Subscription, event: PaymentEvent, plans: Plans) -> Change:
-    """What the result of a payment makes of a subscription."""
+    """How the result of a payment changes a subscription."""
     if event.status == "failed":
         return _unpaid(subscription)
     plan_id = event.new_plan_id or subscription.plan_id
-    if subscription.status is Status.PENDING and subscription.trial:
-        return Change(status=Status.TRIAL, plan_id=plan_id, trial=True, days=_plan(plans, plan_id).trial_days)
-    if subscription.status is Status.TRIAL:
+    if subscription.status is SubscriptionStatus.PENDING and subscription.trial:
+        return Change(
+            status=SubscriptionStatus.TRIAL, plan_id=plan_id, trial=True, days=_plan(plans, plan_id).trial_days
+        )
+    if subscription.status is SubscriptionStatus.TRIAL:
         plan_id = event.new_plan_id or _plan(plans, plan_id).renewal_plan_id or plan_id
-    # Whoever has paid is served, also after service was revoked.
-    return Change(status=Status.ACTIVE, plan_id=plan_id, trial=False, days=_plan(plans, plan_id).period_days)
+    # A payment restores service, also after it was revoked.
+    days = _plan(plans, plan_id).period_days
+    return Change(status=SubscriptionStatus.ACTIVE, plan_id=plan_id, trial=False, days=days)
 
 
 def _unpaid(subscription: Subscription) -> Change:
-    served = subscription.status in (Status.ACTIVE, Status.TRIAL)
-    status = Status.REVOKED if served else subscription.status
+    served = subscription.status in (SubscriptionStatus.ACTIVE, SubscriptionStatus.TRIAL)
+    status = SubscriptionStatus.REVOKED if served else subscription.status
     return Change(status=status, plan_id=subscription.plan_id, trial=subscription.trial)
 
 
 def _plan(plans: Plans, plan_id: str) -> Plan:
-    # A plan that the settings lost since somebody chose it: who has paid is served as long as any plan says.
+    # The settings no longer hold the plan: serve a paying subscriber for the default period.
     return plan_of(plans, plan_id) or Plan()
 
 
@@ -204,12 +207,12 @@ def number(amount: Decimal) -> float:
 
 
 def producer_key(subscription_id: str, action: str, wall: float) -> str:
-    """The same for whoever asks for the same thing of the same subscription within the same hour."""
+    """The key of one action on one subscription within one hour: repeated requests get the same key."""
     return hashlib.sha256(f"{subscription_id}:{action}:{int(wall // _HOUR)}".encode()).hexdigest()
 
 
 def transaction_of(subscription_id: str, key: str) -> str:
-    """The same order makes the same transaction, also when whoever ordered it died before it was written down."""
+    """The same order makes the same transaction, also when a process dies before it records the first one."""
     return str(uuid.uuid5(_NAMES, f"{subscription_id}/{key}"))
 
 

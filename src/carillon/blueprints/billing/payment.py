@@ -1,8 +1,8 @@
-"""The payment service: charges, writes down, tells; and pays trials back."""
+"""The payment service: it charges, records and reports payments, and pays trials back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,13 +13,12 @@ from carillon.blueprints.billing.domain import (
     Outgoing,
     Payment,
     Refund,
+    Result,
     event_id_of,
     number,
     transaction_of,
 )
-from carillon.blueprints.billing.gateway import MockGateway
-from carillon.blueprints.billing.payloads import Job, amount_in, text_in
-from carillon.blueprints.billing.relay import Relay
+from carillon.blueprints.billing.messages import OutgoingRelay, QueueJob, amount_in, text_in
 from carillon.blueprints.billing.store import PaymentStore
 from carillon.blueprints.billing.webhooks import Webhooks
 from carillon.domain.errors import CarillonError
@@ -27,6 +26,53 @@ from carillon.domain.jobs import Permanent
 from carillon.domain.ports import Clock
 from carillon.faultpoint import faultpoint
 from carillon.web.problems import rfc3339_ms
+
+
+class GatewayUnavailable(CarillonError):
+    """The gateway gave no answer: ask again later, under the same transaction."""
+
+
+class GatewayRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the mock gateway answers."""
+
+    payments: Literal["success", "failed", "unavailable"] = "success"
+    refunds: Literal["success", "unavailable"] = "success"
+    declined: Sequence[Decimal] = ()
+    delay_seconds: float = 0.0
+
+
+class Charged(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a charge."""
+
+    status: Result
+    reference: str
+    message: str
+
+
+class MockGateway:
+    """The same transaction gets the same reference, however often it is asked for: asking again does nothing twice."""
+
+    def __init__(self, rules: GatewayRules, clock: Clock) -> None:
+        self._rules = rules
+        self._clock = clock
+
+    async def charge(self, transaction_id: str, amount: Decimal) -> Charged:
+        await self._clock.sleep(self._rules.delay_seconds)
+        if self._rules.payments == "unavailable":
+            raise GatewayUnavailable("the gateway does not answer (gateway.payments)")
+        declined = self._rules.payments == "failed" or amount in self._rules.declined
+        return Charged(
+            status="failed" if declined else "success",
+            reference=f"mock_{transaction_id}",
+            message="The card was declined" if declined else "Payment processed",
+        )
+
+    async def initiate_refund(self, transaction_id: str, amount: Decimal, reason: str) -> str:
+        """The gateway's own name for the refund."""
+        await self._clock.sleep(self._rules.delay_seconds)
+        if self._rules.refunds == "unavailable":
+            raise GatewayUnavailable(f"the gateway does not refund {amount} ({reason}) now (gateway.refunds)")
+        return f"mock_refund_{transaction_id}"
 
 
 class Undelivered(CarillonError):
@@ -52,13 +98,13 @@ class PaymentRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Payments:
-    """What the payment service does."""
+    """The work of the payment service."""
 
     def __init__(
         self,
         ledger: PaymentStore,
         gateway: MockGateway,
-        relay: Relay,
+        relay: OutgoingRelay,
         webhooks: Webhooks,
         *,
         clock: Clock,
@@ -102,7 +148,7 @@ class Payments:
         messages = self._messages(payment, payload)
         written = await self.ledger.add_payment(payment, messages)
         if written is None:
-            # Another call of the same order was faster: its event is told, ours never happened.
+            # Another call of the same order was faster: its event is reported, this one is dropped.
             return await self._known(order) or payment, False
         faultpoint("after_business_commit")
         await self._relay.bring(messages)
@@ -142,13 +188,13 @@ class Payments:
             )
         return found
 
-    async def process_webhook_processing(self, job: Job) -> None:
-        """`q:pay:subscription_update`: one call; whatever is not 2xx is tried again by the queue's policy."""
+    async def process_webhook_processing(self, job: QueueJob) -> None:
+        """`q:pay:subscription_update`: one call; every answer but 2xx is retried by the queue's policy."""
         answer = await self._webhooks.send(job.payload, self._rules.webhook_seconds)
         if not answer.ok:
             raise Undelivered(answer.error)
 
-    async def process_refund_initiation(self, job: Job) -> None:
+    async def process_refund_initiation(self, job: QueueJob) -> None:
         """`q:pay:refund_initiation`: once for each transaction, also one that is not known here."""
         transaction_id = text_in(job.payload, "transaction_id")
         if await self.ledger.refunds(transaction_id):
@@ -174,7 +220,7 @@ class Payments:
 
 
 def event_payload(payment: Payment, metadata: dict[str, Any], wall: float) -> dict[str, Any]:
-    """What the subscription service is told."""
+    """The webhook's body for the subscription service."""
     return {
         "event_id": payment.event_id,
         "transaction_id": payment.transaction_id,

@@ -1,4 +1,4 @@
-"""What the payment service is asked over HTTP."""
+"""The endpoints of the payment service."""
 
 import hmac
 import re
@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from carillon.blueprints.billing.domain import DECIMALS, Payment, Refund, money, number
-from carillon.blueprints.billing.gateway import GatewayUnavailable
-from carillon.blueprints.billing.payment import Order, Payments
+from carillon.blueprints.billing.payment import GatewayUnavailable, Order, Payments
 from carillon.web import ADMINISTRATORS, About, Answer, Callers, Endpoint, Header, Problem, Reply, Request
 from carillon.web.auth import Unauthorized
 from carillon.web.problems import rfc3339_ms, unavailable
@@ -25,13 +24,13 @@ Word = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"\A[\x2
 
 
 class ProcessQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose payment it is."""
+    """The subscription that pays."""
 
     subscription_id: Name
 
 
 class ProcessBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for; whatever else is said, cards above all, is neither read nor kept."""
+    """The order; further fields, such as card numbers, are neither read nor stored."""
 
     amount: Number | Digits = 0
     """0 only checks whether payment is possible."""
@@ -44,7 +43,7 @@ class ProcessBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PaymentView(msgspec.Struct, frozen=True, kw_only=True):
-    """A payment that was processed; `status` tells whether it was paid."""
+    """A processed payment; `status` says whether it succeeded."""
 
     transaction_id: str
     subscription_id: str
@@ -59,7 +58,7 @@ class PaymentView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefundQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose refunds."""
+    """The refunded transaction."""
 
     transaction_id: Name
 
@@ -82,7 +81,7 @@ class RefundList(msgspec.Struct, frozen=True, kw_only=True):
     refunds: list[RefundView]
 
 
-class _Desk:
+class _PaymentHandlers:
     def __init__(self, payments: Payments, service_token: str) -> None:
         self._payments = payments
         self._token = service_token.encode()
@@ -178,15 +177,15 @@ def _refund(refund: Refund) -> RefundView:
 
 def endpoints(payments: Payments, service_token: str) -> list[Endpoint]:
     """Process, show, refunds."""
-    desk = _Desk(payments, service_token)
-    return [_process(desk), *_looks(desk)]
+    handlers = _PaymentHandlers(payments, service_token)
+    return [_process(handlers), *_looks(handlers)]
 
 
-def _process(desk: _Desk) -> Endpoint:
+def _process(handlers: _PaymentHandlers) -> Endpoint:
     return Endpoint(
         method="POST",
         path=PATH,
-        call=desk.process,
+        call=handlers.process,
         name="processPayment",
         summary="Ask for the money of a subscription",
         description="For services, which show `SERVICE_TOKEN` as their bearer token. "
@@ -206,16 +205,16 @@ def _process(desk: _Desk) -> Endpoint:
             ),
         ),
         problems=("UNAUTHORIZED", "IDEMPOTENCY_CONFLICT", "UNAVAILABLE"),
-        about=About(callers=Callers.PROOF, head_proof=desk.check_token),
+        about=About(callers=Callers.PROOF, head_proof=handlers.check_token),
     )
 
 
-def _looks(desk: _Desk) -> list[Endpoint]:
+def _looks(handlers: _PaymentHandlers) -> list[Endpoint]:
     return [
         Endpoint(
             method="GET",
             path="/v1/payments/{transaction_id}",
-            call=desk.show,
+            call=handlers.show,
             name="showPayment",
             summary="Show one payment",
             tag="Billing",
@@ -226,9 +225,9 @@ def _looks(desk: _Desk) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path="/v1/refunds",
-            call=desk.refunds,
+            call=handlers.refunds,
             name="listRefunds",
-            summary="What of a transaction went back",
+            summary="List the refunds of a transaction",
             tag="Billing",
             about=ADMINISTRATORS,
             query=RefundQuery,

@@ -26,7 +26,7 @@ OUTGOING_LEASE_SECONDS = 5.0
 
 
 class OutgoingStore:
-    """Messages that were committed with what they tell of, and may not have reached their queue yet."""
+    """Messages that were committed with the change they report, and may not have reached their queue yet."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -36,9 +36,9 @@ class OutgoingStore:
         await self._engine.write(ask.statement, ask.values, each=ask.each, repeatable=True, pool="intake")
 
     async def due_outgoing(self, limit: int, lease_seconds: float) -> list[Outgoing]:
-        """Take messages that nobody is bringing to its queue now, oldest first; they come again after the lease."""
+        """Claim messages that no process brings to its queue now, oldest first; after the lease they are due again."""
         values = {"limit": limit, "lease_seconds": lease_seconds}
-        # Not repeated when the connection breaks: what was taken unheard comes back by itself when its lease ends.
+        # Not repeated when the connection breaks: messages claimed by a lost answer are due again after their lease.
         rows = await self._engine.write(
             "due_outgoing", values, repeatable=False, pool="claims", look="any_outgoing_due"
         )
@@ -71,7 +71,7 @@ class PaymentStore(OutgoingStore):
             yield _add_outgoing(messages)
             return _read_payment(made[0])
 
-        # Not repeated: a commit whose answer was lost would look like somebody else's payment.
+        # Not repeated: after a lost answer, our own commit would look like a payment of another process.
         return await self._engine.change(steps, repeatable=False, pool="intake")
 
     async def add_refund(self, refund: Refund) -> bool:
@@ -104,7 +104,7 @@ class BillingStore(PaymentStore):
             found = made or (yield Ask("subscription", values))
             return _read_subscription(found[0]), bool(made)
 
-        # Not repeated: a commit whose answer was lost would look like somebody else's.
+        # Not repeated: after a lost answer, our own commit would look like one of another process.
         return await self._engine.change(steps, repeatable=False, pool="intake")
 
     async def subscription(self, subscription_id: str) -> Subscription | None:
@@ -147,7 +147,7 @@ class BillingStore(PaymentStore):
     async def add_usage(
         self, message_id: str, user_id: str, feature_name: str, delta: int, reset_at: float | None
     ) -> None:
-        """Count once, however often the message comes."""
+        """Count a message once."""
         counter = {"user_id": user_id, "feature_name": feature_name, "delta": delta}
 
         def steps() -> Steps[None]:

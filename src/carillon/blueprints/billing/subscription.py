@@ -20,12 +20,11 @@ from carillon.blueprints.billing.domain import (
     plan_of,
     producer_key,
 )
-from carillon.blueprints.billing.payloads import Job, amount_in, text_in, whole_in
-from carillon.blueprints.billing.relay import Relay
+from carillon.blueprints.billing.messages import OutgoingRelay, QueueJob, amount_in, text_in, whole_in
 from carillon.blueprints.billing.store import BillingStore
 from carillon.blueprints.billing.webhooks import Post, Where
-from carillon.domain.canonical import canonical
 from carillon.domain.errors import CarillonError
+from carillon.domain.intents import canonical
 from carillon.domain.jobs import Permanent
 from carillon.domain.ports import Clock
 from carillon.faultpoint import faultpoint
@@ -36,7 +35,7 @@ _CARRIED = ("old_plan_id", "new_plan_id")
 
 
 class NotYet(CarillonError):
-    """A neighbour did not do its part, or something is not here yet; the queue's policy says when it is tried again."""
+    """The other service failed, or a row is still missing; the queue's policy decides about the retry."""
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,12 +48,12 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subscriptions:
-    """What the subscription service does."""
+    """The work of the subscription service."""
 
     def __init__(
         self,
         ledger: BillingStore,
-        relay: Relay,
+        relay: OutgoingRelay,
         payments: Neighbour,
         plans: Plans,
         *,
@@ -97,21 +96,21 @@ class Subscriptions:
         payload = _price(subscription.subscription_id, new) if charge else _of(subscription.subscription_id)
         payload |= {"old_plan_id": subscription.plan_id, "new_plan_id": new_plan_id}
         queue = PAYMENT_INITIATION if charge else PLAN_CHANGE
-        # Two changes within an hour are two, unless they are the same one.
+        # Different changes within an hour have different keys.
         stable = key or producer_key(subscription.subscription_id, f"{action}:{new_plan_id}", self._clock.wall())
         message = self._message(queue, action, subscription.subscription_id, payload, stable)
         return action, await self._enqueue(message)
 
-    async def process_payment_initiation(self, job: Job) -> None:
+    async def process_payment_initiation(self, job: QueueJob) -> None:
         """`q:sub:payment_initiation`: first payments, renewals, upgrades and downgrades."""
         flagged = next((word for word in ("renewal", "trial") if job.payload.get(word) is True), None)
         await self._pay(job, flagged or job.action)
 
-    async def process_trial_payment(self, job: Job) -> None:
+    async def process_trial_payment(self, job: QueueJob) -> None:
         """`q:sub:trial_payment`."""
         await self._pay(job, "trial")
 
-    async def process_plan_change(self, job: Job) -> None:
+    async def process_plan_change(self, job: QueueJob) -> None:
         """`q:sub:plan_change`: a change that is not paid for."""
         subscription_id = text_in(job.payload, "subscription_id")
         plan_id = text_in(job.payload, "new_plan_id")
@@ -120,7 +119,7 @@ class Subscriptions:
         if not await self.ledger.change_plan(subscription_id, plan_id):
             raise NotYet(f"there is no subscription {subscription_id} yet")
 
-    async def process_usage_sync(self, job: Job) -> None:
+    async def process_usage_sync(self, job: QueueJob) -> None:
         """`q:sub:usage_sync`: counted once, however often the message is run."""
         reset_at = job.payload.get("reset_at")
         await self.ledger.add_usage(
@@ -131,7 +130,7 @@ class Subscriptions:
             None if reset_at is None else _unix_ms(reset_at),
         )
 
-    async def _pay(self, job: Job, action: str) -> None:
+    async def _pay(self, job: QueueJob, action: str) -> None:
         subscription_id = text_in(job.payload, "subscription_id")
         order = await self._order(job, subscription_id, action)
         payments = self._payments
@@ -146,7 +145,7 @@ class Subscriptions:
         if not answer.created:
             raise NotYet(f"the payment service did not process it: {answer.error}")
 
-    async def _order(self, job: Job, subscription_id: str, action: str) -> dict[str, Any]:
+    async def _order(self, job: QueueJob, subscription_id: str, action: str) -> dict[str, Any]:
         amount = amount_in(job.payload, "amount")
         if amount is None:
             found = await self.ledger.subscription(subscription_id)
@@ -185,7 +184,7 @@ def _price(subscription_id: str, plan: Plan) -> dict[str, Any]:
     return _of(subscription_id) | {"amount": plan.amount, "currency": plan.currency}
 
 
-def _said(job: Job, action: str) -> dict[str, Any]:
+def _said(job: QueueJob, action: str) -> dict[str, Any]:
     carried = {name: job.payload[name] for name in _CARRIED if isinstance(job.payload.get(name), str | int)}
     return {"action": action, "trial": action == "trial", "renewal": action == "renewal"} | carried
 

@@ -1,4 +1,4 @@
-"""What the subscription service is asked over HTTP."""
+"""The endpoints of the subscription service."""
 
 import re
 from typing import Annotated
@@ -63,7 +63,7 @@ class SubscriptionView(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: str
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeRequested(msgspec.Struct, frozen=True, kw_only=True):
     """A message is on its way; the subscription changes when it was carried out."""
 
     subscription_id: str
@@ -72,7 +72,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose usage."""
+    """The user."""
 
     user_id: Name
 
@@ -86,13 +86,13 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageList(msgspec.Struct, frozen=True, kw_only=True):
-    """Every feature somebody has used."""
+    """Every feature that the user has used."""
 
     user_id: str
     usage: list[UsageView]
 
 
-class _Desk:
+class _SubscriptionHandlers:
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
 
@@ -109,7 +109,8 @@ class _Desk:
     async def renew(self, request: Request) -> Reply:
         found: Subscription = request.found
         message_id = await self._subscriptions.renew(found, self._plan(found.plan_id), _key(request))
-        return Reply(202, Asked(subscription_id=found.subscription_id, action="renewal", message_id=message_id))
+        answer = ChangeRequested(subscription_id=found.subscription_id, action="renewal", message_id=message_id)
+        return Reply(202, answer)
 
     async def plan(self, request: Request) -> Reply:
         found: Subscription = request.found
@@ -120,7 +121,7 @@ class _Desk:
         action, message_id = await self._subscriptions.ask_for_plan(
             found, str(body.plan_id), charge=body.charge, key=_key(request)
         )
-        return Reply(202, Asked(subscription_id=found.subscription_id, action=action, message_id=message_id))
+        return Reply(202, ChangeRequested(subscription_id=found.subscription_id, action=action, message_id=message_id))
 
     async def usage(self, request: Request) -> Reply:
         user_id = request.query(UsageQuery).user_id
@@ -170,21 +171,21 @@ def _view(found: Subscription) -> SubscriptionView:
 
 def endpoints(subscriptions: Subscriptions) -> list[Endpoint]:
     """Create, show, renew, change the plan, usage."""
-    desk = _Desk(subscriptions)
-    return [*_holding(desk), *_asking(desk)]
+    handlers = _SubscriptionHandlers(subscriptions)
+    return [*_holding(handlers), *_asking(handlers)]
 
 
-def _one(desk: _Desk) -> About:
+def _one(handlers: _SubscriptionHandlers) -> About:
     missing = "there is no subscription with this id"
-    return About(callers=Callers.KNOWN, owned=Owned(param="id", find=desk.find, missing=missing))
+    return About(callers=Callers.KNOWN, owned=Owned(param="id", find=handlers.find, missing=missing))
 
 
-def _holding(desk: _Desk) -> list[Endpoint]:
+def _holding(handlers: _SubscriptionHandlers) -> list[Endpoint]:
     return [
         Endpoint(
             method="POST",
             path=_PATH,
-            call=desk.create,
+            call=handlers.create,
             name="createSubscription",
             summary="Subscribe somebody to a plan",
             description="It is pending until its first payment was reported.",
@@ -198,18 +199,18 @@ def _holding(desk: _Desk) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path=f"{_PATH}/{{id}}",
-            call=desk.show,
+            call=handlers.show,
             name="showSubscription",
             summary="Show one subscription",
             tag="Billing",
-            about=_one(desk),
+            about=_one(handlers),
             path_examples={"id": _EXAMPLE},
             answers=(Answer(status=200, description="The subscription", kind=SubscriptionView),),
         ),
         Endpoint(
             method="GET",
             path="/v1/usage",
-            call=desk.usage,
+            call=handlers.usage,
             name="showUsage",
             summary="How often somebody used each feature",
             tag="Billing",
@@ -220,18 +221,18 @@ def _holding(desk: _Desk) -> list[Endpoint]:
     ]
 
 
-def _asking(desk: _Desk) -> list[Endpoint]:
-    asked = (Answer(status=202, description="The message is on its way", kind=Asked),)
+def _asking(handlers: _SubscriptionHandlers) -> list[Endpoint]:
+    asked = (Answer(status=202, description="The message is on its way", kind=ChangeRequested),)
     return [
         Endpoint(
             method="POST",
             path=f"{_PATH}/{{id}}/renew",
-            call=desk.renew,
+            call=handlers.renew,
             name="renewSubscription",
             summary="Ask for the money of another period",
             tag="Billing",
             headers=(_KEY_HEADER,),
-            about=_one(desk),
+            about=_one(handlers),
             path_examples={"id": _EXAMPLE},
             answers=asked,
             problems=("VALIDATION_ERROR",),
@@ -239,7 +240,7 @@ def _asking(desk: _Desk) -> list[Endpoint]:
         Endpoint(
             method="POST",
             path=f"{_PATH}/{{id}}/plan",
-            call=desk.plan,
+            call=handlers.plan,
             name="changePlan",
             summary="Ask for another plan",
             description="Upgrades and downgrades are paid for a whole period of the new plan, which begins at once.",
@@ -247,7 +248,7 @@ def _asking(desk: _Desk) -> list[Endpoint]:
             body=PlanBody,
             body_examples={"upgrade": {"plan_id": "pro"}},
             headers=(_KEY_HEADER,),
-            about=_one(desk),
+            about=_one(handlers),
             path_examples={"id": _EXAMPLE},
             answers=asked,
         ),

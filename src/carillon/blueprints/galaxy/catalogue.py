@@ -29,25 +29,25 @@ _LONGEST_NAME = 128
 _FITS: dict[SlotKind, PayloadKind] = {"string": "string", "int64": "integer"}
 
 
-class CatalogueEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _CatalogueStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A part of the catalogue; an unknown field stops the start."""
 
 
-class Slot(CatalogueEntry, frozen=True):
+class Slot(_CatalogueStruct, frozen=True):
     """One field of a FlatBuffers table; its place in the list is its slot."""
 
     name: str
     kind: SlotKind
 
 
-class PushTable(CatalogueEntry, frozen=True):
+class PushTable(_CatalogueStruct, frozen=True):
     """The FlatBuffers table of a type's push payload."""
 
     table: str
     fields: tuple[Slot, ...]
 
 
-class NotificationType(CatalogueEntry, frozen=True):
+class NotificationType(_CatalogueStruct, frozen=True):
     """One notification type: its producer, audiences, channels and payload."""
 
     producer: str
@@ -56,7 +56,7 @@ class NotificationType(CatalogueEntry, frozen=True):
     push: PushTable | None = None
 
 
-class TypeCatalogue(CatalogueEntry, frozen=True):
+class TypeCatalogue(_CatalogueStruct, frozen=True):
     """All types by name."""
 
     types: dict[str, NotificationType]

@@ -18,10 +18,10 @@ from collections.abc import Iterable
 
 from carillon.blueprints.galaxy.producing import (
     STREAM,
-    AsyncStreams,
+    AsyncStreamClient,
     Metadata,
     NotificationIntent,
-    Streams,
+    StreamClient,
     build,
     publish,
     publish_async,
@@ -33,11 +33,11 @@ from carillon.domain.errors import BadIntent
 
 __all__ = [
     "STREAM",
-    "AsyncStreams",
+    "AsyncStreamClient",
     "BadIntent",
     "Metadata",
     "NotificationIntent",
-    "Streams",
+    "StreamClient",
     "build",
     "game_finished",
     "game_generation_failed",

@@ -1,7 +1,9 @@
-"""Builds an intent with the rules of its reader, and publishes it with one XADD."""
+"""Builds an intent with the rules of its reader, publishes it with one XADD, and replays a dead letter."""
 
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
+import re
+import shlex
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, Protocol
 
@@ -9,14 +11,15 @@ import msgspec
 
 from carillon.blueprints.galaxy.catalogue import read
 from carillon.blueprints.galaxy.envelope import INVALID_ENVELOPE, INVALID_PAYLOAD, INVALID_RECIPIENTS
-from carillon.blueprints.galaxy.wire import Wire
-from carillon.domain.canonical import canonical
+from carillon.blueprints.galaxy.wire import GalaxyWire
 from carillon.domain.errors import BadIntent
-from carillon.domain.intents import Malformed
+from carillon.domain.intents import Malformed, canonical
 
 STREAM = "notification:intents"
 _THIRTY_DAYS_MS = 30 * 86_400_000
 _log = logging.getLogger("carillon.notificationintent")
+_PLAIN = re.compile(r"[A-Za-z0-9_.:/@%+=-]+")
+_USER = "user:"
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +37,7 @@ class NotificationIntent(msgspec.Struct, frozen=True):
     fields: dict[str, str]
 
 
-class Streams(Protocol):
+class StreamClient(Protocol):
     """The one command that a synchronous Redis client must have."""
 
     def xadd(self, name: str, fields: dict[Any, Any]) -> Any:  # noqa: ANN401 - clients answer bytes or text
@@ -42,7 +45,7 @@ class Streams(Protocol):
         ...
 
 
-class AsyncStreams(Protocol):
+class AsyncStreamClient(Protocol):
     """The one command that an asynchronous Redis client must have."""
 
     def xadd(self, name: str, fields: dict[Any, Any]) -> Awaitable[Any]:
@@ -61,7 +64,7 @@ def build(
     payload: Mapping[str, Any],
     recipient_user_ids: Iterable[str] | None = None,
     *,
-    wire: Wire | None = None,
+    wire: GalaxyWire | None = None,
 ) -> NotificationIntent:
     """Build an intent of any type; without recipients it is for the administrators.
 
@@ -94,17 +97,17 @@ def build(
     return NotificationIntent(fields)
 
 
-def publish(redis: Streams, intent: NotificationIntent, *, stream: str = STREAM) -> str:
+def publish(redis: StreamClient, intent: NotificationIntent, *, stream: str = STREAM) -> str:
     """Append the intent with one plain XADD and return its id, the notification's id; raises what the client raises."""
     return _entry_id(redis.xadd(stream, dict(intent.fields)))
 
 
-async def publish_async(redis: AsyncStreams, intent: NotificationIntent, *, stream: str = STREAM) -> str:
+async def publish_async(redis: AsyncStreamClient, intent: NotificationIntent, *, stream: str = STREAM) -> str:
     """`publish` for an asynchronous client."""
     return _entry_id(await redis.xadd(stream, dict(intent.fields)))
 
 
-def publish_best_effort(redis: Streams, intent: NotificationIntent, *, stream: str = STREAM) -> str | None:
+def publish_best_effort(redis: StreamClient, intent: NotificationIntent, *, stream: str = STREAM) -> str | None:
     """`publish` that never raises: a failed notification must not undo what has already happened."""
     try:
         return publish(redis, intent, stream=stream)
@@ -114,7 +117,7 @@ def publish_best_effort(redis: Streams, intent: NotificationIntent, *, stream: s
 
 
 async def publish_best_effort_async(
-    redis: AsyncStreams, intent: NotificationIntent, *, stream: str = STREAM
+    redis: AsyncStreamClient, intent: NotificationIntent, *, stream: str = STREAM
 ) -> str | None:
     """`publish_async` that never raises; a cancelled task stays cancelled."""
     try:
@@ -125,8 +128,8 @@ async def publish_best_effort_async(
 
 
 @cache
-def _shipped() -> Wire:
-    return Wire.open(read(), {})
+def _shipped() -> GalaxyWire:
+    return GalaxyWire.open(read(), {})
 
 
 def _json(value: object, code: str) -> str:
@@ -149,3 +152,37 @@ def _entry_id(answer: object) -> str:
 def _warn(intent: NotificationIntent, error: Exception) -> None:
     named = {name: intent.fields.get(name) for name in ("notification_type", "producer", "idempotency_key")}
     _log.warning("notification intent not published: %s: %s", type(error).__name__, error, extra=named)
+
+
+def replay_fields(record: Mapping[str, Any], only: Collection[str] | None = None) -> dict[str, str]:
+    """The fields of the new intent, from the old one's record; `only` narrows the audience to these recipient refs."""
+    fields = {
+        "notification_type": str(record["notification_type"]),
+        "producer": str(record["producer"]),
+        "audience_kind": str(record["audience_kind"]),
+        # Made from the old notification, so that pasting a line twice tells nobody twice.
+        "idempotency_key": f"replay:{record['notification_id']}",
+        "occurred_at_ms": str(record["occurred_at"]),
+        "payload_json": str(record["payload_json"]),
+    }
+    users: list[str] | None = record["recipient_user_ids"]
+    if users is not None:
+        named = users if only is None else [user for user in users if f"{_USER}{user}" in only]
+        fields["recipient_user_ids_json"] = canonical(named)
+    return fields
+
+
+def xadd_line(stream: str, fields: Mapping[str, str]) -> str:
+    """One line that a shell after `redis-cli` and the prompt of redis-cli read alike."""
+    words = [_quoted_json(value) if name.endswith("_json") else _quoted(value) for name, value in fields.items()]
+    pairs = (word for pair in zip(fields, words, strict=True) for word in pair)
+    return " ".join(["XADD", _quoted(stream), "'*'", *pairs])
+
+
+def _quoted(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) else shlex.quote(text)
+
+
+def _quoted_json(text: str) -> str:
+    # The two disagree on how to write an apostrophe inside apostrophes; JSON can do without one.
+    return "'" + text.replace("'", "\\u0027") + "'"

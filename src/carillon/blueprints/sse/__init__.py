@@ -1,1 +1,1 @@
-"""Blueprint sse: notifications from Kafka, claimed by priority under leases, told over live streams."""
+"""Blueprint sse: notifications from Kafka, claimed by priority under leases, sent over live streams."""

@@ -7,7 +7,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from carillon.client.django.models import Wish
-from carillon.client.outbox import Row, Told, row
+from carillon.client.outbox import OutboxRow, Told, row
 
 
 def send(template_key: str, /, using: str | None = None, **about: Any) -> str:  # noqa: ANN401 - fields of Item
@@ -23,10 +23,10 @@ class DjangoStore:
     def __init__(self, using: str | None = None) -> None:
         self._using = using
 
-    def waiting(self, limit: int) -> Sequence[Row]:
+    def waiting(self, limit: int) -> Sequence[OutboxRow]:
         """The oldest rows that were not sent yet."""
         found = Wish.objects.using(self._using).filter(sent_at=None).order_by("created_at", "id")[:limit]
-        return [Row(wish.id, wish.body) for wish in found]
+        return [OutboxRow(wish.id, wish.body) for wish in found]
 
     def tell(self, told: Sequence[Told]) -> None:
         """Save the results of rows."""

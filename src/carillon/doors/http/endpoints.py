@@ -1,34 +1,36 @@
-"""The HTTP door: one notification or a batch, answered after the ledger has it."""
+"""The HTTP door: it takes notifications and answers after the ledger's commit, or explains without writing."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, assert_never
 
 import msgspec
 
 from carillon.domain.errors import BadIntent, LedgerUnavailable, Overloaded
-from carillon.domain.explain import Explains
+from carillon.domain.explain import Explains, Explanation
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Acceptance
 from carillon.domain.ports import Acceptor
-from carillon.domain.synchronous import DeliveredNow, Immediate, NotDelivered, SendsNow
-from carillon.doors.http import explain as http_explain
-from carillon.doors.http.intent import Context, idempotency_key, to_intent
+from carillon.domain.synchronous import DeliveredNow, NotDelivered, Synchronous, SynchronousAnswer
 from carillon.doors.http.wire import (
     BatchAnswer,
     BatchBody,
     BatchEnvelope,
     BatchItem,
+    Context,
     Delivered,
     ItemError,
     ItemResult,
     SendAnswer,
     SendBody,
+    idempotency_key,
+    to_intent,
 )
 from carillon.web import About, Answer, Callers, Endpoint, Header, Problem, Reply, Request, in_body
-from carillon.web.body import convert
 from carillon.web.guard import reach_of_item
 from carillon.web.problems import rfc3339_ms, unavailable
+from carillon.web.request import convert
 
 _PATH = "/api/v1/notifications"
 _LONGEST_INDEX = len("/499")
@@ -64,16 +66,44 @@ _ABOUT = About(
 _MANY = About(callers=Callers.KNOWN, shared=True)
 """Every item of a batch is judged by itself, as a send is."""
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
+_EXPLANATION = {
+    "outcome": "queued",
+    "steps": [
+        {"step": "mode", "verdict": "pass", "detail": {"mode": "queued"}},
+        {"step": "lane", "verdict": "pass", "detail": {"lane": "standard", "queueName": "standard"}},
+    ],
+    "routes": [
+        {
+            "routeId": "email:email:ada@example.org",
+            "channel": "email",
+            "recipient": "email:ada@example.org",
+            "outcome": "queued",
+            "policy": "*/*",
+            "maxAttempts": 2,
+            "attempts": [
+                {"attempt": 1, "provider": "smtp", "notBefore": 1767225600000},
+                {
+                    "attempt": 2,
+                    "provider": "smtp",
+                    "notBefore": 1767225605000,
+                    "afterSeconds": 5.0,
+                    "atMostSeconds": 6.0,
+                },
+            ],
+            "ends": "dead_letter",
+        }
+    ],
+}
 
 
 def endpoints(
-    acceptor: Acceptor, *, synchronous: SendsNow | None = None, explains: Explains | None = None
+    acceptor: Acceptor, *, synchronous: Synchronous | None = None, explains: Explains | None = None
 ) -> list[Endpoint]:
-    """The send endpoints over whatever accepts intents."""
+    """The send endpoints over an acceptor."""
     door = _Door(acceptor, synchronous)
     found = [_send(door, synchronous=synchronous is not None), _batch(door)]
     if explains is not None:
-        found.append(http_explain.endpoint(partial(door.explain, explains), _ABOUT, _HEADERS, _EXAMPLE))
+        found.append(_explain(partial(door.explain, explains)))
     return found
 
 
@@ -125,8 +155,30 @@ def _batch(door: "_Door") -> Endpoint:
     )
 
 
+def _explain(call: Callable[[Request], Awaitable[Reply]]) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=f"{_PATH}/explain",
+        call=call,
+        name="explain",
+        summary="Say what would happen",
+        description=(
+            "Plans the request as a send does, preferences, quiet hours and schedule included, and says of each gate "
+            "whether it was passed and what was found there: what would be rendered, the lane, the providers and their "
+            "breakers. `routes` lists every attempt of every recipient and channel with its provider and its time, as "
+            "if each attempt failed. Nothing is written and nothing is sent."
+        ),
+        body=SendBody,
+        body_examples={"email": _EXAMPLE},
+        headers=_HEADERS,
+        about=_ABOUT,
+        answers=(Answer(status=200, description="What would happen.", kind=Explanation, example=_EXPLANATION),),
+        problems=("RECIPIENT_UNRESOLVED", "UNAVAILABLE"),
+    )
+
+
 class _Door:
-    def __init__(self, acceptor: Acceptor, synchronous: SendsNow | None) -> None:
+    def __init__(self, acceptor: Acceptor, synchronous: Synchronous | None) -> None:
         self._acceptor = acceptor
         self._synchronous = synchronous
 
@@ -148,7 +200,12 @@ class _Door:
     async def explain(self, explains: Explains, request: Request) -> Reply:
         context = _context(request)
         body = request.json(SendBody)
-        return await http_explain.answer(explains, self._intent(body, context), asked=body.synchronous)
+        intent = self._intent(body, context)
+        mode = {"mode": "queued"}
+        if intent.synchronous:
+            because = "it was asked for" if body.synchronous else "of its use case"
+            mode = {"mode": "synchronous", "because": because}
+        return Reply(200, await explains.explain(intent, mode))
 
     def _intent(self, body: SendBody, context: Context) -> Intent:
         intent = to_intent(body, context)
@@ -157,11 +214,11 @@ class _Door:
         if self._synchronous is None:
             raise BadIntent("SYNCHRONOUS_UNAVAILABLE", "synchronous delivery is not configured", field="synchronous")
         if intent.scheduled_for_ms is not None:
-            raise BadIntent("VALIDATION_ERROR", "what is scheduled cannot be synchronous", field="scheduledFor")
+            raise BadIntent("VALIDATION_ERROR", "a scheduled notification cannot be synchronous", field="scheduledFor")
         return msgspec.structs.replace(intent, synchronous=True)
 
     def _is_synchronous(self, body: SendBody) -> bool:
-        """Asked for, or a use case that waits by itself unless it is meant for later or for the inbox."""
+        """Whether the caller asks for it, or the use case implies it and is neither scheduled nor for the inbox."""
         if body.synchronous or self._synchronous is None:
             return body.synchronous
         return body.scheduled_for is None and body.channel != "inApp" and self._synchronous.wanted(body.template_key)
@@ -192,7 +249,7 @@ class _Door:
         return await self._acceptor.accept(to_intent(body, context))
 
 
-def _delivered(outcome: Immediate) -> Reply:
+def _delivered(outcome: SynchronousAnswer) -> Reply:
     headers = {"Location": f"{_PATH}/{outcome.notification_id}"}
     if outcome.replayed:
         headers["Idempotent-Replayed"] = "true"
@@ -227,7 +284,7 @@ def _batch_reply(outcomes: list[Acceptance | BaseException]) -> Reply:
     if accepted:
         return Reply(202, answer)
     if all(isinstance(outcome, LedgerUnavailable | Overloaded) for outcome in outcomes):
-        raise unavailable("nothing of the batch could be written down now")
+        raise unavailable("no item of the batch could be written now")
     raise Problem("BATCH_REJECTED", "no item was accepted", members=msgspec.to_builtins(answer))
 
 
@@ -247,7 +304,7 @@ def _result(index: int, outcome: Acceptance | BaseException) -> ItemResult:
             field = outcome.details[0].field if outcome.details else None
             error = ItemError(outcome.code, outcome.message, field)
         case LedgerUnavailable() | Overloaded():
-            error = ItemError("UNAVAILABLE", "this item could not be written down now")
+            error = ItemError("UNAVAILABLE", "this item could not be written now")
         case _:
             raise outcome
     return ItemResult(index=index, status="rejected", error=error)

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from carillon.domain.intents import Intent
 from carillon.domain.ports import Acceptor
-from carillon.doors.http.intent import idempotency_key
+from carillon.doors.http.wire import idempotency_key
 from carillon.web import SERVICES, Answer, Endpoint, Header, Reply, Request
 
 PATH = "/notifications"

@@ -9,10 +9,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from carillon.domain.events import PartStarted, PartStopped, StreamTrimmed, Trouble
 from carillon.domain.ports import Clock, Observer, OrderedAcceptor
 from carillon.doors.backoff import LONGEST_WAIT, DoorBackoff
-from carillon.doors.kafka.group import Group, Poll, TopicRules
-from carillon.doors.kafka.offsets import find_gap
-from carillon.doors.kafka.partition import Partition, PartitionTools
-from carillon.doors.kafka.thread import ClientThread
+from carillon.doors.kafka.group import ClientThread, Group, Poll, TopicRules
+from carillon.doors.kafka.partition import Partition, PartitionTools, find_gap
 from carillon.doors.kafka.wire import Record, TopicWire
 from carillon.faultpoint import faultpoint
 

@@ -1,4 +1,4 @@
-"""One partition: it accepts its records in their order, and skips none."""
+"""One partition: it accepts its records in their order, skips none, and knows which offset may be committed."""
 
 import asyncio
 from collections import deque
@@ -12,7 +12,6 @@ from carillon.domain.errors import DirectoryUnavailable, LedgerUnavailable, Over
 from carillon.domain.intents import Arrival
 from carillon.domain.ports import OrderedAcceptor
 from carillon.doors.backoff import DoorBackoff
-from carillon.doors.kafka.offsets import OffsetTracker
 from carillon.doors.kafka.wire import INTERNAL, Record, malformed
 
 STRANGE_TRIES = 5
@@ -20,6 +19,59 @@ STRANGE_TRIES = 5
 MOST_BYTES = 8 * 1024 * 1024
 """How much one partition may hold that is not accepted yet."""
 _LATER = (LedgerUnavailable, Overloaded, DirectoryUnavailable)
+
+
+class OffsetTracker:
+    """The offsets of one partition that are read and not finished yet, in their order."""
+
+    def __init__(self) -> None:
+        self._open: deque[int] = deque()
+        self._finished: set[int] = set()
+        self._next: int | None = None
+        self._resume: int | None = None
+
+    def take(self, offset: int) -> None:
+        """A record was read; offsets only grow, and may leave holes."""
+        if self._next is not None and offset < self._next:
+            raise ValueError(f"offset {offset} came after {self._next - 1}")
+        self._open.append(offset)
+        self._next = offset + 1
+
+    def finish(self, offset: int) -> None:
+        """The ledger holds a record; in any order."""
+        self._finished.add(offset)
+        while self._open and self._open[0] in self._finished:
+            self._finished.remove(self._open.popleft())
+            self._resume = self._open[0] if self._open else self._next
+
+    @property
+    def expected(self) -> int | None:
+        """The offset after the last one read; None before the first."""
+        return self._next
+
+    @property
+    def resume(self) -> int | None:
+        """The offset to commit: the lowest one that is not finished; None before the first one is."""
+        return self._resume
+
+
+class OffsetGap(msgspec.Struct, frozen=True):
+    """Records were deleted before they were read; `lost` is their number, None when it is unknown."""
+
+    lost: int | None
+
+
+def find_gap(expected: int | None, offset: int, oldest: int | None) -> OffsetGap | None:
+    """The gap when `offset` follows instead of `expected`, and the oldest record of the partition is `oldest`."""
+    if expected is None or offset == expected:
+        return None
+    if offset < expected:
+        # The partition was created anew: it is unknown how many records of the old one are lost.
+        return OffsetGap(None)
+    if oldest is None:
+        return OffsetGap(None)
+    # Compaction and transaction markers leave holes too, above the oldest record.
+    return OffsetGap(oldest - expected) if oldest > expected else None
 
 
 class PartitionTools(msgspec.Struct, frozen=True):

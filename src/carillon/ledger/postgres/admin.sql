@@ -1,7 +1,7 @@
--- Statements of administrators: what failed, another chance for it, and who gave it. Filters left out are NULL.
+-- Statements of administrators: dead letters, redrives, actions, API keys and the audit log. Filters left out are NULL.
 
 -- name: failed
--- One snapshot for the page and the total: a list never says less than it shows.
+-- One snapshot for the page and the total, so that they agree.
 WITH matching AS MATERIALIZED (
     SELECT d.notification_id, d.route_id, d.channel, d.final_attempt_count, d.failure_classification,
            d.failure_message, d.created_at, r.provider, r.last_error_at, n.tenant_id, n.user_id, n.notification_type,
@@ -28,7 +28,7 @@ LEFT JOIN page ON TRUE
 ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
 
 -- name: failed_counts
--- `now` bounds a redrive that follows: what fails again meanwhile is not taken a second time.
+-- `now` bounds the redrive that follows: a route that fails again meanwhile is not redriven twice.
 SELECT date_part('epoch', clock_timestamp()) * 1000 AS now, counted.*
 FROM (VALUES (1)) AS always (row)
 LEFT JOIN (
@@ -51,11 +51,11 @@ LEFT JOIN (
 ORDER BY counted.count DESC, counted.channel, counted.classification;
 
 -- name: revive
--- Races: retention deletes the record meanwhile; two operators press the button.
+-- Races: retention deletes the record meanwhile; two operators redrive at once.
 --   KEY SHARE OF n          makes retention skip this record, or makes us skip what it is deleting.
---   UPDATE OF d SKIP LOCKED the second operator takes other dead letters, and none twice.
---   provider_since = -1     says to the worker that an operator chose the provider: its breaker is not asked.
---   budget_since            waiting for one's turn is no age.
+--   UPDATE OF d SKIP LOCKED the second operator redrives other dead letters, and none twice.
+--   provider_since = -1     tells the worker that an operator chose the provider: its breaker is not asked.
+--   budget_since            the age of a route counts from its turn.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), picked AS MATERIALIZED (
@@ -82,7 +82,7 @@ WITH clock AS MATERIALIZED (
            :done::int + row_number() OVER (ORDER BY created_at, notification_id, route_id) - 1 AS place
     FROM picked
 ), due AS MATERIALIZED (
-    -- Without a rate the second of the two is NULL, and everybody's turn is now.
+    -- Without a rate the second operand is NULL, and every route is due now.
     SELECT turns.*, greatest(clock.now,
         to_timestamp(:began_ms::float8 / 1000.0) + place / :rate::float8 * interval '1 second')
                AS due_at
@@ -100,26 +100,26 @@ WITH clock AS MATERIALIZED (
 SELECT notification_id, route_id FROM revived;
 
 -- name: revive_forget
--- Runs in the transaction of the revival, under the locks that `revive` took.
+-- Runs in the transaction of the redrive, under the locks that `revive` took.
 DELETE FROM dead_letters d
 USING unnest(:notification_id::text[], :route_id::text[]) AS revived (notification_id, route_id)
 WHERE d.notification_id = revived.notification_id AND d.route_id = revived.route_id;
 
 -- name: mark_redriven
--- Runs in the transaction of the revival. A route redriven again belongs to the newer action.
+-- Runs in the transaction of the redrive. A route redriven again belongs to the newer action.
 INSERT INTO redriven_routes (notification_id, route_id, action_id)
 SELECT key.notification_id, key.route_id, :action_id::bigint FROM unnest(:notification_id::text[],
     :route_id::text[]) AS key (notification_id, route_id)
 ON CONFLICT (notification_id, route_id) DO UPDATE SET action_id = excluded.action_id;
 
 -- name: note_action
--- Runs in the transaction of what it is about, where there is one: neither is there without the other.
+-- Runs in the transaction of the action, if there is one: both are committed, or neither.
 INSERT INTO admin_actions (at, actor, action, tenant_id, subject, reason, detail_json)
 VALUES (clock_timestamp(), :actor, :action, :tenant_id, :subject, :reason, :detail_json)
 RETURNING action_id;
 
--- name: amend_action
--- Runs in the transaction of a further page.
+-- name: update_action
+-- Runs in the transaction of the next page.
 UPDATE admin_actions SET detail_json = :detail_json WHERE action_id = :action_id;
 
 -- name: actions
@@ -139,7 +139,7 @@ LEFT JOIN page ON TRUE
 ORDER BY page.action_id DESC;
 
 -- name: redriven
--- `budget_since` is a route's turn: the last one is known whether it has come or not.
+-- `budget_since` is the turn of a route, also while it is in the future.
 SELECT m.action_id, count(*) FILTER (WHERE r.status IN ('pending', 'failed')) AS waiting,
        count(*) FILTER (WHERE r.status = 'published') AS delivered,
        count(*) FILTER (WHERE r.status = 'dead_letter') AS failed_again,
@@ -150,7 +150,7 @@ WHERE m.action_id = ANY (:action_ids::bigint[])
 GROUP BY m.action_id;
 
 -- name: recent_outcomes
--- Ids grow with time, so that the newest attempts are found through the primary key whatever the table's size.
+-- Ids grow with time, so the primary key finds the newest attempts in a table of any size.
 WITH recent AS MATERIALIZED (
     SELECT * FROM attempts ORDER BY notification_id DESC, attempt_id DESC LIMIT :limit
 )
@@ -160,3 +160,47 @@ JOIN routes r ON r.notification_id = a.notification_id AND r.route_id = a.route_
 JOIN records n ON n.notification_id = a.notification_id
 WHERE :tenant_id::text IS NULL OR n.tenant_id = :tenant_id
 ORDER BY a.started_at, a.attempt_id;
+
+-- name: write_audit
+-- Race: copies of one message end on several workers at once.
+--   audit_key UNIQUE        the second insert finds the first one's row and writes nothing.
+INSERT INTO audit_logs (audit_key, trace_id, user_id, notification_type, template_id, status, metadata, created_at)
+SELECT row.*, clock_timestamp()
+FROM unnest(:audit_key::text[], :trace_id::text[], :user_id::text[], :notification_type::text[], :template_id::text[],
+    :status::text[], :metadata::jsonb[]) AS row
+ON CONFLICT (audit_key) DO NOTHING;
+
+-- name: api_key
+SELECT * FROM api_keys WHERE key_id = :key_id;
+
+-- name: api_keys
+SELECT * FROM api_keys ORDER BY created_at DESC, key_id;
+
+-- name: lock_api_keys
+-- Race: two operators each make the second key of one name at the same moment.
+--   SHARE ROW EXCLUSIVE     the second counts after the first has committed; looking keys up goes on meanwhile.
+LOCK TABLE api_keys IN SHARE ROW EXCLUSIVE MODE;
+
+-- name: add_api_key
+INSERT INTO api_keys (key_id, secret_hash, tenant_id, role, name, created_at, expires_at)
+SELECT :key_id, :secret_hash, :tenant_id, :role, :name::text, clock_timestamp(),
+    clock_timestamp() + :lives_seconds::double precision * interval '1 second'
+WHERE (
+    SELECT count(*) FROM api_keys
+    WHERE name = :name AND tenant_id IS NOT DISTINCT FROM :tenant_id::text AND revoked_at IS NULL
+      AND (expires_at IS NULL OR expires_at > clock_timestamp())
+) < :most::bigint
+RETURNING *;
+
+-- name: revoke_api_key
+-- Race: two operators take the same key back.
+--   coalesce                the first time stays; the row's lock makes the second see it.
+UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE key_id = :key_id RETURNING *;
+
+-- name: touch_api_key
+-- Race: every process of a fleet notes the same use.
+--   last_used_at <          the second finds the first one's note and writes nothing.
+UPDATE api_keys SET last_used_at = clock_timestamp()
+WHERE key_id = :key_id
+  AND (last_used_at IS NULL
+       OR last_used_at < clock_timestamp() - :every_seconds::double precision * interval '1 second');

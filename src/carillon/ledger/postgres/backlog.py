@@ -1,15 +1,65 @@
-"""Delivery in PostgreSQL: leasing routes, renewing leases, writing verdicts."""
+"""Delivery in PostgreSQL: leasing routes, renewing leases, writing verdicts, appending to logs, and vacuuming."""
 
+import asyncio
+import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from carillon.domain.claims import Claim, Settled, Settlement, Want
-from carillon.domain.leases import Reset
-from carillon.ledger.postgres.pools import Connection, Pools
-from carillon.ledger.postgres.vacuum import Vacuum
+import asyncpg
+
+from carillon.domain.claims import Claim, Reset, Settled, Settlement, Want
+from carillon.domain.streams import Entry, log_of_claim
+from carillon.ledger.postgres.pools import UNAVAILABLE, Address, Connection, Pools
 from carillon.ledger.rows import finished_columns, is_plain_success, rounds, settlement_values, skips
 from carillon.ledger.sealing import Codec
+from carillon.ledger.streams import appended, each_once
+
+_ROWS = 20_000
+_PAUSE_SECONDS = 3.0
+_PAUSE_FACTOR = 10
+_TIMEOUT_SECONDS = 300.0
+
+
+class Vacuum:
+    """Vacuums `routes` when enough rows died since the last time; blocks nobody, one run at a time."""
+
+    def __init__(self, address: Address, sql: Mapping[str, str], *, allowed: bool = True) -> None:
+        self._allowed = allowed
+        self._address = address
+        self._sql = sql
+        self._rows = 0
+        self._not_before = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def churned(self, rows: int) -> None:
+        """Count dead rows; may start a vacuum in the background."""
+        self._rows += rows
+        busy = self._task is not None and not self._task.done()
+        if self._allowed and self._rows >= _ROWS and not busy and time.monotonic() >= self._not_before:
+            self._rows = 0
+            self._task = asyncio.create_task(self._vacuum(), name="ledger-vacuum")
+
+    async def aclose(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _vacuum(self) -> None:
+        began = time.monotonic()
+        # Best effort: without the server or the permission, autovacuum does the work.
+        with contextlib.suppress(asyncpg.PostgresError, *UNAVAILABLE):
+            connection = await self._address.connect("vacuum", _TIMEOUT_SECONDS)
+            try:
+                await connection.execute(self._sql["vacuum"])
+                await connection.close(timeout=1.0)
+            finally:
+                connection.terminate()
+        now = time.monotonic()
+        # On a large table each run reads much: it may run a tenth of the time at most.
+        self._not_before = now + max(_PAUSE_SECONDS, _PAUSE_FACTOR * (now - began))
+
 
 _token = attrgetter("token")
 _route = attrgetter("claim.notification_id", "claim.route_id")
@@ -33,7 +83,7 @@ class PostgresBacklog:
         lanes = [want.lane for want in wants]
         providers = [want.provider for want in wants]
         limits = [max(0, want.limit) for want in wants]
-        # Not repeated when the connection breaks: what was leased unheard comes back by itself when its lease ends.
+        # Not repeated after a broken connection: routes leased without an answer come back when the lease ends.
         rows = await self._pools.claims.run(
             lambda c: c.fetch(
                 self._sql["claim"], lanes, providers, limits, skips(wants), total, owner, self._lease_seconds
@@ -58,7 +108,7 @@ class PostgresBacklog:
         return [claim for claim in claims if claim.token not in places]
 
     async def reset_expired(self, limit: int) -> Reset:
-        # Not repeated when the connection breaks: what was reset unheard would be counted as nothing.
+        # Not repeated after a broken connection: the first run's count would be lost.
         (row,) = await self._pools.settlements.run(
             lambda c: c.fetch(self._sql["reset_expired"], limit, self._recovery_hint, self._alert_from),
             repeatable=False,
@@ -85,7 +135,7 @@ class PostgresBacklog:
             return await self._settle_rest(connection, settlements, await self._finish(connection, plain))
 
     async def _finish(self, connection: Connection, plain: list[Settlement]) -> list[int]:
-        """Settle successes of undisturbed claims the short way; gives the tokens of those that were."""
+        """Settle plain successes the fast way; returns the tokens of the settled claims."""
         plain.sort(key=_route)
         columns = finished_columns(plain)
         return await connection.fetchval(self._sql["settle_finished"], *columns, self._record_attempts) or []
@@ -120,3 +170,46 @@ class PostgresBacklog:
         # The server numbers the rows from 1, in key order, which is the order they are locked in.
         rows = await connection.fetch(self._sql["settle"], self._recovery_hint, *columns, self._alert_from)
         return {places[place - 1]: Settled(settled) for place, settled in rows}
+
+
+class PostgresStreams:
+    """The hot part of StreamLedger."""
+
+    _pools: Pools
+    _sql: Mapping[str, str]
+
+    async def ahead(self, claims: Sequence[Claim]) -> set[tuple[str, str]]:
+        if not claims:
+            return set()
+        columns = [
+            [claim.notification_id for claim in claims],
+            [claim.route_id for claim in claims],
+            [claim.recipient_ref for claim in claims],
+            [claim.lane for claim in claims],
+            [claim.tenant_id for claim in claims],
+        ]
+        rows = await self._pools.claims.run(lambda c: c.fetch(self._sql["ahead"], *columns), repeatable=True)
+        return {(row[0], row[1]) for row in rows}
+
+    async def append(self, claims: Sequence[Claim]) -> list[Entry]:
+        if not claims:
+            return []
+        found = await self._pools.claims.run(lambda c: self._append(c, each_once(claims)), repeatable=True)
+        return [appended(claim, log_of_claim(claim), found[claim.key]) for claim in claims]
+
+    async def acknowledge(self, user_id: str, notification_id: str) -> bool:
+        return bool(
+            await self._pools.reads.run(
+                lambda c: c.fetchval(self._sql["acknowledge"], user_id, notification_id), repeatable=True
+            )
+        )
+
+    async def _append(self, connection: Connection, claims: list[Claim]) -> dict[tuple[str, str], Any]:
+        columns = ([log_of_claim(c) for c in claims], [c.notification_id for c in claims], [c.route_id for c in claims])
+        rows = await connection.fetch(self._sql["append"], *columns)
+        found = {(row["notification_id"], row["route_id"]): row for row in rows}
+        if len(found) < len(claims):
+            rest = [claim.key for claim in claims if claim.key not in found]
+            rows = await connection.fetch(self._sql["pushed"], [key[0] for key in rest], [key[1] for key in rest])
+            found |= {(row["notification_id"], row["route_id"]): row for row in rows}
+        return found

@@ -25,11 +25,11 @@ _KINDS: dict[str, Kind] = {
     "numeric": "amount",
 }
 _NEIGHBOUR_SECONDS = 10.0
-"""A process that has just ended may be seen for a moment."""
+"""The session of a process that has just ended may stay visible for a moment."""
 
 
 class PostgresEnd:
-    """One connection; what is read is one snapshot, what is written is a transaction a page."""
+    """One connection; reads use one snapshot, and each page is written in a transaction."""
 
     def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]", sql: Mapping[str, str]) -> None:
         self._connection = connection
@@ -37,7 +37,7 @@ class PostgresEnd:
 
     @classmethod
     async def prepared(cls, url: str, sql: Mapping[str, str]) -> "PostgresEnd":
-        """With this release's tables; not through a ledger, which wants the keys of what is sealed."""
+        """Open and migrate; a ledger would need the keys of sealed columns."""
         end = await cls.open(url, sql)
         await end.migrate(Address.parse(url).search_path)
         return end
@@ -45,7 +45,7 @@ class PostgresEnd:
     @classmethod
     async def open(cls, url: str, sql: Mapping[str, str]) -> "PostgresEnd":
         address = Address.parse(url)
-        # A page may take long to be written at the other end.
+        # The other end may take long to write a page.
         patient = address.settings("copy", {"idle_in_transaction_session_timeout": "0"})
         try:
             connection = await asyncpg.connect(address.dsn, timeout=10.0, server_settings=patient)
@@ -60,7 +60,7 @@ class PostgresEnd:
         await migrate_postgres(self._connection, self._sql, schemas)
 
     async def used_by(self) -> str | None:
-        """Who else works on this database, by the names of their sessions; None when nobody does."""
+        """The names of other sessions on this database; None if there are none."""
         until = time.monotonic() + _NEIGHBOUR_SECONDS
         while names := await self._connection.fetchval(self._sql["copy_neighbours"]):
             if time.monotonic() > until:
@@ -75,7 +75,7 @@ class PostgresEnd:
             return []
 
     async def tables(self) -> dict[str, Table]:
-        """Whatever the schema holds, ours or not."""
+        """All tables of the schema, also those of others."""
         keys = {row["table_name"]: tuple(row["key"]) for row in await self._connection.fetch(self._sql["copy_keys"])}
         columns: dict[str, list[Column]] = {}
         for row in await self._connection.fetch(self._sql["copy_columns"]):
@@ -107,7 +107,7 @@ class PostgresEnd:
                 table.name, columns=table.names, records=[for_postgres(kinds, row) for row in rows]
             )
         except asyncpg.DataError as error:
-            raise ConfigurationError(f"{table.name}: PostgreSQL does not take a value of SQLite's: {error}") from error
+            raise ConfigurationError(f"{table.name}: PostgreSQL refuses a value of SQLite: {error}") from error
 
     async def marks(self) -> dict[str, int]:
         found = await self._connection.fetch(self._sql["copy_marks"])

@@ -1,4 +1,4 @@
--- Statements of carrying a ledger over to the other dialect, and back.
+-- Statements of copying a ledger to the other dialect.
 
 -- name: copy_columns
 -- only: SQLite's types do not tell a time from a number, so this side says what every column holds.
@@ -39,7 +39,7 @@ JOIN information_schema.columns c
 SELECT format('SELECT count(*) FROM %I', $1::text);
 
 -- name: copy_marks
--- The last number given of everything that is numbered: that of a removed row must not come again.
+-- The last number of every sequence: the number of a removed row must not come again.
 SELECT table_name::text AS name,
        pg_sequence_last_value(pg_get_serial_sequence(quote_ident(table_name), column_name)::regclass) AS last
 FROM information_schema.columns WHERE table_schema = current_schema() AND is_identity = 'YES'
@@ -54,7 +54,7 @@ SELECT setval(CASE WHEN $1::text = 'claim_tokens' THEN 'claim_tokens'
               END::regclass, $2::bigint);
 
 -- name: copy_neighbours
--- only: SQLite tells by its lock. Where nobody can write, nobody is in the way.
+-- only: SQLite's lock shows it. Sessions on a read-only server do not count.
 SELECT coalesce(array_agg(DISTINCT application_name), '{}') FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'carillon-%'
   AND current_setting('transaction_read_only') = 'off';

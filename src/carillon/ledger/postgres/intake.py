@@ -1,4 +1,4 @@
-"""Acceptance in PostgreSQL: records, their routes, and what could not be accepted."""
+"""Acceptance in PostgreSQL: records and their routes, queued or claimed at once, and malformed intents."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -6,9 +6,11 @@ from typing import Any
 
 import asyncpg
 
+from carillon.domain.claims import Claim, first_claim
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification
+from carillon.domain.synchronous import ClaimedEnrolment
 from carillon.ledger.postgres.pools import Connection, Pools
 from carillon.ledger.rows import (
     RECORD_FIELDS,
@@ -24,7 +26,7 @@ _ROUNDS = 3
 
 
 class PostgresIntake:
-    """Satisfies IntakeLedger and LookupLedger."""
+    """Satisfies IntakeLedger, LookupLedger and SynchronousLedger."""
 
     _pools: Pools
     _sql: Mapping[str, str]
@@ -33,7 +35,7 @@ class PostgresIntake:
     async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
         batch = self._codec.named(batch)
         answers: dict[int, Enrolled] = {}
-        # A winner that was pruned between our two statements leaves neither of us in the ledger: then we try again.
+        # If the winner was pruned between the two statements, neither row is in the ledger: try again.
         for _ in range(_ROUNDS):
             open_places = [place for place in range(len(batch)) if place not in answers]
             if not open_places:
@@ -44,21 +46,21 @@ class PostgresIntake:
             raise LedgerUnavailable("idempotency keys were taken and given up again faster than they could be read")
         return [answers[place] for place in range(len(batch))]
 
-    async def foresee(self, notification: Notification) -> Enrolled | None:
-        """What `enrol` would answer by what is written down; None where nothing stands in the way."""
+    async def look_up_earlier(self, notification: Notification) -> Enrolled | None:
+        """The answer of `enrol` if the idempotency key was used before; None if it would be accepted."""
         if notification.idempotency_key is None:
             return None
         asked = ([notification.notification_id], [notification.producer], [notification.idempotency_key])
         rows = await self._pools.reads.run(lambda c: c.fetch(self._sql["winners"], *asked), repeatable=True)
         return answer_for_loser(notification, dict(rows[0])) if rows else None
 
-    async def park(self, malformed: Sequence[Malformed]) -> None:
+    async def keep_malformed(self, malformed: Sequence[Malformed]) -> None:
         if not malformed:
             return
         values = (malformed_values(each, self._codec) for each in reversed(malformed))
         rows = sorted({row[0]: row for row in values}.values())
         columns = [list(column) for column in zip(*rows, strict=True)]
-        await self._pools.intake.run(lambda c: c.execute(self._sql["park"], *columns), repeatable=True)
+        await self._pools.intake.run(lambda c: c.execute(self._sql["keep_malformed"], *columns), repeatable=True)
 
     async def _enrol(
         self,
@@ -68,7 +70,7 @@ class PostgresIntake:
         owner: str | None = None,
         seconds: float | None = None,
     ) -> tuple[dict[int, Enrolled], list[asyncpg.Record]]:
-        """Answers by place, and a row for each route that `owner` holds from now on."""
+        """The answers by place, and a row for each route that `owner` has claimed."""
         order = _first_of_each_id(batch, places)
         first = [batch[place] for place in order]
         rows = [(*record_values(batch[place].notification, self._codec), place) for place in order]
@@ -110,6 +112,38 @@ class PostgresIntake:
                 answers[place] = answer_for_loser(loser, winner) or Accepted(loser.notification_id)
         return answers
 
+    async def enrol_claimed(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[ClaimedEnrolment]:
+        if not batch:
+            return []
+        named = self._codec.named(batch)
+        return await self._pools.intake.run(lambda c: self._enrol_claimed(c, named, owner, seconds), repeatable=True)
+
+    async def queue_unclaimed(self, lane: int, instead: int) -> int:
+        said = await self._pools.settlements.run(
+            lambda c: c.execute(self._sql["queue_unclaimed"], lane, instead), repeatable=True
+        )
+        return int(said.rpartition(" ")[2])
+
+    async def _enrol_claimed(
+        self, connection: Connection, batch: Sequence[Enrolment], owner: str, seconds: float
+    ) -> list[ClaimedEnrolment]:
+        answers, rows = await self._enrol(batch, list(range(len(batch))), connection, owner, seconds)
+        if len(answers) < len(batch):
+            raise LedgerUnavailable("an idempotency key was taken and given up again while it was read")
+        held = {row["notification_id"] for row in rows}
+        ours = {answer.notification_id for answer in answers.values() if isinstance(answer, Accepted)}
+        if not ours <= held:
+            # Routes to suppressed addresses, and rows that an earlier try of this call has written.
+            rows += await connection.fetch(self._sql["claim_enrolled"], list(ours - held), owner, seconds)
+        claims: dict[str, list[Claim]] = {key: [] for key in ours}
+        enrolments = {enrolment.notification.notification_id: enrolment for enrolment in batch}
+        for key, *held_as in rows:
+            claims[key].append(first_claim(enrolments[key], *held_as))
+        return [
+            ClaimedEnrolment(answers[place], tuple(claims.pop(enrolment.notification.notification_id, ())))
+            for place, enrolment in enumerate(batch)
+        ]
+
 
 def _winner(
     loser: Notification, by_id: Mapping[str, Any], by_key: Mapping[tuple[str, str | None], Any]
@@ -118,7 +152,7 @@ def _winner(
 
 
 def _first_of_each_id(batch: Sequence[Enrolment], places: list[int]) -> list[int]:
-    """Without repeats of an id, and in the order of the keys: the order in which rivals wait for each other."""
+    """Without repeats of an id, in the order of the keys, which is the order of locking."""
     seen: dict[str, int] = {}
     for place in places:
         seen.setdefault(batch[place].notification.notification_id, place)
@@ -130,9 +164,9 @@ def _lock_order(notification: Notification) -> tuple[str, str]:
 
 
 def _columns(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    """One array a column; where nobody says anything it is empty, and `unnest` fills it up with NULLs by itself."""
-    return [[] if _is_unsaid(column) else list(column) for column in zip(*rows, strict=True)] or [[]] * width
+    """One array a column; a column of NULLs becomes an empty array, which `unnest` fills with NULLs."""
+    return [[] if _is_null(column) else list(column) for column in zip(*rows, strict=True)] or [[]] * width
 
 
-def _is_unsaid(column: tuple[Any, ...]) -> bool:
+def _is_null(column: tuple[Any, ...]) -> bool:
     return column[0] is None and column.count(None) == len(column)

@@ -1,8 +1,8 @@
--- Statements of job logs and of effects that are had once.
+-- Statements of job logs and of effects that run once.
 
 -- name: write_job_logs
--- Race: two processes write of one message at once, the later of them about the earlier moment.
---   (queue, message_id) UNIQUE     one row, whoever comes first
+-- Race: two processes write about one message at once, the later writer about the earlier moment.
+--   (queue, message_id) UNIQUE     one row for both writers
 --   updated_at <= excluded         the row of the later moment stays; both moments are by the clock of one Redis
 --   ORDER BY                       rivals lock rows in one order and never wait for each other in a circle
 INSERT INTO job_logs AS kept (service, queue, message_id, correlation_id, idempotency_key, status, attempts, last_error,
@@ -35,7 +35,7 @@ LIMIT :limit;
 -- name: begin_effect
 -- Race: two messages ask for one effect at once, or one message's second run meets its first one's mark.
 --   PRIMARY KEY            one of them inserts
---   the WHERE              the other takes over only what is its own message's, or was left behind; done stays done
+--   the WHERE              the other takes the key over only from its own message or from a dead run; done stays done
 INSERT INTO job_effects AS kept (effect_key, holder, held_until)
 VALUES (:key, :holder, clock_timestamp() + make_interval(secs => :seconds))
 ON CONFLICT (effect_key) DO UPDATE
@@ -47,7 +47,7 @@ RETURNING TRUE AS begun;
 SELECT done_at IS NOT NULL AS done FROM job_effects WHERE effect_key = :key;
 
 -- name: finish_effect
--- Race: a run that overslept finishes what another has taken over: it was done, whoever says so.
+-- Race: a run that overslept finishes what another has taken over: the effect did run, so the key stays done.
 UPDATE job_effects SET done_at = clock_timestamp() WHERE effect_key = :key AND done_at IS NULL;
 
 -- name: abandon_effect
@@ -55,7 +55,7 @@ UPDATE job_effects SET done_at = clock_timestamp() WHERE effect_key = :key AND d
 DELETE FROM job_effects WHERE effect_key = :key AND holder = :holder AND done_at IS NULL;
 
 -- name: prune_jobs
--- In bounded pieces, so that nobody waits behind a long delete.
+-- In bounded batches: no statement waits behind a long delete.
 DELETE FROM job_logs WHERE id = ANY(ARRAY(
     SELECT id FROM job_logs WHERE updated_at < clock_timestamp() - make_interval(secs => :older_than_seconds)
     ORDER BY updated_at LIMIT :limit FOR UPDATE SKIP LOCKED))

@@ -1,12 +1,12 @@
 -- Statements of leases that ran out.
 
 -- name: reset_expired
--- Races: a claim takes the same route, its late worker settles or renews, another process resets.
---   SKIP LOCKED             whoever has the row decides; it is looked at again the next time.
+-- Races: a worker claims the same route, its late worker settles or renews, another process resets.
+--   SKIP LOCKED             the holder of the row's lock decides; the next run looks again.
 --   claim_token IS NOT NULL a route is reset once for each lease, so several resetters count nothing twice.
---   attempt_count           stays: the claim has counted, and whoever comes first, this or the next claim, costs the same.
---   budget_since            when it was due first: it is claimed again before whatever came after it.
---   alerted                 whoever must be told is written down with the burial, as `settle` does.
+--   attempt_count           stays: the claim has counted the attempt, so a reset costs none.
+--   budget_since            when it was due first: it is claimed again before later routes.
+--   alerted                 the alert is written with the dead letter, as `settle` does.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), expired AS MATERIALIZED (

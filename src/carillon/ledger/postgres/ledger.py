@@ -6,22 +6,19 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Signal
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import migrate_postgres, refuse_newer
-from carillon.ledger.postgres.backlog import PostgresBacklog
+from carillon.ledger.postgres.backlog import PostgresBacklog, PostgresStreams, Vacuum
 from carillon.ledger.postgres.engine import PostgresEngine, unsafe_settings
-from carillon.ledger.postgres.hold import PostgresHolding
+from carillon.ledger.postgres.intake import PostgresIntake
+from carillon.ledger.postgres.notify import PostgresSignal
 from carillon.ledger.postgres.pools import Address, PoolRules, Pools, guarded
 from carillon.ledger.postgres.receipts import PostgresReceipts
-from carillon.ledger.postgres.signal import PostgresSignal
-from carillon.ledger.postgres.streams import PostgresStreams
-from carillon.ledger.postgres.vacuum import Vacuum
 from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
-from carillon.ledger.sealing import Codec
-from carillon.ledger.seals import Seals
+from carillon.ledger.sealing import Codec, Seals
 from carillon.ledger.statements import load
 from carillon.ledger.stores import Stores
 
 
-class PostgresLedger(PostgresHolding, PostgresBacklog, PostgresReceipts, PostgresStreams, Stores):
+class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, PostgresStreams, Stores):
     """Satisfies IntakeLedger, Backlog and UpkeepLedger; `signal` wakes claimers in every process."""
 
     def __init__(
@@ -39,7 +36,7 @@ class PostgresLedger(PostgresHolding, PostgresBacklog, PostgresReceipts, Postgre
         alone: bool = False,
         seals: Seals | None = None,
     ) -> None:
-        """`alone` works without connections beside the pools: by polling, and vacuumed by the server."""
+        """`alone` uses no connections beside the pools: it polls, and the server vacuums."""
         self._address = address
         self._pools = pools
         self._sql = sql
@@ -74,7 +71,7 @@ class PostgresLedger(PostgresHolding, PostgresBacklog, PostgresReceipts, Postgre
         statements: Mapping[str, str] | None = None,
         seals: Seals | None = None,
     ) -> "PostgresLedger":
-        """Connect; refuses a server that may forget what it has confirmed."""
+        """Connect; refuses a server that may lose confirmed commits."""
         address, rules = Address.parse(dsn), rules or PoolRules()
         pools = await guarded(Pools.open(address, intake=intake_connections, reads=read_connections, rules=rules))
         ledger = cls(
@@ -111,11 +108,11 @@ class PostgresLedger(PostgresHolding, PostgresBacklog, PostgresReceipts, Postgre
             refuse_newer("postgres", [row["version"] for row in rows], self._allow_migration)
 
     def cut_off(self) -> None:
-        """At the end of a process: a server that is silent is waited for no longer, and nothing new is asked."""
+        """At the end of a process: wait no longer for a silent server, and ask nothing new."""
         self._pools.cut_off()
 
     async def aclose(self) -> None:
-        """Give everything back; safe to call twice."""
+        """Close everything; safe to call twice."""
         if self._signal is not None:
             await self._signal.aclose()
         await self._vacuum.aclose()
@@ -134,5 +131,5 @@ class PostgresLedger(PostgresHolding, PostgresBacklog, PostgresReceipts, Postgre
         if unsafe and not allow_unsafe:
             found = ", ".join(f"{name}=off" for name in unsafe)
             raise ConfigurationError(
-                f"PostgreSQL runs with {found} and may lose what it has confirmed; switch it on, or allow it explicitly"
+                f"PostgreSQL runs with {found} and may lose confirmed commits; switch it on, or allow it explicitly"
             )

@@ -5,10 +5,10 @@
 --   ON CONFLICT DO NOTHING  the first writer of a key or an id wins, the second waits for its commit and writes nothing;
 --                           there is no moment between looking and inserting.
 --   written                 routes are laid only for records written here: both tables or neither, in one statement.
---   IS TRUE                 keeps the look-up a hash table; as a join, a plan made for ten rows would compare all with all.
---   place                   microseconds by which those of one commit stand apart: the order of acceptance is their order.
---   dead                    an address declared dead is skipped from the start instead of being tried once more;
---                           LIMIT 1 keeps it one look-up a route, whatever the planner thinks of the table.
+--   IS TRUE                 keeps the look-up a hash table; a join planned for ten rows would compare all with all.
+--   place                   adds microseconds within one commit, so that the times keep the order of acceptance.
+--   dead                    a route to a suppressed address is enrolled as skipped instead of being tried once more;
+--                           LIMIT 1 keeps it one look-up a route, even with wrong statistics.
 --   $36                     the worker that gets its first claim of every route that is due now, or NULL: as by `claim`,
 --                           with a token and a counted attempt, and it runs out likewise if that worker dies.
 WITH clock AS MATERIALIZED (
@@ -88,7 +88,7 @@ SELECT notification_id, route_id, claim_token,
 FROM laid WHERE claim_token IS NOT NULL;
 
 -- name: winners
--- Runs after `enrol` committed: whoever stood in the way has committed as well, so a fresh snapshot sees it.
+-- Runs after `enrol` committed: the writer that won the key has committed as well, so a fresh snapshot sees its row.
 WITH found AS (
     SELECT n.notification_id FROM records n WHERE n.notification_id = ANY ($1::text[])
     UNION
@@ -102,7 +102,7 @@ SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
                 n.priority) AS lane
 FROM found JOIN records n ON n.notification_id = found.notification_id;
 
--- name: park
+-- name: keep_malformed
 -- Race: the same stream entry read twice, by a restart or by two replicas; the first row stays.
 INSERT INTO malformed_intents (
     stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields, recorded_at)
@@ -118,16 +118,16 @@ ON CONFLICT (stream_entry_id) DO NOTHING;
 -- name: claim
 -- Races: other claimers, late settlements, a worker that died.
 --   SKIP LOCKED             claimers never wait for each other and never share a route.
---   next_attempt_at <= now  due work and expired leases are the same thing; nobody has to rescue anything.
+--   next_attempt_at <= now  an expired lease is due work like any other: no rescue job is needed.
 --   (SELECT now ...)        reads the server's clock once and lets the index stop there; a bare clock_timestamp() is
 --                           volatile and would be compared row by row.
---   skip                    a want that repeats an earlier one goes on where that one stopped.
+--   skip                    a want that repeats an earlier one continues where that one stopped.
 --   MATERIALIZED            the rows are picked exactly once; a re-run sub-select would lease more than its limit.
 --   ORDER BY token          all rows are picked before the first is changed; a row changed by this statement would be
 --                           invisible to the next want, and `skip` would skip another in its place.
 --   ctid                    safe only because the row is locked by this very statement.
 --   attempt_count + 1       counted here, so that a message that kills its worker uses up its budget.
---   (SELECT EXISTS ...)     most ledgers suppress nobody: asked once, not for each route.
+--   (SELECT EXISTS ...)     most ledgers have no suppressions: asked once, not for each route.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), picked AS MATERIALIZED (
@@ -173,9 +173,9 @@ RETURNING r.notification_id, r.route_id, r.claim_token AS token, r.channel, r.re
     r.ctid AS place;
 
 -- name: extend
--- Race: a worker that overslept renews what another holds by now.
---   claim_token             only the holder of the present token may lengthen the lease.
---   status                  a route that was finished by a late success has no lease to lengthen.
+-- Race: a worker that was suspended renews a route that another worker holds by now.
+--   claim_token             only the holder of the current token may extend the lease.
+--   status                  a route that a late success has finished has no lease to extend.
 UPDATE routes r
 SET next_attempt_at = clock_timestamp() + $4::float8 * interval '1 second',
     updated_at = clock_timestamp()
@@ -188,14 +188,14 @@ RETURNING held.token, r.ctid AS place;
 -- name: settle
 -- Races: the lease ran out and another worker has the route, or finished it; the same settlement comes again after a
 -- COMMIT whose answer was lost.
---   UPDATE                  judges and changes in one step: who has to wait for a row judges its newest version again.
---   status                  whatever is terminal stays.
+--   UPDATE                  judges and changes in one step: an update that waited for a row judges its newest version again.
+--   status                  a terminal route stays as it is.
 --   claim_token             a stale failure changes nothing.
 --   finish                  a late success is adopted while the route is open, because that message did go out.
 --   ON CONFLICT             the claim's token is the attempt's id: a repeat writes no second row, and the last line gives
 --                           it the answer of the first.
---   alerted                 whoever must be told is written down with the burial, once, because only the change says so.
--- The sub-selects with IS TRUE stay hash tables; as joins, a plan made for ten rows would compare all with all.
+--   alerted                 the alert is written with the dead letter, once: only the changed row returns it.
+-- The sub-selects with IS TRUE stay hash tables; joins planned for ten rows would compare all with all.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), given AS MATERIALIZED (

@@ -1,6 +1,6 @@
--- Statements of the post between replicas.
+-- Statements of messages between replicas.
 
--- name: post_letters
+-- name: send_messages
 -- only: one SQLite file has one process.
--- Outside of any transaction that writes rows: a NOTIFY holds a lock of the whole database until its commit.
+-- Runs outside of transactions that write rows: a NOTIFY locks the whole database until its commit.
 SELECT pg_notify(channel, letter) FROM unnest($1::text[], $2::text[]) AS given (channel, letter);

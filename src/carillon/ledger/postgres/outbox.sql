@@ -1,10 +1,10 @@
--- Statements of alerts: taken by lease, told outside, removed.
+-- Statements of alerts: leased, sent to their sinks, removed.
 
 -- name: due_alerts
--- Races: other processes that tell, and one that died while it told.
---   SKIP LOCKED             takers never wait for each other and never share an alert.
+-- Races: other processes that send alerts, and one that died while sending.
+--   SKIP LOCKED             processes never wait for each other and never share an alert.
 --   next_attempt_at <= now  due alerts and expired leases are the same thing.
---   attempt_count + 1       tells this taking from an earlier one whose lease ran out.
+--   attempt_count + 1       distinguishes this lease from an earlier one that expired.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), picked AS MATERIALIZED (
@@ -21,7 +21,7 @@ WHERE o.outbox_id = picked.outbox_id
 RETURNING o.outbox_id, o.attempt_count AS tries;
 
 -- name: taken_alerts
--- What those that were taken are about; a later taker's number is not this taker's, so `due_alerts` says it.
+-- The content of the leased alerts; the number of tries comes from `due_alerts`, because a later lease changes it.
 SELECT o.outbox_id, o.notification_id, o.route_id, o.created_at, o.told,
        coalesce(o.final_attempt_count, r.attempt_count) AS attempt_count,
        coalesce(o.failure_message, r.last_error_message, '') AS last_error,
@@ -33,7 +33,7 @@ WHERE o.outbox_id = ANY (:alert_ids::bigint[])
 ORDER BY o.outbox_id;
 
 -- name: alert_history
--- Calls of providers, and their later words about messages they had taken.
+-- Attempts and receipts of the notifications of these alerts.
 SELECT a.notification_id, a.route_id, a.provider, a.started_at + a.duration_ms * interval '1 millisecond' AS at,
        a.provider_message_id AS message_id, a.error
 FROM attempts a
@@ -50,7 +50,7 @@ DELETE FROM outbox WHERE outbox_id = ANY (:alert_ids::bigint[]);
 
 -- name: postpone_alerts
 -- Race: the lease ran out meanwhile and another process has taken the alert.
---   tries                   only the present taker may say when it is told next.
+--   tries                   only the current holder may set the time of the next try.
 UPDATE outbox o
 SET next_attempt_at = clock_timestamp() + given.seconds * interval '1 second', told = given.told
 FROM unnest(:alert_id::bigint[], :tries::int[], :told::text[], :seconds::float8[]) AS given (alert_id, tries, told,

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: one pool per kind of work, and one reading of what can go wrong on them."""
+"""Connections to PostgreSQL: one pool per kind of work, and one translation of their errors."""
 
 import asyncio
 import math
@@ -23,12 +23,12 @@ Work: TypeAlias = Callable[[Connection], Awaitable[T]]
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 _ACQUIRE_SECONDS = 2.0
 _FAREWELL_SECONDS = 1.0
-"""A server that is silent gets no longer: what was committed is committed."""
+"""How long to wait for a silent server at the end; committed work stays committed."""
 _BROKEN_REPEATS = 2
 _CLASH_REPEATS = 3
 _IDLE_SECONDS, _SURPLUS_SECONDS = 300.0, 5.0
 _OUTSIDE_POOLS = 3
-"""Listening, telling and vacuuming have a connection each."""
+"""Listening, notifying and vacuuming use a connection each."""
 _KINDS_OF_WORK = 4
 
 BROKEN = (
@@ -40,10 +40,10 @@ BROKEN = (
 """The connection is gone: whether the last statement took effect is unknown."""
 
 CLASH = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-"""Two transactions stood in each other's way and this one was rolled back."""
+"""Two transactions conflicted, and this one was rolled back."""
 
 REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
-"""The server knows neither this role nor this database: a setting at the start, an outage while we run."""
+"""The server does not know the role or the database: a wrong setting at the start, an outage later."""
 
 UNAVAILABLE = (
     *BROKEN,
@@ -62,7 +62,7 @@ UNAVAILABLE = (
 # kept and would scan them when they are full, so these connections are not offered any other kind.
 _BY_INDEX = {"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
 
-# Searches leave most of their filters out; only a plan made for the filters given can use an index.
+# Most filters of a search are NULL; only a plan for the given filters can use an index.
 _PER_QUESTION = {"plan_cache_mode": "force_custom_plan"}
 
 
@@ -85,12 +85,12 @@ class Address(msgspec.Struct, frozen=True):
         return cls(urlunsplit(parts._replace(query=rest)), tuple(schemas))
 
     def settings(self, name: str, more: dict[str, str] | None = None) -> dict[str, str]:
-        """What a connection is told when it starts."""
+        """The session settings of a new connection."""
         settings = {
             "application_name": f"carillon-{name}",
             "idle_in_transaction_session_timeout": "10s",
             "timezone": "UTC",
-            # Switched-off plan shapes look infinitely dear to the planner, and dear plans would be compiled.
+            # The planner gives switched-off plan types a huge cost, and would compile such plans.
             "jit": "off",
         }
         if self.search_path:
@@ -109,7 +109,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class PoolRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How many connections one process may hold in all, for how long, and how patient they are."""
+    """How many connections one process may hold in all, for how long, and their timeouts."""
 
     operation_timeout_seconds: float = 10.0
     max_connections: int | None = None
@@ -130,7 +130,7 @@ async def _nothing_to_reset(_connection: object) -> None:
 
 
 class Pool:
-    """Connections for one kind of work; whatever the network or the server does to them is LedgerUnavailable."""
+    """Connections for one kind of work; errors of the network or the server raise LedgerUnavailable."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Pool:
         self._lifetime = rules.connection_lifetime_seconds or math.inf
         self._expire_at = time.monotonic() + self._lifetime
         self._patience: set[asyncio.Timeout] = set()
-        """One for each work under way; without an end until the pool is cut off."""
+        """One for each piece of work in flight; without a deadline until the pool is cut off."""
         self._cut_off = False
         self._pool = asyncpg.create_pool(
             address.dsn,
@@ -169,7 +169,7 @@ class Pool:
             self._pool.terminate()
 
     def cut_off(self) -> None:
-        """Wait for nothing more: what is under way fails now, on a connection or in the queue for one."""
+        """Wait no longer: work in flight, or waiting for a connection, fails now."""
         self._cut_off = True
         self._pool.terminate()
         for patience in self._patience:
@@ -177,7 +177,7 @@ class Pool:
         self._patience.clear()
 
     async def run(self, work: Work[T], *, repeatable: bool) -> T:
-        """Do the work on one connection; only repeatable work is done again when its connection broke."""
+        """Do the work on one connection; only repeatable work is repeated after a broken connection."""
         if self._cut_off:
             raise LedgerUnavailable("PostgreSQL was silent, and this process ends without it")
         broken = clashed = 0
@@ -208,13 +208,13 @@ class Pool:
                 self._patience.discard(patience)
 
     async def _renew(self, error: BaseException) -> None:
-        # A primary that became a standby keeps its connections: they must be made anew to find the other one.
+        # A primary that became a standby keeps its connections: new ones find the new primary.
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
             await self._pool.expire_connections()
 
 
 class Pools(msgspec.Struct):
-    """Separate, so that a flood in one kind of work never starves another."""
+    """Separate pools, so that a flood of one kind of work never starves another."""
 
     intake: Pool
     claims: Pool
@@ -235,7 +235,7 @@ class Pools(msgspec.Struct):
         idle = rules.max_idle_connections
         built: dict[str, Pool] = {}
         for name, size in sizes.items():
-            # A pool that goes beyond what may lie idle gives its connections back soon after use.
+            # A pool beyond the limit of idle connections closes them soon after use.
             kept = idle is None or size <= idle
             idle = idle if idle is None or not kept else idle - size
             plans = _PER_QUESTION if name == "reads" else _BY_INDEX
@@ -273,7 +273,7 @@ def _sizes(wished: dict[str, int], most: int | None) -> dict[str, int]:
 
 
 async def guarded(work: Awaitable[T]) -> T:
-    """The same reading of errors for work at the start and outside the pools."""
+    """The same translation of errors for work at the start and outside the pools."""
     try:
         return await work
     except LedgerUnavailable as error:

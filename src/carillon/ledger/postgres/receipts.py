@@ -1,22 +1,21 @@
-"""Vendors' later words in PostgreSQL: receipts meet their routes, addresses fall silent."""
+"""Receipts in PostgreSQL: each is written once, changes its route, and may suppress its address."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from carillon.domain.people import Wish
+from carillon.domain.people import PreferenceChange
 from carillon.domain.ports import Signal
-from carillon.domain.receipt_effect import Effect
-from carillon.domain.receipts import Amended, AmendRules, Receipt
+from carillon.domain.receipts import Effect, Receipt, ReceiptRules, TakenReceipt
 from carillon.domain.store import Ask
+from carillon.ledger.people import preference_values, suppression_rows
 from carillon.ledger.postgres.engine import PostgresEngine
 from carillon.ledger.postgres.pools import Connection, Pools
-from carillon.ledger.preferences import wish_values
-from carillon.ledger.receipt_effects import (
+from carillon.ledger.receipts import (
     WAITING_SECONDS,
-    Amendments,
-    Finding,
-    Key,
-    Row,
+    ReceiptBatch,
+    ReceiptRow,
+    RouteKey,
+    RouteMatch,
     answers,
     found_routes,
     our_key,
@@ -26,7 +25,6 @@ from carillon.ledger.receipt_effects import (
     rows_of,
 )
 from carillon.ledger.sealing import Codec
-from carillon.ledger.suppressions import silence_rows
 
 
 class PostgresReceipts:
@@ -40,7 +38,7 @@ class PostgresReceipts:
     _recovery_hint: str
     signal: Signal
 
-    async def amend(self, receipts: Sequence[Receipt], rules: AmendRules) -> list[Amended]:
+    async def take_receipts(self, receipts: Sequence[Receipt], rules: ReceiptRules) -> list[TakenReceipt]:
         rows = rows_of([self._codec.receipt(receipt) for receipt in receipts])
         if not rows:
             return []
@@ -48,40 +46,44 @@ class PostgresReceipts:
         self._ring(found)
         return answers(receipts, found)
 
-    async def amend_waiting(self, rules: AmendRules, limit: int) -> list[Amended]:
+    async def take_waiting_receipts(self, rules: ReceiptRules, limit: int) -> list[TakenReceipt]:
         found = await self._pools.intake.run(lambda c: self._take_waiting(c, rules, limit), repeatable=True)
         self._ring(found)
-        return [amended for amended in found.values() if amended.effect != Effect.WAITING]
+        return [taken for taken in found.values() if taken.effect != Effect.WAITING]
 
-    async def _take(self, connection: Connection, rows: dict[str, Row], rules: AmendRules) -> dict[str, Amended]:
+    async def _take(
+        self, connection: Connection, rows: dict[str, ReceiptRow], rules: ReceiptRules
+    ) -> dict[str, TakenReceipt]:
         async with connection.transaction():
             columns = _columns([receipt_values(row, self._codec) for row in rows.values()])
             written = await connection.fetch(self._sql["receipts_write"], *columns)
             new = {row["receipt_key"] for row in written}
-            return await self._amend(connection, [row for key, row in rows.items() if key in new], rules)
+            return await self._apply(connection, [row for key, row in rows.items() if key in new], rules)
 
-    async def _take_waiting(self, connection: Connection, rules: AmendRules, limit: int) -> dict[str, Amended]:
+    async def _take_waiting(self, connection: Connection, rules: ReceiptRules, limit: int) -> dict[str, TakenReceipt]:
         async with connection.transaction():
             waiting = await connection.fetch(self._sql["receipts_waiting"], WAITING_SECONDS, limit)
-            return await self._amend(connection, [read_row(self._codec.row(dict(row))) for row in waiting], rules)
+            return await self._apply(connection, [read_row(self._codec.row(dict(row))) for row in waiting], rules)
 
-    async def _amend(self, connection: Connection, rows: list[Row], rules: AmendRules) -> dict[str, Amended]:
+    async def _apply(
+        self, connection: Connection, rows: list[ReceiptRow], rules: ReceiptRules
+    ) -> dict[str, TakenReceipt]:
         if not rows:
             return {}
         findings = await self._find(connection, rows)
         keys = sorted({finding.route for finding in findings.values()})
         routes = await connection.fetch(self._sql["receipts_routes"], *_columns(keys, 2)) if keys else []
         known = [self._codec.row(dict(row)) for row in routes]
-        batch = Amendments(rules, known, await self._strikes(connection, rows, known))
+        batch = ReceiptBatch(rules, known, await self._strikes(connection, rows, known))
         for row in rows:
             batch.apply(row, findings.get(row.key))
         await self._write(connection, batch)
-        return batch.amended
+        return batch.taken
 
-    async def _find(self, connection: Connection, rows: list[Row]) -> dict[str, Finding]:
+    async def _find(self, connection: Connection, rows: list[ReceiptRow]) -> dict[str, RouteMatch]:
         named = [(place, row.receipt.provider, row.receipt.provider_message_id) for place, row in enumerate(rows)]
         messages = [each for each in named if each[2] is not None]
-        sent: dict[int, Key] = {}
+        sent: dict[int, RouteKey] = {}
         if messages:
             found = await connection.fetch(self._sql["receipts_messages"], *_columns(messages))
             sent = {row["place"]: (row["notification_id"], row["route_id"]) for row in found}
@@ -96,7 +98,7 @@ class PostgresReceipts:
             meant = {row["place"]: row["route_id"] for row in found}
         return found_routes(rows, sent, meant)
 
-    async def _strikes(self, connection: Connection, rows: list[Row], routes: Sequence[Any]) -> dict[str, int]:
+    async def _strikes(self, connection: Connection, rows: list[ReceiptRow], routes: Sequence[Any]) -> dict[str, int]:
         gone = [row for row in rows if row.receipt.recipient_gone]
         if not gone:
             return {}
@@ -108,20 +110,22 @@ class PostgresReceipts:
         )
         return {row["address"]: row["strikes"] for row in (self._codec.row(dict(row)) for row in found)}
 
-    async def _write(self, connection: Connection, batch: Amendments) -> None:
+    async def _write(self, connection: Connection, batch: ReceiptBatch) -> None:
         if batch.changed:
             values = [route_values(route, self._codec) for route in batch.changed]
-            await connection.execute(self._sql["amend"], self._recovery_hint, *_columns(values), self._alert_from)
-        await self._engine.ask(connection, Ask("suppress", each=silence_rows(batch.silences.values())))
+            await connection.execute(
+                self._sql["receipts_change"], self._recovery_hint, *_columns(values), self._alert_from
+            )
+        await self._engine.ask(connection, Ask("suppress", each=suppression_rows(batch.suppressions.values())))
         for tenant_id, user_id, channel in sorted(batch.unsubscribed):
-            off = wish_values(tenant_id, user_id, Wish(channels={channel: False}))
-            await self._engine.ask(connection, Ask("wish", off))
+            off = preference_values(tenant_id, user_id, PreferenceChange(channels={channel: False}))
+            await self._engine.ask(connection, Ask("change_preferences", off))
         effects = batch.effects(self._codec)
         if effects:
             await connection.execute(self._sql["receipts_effects"], *_columns(effects))
 
-    def _ring(self, found: Mapping[str, Amended]) -> None:
-        if any(amended.effect in (Effect.FAILED_OVER, Effect.RETRIED) for amended in found.values()):
+    def _ring(self, found: Mapping[str, TakenReceipt]) -> None:
+        if any(taken.effect in (Effect.FAILED_OVER, Effect.RETRIED) for taken in found.values()):
             self.signal.ring()
 
 

@@ -2,10 +2,10 @@
 -- lock common rows in the same order: first receipts, then routes, then suppressions.
 
 -- name: receipts_write
--- Races: a vendor reports the same twice at once, and our own repeat after a COMMIT whose answer was lost.
---   ON CONFLICT DO NOTHING  the first writer of a report wins, the second waits for its commit and learns that it
---                           had come before.
---   waiting                 until it is known what the report does; both are in the same commit.
+-- Races: a vendor sends the same report twice at once, and our own repeat after a COMMIT whose answer was lost.
+--   ON CONFLICT DO NOTHING  the first writer of a report wins; the second waits for its commit and learns that the
+--                           report is known.
+--   waiting                 the effect until it is computed; both are in the same commit.
 INSERT INTO receipts (
     receipt_key, provider, kind, provider_message_id, idempotency_key, address, classification, reason, recipient_gone,
     occurred_at, received_at, effect)
@@ -21,10 +21,10 @@ ON CONFLICT (receipt_key) DO NOTHING
 RETURNING receipt_key;
 
 -- name: receipts_waiting
--- Race: two processes look after waiting receipts.
---   SKIP LOCKED             each receipt is looked at by one of them.
---   EXISTS                  only those whose message is known by now or whose time is over: a crowd of strangers' reports
---                           must not hide the few that could be settled.
+-- Race: two processes take waiting receipts.
+--   SKIP LOCKED             each receipt is taken by one of them.
+--   EXISTS                  only receipts whose message is known by now or whose time is over: many reports about
+--                           unknown messages must not hide the few that can be applied.
 SELECT w.receipt_key, w.provider, w.kind, w.provider_message_id, w.idempotency_key, w.address, w.classification,
        w.reason, w.recipient_gone, w.received_at < clock_timestamp() - $1::float8 * interval '1 second' AS expired
 FROM receipts w
@@ -51,7 +51,7 @@ CROSS JOIN LATERAL (
 ) AS sent;
 
 -- name: receipts_notifications
--- Which route of a notification a vendor means that knows only the notification: one it carried, best one to this address.
+-- The route of a vendor that names only the notification: one that it sent, preferably one to this address.
 SELECT named.place, meant.route_id
 FROM unnest($1::int[], $2::text[], $3::text[], $4::text[]) AS named (place, notification_id, provider, address)
 CROSS JOIN LATERAL (
@@ -66,7 +66,7 @@ CROSS JOIN LATERAL (
 
 -- name: receipts_routes
 -- Races: another callback, a settlement, a claim of the same route at this moment.
---   FOR NO KEY UPDATE       whoever comes second waits and reads the newest version; retention finds the row in use.
+--   FOR NO KEY UPDATE       the second one waits and reads the newest version; retention finds the row in use.
 SELECT r.notification_id, r.route_id, r.channel, r.lane, r.provider, r.provider_message_id, r.status, r.attempt_count,
        r.max_attempts, r.provider_since, r.claim_token IS NOT NULL AS held, r.receipt,
        r.delivered_at IS NOT NULL AS delivered, r.address, n.tenant_id, n.user_id
@@ -76,17 +76,17 @@ ORDER BY r.notification_id, r.route_id
 FOR NO KEY UPDATE OF r;
 
 -- name: receipts_strikes
--- How often an address was called dead before these receipts.
+-- How many earlier receipts said that an address is dead.
 SELECT r.address, count(*) AS strikes
 FROM receipts r
 WHERE r.recipient_gone AND r.address = ANY ($1::text[]) AND NOT r.receipt_key = ANY ($2::text[])
 GROUP BY r.address;
 
--- name: amend
+-- name: receipts_change
 -- The rows are locked by `receipts_routes`, in this transaction.
---   claim_token             a route that is finished or given up is nobody's any more; a worker's late word is stale.
---   coalesce                the first time something happened is the time it happened.
---   told                    whoever must be told is written down with the burial, in one commit.
+--   claim_token             a finished or dead-lettered route loses its claim; a late settlement of a worker is stale.
+--   coalesce                the first time stays.
+--   told                    the alert is written with the dead letter, in one commit.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), given AS MATERIALIZED (
@@ -140,7 +140,7 @@ WHERE buried
 ON CONFLICT (notification_id, route_id) DO NOTHING;
 
 -- name: receipts_effects
--- What the receipts of this transaction turned out to be about and to do.
+-- The route and the effect of each receipt of this transaction.
 UPDATE receipts r
 SET effect = given.effect, notification_id = given.notification_id, route_id = given.route_id, address = given.address
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS given (

@@ -13,8 +13,8 @@ DELETE FROM seal_keys WHERE key_id <> :key_id;
 
 -- name: unsealed_suppressions
 -- Race: a worker changes a row while it is sealed anew.
---   FOR UPDATE              the place stays the row's until we have written it.
---   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
+--   FOR UPDATE              the row keeps its place until we have written it.
+--   SKIP LOCKED             a row in use is left for the next start; its key is kept until then.
 SELECT ctid AS place, address AS one, NULL::text AS two
 FROM suppressions
 WHERE address NOT LIKE :pattern
@@ -22,8 +22,8 @@ LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- name: reseal_suppressions
--- Race: the same silence was written under the first key meanwhile.
---   ON CONFLICT             that one stands.
+-- Race: the same suppression was written under the first key meanwhile.
+--   ON CONFLICT             that one stays.
 WITH moved AS (
     DELETE FROM suppressions s
     USING unnest(:place::tid[], :one::text[], :two::text[]) AS given (place, one, two)
@@ -36,8 +36,8 @@ ON CONFLICT (channel, address, tenant_id) DO NOTHING;
 
 -- name: unsealed_receipts
 -- Race: a worker changes a row while it is sealed anew.
---   FOR UPDATE              the place stays the row's until we have written it.
---   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
+--   FOR UPDATE              the row keeps its place until we have written it.
+--   SKIP LOCKED             a row in use is left for the next start; its key is kept until then.
 SELECT ctid AS place, address AS one, NULL::text AS two
 FROM receipts
 WHERE address NOT LIKE :pattern
@@ -51,8 +51,8 @@ WHERE receipts.ctid = given.place;
 
 -- name: unsealed_routes
 -- Race: a worker changes a row while it is sealed anew.
---   FOR UPDATE              the place stays the row's until we have written it.
---   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
+--   FOR UPDATE              the row keeps its place until we have written it.
+--   SKIP LOCKED             a row in use is left for the next start; its key is kept until then.
 SELECT ctid AS place, address AS one, message_json AS two
 FROM routes
 WHERE address NOT LIKE :pattern OR message_json NOT LIKE :pattern
@@ -66,8 +66,8 @@ WHERE routes.ctid = given.place;
 
 -- name: unsealed_records
 -- Race: a worker changes a row while it is sealed anew.
---   FOR UPDATE              the place stays the row's until we have written it.
---   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
+--   FOR UPDATE              the row keeps its place until we have written it.
+--   SKIP LOCKED             a row in use is left for the next start; its key is kept until then.
 SELECT ctid AS place, payload_json AS one, metadata_json AS two
 FROM records
 WHERE payload_json NOT LIKE :pattern OR metadata_json NOT LIKE :pattern
@@ -81,8 +81,8 @@ WHERE records.ctid = given.place;
 
 -- name: unsealed_preferences
 -- Race: a worker changes a row while it is sealed anew.
---   FOR UPDATE              the place stays the row's until we have written it.
---   SKIP LOCKED             what is being worked on is left for the next start; its key is not forgotten before.
+--   FOR UPDATE              the row keeps its place until we have written it.
+--   SKIP LOCKED             a row in use is left for the next start; its key is kept until then.
 SELECT ctid AS place, contacts_json AS one, NULL::text AS two
 FROM preferences
 WHERE contacts_json <> '{}' AND contacts_json NOT LIKE '%"' || :pattern

@@ -1,12 +1,12 @@
--- The short way of settling, for what ended as it should.
+-- The fast way of settling, for claims that ended in success.
 
 -- name: settle_finished
 -- only: SQLite settles row by row
--- The usual end, for routes that nobody touched since they were claimed; whoever is not in the answer needs `settle`.
+-- The usual end, for routes that nobody changed since the claim; a claim that is not in the answer needs `settle`.
 --   ctid                    the very version that the claim wrote, without a look into an index; it is only a hint, for
 --                           a place may be given to another row.
 --   claim_token             proves that it is this claim's: no two claims of a ledger share one.
---   status                  whatever is terminal stays.
+--   status                  a terminal route stays as it is.
 --   attempts                need no ON CONFLICT: a token that is still on its route has not been settled yet.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now

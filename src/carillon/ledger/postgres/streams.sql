@@ -1,12 +1,11 @@
 -- Statements of live streams: each person's log, its readers, and where they are.
 
 -- name: ahead
--- Which of these must let something earlier of the same person and lane go first. What is in the log already, or comes into it
--- together with these, is ahead of nobody; what is scheduled for later has not come yet.
--- Race: it is asked before `append`, in a statement of its own; what was in a log stays there, so an answer can only be too
--- careful.
---   lane + 0                keeps the index of what is due out of it: with statistics of an empty table the planner takes it,
---                           and reads everything that waits in the lane, for each of those given.
+-- Which claims must wait because an earlier notification of the same person and lane is not in the log yet. Notifications in
+-- the log, in this batch, or scheduled for later do not count.
+-- Race: it runs before `append`, in a statement of its own; entries stay in a log, so the answer can only be too cautious.
+--   lane + 0                keeps the planner away from the index of due routes: with statistics of an empty table it would
+--                           read the whole lane for each claim.
 SELECT given.notification_id, given.route_id
 FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::text[])
     AS given (notification_id, route_id, recipient_ref, lane, tenant_id)
@@ -21,7 +20,7 @@ WHERE EXISTS (
           SELECT FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id));
 
 -- name: append
--- Races: two replicas push to one person; a claim's earlier holder pushes the same once more.
+-- Races: two replicas append for one person; the earlier holder of a claim appends once more.
 --   bumped                  the lock on the person's counter is held until the commit, so numbers become visible in
 --                           their order; persons are locked in one order, so two batches never wait in a circle.
 --   known                   a repeat keeps its number.
@@ -62,7 +61,7 @@ FROM (
 JOIN records n ON n.notification_id = line.notification_id;
 
 -- name: pushed
--- Runs after `append` committed: whoever pushed the same meanwhile has committed as well, so a fresh snapshot sees it.
+-- Runs after `append` committed: a replica that appended the same has committed too, so a fresh snapshot sees it.
 SELECT e.notification_id, e.route_id, e.seq, n.priority,
        (date_part('epoch', date_trunc('milliseconds', coalesce(n.occurred_at, n.accepted_at))) * 1000)::bigint
            AS event_timestamp_ms,
@@ -105,7 +104,7 @@ ORDER BY n.accepted_at DESC
 LIMIT :limit;
 
 -- name: bounds
--- One snapshot for all three, so that a reader never begins behind what it will be told of.
+-- One snapshot for all three, so that a reader never begins after an entry that is announced to it.
 SELECT s.user_id, s.pruned_seq + 1 AS oldest, s.last_seq AS newest,
        coalesce((
            SELECT min(e.seq) FROM stream_entries e
@@ -115,14 +114,14 @@ SELECT s.user_id, s.pruned_seq + 1 AS oldest, s.last_seq AS newest,
 FROM streams s
 WHERE s.user_id = ANY (:user_ids::text[]);
 
--- name: held
+-- name: inbox_counts
 SELECT count(*) AS total,
     count(*) FILTER (WHERE read_at IS NULL) AS unread FROM stream_entries WHERE user_id = :user_id;
 
 -- name: acknowledge
 -- Races: the acknowledgement comes twice, or before the push is settled.
 --   delivered_at IS NULL    the first one's time stays.
---   claim_token             is left alone: whoever settles finds its lease as it was.
+--   claim_token             stays: the worker that settles finds its lease as it was.
 WITH found AS MATERIALIZED (
     SELECT e.notification_id, e.route_id FROM stream_entries e WHERE e.notification_id = $2 AND e.user_id = $1
 ), marked AS (
@@ -138,7 +137,7 @@ WITH found AS MATERIALIZED (
 SELECT EXISTS (SELECT FROM found);
 
 -- name: mark_read
--- Race: two windows of one person.
+-- Race: a person marks in two windows.
 --   read_at IS NULL         each entry is counted by one of them.
 UPDATE stream_entries SET read_at = clock_timestamp()
 WHERE user_id = :user_id AND read_at IS NULL AND (:notification_ids::text[] IS NULL OR notification_id = ANY
@@ -146,10 +145,10 @@ WHERE user_id = :user_id AND read_at IS NULL AND (:notification_ids::text[] IS N
 RETURNING 1 AS changed;
 
 -- name: wake
--- Races: a claim, or the settlement that holds back, at this very moment; whoever wakes comes again a little later.
---   claim_token             what a worker has in its hands stays there.
---   throttled               only what waits for the person, not what waits for its time.
---   budget_since            when it was due first: what was held back is claimed in the order in which it came.
+-- Races: a claim, or a settlement that defers, at the same moment; the caller wakes the person again a little later.
+--   claim_token             a claimed route stays with its worker.
+--   throttled               only routes that wait for the person, not scheduled ones.
+--   budget_since            when it was due first: deferred routes are claimed in their order of arrival.
 UPDATE routes r SET next_attempt_at = r.budget_since, updated_at = clock_timestamp()
 FROM unnest(:recipient_ref::text[], :tenant_id::text[]) AS person (recipient_ref, tenant_id), records n
 WHERE r.recipient_ref = person.recipient_ref AND r.provider = 'sse' AND r.last_error_classification = 'throttled'
@@ -165,8 +164,8 @@ ON CONFLICT DO NOTHING;
 DELETE FROM presence WHERE replica = :replica AND user_id = ANY (:user_id::text[]);
 
 -- name: renew
--- Race: it slept for so long that the others forget it, perhaps at this very moment.
---   no row                  whoever was forgotten hears so and lets its people arrive again.
+-- Race: another replica forgets this one, which did not renew in time.
+--   no row                  a forgotten replica learns it and announces its people again.
 UPDATE replicas SET alive_until = clock_timestamp() + :seconds::float8 * interval '1 second'
 WHERE replica = :replica
 RETURNING 1 AS known;
@@ -177,8 +176,8 @@ INSERT INTO replicas (replica, alive_until) VALUES (:replica,
 ON CONFLICT (replica) DO UPDATE SET alive_until = excluded.alive_until;
 
 -- name: forget_replicas
--- A replica may be late with its word; it is forgotten long after nobody counts on it any more.
---   SKIP LOCKED             one that says at this moment that it lives is left alone, and nobody waits for another.
+-- A replica may renew late; it is forgotten long after it stopped counting as alive.
+--   SKIP LOCKED             a replica that renews at this moment stays, and nobody waits.
 DELETE FROM replicas WHERE replica = ANY (ARRAY(
     SELECT replica FROM replicas WHERE alive_until < clock_timestamp() - :seconds::float8 * interval '1 second'
     FOR UPDATE SKIP LOCKED))
@@ -189,8 +188,32 @@ RETURNING replica;
 DELETE FROM presence WHERE replica = ANY (:replicas::text[]);
 
 -- name: where
--- One look-up a person; as a list, a plan made for few people would read everybody who is there.
+-- One look-up a person; a list, planned for few people, would read everybody.
 SELECT p.user_id, p.replica
 FROM unnest(:user_ids::text[]) AS given (user_id)
 JOIN presence p ON p.user_id = given.user_id
 JOIN replicas r ON r.replica = p.replica AND r.alive_until > clock_timestamp();
+
+-- name: add_ticket
+INSERT INTO stream_tickets (digest, user_id, tenant_id, token_until_ms, token_id, expires_at)
+VALUES (:digest, :user_id, :tenant_id, :token_until_ms, :token_id,
+    clock_timestamp() + :seconds::double precision * interval '1 second');
+
+-- name: forget_tickets
+-- Race: every process of a fleet removes expired tickets.
+--   SKIP LOCKED             processes do not wait for each other, and a small batch delays nobody.
+DELETE FROM stream_tickets WHERE digest = ANY (ARRAY(
+    SELECT digest FROM stream_tickets WHERE expires_at < clock_timestamp() LIMIT 100 FOR UPDATE SKIP LOCKED
+));
+
+-- name: open_ticket
+-- Race: the same ticket is shown twice at the same moment, perhaps to two replicas.
+--   NOT opened              the second waits for the first one's row and finds it used.
+UPDATE stream_tickets
+SET opened = TRUE, expires_at = clock_timestamp() + :seconds::double precision * interval '1 second'
+WHERE digest = :digest AND NOT opened AND expires_at > clock_timestamp()
+RETURNING user_id, tenant_id, token_until_ms, token_id;
+
+-- name: ticket
+SELECT user_id, tenant_id, token_until_ms, token_id FROM stream_tickets
+WHERE digest = :digest AND expires_at > clock_timestamp();

@@ -12,7 +12,7 @@ SELECT * FROM routes WHERE notification_id = ANY (:notification_ids::text[]) ORD
 SELECT * FROM attempts WHERE notification_id = ANY (:notification_ids::text[]) ORDER BY notification_id, attempt_id;
 
 -- name: search
--- One snapshot for the page and the total: a list never says less than it shows.
+-- One snapshot for the page and the total, so that they agree.
 -- A published route is `received` or `opened` once its vendor said so.
 WITH matching AS MATERIALIZED (
     SELECT n.notification_id, n.accepted_at
@@ -68,8 +68,8 @@ LEFT JOIN page ON TRUE
 ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
 
 -- name: cancel
--- Race: a worker claims the route at this moment. Whoever comes second waits, looks again, and finds it taken.
---   claim_token             what is in a worker's hands may be on its way and is left alone.
+-- Race: a worker claims the route at this moment. The second one waits, looks again and finds it taken.
+--   claim_token             a claimed route may be on its way and stays.
 UPDATE routes r
 SET status = 'skipped', skipped_at = clock_timestamp(), next_attempt_at = NULL, claim_token = NULL, lease_owner = NULL,
     last_error_classification = 'cancelled', last_error_message = 'cancelled before delivery',
@@ -81,7 +81,7 @@ WHERE n.notification_id = r.notification_id AND (:tenant_id::text IS NULL OR n.t
 RETURNING r.route_id;
 
 -- name: rehome
--- Settings no longer name the provider or lane these routes wait for, so nobody would ever claim them.
+-- Settings no longer name the provider or lane of these routes, so no worker would claim them.
 -- Race: a worker with the old settings holds the route; its settlement needs only the token, which stays.
 UPDATE routes
 SET provider = CASE WHEN provider = ANY (:providers::text[]) THEN provider ELSE (:providers::text[])[1] END,
@@ -92,14 +92,14 @@ WHERE channel = :channel AND next_attempt_at IS NOT NULL
 RETURNING route_id;
 
 -- name: hasten
--- For tests and drills: time passes for what waits. What a worker holds keeps its lease, whatever the clock seems to say.
+-- For tests and drills: time passes for what waits. A claimed route keeps its lease.
 UPDATE routes SET next_attempt_at = next_attempt_at - make_interval(secs => :seconds)
 WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL
 RETURNING route_id;
 
 -- name: prune_candidates
--- What somebody outside must still be told about is kept until they are.
--- Locks what may go; a record that somebody is redriving is skipped, one that was redriven is seen by `prune`.
+-- A notification with an unsent alert is kept.
+-- Locks the candidates; a record under redrive is skipped, and `prune` sees one that was redriven.
 SELECT n.notification_id FROM records n
 WHERE n.accepted_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
   AND NOT EXISTS (
@@ -124,8 +124,8 @@ RETURNING n.notification_id;
 DELETE FROM attempts WHERE notification_id = ANY (:notification_ids::text[]);
 
 -- name: prune_stream_note
--- Runs in the transaction of `prune`, before `prune_stream`: a reader that stood below what is taken hears that something
--- is missing.
+-- Runs in the transaction of `prune`, before `prune_stream`: a reader before the removed entries learns that
+-- entries are missing.
 UPDATE streams s SET pruned_seq = greatest(s.pruned_seq, gone.seq)
 FROM (SELECT user_id, max(seq) AS seq FROM stream_entries WHERE notification_id = ANY (:notification_ids::text[])
       GROUP BY user_id) AS gone
@@ -143,7 +143,7 @@ DELETE FROM malformed_intents WHERE stream_entry_id IN (
 RETURNING 1 AS pruned;
 
 -- name: prune_receipts
--- Race: two processes prune; each deletes what the other has not locked. What still waits is decided first.
+-- Race: two processes prune; each deletes rows that the other has not locked. Waiting receipts are decided first.
 DELETE FROM receipts WHERE receipt_key IN (
     SELECT receipt_key FROM receipts
     WHERE received_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second' AND effect <> 'waiting'
@@ -200,3 +200,59 @@ SELECT version FROM schema_migrations;
 
 -- name: migrations_note
 INSERT INTO schema_migrations (version) VALUES ($1);
+
+-- name: take_history
+-- Races: other processes that want to keep history, and a keeper that died.
+--   held_until              the lease; when it ends, another process may take over.
+--   owner                   the holder takes it again without waiting.
+--   ON CONFLICT             the first process makes the row; without a history keeper there is no row.
+INSERT INTO history_cursor AS h (changed_at, notification_id, route_id, owner, held_until)
+VALUES ('epoch', '', '', :owner, clock_timestamp() + :lease_seconds::float8 * interval '1 second')
+ON CONFLICT (only_row) DO UPDATE SET owner = excluded.owner, held_until = excluded.held_until
+WHERE h.owner = excluded.owner OR h.held_until <= clock_timestamp()
+RETURNING (extract(epoch FROM changed_at) * 1000000)::bigint AS changed_us, notification_id, route_id;
+
+-- name: history_horizon
+-- Race: a change has read the clock and is not committed yet: it becomes visible behind rows that were read meanwhile.
+--   xact_start              an open transaction cannot have read a time before its own start.
+--   application_name        only our own connections change routes, and vacuuming changes no time.
+SELECT (extract(epoch FROM least(clock_timestamp(), min(xact_start)) - :lag_seconds::float8 * interval '1 second')
+        * 1000000)::bigint AS until_us
+FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+  AND application_name LIKE 'carillon-%' AND application_name <> 'carillon-vacuum';
+
+-- name: endings
+-- Race: a route changes again after it was read. It then moves on in this order and is read again.
+SELECT (extract(epoch FROM r.updated_at) * 1000000)::bigint AS changed_us, r.notification_id, r.route_id,
+       n.notification_type, n.producer, n.tenant_id, n.user_id, r.channel, r.provider, r.lane, r.status, r.attempt_count AS attempts,
+       CASE WHEN r.status <> 'published' THEN r.last_error_classification END AS error,
+       (extract(epoch FROM n.accepted_at) * 1000000)::bigint AS accepted_us,
+       (extract(epoch FROM n.scheduled_for) * 1000000)::bigint AS wanted_us,
+       (extract(epoch FROM coalesce(r.published_at, r.dead_lettered_at, r.skipped_at, r.updated_at)) * 1000000)::bigint
+           AS ended_us,
+       (extract(epoch FROM r.delivered_at) * 1000000)::bigint AS delivered_us
+FROM routes r JOIN records n ON n.notification_id = r.notification_id
+WHERE r.next_attempt_at IS NULL AND r.status IN ('published', 'dead_letter', 'skipped')
+  AND r.updated_at >= timestamptz 'epoch' + :changed_us::float8 * interval '1 microsecond'
+  AND r.updated_at < timestamptz 'epoch' + :until_us::float8 * interval '1 microsecond'
+  AND (r.updated_at, r.notification_id, r.route_id)
+      > (timestamptz 'epoch' + :changed_us::float8 * interval '1 microsecond', :notification_id, :route_id)
+ORDER BY r.updated_at, r.notification_id, r.route_id
+LIMIT :limit;
+
+-- name: advance_history
+-- Race: the lease expired and another process continued from the old place, or an operator moved it back.
+--   owner                   only the current holder may move the place.
+UPDATE history_cursor
+SET changed_at = timestamptz 'epoch' + :changed_us::float8 * interval '1 microsecond',
+    notification_id = :notification_id, route_id = :route_id
+WHERE owner = :owner RETURNING 1 AS moved;
+
+-- name: rewind_history
+-- Race: a holder is about to move the place.
+--   owner                   it is no longer the holder, and its update changes nothing.
+INSERT INTO history_cursor (changed_at, notification_id, route_id, owner, held_until)
+VALUES (timestamptz 'epoch' + :changed_us::float8 * interval '1 microsecond', '', '', '', 'epoch')
+ON CONFLICT (only_row) DO UPDATE
+SET changed_at = excluded.changed_at, notification_id = '', route_id = '', owner = '', held_until = 'epoch';

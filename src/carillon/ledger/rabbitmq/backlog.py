@@ -10,7 +10,7 @@ from typing import assert_never
 
 import msgspec
 
-from carillon.domain.audit import AuditLedger, AuditRow
+from carillon.domain.admin import AuditLedger, AuditRow
 from carillon.domain.claims import Claim, Settled, Settlement, Want
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Intent, Malformed
@@ -18,15 +18,22 @@ from carillon.domain.ports import Clock, Dice, Observer
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry
 from carillon.faultpoint import faultpoint
 from carillon.ledger.local_signal import LocalSignal
-from carillon.ledger.rabbitmq.acks import Delivery
-from carillon.ledger.rabbitmq.deliveries import ClaimRules, Held, claim_of, failed_row, sent_row
-from carillon.ledger.rabbitmq.delivery_end import LEAVE_SECONDS, Partings, finished
-from carillon.ledger.rabbitmq.line import Line, LineRules
-from carillon.ledger.rabbitmq.marks import Marks, Said, Step, Verb
+from carillon.ledger.rabbitmq.connection import Delivery, Line, LineRules
+from carillon.ledger.rabbitmq.deliveries import (
+    LEAVE_SECONDS,
+    ClaimedDelivery,
+    ClaimRules,
+    DeliveryEnds,
+    claim_of,
+    failed_row,
+    finished,
+    sent_row,
+)
+from carillon.ledger.rabbitmq.marks import MarkAnswer, Marks, MarkStep, Verb
 
 
 class QueueRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a blueprint says about its queue."""
+    """A blueprint's rules for its queue."""
 
     line: LineRules
     claims: ClaimRules
@@ -35,7 +42,7 @@ class QueueRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RabbitBacklog:
-    """Satisfies Backlog: a message is ours while its mark is, and settled by mark, audit row and acknowledgement."""
+    """Satisfies Backlog: a message is claimed by its mark, and settled by mark, audit row and acknowledgement."""
 
     def __init__(
         self,
@@ -49,7 +56,7 @@ class RabbitBacklog:
         observer: Observer,
         dice: Dice,
     ) -> None:
-        """`reason` is the sentence that a dead letter carries."""
+        """`reason` gives the text of a dead letter."""
         self._rules = rules
         self._decode = decode
         self._reason = reason
@@ -59,14 +66,14 @@ class RabbitBacklog:
         self._observe = observer
         self.signal = LocalSignal()
         self.line = Line(rules.line, arrived=self._arrive, lost=self._lose, observer=observer, dice=dice)
-        self._partings = Partings(
+        self._ends = DeliveryEnds(
             line=self.line, marks=marks, audit=audit, clock=clock, observer=observer, pause_seconds=rules.pause_seconds
         )
         self._tokens = itertools.count(1)
         self._arrived: deque[Delivery] = deque()
-        self._held: dict[int, Held] = {}
-        self._waiting: list[tuple[float, int, Held]] = []
-        """Held deliveries that are tried again when they are due."""
+        self._held: dict[int, ClaimedDelivery] = {}
+        self._waiting: list[tuple[float, int, ClaimedDelivery]] = []
+        """Claimed deliveries that wait for their next attempt."""
         self._stopping = False
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:  # noqa: ARG002 - marks name us
@@ -75,8 +82,8 @@ class RabbitBacklog:
         limit = 0 if self._stopping else min(limit, total)
         again = self._due(limit)
         fresh = self._read(limit - len(again))
-        steps = [Step("renew", held.key, held.mark) for held in again]
-        steps += [Step("take", held.key, held.mark) for held in fresh]
+        steps = [MarkStep("renew", held.key, held.mark) for held in again]
+        steps += [MarkStep("take", held.key, held.mark) for held in fresh]
         try:
             said = await self._marks.run(steps)
         except LedgerUnavailable:
@@ -85,7 +92,7 @@ class RabbitBacklog:
                 self._wait(held, self._rules.pause_seconds)
             for held in fresh:
                 self._drop(held)
-                self._partings.give_back(held.message)
+                self._ends.give_back(held.message)
             raise
         if steps:
             faultpoint("after_mark")
@@ -95,7 +102,7 @@ class RabbitBacklog:
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
         known = [claim for claim in claims if claim.token in self._held]
-        steps = [Step("renew", self._held[claim.token].key, self._held[claim.token].mark) for claim in known]
+        steps = [MarkStep("renew", self._held[claim.token].key, self._held[claim.token].mark) for claim in known]
         said = await self._marks.run(steps)
         kept = {claim.token for claim, answer in zip(known, said, strict=True) if answer.word == "done"}
         return [claim for claim in claims if claim.token not in kept]
@@ -103,7 +110,7 @@ class RabbitBacklog:
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         known = [(each, self._held[each.claim.token]) for each in settlements if each.claim.token in self._held]
         verbs = [_verb(each, held) for each, held in known]
-        steps = [Step(verb, held.key, held.mark) for verb, (_, held) in zip(verbs, known, strict=True) if verb]
+        steps = [MarkStep(verb, held.key, held.mark) for verb, (_, held) in zip(verbs, known, strict=True) if verb]
         said = iter(await self._marks.run(steps))
         faultpoint("after_settled_mark")
         ours = [verb is None or next(said).word == "done" for verb in verbs]
@@ -116,99 +123,99 @@ class RabbitBacklog:
         return [answers.get(each.claim.token, Settled.STALE) for each in settlements]
 
     async def stop(self) -> None:
-        """Claim no more: what was not begun goes back to the queue at once."""
+        """Claim no more: messages without an attempt go back to the queue at once."""
         self._stopping = True
         await self.line.stop_consuming()
         while self._arrived:
-            self._partings.give_back(self._arrived.popleft(), 0.0)
+            self._ends.give_back(self._arrived.popleft(), 0.0)
 
     async def aclose(self, seconds: float = LEAVE_SECONDS) -> None:
-        """Give back what waits, finish what is being parked, leave; each gets so many seconds."""
+        """Return waiting messages, finish dead letters in flight, close; each step gets `seconds`."""
         waiting, self._waiting = [held for _, _, held in self._waiting], []
-        # A mark that a silent Redis keeps is taken over by age.
+        # A mark that a silent Redis keeps is taken over after its age limit.
         with suppress(LedgerUnavailable, TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._marks.run([Step("release", held.key, held.mark) for held in waiting])
+                await self._marks.run([MarkStep("release", held.key, held.mark) for held in waiting])
         for held in waiting:
-            self._partings.give_back(held.message, 0.0)
-        await self._partings.aclose(seconds)
+            self._ends.give_back(held.message, 0.0)
+        await self._ends.aclose(seconds)
         await self.line.aclose()
 
     def _arrive(self, message: Delivery) -> None:
         if self._stopping:
-            self._partings.give_back(message, 0.0)
+            self._ends.give_back(message, 0.0)
             return
         self._arrived.append(message)
         self.signal.ring()
 
     def _lose(self) -> None:
-        """The line broke: the broker gives everything held to somebody again."""
+        """The connection broke: the broker delivers every claimed message again."""
         self._arrived.clear()
         for held in self._held.values():
             held.lost = True
         waiting, self._waiting = self._waiting, []
         for _, _, held in waiting:
             self._drop(held)
-            self._partings.release(held)
+            self._ends.release(held)
 
-    def _due(self, limit: int) -> list[Held]:
+    def _due(self, limit: int) -> list[ClaimedDelivery]:
         now = self._clock.monotonic()
-        found: list[Held] = []
+        found: list[ClaimedDelivery] = []
         while len(found) < limit and self._waiting and self._waiting[0][0] <= now:
             found.append(heapq.heappop(self._waiting)[2])
         return found
 
-    def _wait(self, held: Held, seconds: float) -> None:
+    def _wait(self, held: ClaimedDelivery, seconds: float) -> None:
         heapq.heappush(self._waiting, (self._clock.monotonic() + seconds, held.claim.token, held))
         asyncio.get_running_loop().call_later(seconds, self.signal.ring)
 
-    def _read(self, limit: int) -> list[Held]:
-        """Up to so many readable messages whose key this process does not have in hand already."""
-        found: list[Held] = []
+    def _read(self, limit: int) -> list[ClaimedDelivery]:
+        """Up to `limit` readable messages whose key this process has not claimed already."""
+        found: list[ClaimedDelivery] = []
         keys = {held.key for held in self._held.values()}
         while len(found) < limit and self._arrived:
             message = self._arrived.popleft()
             read = self._decode(message.body)
             if isinstance(read, Malformed):
-                self._partings.refuse(message, read)
+                self._ends.refuse(message, read)
             elif read.idempotency_key in keys:
-                self._partings.give_back(message)
+                self._ends.give_back(message)
             else:
                 keys.add(read.idempotency_key or "")
                 found.append(self._hold(message, read))
         return found
 
-    def _hold(self, message: Delivery, intent: Intent) -> Held:
+    def _hold(self, message: Delivery, intent: Intent) -> ClaimedDelivery:
         token = next(self._tokens)
         claim = claim_of(intent, token, self._rules.claims, round(self._clock.wall() * 1000))
         mark, now = self._marks.claim_name(token), self._clock.monotonic()
-        self._held[token] = Held(message=message, intent=intent, claim=claim, mark=mark, taken_at=now)
+        self._held[token] = ClaimedDelivery(message=message, intent=intent, claim=claim, mark=mark, taken_at=now)
         return self._held[token]
 
-    def _drop(self, held: Held) -> None:
+    def _drop(self, held: ClaimedDelivery) -> None:
         self._held.pop(held.claim.token, None)
 
-    def _sort(self, held: Held, said: Said) -> bool:
-        """Whether a message that was just looked at is ours to send."""
+    def _sort(self, held: ClaimedDelivery, said: MarkAnswer) -> bool:
+        """Whether a new message is ours to send."""
         if said.word == "go":
             return True
         self._drop(held)
         if said.word == "sent":
-            self._partings.skip(held, said.holder)
+            self._ends.skip(held, said.holder)
         else:
-            self._partings.give_back(held.message)
+            self._ends.give_back(held.message)
         return False
 
-    def _still(self, held: Held, said: Said) -> bool:
-        """Whether a message that waited is still ours; a Redis that forgot its marks is asked afresh."""
+    def _still(self, held: ClaimedDelivery, said: MarkAnswer) -> bool:
+        """Whether a message that waited is still ours; if Redis lost the mark, the message is delivered again."""
         if said.word == "done":
             return True
         self._drop(held)
-        self._partings.give_back(held.message)
+        self._ends.give_back(held.message)
         return False
 
-    def _next(self, held: Held) -> Claim:
-        """The next attempt of a message that waited; what was rendered for it stays rendered."""
+    def _next(self, held: ClaimedDelivery) -> Claim:
+        """The next attempt of a message that waited; its rendered content stays."""
         self._drop(held)
         age = self._clock.monotonic() - held.taken_at
         held.claim = msgspec.structs.replace(
@@ -217,7 +224,7 @@ class RabbitBacklog:
         self._held[held.claim.token] = held
         return held.claim
 
-    def _rows(self, each: Settlement, held: Held, *, mine: bool) -> list[AuditRow]:
+    def _rows(self, each: Settlement, held: ClaimedDelivery, *, mine: bool) -> list[AuditRow]:
         match each.verdict:
             case Finish():
                 return [sent_row(held.intent, held.mark)]
@@ -226,35 +233,35 @@ class RabbitBacklog:
             case _:
                 return []
 
-    def _conclude(self, each: Settlement, held: Held, *, mine: bool) -> Settled:
-        """What is left once mark and audit row are written; what was lost cannot be acknowledged and comes again."""
+    def _conclude(self, each: Settlement, held: ClaimedDelivery, *, mine: bool) -> Settled:
+        """The last step after mark and audit row; a lost delivery cannot be acknowledged and comes again."""
         verdict = each.verdict
         if not isinstance(verdict, Retry | FailOver) or held.lost or not mine:
             self._drop(held)
         if isinstance(verdict, Finish):
             self._observe(finished(held, "sent", held.claim.attempt, self._clock.monotonic()))
-            self._partings.ack(held)
+            self._ends.ack(held)
             return Settled.ADOPTED if held.lost else Settled.APPLIED
         if held.lost or not mine:
-            self._partings.give_back(held.message)
+            self._ends.give_back(held.message)
             return Settled.STALE
         match verdict:
             case Retry(delay) | FailOver(_, delay):
                 self._wait(held, delay)
             case Defer(delay):
                 pause = 0.0 if self._stopping else max(delay, self._rules.pause_seconds)
-                self._partings.give_back(held.message, pause)
+                self._ends.give_back(held.message, pause)
             case Bury():
                 calls = held.claim.attempt - (each.note is None)
                 self._observe(finished(held, "failed", calls, self._clock.monotonic()))
-                self._partings.park(held, self._reason(each))
+                self._ends.give_up(held, self._reason(each))
             case _:
                 assert_never(verdict)
         return Settled.APPLIED
 
 
-def _verb(each: Settlement, held: Held) -> Verb | None:
-    """What becomes of the mark; a lost delivery comes again, and must find no failure that was never parked."""
+def _verb(each: Settlement, held: ClaimedDelivery) -> Verb | None:
+    """The step of the mark; a lost delivery comes again, and must not find a failure without a dead letter."""
     match each.verdict:
         case Finish():
             return "sent"

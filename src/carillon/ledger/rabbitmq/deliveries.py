@@ -1,26 +1,35 @@
-"""Deliveries of a queue as claims, and the rows and bodies they end in."""
+"""Deliveries of a queue: how each becomes a claim, and the ways it ends."""
 
+import asyncio
 import datetime as dt
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 
-from carillon.domain.audit import AuditRow
+from carillon.domain.admin import AuditLedger, AuditRow
 from carillon.domain.claims import Claim
-from carillon.domain.intents import Intent
-from carillon.ledger.rabbitmq.acks import Delivery
+from carillon.domain.errors import LedgerUnavailable
+from carillon.domain.events import IntentMalformed, MessageFinished, Trouble
+from carillon.domain.intents import Intent, Malformed
+from carillon.domain.ports import Clock, Observer
+from carillon.faultpoint import faultpoint
+from carillon.ledger.rabbitmq.connection import GONE, Delivery, Line
+from carillon.ledger.rabbitmq.marks import Marks, MarkStep
 
 
-class Held(msgspec.Struct, kw_only=True):
-    """One delivery in this process's hands."""
+class ClaimedDelivery(msgspec.Struct, kw_only=True):
+    """One delivery that this process has claimed."""
 
     message: Delivery
     intent: Intent
     claim: Claim
     mark: str
-    """The name under which its mark is held."""
+    """The holder's name in its mark."""
     taken_at: float
     lost: bool = False
-    """Its channel is gone: the broker gives it to somebody again, and it can no longer be acknowledged."""
+    """Its channel is closed: the broker delivers it again, and it can no longer be acknowledged."""
 
     @property
     def key(self) -> str:
@@ -72,7 +81,7 @@ def sent_row(intent: Intent, mark: str) -> AuditRow:
 
 
 def failed_row(intent: Intent, mark: str, reason: str) -> AuditRow:
-    """The row of a message that was given up."""
+    """The row of a dead letter."""
     return _row(intent, "failed", f"failed:{intent.idempotency_key}:{mark}", {"failure_reason": reason})
 
 
@@ -89,7 +98,7 @@ def _row(intent: Intent, status: str, audit_key: str, more: dict[str, str]) -> A
 
 
 def dead_letter(body: bytes, reason: str, now: float) -> bytes:
-    """Document 000's body for the failed queue: what was received stays as it was received, byte by byte."""
+    """The body for the failed queue of the blueprint push-worker: the received message stays the same, byte by byte."""
     try:
         msgspec.json.decode(body)
         original: msgspec.Raw | str = msgspec.Raw(body)
@@ -97,3 +106,115 @@ def dead_letter(body: bytes, reason: str, now: float) -> bytes:
         original = body.decode("utf-8", "replace")
     moment = dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return msgspec.json.encode({"original_message": original, "failure_reason": reason, "failed_at": moment})
+
+
+LEAVE_SECONDS = 5.0
+
+
+class DeliveryEnds:
+    """The ways in which deliveries end, each in a task of its own: a hanging broker delays no other settlement."""
+
+    def __init__(
+        self, *, line: Line, marks: Marks, audit: AuditLedger, clock: Clock, observer: Observer, pause_seconds: float
+    ) -> None:
+        self._line = line
+        self._marks = marks
+        self._audit = audit
+        self._clock = clock
+        self._observe = observer
+        self._pause = pause_seconds
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ack(self, held: ClaimedDelivery) -> None:
+        """It is done."""
+        held.message.ack()
+
+    def give_back(self, message: Delivery, seconds: float | None = None) -> None:
+        """Return it to the queue after a pause, which avoids busy redelivery."""
+        self._spawn(self._given_back(message, self._pause if seconds is None else seconds))
+
+    def give_up(self, held: ClaimedDelivery, reason: str) -> None:
+        """Publish it to the failed queue, and acknowledge it once the broker has confirmed."""
+        self._spawn(self._dead_lettered(held.message, reason))
+
+    def refuse(self, message: Delivery, read: Malformed) -> None:
+        """Publish an invalid message to the failed queue, without a mark."""
+        self._observe(
+            IntentMalformed(
+                stream_entry_id=str(message.message_id or message.tag),
+                failure_code=read.failure_code,
+                failure_message=read.failure_message,
+                idempotency_key=read.idempotency_key,
+            )
+        )
+        self._spawn(self._dead_lettered(message, f"invalid message: {read.failure_message}"))
+
+    def skip(self, held: ClaimedDelivery, sender: str) -> None:
+        """Sent before: write its audit row if the sender did not."""
+        self._spawn(self._skipped(held, sender))
+
+    def release(self, held: ClaimedDelivery) -> None:
+        """Release its mark: the broker delivers the message again."""
+        self._spawn(self._released(held))
+
+    async def aclose(self, seconds: float) -> None:
+        """Wait for the tasks in flight, at most `seconds`."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for task in self._tasks:
+            task.cancel()
+
+    async def _given_back(self, message: Delivery, seconds: float) -> None:
+        if seconds > 0.0:
+            await self._clock.sleep(seconds)
+        with suppress(*GONE):
+            await message.give_back()
+
+    async def _dead_lettered(self, message: Delivery, reason: str) -> None:
+        body = dead_letter(message.body, reason, self._clock.wall())
+        while not message.lost:
+            try:
+                await self._line.publish_failed(body)
+            except GONE as error:
+                self._observe(
+                    Trouble(where="park", error=f"{type(error).__name__}: {error}", retry_in_seconds=self._pause)
+                )
+                await self._clock.sleep(self._pause)
+            else:
+                faultpoint("after_park")
+                message.ack()
+                return
+
+    async def _skipped(self, held: ClaimedDelivery, sender: str) -> None:
+        try:
+            await self._audit.write_audit([sent_row(held.intent, sender)])
+        except LedgerUnavailable as error:
+            self._observe(Trouble(where="audit", error=str(error), retry_in_seconds=self._pause))
+            await self._given_back(held.message, self._pause)
+            return
+        self._observe(finished(held, "skipped", 0, self._clock.monotonic()))
+        held.message.ack()
+
+    async def _released(self, held: ClaimedDelivery) -> None:
+        # A mark that Redis keeps is taken over by this process, or after its age limit.
+        with suppress(LedgerUnavailable):
+            await self._marks.run([MarkStep("release", held.key, held.mark)])
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def finished(held: ClaimedDelivery, status: str, attempts: int, now: float) -> MessageFinished:
+    """The event of a message that ended here."""
+    claim = held.claim
+    return MessageFinished(
+        trace_id=claim.trace_id or "",
+        idempotency_key=held.key,
+        user_id=claim.user_id or "",
+        template_code=claim.notification_type,
+        status=status,
+        attempts=attempts,
+        duration_ms=(now - held.taken_at) * 1000,
+    )

@@ -1,6 +1,6 @@
--- Steps over messages' idempotency marks, all of them in one, so that looking and marking cannot be parted.
+-- Steps over idempotency marks of messages, all in one script: no other step comes between a look and its mark.
 -- ARGV: this process, seconds a mark lives, seconds after which another's `processing` is taken over, the prefix of marks
--- (document 000's keys and values), the prefix of their holders (who set it and as which claim), and MessagePack of
+-- (the keys and values of the blueprint push-worker), the prefix of their holders (who set it and as which claim), and MessagePack of
 -- [verb, key, claim, verb, key, claim, ...]; as arguments of their own they would cost their sender more than the script.
 local process, seconds, takeover = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local marks, holders = ARGV[4], ARGV[5]
@@ -23,9 +23,9 @@ local function step(verb, key, claim)
     if mark == 'sent' then return 'sent', holder end
     if mark == 'processing' then
       local left = redis.call('PTTL', mark_key) / 1000
-      -- A mark of this very process whose claim it no longer knows was left by an answer that got lost.
+      -- This process does not know the claim of its own mark: the answer that set it was lost.
       local mine = string.sub(holder, 1, #process + 1) == process .. '/'
-      -- A mark without an end was set by somebody who means it.
+      -- A mark without an expiry was set by hand, and stays.
       local old = left >= 0 and seconds - left >= takeover
       if not mine and not old then return 'busy', holder end
     end
@@ -33,7 +33,7 @@ local function step(verb, key, claim)
     return 'go', claim
   end
 
-  -- The message is out, whoever holds the mark by now.
+  -- The message was sent, even if another claim holds the mark by now.
   if verb == 'sent' then
     set('sent')
     return 'done', claim

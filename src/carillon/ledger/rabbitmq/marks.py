@@ -1,4 +1,4 @@
-"""The idempotency marks of queued messages in Redis: looked at and set in one step."""
+"""The idempotency marks of queued messages in Redis, checked and set in one step."""
 
 from collections.abc import Sequence
 from importlib.resources import files
@@ -25,7 +25,7 @@ class MarkRules(msgspec.Struct, frozen=True, kw_only=True):
     takeover_after_seconds: float = 300.0
 
 
-class Step(msgspec.Struct, frozen=True):
+class MarkStep(msgspec.Struct, frozen=True):
     """One step over one key, as one claim."""
 
     verb: Verb
@@ -33,15 +33,15 @@ class Step(msgspec.Struct, frozen=True):
     claim: str
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What a step came to: go, sent or busy for a `take`, else done or lost; and whose the mark was or is."""
+class MarkAnswer(msgspec.Struct, frozen=True):
+    """The answer to a step: go, sent or busy for a `take`, else done or lost; and the holder of the mark."""
 
     word: str
     holder: str
 
 
 class Marks:
-    """Marks as seen by one process; `process` is its alone."""
+    """The marks of one process; `process` is its unique name."""
 
     def __init__(self, redis: Redis, process: str, rules: MarkRules, script: str = SCRIPT) -> None:
         self._script = redis.register_script(script)
@@ -49,11 +49,11 @@ class Marks:
         self._rules = rules
 
     def claim_name(self, token: int) -> str:
-        """What a mark of ours is known by."""
+        """The holder's name for a claim."""
         return f"{self._process}/{token}"
 
-    async def run(self, steps: Sequence[Step]) -> list[Said]:
-        """One answer each, in one atomic step; raises LedgerUnavailable, and steps may have been carried out."""
+    async def run(self, steps: Sequence[MarkStep]) -> list[MarkAnswer]:
+        """Run all steps atomically, one answer each; after LedgerUnavailable, the steps may have run."""
         if not steps:
             return []
         rules = self._rules
@@ -64,7 +64,7 @@ class Marks:
         except (RedisError, OSError, TimeoutError) as error:
             raise LedgerUnavailable(f"Redis is not available: {type(error).__name__}: {error}") from error
         texts = [_text(each) for each in said]
-        return [Said(word, holder) for word, holder in zip(texts[::2], texts[1::2], strict=True)]
+        return [MarkAnswer(word, holder) for word, holder in zip(texts[::2], texts[1::2], strict=True)]
 
 
 def _text(value: bytes | str) -> str:

@@ -4,12 +4,12 @@ local mark, verb, holder, keep = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local found = redis.call('GET', mark)
 if verb == 'begin' then
   if found == 'done' then return 'done' end
-  -- The message's own next run takes over: it holds the message's lock, so the run before is over.
+  -- The next run of the same message takes over: it holds the message's lock, so the earlier run has ended.
   if found and found ~= 'begun:' .. holder then return 'busy' end
   redis.call('SET', mark, 'begun:' .. holder, 'PX', keep)
   return 'begun'
 end
--- It was done, whoever says so; but what was abandoned is given up only by whom it belongs to.
+-- Any holder may finish an effect, because it did run; only the current holder may abandon it.
 if verb == 'finish' then
   redis.call('SET', mark, 'done', 'PX', keep)
 elseif found == 'begun:' .. holder then

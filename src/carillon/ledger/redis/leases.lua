@@ -5,7 +5,7 @@ local verb, lease, ours = ARGV[1], ARGV[2], ARGV[3]
 local given = cmsgpack.unpack(ARGV[4])
 local held = {}
 
--- A key of another kind is somebody's too, and must not cost the whole batch.
+-- A key of another type belongs to somebody else, and must not fail the batch.
 local function holder(key)
   local found = redis.pcall('GET', key)
   if type(found) == 'table' then return 'another' end
@@ -17,7 +17,7 @@ for at = 1, #given, 2 do
   if verb == 'take' then
     if not redis.call('SET', key, value, 'NX', 'PX', lease) then
       local found = holder(key)
-      -- The ledger gave this route to us: an older lease of our own is one whose release has not arrived yet.
+      -- The ledger gave this route to us: the release of our own older lease has not arrived yet.
       if found and string.sub(found, 1, #ours) == ours then
         redis.call('SET', key, value, 'PX', lease)
       else
@@ -26,7 +26,7 @@ for at = 1, #given, 2 do
       end
     end
   elseif verb == 'extend' then
-    -- A Redis that forgot everything is told again.
+    -- A Redis that lost its data gets the lease again.
     if not redis.call('SET', key, value, 'NX', 'PX', lease) and holder(key) == value then
       redis.call('PEXPIRE', key, lease)
     end

@@ -1,4 +1,4 @@
-"""Leases that anybody can see in Redis, held beside those of the ledger underneath, which decides."""
+"""Leases in Redis, where other services can see them, beside those of the ledger, which decides."""
 
 import asyncio
 from binascii import b2a_base64
@@ -22,7 +22,7 @@ _pack = msgspec.msgpack.encode
 
 
 class RedisLeases:
-    """Satisfies Backlog: a route is worked on by whoever has it in the ledger and in Redis."""
+    """Satisfies Backlog: a worker works on a route that it holds in the ledger and in Redis."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class RedisLeases:
         owner: str,
         prefix: str = "notification:route_leases",
     ) -> None:
-        """`owner` is this process's alone."""
+        """`owner` is the unique name of this process."""
         self._backlog = backlog
         self._redis = redis
         self._script = redis.register_script(_SCRIPT)
@@ -44,9 +44,9 @@ class RedisLeases:
         self._releasing: set[asyncio.Task[None]] = set()
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
-        """As the ledger's; what another holds in Redis is put off until that lease ends, and costs no attempt."""
+        """Claim from the ledger; defer routes that another process holds in Redis, without spending an attempt."""
         if self._away:
-            # Claiming first would write every due route down twice for nothing, as often as somebody asks.
+            # Claiming first would write every due route twice for nothing, at every poll.
             await self._look()
         asked_at = _now()
         claims = await self._backlog.claim(wants, total, owner)
@@ -66,7 +66,7 @@ class RedisLeases:
         return [claim for place, claim in enumerate(claims) if place not in waits]
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
-        """As the ledger's; its word is what counts when Redis cannot be told."""
+        """Renew in the ledger, which decides, and in Redis if it can be reached."""
         asked_at = _now()
         lost = await self._backlog.extend(claims)
         gone = {claim.token for claim in lost}
@@ -77,7 +77,7 @@ class RedisLeases:
         return lost
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """As the ledger's; the leases are given back behind its commit."""
+        """Settle in the ledger; the leases in Redis are released after its commit."""
         settled = await self._backlog.settle(settlements)
         if settlements and not self._away:
             task = asyncio.create_task(self._release([settlement.claim for settlement in settlements]))
@@ -86,18 +86,18 @@ class RedisLeases:
         return settled
 
     async def aclose(self) -> None:
-        """Let the releases under way arrive; client and ledger belong to others."""
+        """Wait for the releases in flight; client and ledger belong to the caller."""
         if self._releasing:
             await asyncio.wait(self._releasing)
 
     async def _release(self, claims: Sequence[Claim]) -> None:
-        # What cannot be given back ends with its time.
+        # A lease that cannot be released expires.
         with suppress(*_AWAY):
             await self._run("release", claims, _now())
 
     async def _run(self, verb: str, claims: Sequence[Claim], asked_at: float) -> list[int]:
         packed = _pack(list(self._pairs(claims)))
-        # Counted from before the ledger was asked: whoever inherits a route there must not find it leased here.
+        # Counted from before the ledger was asked: the next holder in the ledger must not find an old lease here.
         lease_ms = max(1, int((asked_at + self._seconds - _now()) * 1000))
         try:
             # A Redis that hangs must not keep a claim until its lease in the ledger is over.
@@ -120,11 +120,11 @@ class RedisLeases:
         prefix, owner = self._prefix, self._owner
         for claim in claims:
             yield f"{prefix}:{_segment(claim.notification_id)}:{_segment(claim.route_id)}"
-            # Of this claim alone: a process that overslept must not give back what it was given anew.
+            # One value a claim: a process that was suspended must not release its next claim of the same route.
             yield f"{owner}{claim.token}"
 
     def _wait(self, left_ms: int) -> float:
-        # A lease without an end is looked at again now and then.
+        # A lease without an expiry is looked at again after a while.
         return left_ms / 1000 if left_ms >= 0 else self._seconds
 
 

@@ -1,33 +1,90 @@
-"""The backlog in Redis lists: document 003's keys, each move one script that is checked by token."""
+"""The backlog in Redis lists, for `billing` and queues of your own; every move is one script, checked by token."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, assert_never
 
 import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from carillon.domain.claims import Claim, Settled, Settlement, Want
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.jobs import JobMessage, read_message, with_attempts
 from carillon.domain.ports import Observer
-from carillon.domain.queue_policy import Policy
+from carillon.domain.queues import Policy
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry
-from carillon.ledger.job_logs import JobLogs
-from carillon.ledger.redis.lists_scripts import Scripts, hints_for, seconds
-from carillon.ledger.redis.lists_signal import ListSignal
+from carillon.ending import ended
+from carillon.ledger.jobs import JobLogs
+from carillon.ledger.redis.scripts import Scripts, hints_for, seconds
+
+BLOCK_SECONDS = 1.0
+AGAIN_SECONDS = 0.5
+
+
+class ListSignal:
+    """Satisfies Signal by moving each tail onto itself; `redis` needs a blocking connection for each queue."""
+
+    def __init__(self, redis: Redis, queues: Iterable[str]) -> None:
+        self._redis = redis
+        self._queues = tuple(queues)
+        self._rung = asyncio.Event()
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._paused: dict[str, float] = {}
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    def pause(self, queue: str, seconds: float) -> None:
+        """Ignore the queue for a while: its messages cannot be claimed now."""
+        self._paused[queue] = asyncio.get_running_loop().time() + seconds
+
+    def paused(self, queue: str) -> bool:
+        """Whether the queue is still ignored."""
+        until = self._paused.get(queue)
+        if until is not None and until <= asyncio.get_running_loop().time():
+            del self._paused[queue]
+            until = None
+        return until is not None
+
+    async def wait(self, timeout_seconds: float) -> None:
+        for queue in self._queues:
+            if queue not in self._looking and not self.paused(queue):
+                self._looking[queue] = asyncio.create_task(self._look(queue))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await self._rung.wait()
+        self._rung.clear()
+
+    async def aclose(self) -> None:
+        """End the blocking calls."""
+        await ended(*self._looking.values())
+
+    async def _look(self, queue: str) -> None:
+        """Wait for a message, or for `BLOCK_SECONDS`; the message stays where it is."""
+        try:
+            if await self._redis.blmove(queue, queue, BLOCK_SECONDS, "RIGHT", "RIGHT") is not None:  # type: ignore[arg-type]
+                self._rung.set()
+        except (RedisError, OSError, TimeoutError):
+            # The next claim reports the error; pause to avoid busy polling.
+            await asyncio.sleep(AGAIN_SECONDS)
+        finally:
+            del self._looking[queue]
+
 
 CLAIM_BYTES = 4 * 1024 * 1024
-"""Texts fetched by one claim; a single larger one still comes."""
+"""The most bytes of one claim; a single larger message still comes."""
 HINT_ROUNDS = 3
 NOTHING = JobMessage("", "", 0, {})
-"""Stands for a message that is no JSON object."""
+"""Stands for a text that is no JSON object."""
 _SETTLED = {0: Settled.STALE, 1: Settled.APPLIED, 2: Settled.ADOPTED}
 _encode = msgspec.json.Encoder().encode
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
-    """Where a claimed message lies: its exact bytes in the processing list, under this lock."""
+class ListPlace(msgspec.Struct, frozen=True, gc=False):
+    """A claimed message: its exact bytes in the processing list, and its lock."""
 
     queue: str
     raw: bytes
@@ -37,7 +94,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class ListRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What is claimed from which queues."""
+    """The queues of this process and their policies."""
 
     policies: Mapping[str, Policy]
     """Every queue that is worked on here, with its policy."""
@@ -46,7 +103,7 @@ class ListRules(msgspec.Struct, frozen=True, kw_only=True):
     lane: int = 1
     service: str = "carillon"
     busy_pause_seconds: float = 1.0
-    """How long a queue rests in which everything that waits is locked."""
+    """How long to pause a queue whose waiting messages are all locked."""
 
 
 class RedisLists:
@@ -62,7 +119,7 @@ class RedisLists:
         owner: str,
         observer: Observer,
     ) -> None:
-        """`owner` is this process's alone."""
+        """`owner` is the unique name of this process."""
         self._scripts = scripts
         self._logs = logs
         self._rules = rules
@@ -71,10 +128,10 @@ class RedisLists:
         self._number = 1
         self._turn = 0
         self._renewed: dict[int, float] = {}
-        """When each lock in hand was last known to be ours, by this process's clock."""
+        """When each lock was last renewed, by this process's clock."""
         self.signal = signal
         self.lost: Callable[[Claim], None] = lambda _: None
-        """Told of every claim whose lock is gone, or may be gone because Redis could not be asked for too long."""
+        """Called with every claim whose lock is lost, or may be lost because Redis did not answer for too long."""
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:  # noqa: ARG002 - locks name us
         limits = self._limits(wants, total)
@@ -93,7 +150,7 @@ class RedisLists:
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
         if not claims:
             return []
-        places: list[Place] = [claim.place for claim in claims]
+        places: list[ListPlace] = [claim.place for claim in claims]
         items = [(place.queue, len(place.id), place.token, self._lock_ms(place.queue)) for place in places]
         asked_at = _now()
         try:
@@ -116,7 +173,7 @@ class RedisLists:
         items: list[tuple[Any, ...]] = []
         texts: list[bytes] = []
         for each in settlements:
-            place: Place = each.claim.place
+            place: ListPlace = each.claim.place
             verb, changed, delay = _move(each, place)
             entry = self._logs.entry_of(each, delay)
             items.append((place.queue, verb, len(place.raw), len(changed), len(place.id), place.token, delay, entry))
@@ -137,7 +194,7 @@ class RedisLists:
             known = want.lane == self._rules.lane and want.provider in self._rules.policies
             if known and want.limit > 0 and total > 0 and not self.signal.paused(want.provider):
                 limits[want.provider] = min(total, limits.get(want.provider, 0) + want.limit)
-        # Another queue first each time: what the shares leave over must not always be the same one's.
+        # Begin with another queue each time: the rest of the shares must not always go to the same one.
         names = list(limits)
         at = self._turn % max(1, len(names))
         self._turn += 1
@@ -155,13 +212,13 @@ class RedisLists:
             "hints": hints,
             "bytes": CLAIM_BYTES,
         }
-        # Numbers are spent before the answer: one that was lost on its way must not be given twice.
+        # Numbers are spent before the answer: those of a lost answer must not be used twice.
         self._number += total
         asked_at = _now()
         time, found, busy, strange, errors = await self._scripts.run("claim", given)
         now = seconds(time)
         claims: list[Claim] = []
-        invalid: list[Place] = []
+        invalid: list[ListPlace] = []
         for at in range(0, len(found), 4):
             number = found[at + 3]
             place = self._place(names[found[at] - 1], found[at + 1], found[at + 2], number)
@@ -180,11 +237,11 @@ class RedisLists:
             await self._refuse(invalid)
         return claims, strange[1::2]
 
-    def _place(self, queue: str, raw: bytes, own_id: bytes, number: int) -> Place:
+    def _place(self, queue: str, raw: bytes, own_id: bytes, number: int) -> ListPlace:
         message = read_message(raw, own_id.decode("utf-8", "replace"), self._rules.actions.get(queue, "job"))
-        return Place(queue, raw, own_id, f"{self._owner}{number}", message or NOTHING)
+        return ListPlace(queue, raw, own_id, f"{self._owner}{number}", message or NOTHING)
 
-    def _claim_of(self, place: Place, number: int, now: float) -> Claim:
+    def _claim_of(self, place: ListPlace, number: int, now: float) -> Claim:
         message, queue = place.message, place.queue
         most = self._rules.policies[queue].max_retries if message.max_attempts is None else message.max_attempts
         return Claim(
@@ -212,7 +269,7 @@ class RedisLists:
         )
 
     def _rest(self, names: Sequence[str], found: Sequence[Any], busy: Sequence[Any], now: float) -> None:
-        """Tell of the locked ones; a queue that holds nothing else would be asked in a hot circle."""
+        """Log locked messages, and pause fully locked queues to avoid busy polling."""
         worked = set(found[::4])
         for at in range(0, len(busy), 3):
             queue = names[busy[at] - 1]
@@ -223,8 +280,8 @@ class RedisLists:
             if busy[at] not in worked:
                 self.signal.pause(queue, self._rules.busy_pause_seconds)
 
-    async def _refuse(self, invalid: Sequence[Place]) -> None:
-        """What can never become a job goes to the failed ones as it came."""
+    async def _refuse(self, invalid: Sequence[ListPlace]) -> None:
+        """Move texts that are no messages to the failed list, unchanged."""
         items, texts = [], []
         for place in invalid:
             own_id = place.id.decode("utf-8", "replace")
@@ -244,15 +301,15 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _move(each: Settlement, place: Place) -> tuple[str, bytes, float]:
-    """The step a verdict becomes, the bytes it leaves behind, and for how long."""
+def _move(each: Settlement, place: ListPlace) -> tuple[str, bytes, float]:
+    """The step of a verdict, the changed bytes, and the delay."""
     match each.verdict:
         case Finish():
             return "ack", b"", 0.0
         case Retry(delay) | FailOver(_, delay):
             return "retry", with_attempts(place.raw, each.claim.attempt), delay
         case Defer(delay):
-            # Put off as it is: nothing was tried.
+            # Deferred unchanged: no attempt was made.
             return ("retry", place.raw, delay) if delay > 0.0 else ("release", b"", 0.0)
         case Bury():
             return "fail", b"", 0.0

@@ -10,7 +10,7 @@ local function note(list, ...)
   for _, value in ipairs({...}) do list[#list + 1] = value end
 end
 
--- Texts whose id must be brought along; bounded, because they are all sent to whoever asks.
+-- Texts whose id the caller must compute; bounded, because all of them are in the answer.
 local function needs_hints(at, queue)
   local room = given.bytes
   for _, text in ipairs(redis.call('LRANGE', queue, -WINDOW, -1)) do
@@ -40,7 +40,7 @@ local function take(source, most)
       note(claims, source.at, text, id, number)
       number, left, most, source.most, bytes = number + 1, left - 1, most - 1, source.most - 1, bytes - #text
     else
-      -- Its twin is under way: to the end of the line, attempts unchanged.
+      -- An equal message is in progress: move this one to the end of the queue, attempts unchanged.
       redis.call('LREM', queue .. ':processing', 1, text)
       redis.call('LPUSH', queue, text)
       note(busy, source.at, text, id)
@@ -54,11 +54,11 @@ for at, queue in ipairs(given.queues) do
   if failed_with(length) then
     note(errors, at, length.err)
   elseif length > 0 then
-    -- Each message is looked at once, or a queue of nothing but busy ones would go round for ever.
+    -- Look at each message once: a queue of locked messages would loop for ever.
     sources[#sources + 1] = {at = at, queue = queue, most = queue[2], unseen = math.min(length, queue[2] + WINDOW)}
   end
 end
--- First a fair share for each queue, so that none starves behind a full one; then whoever has more.
+-- First a fair share for each queue, so that none starves behind a full one; then the rest.
 local share = math.ceil(left / math.max(1, #sources))
 for _, source in ipairs(sources) do take(source, share) end
 for _, source in ipairs(sources) do take(source, left) end

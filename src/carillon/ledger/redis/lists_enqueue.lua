@@ -1,4 +1,4 @@
--- New messages to the end of their lines, or where they wait for their time.
+-- New messages go to the end of their queues, or into the delayed set.
 -- given: items {{queue, length, delay}, ...}. Answers: time, and '' or the error for each.
 local answers = {}
 for at, item in ipairs(given.items) do

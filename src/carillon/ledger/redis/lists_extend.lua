@@ -1,4 +1,4 @@
--- Renew locks by token; what is another's, or has run out, stays so.
+-- Renew locks by token; a lock of another worker, or an expired one, stays as it is.
 -- given: items {{queue, length id, token, lock in ms}, ...}. Answers the places of those lost.
 local lost = {}
 for at, item in ipairs(given.items) do

@@ -1,5 +1,5 @@
--- Due messages go from delayed to the end of the line, in the order in which they became due.
--- given: queues, window. ZREM = 1 is the right to push: of several pumps each message has one.
+-- Due messages move from delayed to the end of their queue, in the order in which they became due.
+-- given: queues, window. ZREM = 1 gives the right to push: of several pumps, one moves each message.
 -- Answers {moved, seconds late, ...} for each queue, moved below zero where the main key is no list.
 local answers = {}
 for _, queue in ipairs(given.queues) do

@@ -1,4 +1,4 @@
--- Failed messages get another life: out of failed and to the end of the line in one step, each once.
+-- Failed messages move from the failed list to the end of their queue in one step, each once.
 -- given: items {{queue, length, length changed}, ...}. Answers: time, and 1 moved or 0 no longer there for each.
 local answers = {}
 for at, item in ipairs(given.items) do

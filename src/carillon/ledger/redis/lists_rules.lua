@@ -1,4 +1,4 @@
--- What every script of the list queue shares; it stands before each of them.
+-- What every script of the list queue shares; it is put before each of them.
 -- ARGV: MessagePack of what to do, and all texts it speaks of, end to end: a text need not be UTF-8.
 local given = cmsgpack.unpack(ARGV[1])
 local texts, place = ARGV[2], 1
@@ -18,8 +18,8 @@ local function failed_with(answer)
   return type(answer) == 'table' and answer.err
 end
 
--- The one id rule, as carillon.domain.jobs.message_id has it. The SHA-256 of a text is not to be had in here: whoever
--- asks brings it as a hint under the text's SHA-1, and is told which texts need one.
+-- The one id rule, as carillon.domain.jobs.message_id has it. Redis offers no SHA-256: the caller
+-- brings it as a hint under the text's SHA-1, and the answer names the texts that need one.
 local function id_of(text, hints)
   local readable, message = pcall(cjson.decode, text)
   local id = readable and type(message) == 'table' and message.id
@@ -34,14 +34,14 @@ local function lock_of(queue, id)
   return 'lock:' .. queue .. ':' .. id
 end
 
--- Who holds a lock; a key of another kind is somebody's too.
+-- The holder of a lock; a key of another type counts as held.
 local function holder_of(lock)
   local found = redis.pcall('GET', lock)
   if failed_with(found) then return 'another' end
   return found
 end
 
--- A ZSET holds each member once: equal messages are told apart by blanks behind them, which JSON ignores.
+-- A ZSET holds each member once: trailing blanks, which JSON ignores, make equal messages differ.
 local blanks = {' ', '\t', '\n', '\r'}
 local salt = tonumber(time[2])
 local function put_off(key, score, text)
@@ -84,7 +84,7 @@ local function leave(queue, verb, old, text, changed, delay)
   return true, score
 end
 
--- Job logs are told, never relied upon.
+-- Job logs are best effort.
 local function log(entries)
   for at = 1, #entries, 100 do
     redis.pcall('LPUSH', given.log, unpack(entries, at, math.min(at + 99, #entries)))

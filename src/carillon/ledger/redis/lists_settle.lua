@@ -9,7 +9,7 @@ for at, item in ipairs(given.items) do
   local holder = holder_of(lock)
   local ours = holder == token
   local answer, score = 0, ''
-  -- A success whose lock ran out is still true, and closes what nobody else has begun.
+  -- A success whose lock expired still counts if no other run has begun.
   if ours or (verb == 'ack' and not holder) then
     local left, put_off_until = leave(queue, verb, false, text, changed, item[7])
     if left then

@@ -1,7 +1,7 @@
--- Statements of administrators: what failed, another chance for it, and who gave it. Filters left out are NULL.
+-- Statements of administrators: dead letters, redrives, actions, API keys and the audit log. Filters left out are NULL.
 
 -- name: failed
--- One snapshot for the page and the total: a list never says less than it shows.
+-- One snapshot for the page and the total, so that they agree.
 WITH matching AS MATERIALIZED (
     SELECT d.notification_id, d.route_id, d.channel, d.final_attempt_count, d.failure_classification,
            d.failure_message, d.created_at, r.provider, r.last_error_at, n.tenant_id, n.user_id, n.notification_type,
@@ -28,7 +28,7 @@ LEFT JOIN page ON TRUE
 ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
 
 -- name: failed_counts
--- `now` bounds a redrive that follows: what fails again meanwhile is not taken a second time.
+-- `now` bounds the redrive that follows: a route that fails again meanwhile is not redriven twice.
 SELECT :now AS now, counted.*
 FROM (SELECT 1) AS always
 LEFT JOIN (
@@ -51,10 +51,10 @@ LEFT JOIN (
 ORDER BY counted.count DESC, counted.channel, counted.classification;
 
 -- name: revive
--- Race: two operators press the button.
---   status                  the second press finds no dead letter any more and gives no second budget.
---   provider_since = -1     says to the worker that an operator chose the provider: its breaker is not asked.
---   budget_since            waiting for one's turn is no age.
+-- Race: two operators redrive at once.
+--   status                  the second finds no dead letter any more and gives no second budget.
+--   provider_since = -1     tells the worker that an operator chose the provider: its breaker is not asked.
+--   budget_since            the age of a route counts from its turn.
 WITH picked AS MATERIALIZED (
     SELECT d.notification_id, d.route_id, d.created_at
     FROM dead_letters d
@@ -77,7 +77,7 @@ WITH picked AS MATERIALIZED (
            :done + row_number() OVER (ORDER BY created_at, notification_id, route_id) - 1 AS place
     FROM picked
 ), due AS MATERIALIZED (
-    -- Without a rate everybody's turn is now.
+    -- Without a rate every route is due now.
     SELECT notification_id, route_id,
            max(:now, coalesce(CAST(round(:began_ms + place / CAST(:rate AS REAL) * 1000) AS INTEGER), :now)) AS due_at
     FROM turns
@@ -92,23 +92,23 @@ WHERE routes.notification_id = due.notification_id AND routes.route_id = due.rou
 RETURNING notification_id, route_id;
 
 -- name: revive_forget
--- Runs in the transaction of the revival.
+-- Runs in the transaction of the redrive.
 DELETE FROM dead_letters WHERE notification_id = :notification_id AND route_id = :route_id;
 
 -- name: mark_redriven
--- Runs in the transaction of the revival. A route redriven again belongs to the newer action.
+-- Runs in the transaction of the redrive. A route redriven again belongs to the newer action.
 INSERT INTO redriven_routes (notification_id, route_id, action_id)
 VALUES (:notification_id, :route_id, :action_id)
 ON CONFLICT (notification_id, route_id) DO UPDATE SET action_id = excluded.action_id;
 
 -- name: note_action
--- Runs in the transaction of what it is about, where there is one: neither is there without the other.
+-- Runs in the transaction of the action, if there is one: both are committed, or neither.
 INSERT INTO admin_actions (at, actor, action, tenant_id, subject, reason, detail_json)
 VALUES (:now, :actor, :action, :tenant_id, :subject, :reason, :detail_json)
 RETURNING action_id;
 
--- name: amend_action
--- Runs in the transaction of a further page.
+-- name: update_action
+-- Runs in the transaction of the next page.
 UPDATE admin_actions SET detail_json = :detail_json WHERE action_id = :action_id;
 
 -- name: actions
@@ -128,7 +128,7 @@ LEFT JOIN page ON TRUE
 ORDER BY page.action_id DESC;
 
 -- name: redriven
--- `budget_since` is a route's turn: the last one is known whether it has come or not.
+-- `budget_since` is the turn of a route, also while it is in the future.
 SELECT m.action_id, count(*) FILTER (WHERE r.status IN ('pending', 'failed')) AS waiting,
        count(*) FILTER (WHERE r.status = 'published') AS delivered,
        count(*) FILTER (WHERE r.status = 'dead_letter') AS failed_again,
@@ -139,7 +139,7 @@ WHERE m.action_id IN (SELECT value FROM json_each(:action_ids))
 GROUP BY m.action_id;
 
 -- name: recent_outcomes
--- The newest are found through the primary key, whatever the table's size.
+-- The primary key finds the newest attempts in a table of any size.
 WITH recent AS MATERIALIZED (
     SELECT * FROM attempts ORDER BY attempt_id DESC LIMIT :limit
 )
@@ -149,3 +149,40 @@ JOIN routes r ON r.notification_id = a.notification_id AND r.route_id = a.route_
 JOIN records n ON n.notification_id = a.notification_id
 WHERE :tenant_id IS NULL OR n.tenant_id = :tenant_id
 ORDER BY a.started_at, a.attempt_id;
+
+-- name: write_audit
+INSERT INTO audit_logs (audit_key, trace_id, user_id, notification_type, template_id, status, metadata, created_at)
+VALUES (:audit_key, :trace_id, :user_id, :notification_type, :template_id, :status, :metadata, :now)
+ON CONFLICT (audit_key) DO NOTHING;
+
+-- name: api_key
+SELECT * FROM api_keys WHERE key_id = :key_id;
+
+-- name: api_keys
+SELECT * FROM api_keys ORDER BY created_at DESC, key_id;
+
+-- name: lock_api_keys
+-- The writer is alone with the file: there is nothing to lock.
+SELECT 1 AS locked;
+
+-- name: add_api_key
+-- Race: two operators each make the second key of one name at the same moment.
+--   BEGIN IMMEDIATE         the second counts after the first has committed.
+INSERT INTO api_keys (key_id, secret_hash, tenant_id, role, name, created_at, expires_at)
+SELECT :key_id, :secret_hash, :tenant_id, :role, :name, :now, :now + CAST(:lives_seconds * 1000 AS INTEGER)
+WHERE (
+    SELECT count(*) FROM api_keys
+    WHERE name = :name AND tenant_id IS :tenant_id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
+) < :most
+RETURNING *;
+
+-- name: revoke_api_key
+-- Race: two operators take the same key back.
+--   coalesce                the first time stays.
+UPDATE api_keys SET revoked_at = coalesce(revoked_at, :now) WHERE key_id = :key_id RETURNING *;
+
+-- name: touch_api_key
+-- Race: every process notes the same use.
+--   last_used_at <          the second finds the first one's note and writes nothing.
+UPDATE api_keys SET last_used_at = :now
+WHERE key_id = :key_id AND (last_used_at IS NULL OR last_used_at < :now - CAST(:every_seconds * 1000 AS INTEGER));

@@ -1,7 +1,7 @@
--- Statements of the breakers that processes share. The machine itself is domain/breaker.py; the row is its memory.
+-- Statements of the breakers that processes share. The machine itself is domain/breaker.py; a row keeps its state.
 
 -- name: breaker_look
--- No race to win: a look changes nothing, and most looks find a closed breaker.
+-- No race: a look changes nothing, and most looks find a closed breaker.
 SELECT state, failures, successes, opened_at / 1000.0 AS opened_at, probes_json, :now / 1000.0 AS now
 FROM breakers WHERE service = :service AND provider = :provider;
 

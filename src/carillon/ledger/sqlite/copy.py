@@ -18,7 +18,7 @@ _BUSY_SECONDS = 2.0
 
 
 class SqliteEnd:
-    """The whole file is ours from the first look on, so nobody writes to it meanwhile."""
+    """Locks the whole file from the first read on, so that nobody writes to it meanwhile."""
 
     def __init__(self, connection: sqlite3.Connection, sql: Mapping[str, str]) -> None:
         self._connection = connection
@@ -26,7 +26,7 @@ class SqliteEnd:
 
     @classmethod
     def prepared(cls, path: str, sql: Mapping[str, str]) -> "SqliteEnd":
-        """With this release's tables; not through a ledger, which wants the keys of what is sealed."""
+        """Open and migrate; a ledger would need the keys of sealed columns."""
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as connection:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -41,7 +41,7 @@ class SqliteEnd:
             raise ConfigurationError(f"there is no ledger at {path}")
         connection = _connected(path)
         try:
-            # Before the first look: a process that has the file open holds a lock, even one that does nothing.
+            # Before the first read: even an idle process that has the file open holds a lock.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = FULL")
@@ -59,7 +59,7 @@ class SqliteEnd:
         self._connection.close()
 
     async def used_by(self) -> str | None:
-        """Nobody: the lock was given."""
+        """Nobody: we hold the lock."""
         return None
 
     async def versions(self) -> list[int]:
@@ -69,7 +69,7 @@ class SqliteEnd:
             return []
 
     async def columns(self) -> dict[str, set[str]]:
-        """Our tables, and what stands in each."""
+        """Our tables and their columns."""
         found: dict[str, set[str]] = {}
         for table, column in self._connection.execute(self._sql["copy_tables"]):
             found.setdefault(table, set()).add(column)

@@ -1,4 +1,4 @@
--- Statements of carrying a ledger over to the other dialect, and back.
+-- Statements of copying a ledger to the other dialect.
 
 -- name: copy_tables
 -- only: this side says which tables are ours; a PostgreSQL schema may hold others beside them.
@@ -30,7 +30,7 @@ SELECT printf('INSERT INTO "%w" (%s) VALUES (%s)', ?1, group_concat(printf('"%w"
 FROM (SELECT value FROM json_each(?2) ORDER BY key);
 
 -- name: copy_marks
--- The last number given of everything that is numbered: that of a removed row must not come again.
+-- The last number of every sequence: the number of a removed row must not come again.
 SELECT name, seq AS last FROM sqlite_sequence UNION ALL SELECT 'claim_tokens', last FROM claim_tokens;
 
 -- name: copy_mark_tokens

@@ -1,4 +1,4 @@
-"""One SQLite file: a thread that writes, a thread that reads, and one reading of what can go wrong on disk."""
+"""One SQLite file: a thread that writes, a thread that reads, and one translation of its errors."""
 
 import asyncio
 import sqlite3
@@ -56,7 +56,7 @@ class SqliteFile:
         return await _in(self._writing, lambda: self._transaction("BEGIN IMMEDIATE", connection, work))
 
     async def write_if(self, look: Work[bool], work: Work[T]) -> T | None:
-        """Write only if a look without a lock finds reason to; an idle poll costs no commit and waits for nobody."""
+        """Write only if a read without a lock finds work; an idle poll costs no commit and waits for nobody."""
         connection = _opened(self._writer)
 
         def both() -> T | None:
@@ -72,7 +72,7 @@ class SqliteFile:
         return await _in(self._reading, lambda: self._transaction("BEGIN DEFERRED", connection, work))
 
     async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Give the writing connection away; the work handles its own transaction."""
+        """Pass the writing connection to the work, which handles its own transaction."""
         connection = _opened(self._writer)
         return await _in(self._writing, lambda: work(connection))
 
@@ -84,7 +84,7 @@ class SqliteFile:
         try:
             result = work(connection, self._now(connection))
             if isinstance(result, sqlite3.Cursor):
-                # One that left this thread open would be put away in another, while this one works on.
+                # A cursor left open would be closed in another thread, while this one works on.
                 result.close()
             connection.execute("COMMIT")
         except BaseException:
@@ -106,7 +106,7 @@ class SqliteFile:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    # Changing the mode does not wait for other processes by itself, unlike everything else.
+    # Unlike other statements, a change of the mode does not wait for other processes.
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:

@@ -1,11 +1,13 @@
-"""Acceptance in SQLite: records, their routes, and what could not be accepted."""
+"""Acceptance in SQLite: records and their routes, queued or claimed at once, and malformed intents."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
 
+from carillon.domain.claims import first_claim
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification
+from carillon.domain.synchronous import ClaimedEnrolment
 from carillon.ledger.rows import (
     LAID_FIELDS,
     RECORD_FIELDS,
@@ -22,7 +24,7 @@ _RECORD_NAMES = (*RECORD_FIELDS, "now")
 
 
 class SqliteIntake:
-    """Satisfies IntakeLedger and LookupLedger."""
+    """Satisfies IntakeLedger, LookupLedger and SynchronousLedger."""
 
     _file: SqliteFile
     _sql: Mapping[str, str]
@@ -36,8 +38,8 @@ class SqliteIntake:
             lambda connection, now: [self._enrol(connection, now, enrolment) for enrolment in batch]
         )
 
-    async def foresee(self, notification: Notification) -> Enrolled | None:
-        """What `enrol` would answer by what is written down; None where nothing stands in the way."""
+    async def look_up_earlier(self, notification: Notification) -> Enrolled | None:
+        """The answer of `enrol` if the idempotency key was used before; None if it would be accepted."""
         if notification.idempotency_key is None:
             return None
         asked = {
@@ -52,12 +54,12 @@ class SqliteIntake:
 
         return await self._file.read(look)
 
-    async def park(self, malformed: Sequence[Malformed]) -> None:
+    async def keep_malformed(self, malformed: Sequence[Malformed]) -> None:
         if not malformed:
             return
         rows = [malformed_values(entry, self._codec) for entry in malformed]
         await self._file.write(
-            lambda connection, now: connection.executemany(self._sql["park"], [(*row, now) for row in rows])
+            lambda connection, now: connection.executemany(self._sql["keep_malformed"], [(*row, now) for row in rows])
         )
 
     def _enrol(self, connection: sqlite3.Connection, now: int, enrolment: Enrolment) -> Enrolled:
@@ -71,3 +73,36 @@ class SqliteIntake:
         routes = [dict(zip(_ROUTE_NAMES, (*row, now), strict=True)) for row in route_rows(enrolment, self._codec)]
         connection.executemany(self._sql["enrol_route"], routes)
         return Accepted(notification.notification_id)
+
+    async def enrol_claimed(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[ClaimedEnrolment]:
+        if not batch:
+            return []
+        named = self._codec.named(batch)
+
+        def work(connection: sqlite3.Connection, now: int) -> list[ClaimedEnrolment]:
+            until = now + round(seconds * 1000)
+            return [self._enrol_one(connection, now, until, each, owner) for each in named]
+
+        return await self._file.write(work)
+
+    async def queue_unclaimed(self, lane: int, instead: int) -> int:
+        moved = await self._file.write_if(
+            lambda connection, _: bool(connection.execute(self._sql["waits_unclaimed"], (lane,)).fetchone()[0]),
+            lambda connection, now: connection.execute(self._sql["queue_unclaimed"], (lane, instead, now)).rowcount,
+        )
+        return moved or 0
+
+    def _enrol_one(
+        self, connection: sqlite3.Connection, now: int, until: int, enrolment: Enrolment, owner: str
+    ) -> ClaimedEnrolment:
+        enrolled = self._enrol(connection, now, enrolment)
+        if not isinstance(enrolled, Accepted):
+            return ClaimedEnrolment(enrolled)
+        (last,) = connection.execute(self._sql["claim_tokens"], (len(enrolment.routes),)).fetchone()
+        claims = []
+        for token, route in enumerate(enrolment.routes, last - len(enrolment.routes) + 1):
+            lease = {"token": token, "owner": owner, "lease_until": until, "now": now}
+            key = {"notification_id": enrolled.notification_id, "route_id": route.route_id}
+            if connection.execute(self._sql["claim_enrolled"], lease | key).rowcount:
+                claims.append(first_claim(enrolment, route.route_id, token, now))
+        return ClaimedEnrolment(enrolled, tuple(claims))

@@ -1,4 +1,4 @@
--- Statements of job logs and of effects that are had once.
+-- Statements of job logs and of effects that run once.
 
 -- name: write_job_logs
 INSERT INTO job_logs (service, queue, message_id, correlation_id, idempotency_key, status, attempts, last_error,

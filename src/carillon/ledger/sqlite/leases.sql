@@ -8,9 +8,9 @@ ORDER BY next_attempt_at
 LIMIT :most;
 
 -- name: reset_expired
--- Races: a claim, a late settlement, another process; all of them have to wait until this transaction is over.
---   attempt_count           stays: the claim has counted, and whoever comes first, this or the next claim, costs the same.
---   budget_since            when it was due first: it is claimed again before whatever came after it.
+-- Races: a claim, a late settlement, another process; all of them wait for the end of this transaction.
+--   attempt_count           stays: the claim has counted the attempt, so a reset costs none.
+--   budget_since            when it was due first: it is claimed again before later routes.
 UPDATE routes
 SET status = CASE WHEN :spent THEN 'dead_letter' ELSE 'failed' END,
     next_attempt_at = CASE WHEN :spent THEN NULL ELSE budget_since END,

@@ -9,19 +9,17 @@ from carillon.domain.errors import ConfigurationError
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import migrate_sqlite, refuse_newer
 from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
-from carillon.ledger.sealing import Codec
-from carillon.ledger.seals import Seals
-from carillon.ledger.sqlite.backlog import SqliteBacklog
+from carillon.ledger.sealing import Codec, Seals
+from carillon.ledger.sqlite.backlog import SqliteBacklog, SqliteStreams
 from carillon.ledger.sqlite.engine import SqliteEngine
 from carillon.ledger.sqlite.file import SqliteFile
-from carillon.ledger.sqlite.hold import SqliteHolding
+from carillon.ledger.sqlite.intake import SqliteIntake
 from carillon.ledger.sqlite.receipts import SqliteReceipts
-from carillon.ledger.sqlite.streams import SqliteStreams
-from carillon.ledger.statements import load
+from carillon.ledger.statements import fixed, load
 from carillon.ledger.stores import Stores
 
 
-class SqliteLedger(SqliteHolding, SqliteBacklog, SqliteReceipts, SqliteStreams, Stores):
+class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, Stores):
     """Satisfies IntakeLedger, Backlog and UpkeepLedger; `signal` wakes claimers in this process."""
 
     def __init__(
@@ -66,9 +64,9 @@ class SqliteLedger(SqliteHolding, SqliteBacklog, SqliteReceipts, SqliteStreams, 
     ) -> "SqliteLedger":
         """Open the file, or make a new one."""
         if str(path) == ":memory:":
-            raise ConfigurationError("a ledger in memory forgets what it has confirmed; name a file")
+            raise ConfigurationError("a ledger in memory loses confirmed notifications; name a file")
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        sql = statements or load("sqlite")
+        sql = {name: fixed(text) for name, text in (statements or load("sqlite")).items()}
         file = SqliteFile(Path(path), sql)
         try:
             await file.open()
@@ -103,8 +101,8 @@ class SqliteLedger(SqliteHolding, SqliteBacklog, SqliteReceipts, SqliteStreams, 
         refuse_newer("sqlite", await self._file.read(applied), self._allow_migration)
 
     def cut_off(self) -> None:
-        """A file is never silent: there is nothing to leave behind."""
+        """Does nothing: a file always answers."""
 
     async def aclose(self) -> None:
-        """Give everything back; safe to call twice."""
+        """Close everything; safe to call twice."""
         await self._file.aclose()

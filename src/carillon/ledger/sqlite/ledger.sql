@@ -22,7 +22,7 @@ ON CONFLICT DO NOTHING;
 
 -- name: enrol_route
 -- only: PostgreSQL lays routes in the same statement
---   gone                    an address declared dead is skipped from the start instead of being tried once more.
+--   gone                    a route to a suppressed address is enrolled as skipped instead of being tried once more.
 INSERT INTO routes (
     notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, resolved_locale,
     last_error_classification, last_error_message, last_error_at, created_at, updated_at, skipped_at, address,
@@ -59,7 +59,7 @@ WHERE n.notification_id = :notification_id OR (n.producer = :producer AND n.idem
 ORDER BY n.notification_id = :notification_id DESC
 LIMIT 1;
 
--- name: park
+-- name: keep_malformed
 -- Race: the same stream entry read twice, by a restart or by two replicas; the first row stays.
 INSERT INTO malformed_intents (
     stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields, recorded_at)
@@ -68,7 +68,7 @@ ON CONFLICT (stream_entry_id) DO NOTHING;
 
 -- name: claim_candidates
 -- only: PostgreSQL picks and leases in one statement
---   next_attempt_at <= now  due work and expired leases are the same thing; nobody has to rescue anything.
+--   next_attempt_at <= now  an expired lease is due work like any other: no rescue job is needed.
 SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_ref, r.lane, r.provider, r.policy,
        r.attempt_count + 1 AS attempt, r.provider_since AS attempts_before, r.max_attempts,
        max((:now - r.budget_since) / 1000.0, 0) AS age_seconds,
@@ -99,9 +99,9 @@ WHERE rowid = :place;
 UPDATE claim_tokens SET last = last + ?1 RETURNING last;
 
 -- name: extend
--- Race: a worker that overslept renews what another holds by now.
---   claim_token             only the holder of the present token may lengthen the lease.
---   status                  a route that was finished by a late success has no lease to lengthen.
+-- Race: a worker that was suspended renews a route that another worker holds by now.
+--   claim_token             only the holder of the current token may extend the lease.
+--   status                  a route that a late success has finished has no lease to extend.
 UPDATE routes
 SET next_attempt_at = :lease_until, updated_at = :now
 WHERE notification_id = :notification_id AND route_id = :route_id
@@ -111,7 +111,7 @@ WHERE notification_id = :notification_id AND route_id = :route_id
 -- name: settle_judge
 -- only: PostgreSQL judges and changes in one statement
 -- Races: the lease ran out and another worker has the route, or finished it.
---   status                  whatever is terminal stays.
+--   status                  a terminal route stays as it is.
 --   claim_token             a stale failure changes nothing.
 --   finish                  a late success is adopted while the route is open, because that message did go out.
 SELECT CASE
@@ -180,7 +180,7 @@ SELECT 'NotificationFailed', notification_id, route_id, :now, :now, attempt_coun
 FROM routes
 WHERE notification_id = :notification_id AND route_id = :route_id AND lane >= :alert_from;
 
--- name: settle_silence
+-- name: settle_suppress
 -- only: PostgreSQL suppresses in the same statement
 INSERT INTO suppressions (channel, address, reason, created_at)
 SELECT channel, address, coalesce(:error_classification, 'recipient_gone'), :now

@@ -1,13 +1,13 @@
--- Statements of alerts: taken by lease, told outside, removed.
+-- Statements of alerts: leased, sent to their sinks, removed.
 
 -- name: alerts_are_due
 -- only: PostgreSQL finds nothing at the same cost
 SELECT EXISTS (SELECT 1 FROM outbox WHERE next_attempt_at <= :now);
 
 -- name: due_alerts
--- Race: a process that died while it told.
+-- Race: a process that died while sending.
 --   next_attempt_at <= now  due alerts and expired leases are the same thing.
---   attempt_count + 1       tells this taking from an earlier one whose lease ran out.
+--   attempt_count + 1       distinguishes this lease from an earlier one that expired.
 UPDATE outbox
 SET next_attempt_at = :now + CAST(round(:lease_seconds * 1000) AS INTEGER), attempt_count = attempt_count + 1
 WHERE outbox_id IN (
@@ -15,7 +15,7 @@ WHERE outbox_id IN (
 RETURNING outbox_id, attempt_count AS tries;
 
 -- name: taken_alerts
--- What those that were taken are about; a later taker's number is not this taker's, so `due_alerts` says it.
+-- The content of the leased alerts; the number of tries comes from `due_alerts`, because a later lease changes it.
 SELECT o.outbox_id, o.notification_id, o.route_id, o.created_at, o.told,
        coalesce(o.final_attempt_count, r.attempt_count) AS attempt_count,
        coalesce(o.failure_message, r.last_error_message, '') AS last_error,
@@ -27,7 +27,7 @@ WHERE o.outbox_id IN (SELECT value FROM json_each(:alert_ids))
 ORDER BY o.outbox_id;
 
 -- name: alert_history
--- Calls of providers, and their later words about messages they had taken.
+-- Attempts and receipts of the notifications of these alerts.
 SELECT a.notification_id, a.route_id, a.provider, a.started_at + CAST(round(a.duration_ms) AS INTEGER) AS at,
        a.provider_message_id AS message_id, a.error
 FROM attempts a
@@ -45,6 +45,6 @@ DELETE FROM outbox WHERE outbox_id IN (SELECT value FROM json_each(:alert_ids));
 
 -- name: postpone_alerts
 -- Race: the lease ran out meanwhile and another process has taken the alert.
---   tries                   only the present taker may say when it is told next.
+--   tries                   only the current holder may set the time of the next try.
 UPDATE outbox SET next_attempt_at = :now + CAST(round(:seconds * 1000) AS INTEGER), told = :told
 WHERE outbox_id = :alert_id AND attempt_count = :tries;

@@ -1,24 +1,23 @@
-"""Vendors' later words in SQLite: receipts meet their routes, addresses fall silent."""
+"""Receipts in SQLite: each is written once, changes its route, and may suppress its address."""
 
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from carillon.domain.people import Wish
+from carillon.domain.people import PreferenceChange
 from carillon.domain.ports import Signal
-from carillon.domain.receipt_effect import Amending, Effect
-from carillon.domain.receipts import Amended, AmendRules, Receipt
+from carillon.domain.receipts import ChangingRoute, Effect, Receipt, ReceiptRules, TakenReceipt
 from carillon.domain.store import Ask
-from carillon.ledger.preferences import wish_values
-from carillon.ledger.receipt_effects import (
+from carillon.ledger.people import preference_values, suppression_rows
+from carillon.ledger.receipts import (
     RECEIPT_FIELDS,
     ROUTE_FIELDS,
     WAITING_SECONDS,
-    Amendments,
-    Finding,
-    Key,
-    Row,
+    ReceiptBatch,
+    ReceiptRow,
+    RouteKey,
+    RouteMatch,
     answers,
     found_routes,
     our_key,
@@ -30,7 +29,6 @@ from carillon.ledger.receipt_effects import (
 from carillon.ledger.sealing import Codec
 from carillon.ledger.sqlite.engine import SqliteEngine
 from carillon.ledger.sqlite.file import SqliteFile
-from carillon.ledger.suppressions import silence_rows
 
 
 class SqliteReceipts:
@@ -44,52 +42,52 @@ class SqliteReceipts:
     _recovery_hint: str
     signal: Signal
 
-    async def amend(self, receipts: Sequence[Receipt], rules: AmendRules) -> list[Amended]:
+    async def take_receipts(self, receipts: Sequence[Receipt], rules: ReceiptRules) -> list[TakenReceipt]:
         rows = rows_of([self._codec.receipt(receipt) for receipt in receipts])
         if not rows:
             return []
 
-        def work(connection: sqlite3.Connection, now: int) -> dict[str, Amended]:
+        def work(connection: sqlite3.Connection, now: int) -> dict[str, TakenReceipt]:
             new = [row for row in rows.values() if self._is_new(connection, now, row)]
-            return self._amend(connection, now, new, rules)
+            return self._apply(connection, now, new, rules)
 
         found = await self._file.write(work)
         self._ring(found)
         return answers(receipts, found)
 
-    async def amend_waiting(self, rules: AmendRules, limit: int) -> list[Amended]:
+    async def take_waiting_receipts(self, rules: ReceiptRules, limit: int) -> list[TakenReceipt]:
         found = await self._file.write_if(
             lambda connection, now: bool(self._waiting(connection, now, 1)),
-            lambda connection, now: self._amend(connection, now, self._waiting(connection, now, limit), rules),
+            lambda connection, now: self._apply(connection, now, self._waiting(connection, now, limit), rules),
         )
         self._ring(found or {})
-        return [amended for amended in (found or {}).values() if amended.effect != Effect.WAITING]
+        return [taken for taken in (found or {}).values() if taken.effect != Effect.WAITING]
 
-    def _is_new(self, connection: sqlite3.Connection, now: int, row: Row) -> bool:
+    def _is_new(self, connection: sqlite3.Connection, now: int, row: ReceiptRow) -> bool:
         values = dict(zip(RECEIPT_FIELDS, receipt_values(row, self._codec), strict=True))
         return connection.execute(self._sql["receipts_write"], {**values, "now": now}).rowcount > 0
 
-    def _waiting(self, connection: sqlite3.Connection, now: int, limit: int) -> list[Row]:
+    def _waiting(self, connection: sqlite3.Connection, now: int, limit: int) -> list[ReceiptRow]:
         asked = {"before": now - round(WAITING_SECONDS * 1000), "most": limit}
         return [
             read_row(self._codec.row(dict(row))) for row in connection.execute(self._sql["receipts_waiting"], asked)
         ]
 
-    def _amend(
-        self, connection: sqlite3.Connection, now: int, rows: list[Row], rules: AmendRules
-    ) -> dict[str, Amended]:
+    def _apply(
+        self, connection: sqlite3.Connection, now: int, rows: list[ReceiptRow], rules: ReceiptRules
+    ) -> dict[str, TakenReceipt]:
         findings = self._find(connection, rows)
         keys = sorted({finding.route for finding in findings.values()})
         found = [row for key in keys for row in connection.execute(self._sql["receipts_routes"], key)]
         routes = [self._codec.row(dict(row)) for row in found]
-        batch = Amendments(rules, routes, self._strikes(connection, rows, routes))
+        batch = ReceiptBatch(rules, routes, self._strikes(connection, rows, routes))
         for row in rows:
             batch.apply(row, findings.get(row.key))
         self._write(connection, now, batch)
-        return batch.amended
+        return batch.taken
 
-    def _find(self, connection: sqlite3.Connection, rows: list[Row]) -> dict[str, Finding]:
-        sent: dict[int, Key] = {}
+    def _find(self, connection: sqlite3.Connection, rows: list[ReceiptRow]) -> dict[str, RouteMatch]:
+        sent: dict[int, RouteKey] = {}
         meant: dict[int, str] = {}
         for place, row in enumerate(rows):
             receipt = row.receipt
@@ -109,7 +107,7 @@ class SqliteReceipts:
         return found_routes(rows, sent, meant)
 
     def _strikes(
-        self, connection: sqlite3.Connection, rows: list[Row], routes: Sequence[Mapping[str, Any]]
+        self, connection: sqlite3.Connection, rows: list[ReceiptRow], routes: Sequence[Mapping[str, Any]]
     ) -> dict[str, int]:
         gone = [row for row in rows if row.receipt.recipient_gone]
         if not gone:
@@ -124,22 +122,22 @@ class SqliteReceipts:
             if each
         }
 
-    def _write(self, connection: sqlite3.Connection, now: int, batch: Amendments) -> None:
+    def _write(self, connection: sqlite3.Connection, now: int, batch: ReceiptBatch) -> None:
         for route in batch.changed:
             self._rewrite(connection, now, route)
-        self._engine.ask(connection, now, Ask("suppress", each=silence_rows(batch.silences.values())))
+        self._engine.ask(connection, now, Ask("suppress", each=suppression_rows(batch.suppressions.values())))
         for tenant_id, user_id, channel in sorted(batch.unsubscribed):
-            off = wish_values(tenant_id, user_id, Wish(channels={channel: False}))
-            self._engine.ask(connection, now, Ask("wish", off))
+            off = preference_values(tenant_id, user_id, PreferenceChange(channels={channel: False}))
+            self._engine.ask(connection, now, Ask("change_preferences", off))
         connection.executemany(self._sql["receipts_effects"], batch.effects(self._codec))
 
-    def _rewrite(self, connection: sqlite3.Connection, now: int, route: Amending) -> None:
+    def _rewrite(self, connection: sqlite3.Connection, now: int, route: ChangingRoute) -> None:
         values = {**dict(zip(ROUTE_FIELDS, route_values(route, self._codec), strict=True)), "now": now}
-        connection.execute(self._sql["amend"], values)
+        connection.execute(self._sql["receipts_change"], values)
         if route.buried:
-            connection.execute(self._sql["amend_bury"], {**values, "recovery_hint": self._recovery_hint})
-            connection.execute(self._sql["amend_tell"], {**values, "alert_from": self._alert_from})
+            connection.execute(self._sql["receipts_dead_letter"], {**values, "recovery_hint": self._recovery_hint})
+            connection.execute(self._sql["receipts_alert"], {**values, "alert_from": self._alert_from})
 
-    def _ring(self, found: Mapping[str, Amended]) -> None:
-        if any(amended.effect in (Effect.FAILED_OVER, Effect.RETRIED) for amended in found.values()):
+    def _ring(self, found: Mapping[str, TakenReceipt]) -> None:
+        if any(taken.effect in (Effect.FAILED_OVER, Effect.RETRIED) for taken in found.values()):
             self.signal.ring()

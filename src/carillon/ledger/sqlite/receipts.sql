@@ -2,9 +2,9 @@
 -- the answer to every race between two callbacks, or between a callback and a settlement.
 
 -- name: receipts_write
--- Races: a vendor reports the same twice, and our own repeat after a COMMIT whose answer was lost.
---   ON CONFLICT DO NOTHING  a changed-rows count of 0 tells that it had come before.
---   waiting                 until it is known what the report does; both are in the same commit.
+-- Races: a vendor sends the same report twice, and our own repeat after a COMMIT whose answer was lost.
+--   ON CONFLICT DO NOTHING  a changed-rows count of 0 says that the report is known.
+--   waiting                 the effect until it is computed; both are in the same commit.
 INSERT INTO receipts (
     receipt_key, provider, kind, provider_message_id, idempotency_key, address, classification, reason, recipient_gone,
     occurred_at, received_at, effect)
@@ -14,8 +14,8 @@ VALUES (
 ON CONFLICT (receipt_key) DO NOTHING;
 
 -- name: receipts_waiting
---   EXISTS                  only those whose message is known by now or whose time is over: a crowd of strangers' reports
---                           must not hide the few that could be settled.
+--   EXISTS                  only receipts whose message is known by now or whose time is over: many reports about
+--                           unknown messages must not hide the few that can be applied.
 SELECT w.receipt_key, w.provider, w.kind, w.provider_message_id, w.idempotency_key, w.address, w.classification,
        w.reason, w.recipient_gone, w.received_at < :before AS expired
 FROM receipts w
@@ -38,7 +38,7 @@ ORDER BY a.attempt_id DESC
 LIMIT 1;
 
 -- name: receipts_notifications
--- Which route of a notification a vendor means that knows only the notification: one it carried, best one to this address.
+-- The route of a vendor that names only the notification: one that it sent, preferably one to this address.
 SELECT r.route_id FROM routes r
 WHERE r.notification_id = :notification_id
   AND (r.provider = :provider OR EXISTS (
@@ -55,15 +55,15 @@ FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.notification_id = ?1 AND r.route_id = ?2;
 
 -- name: receipts_strikes
--- How often an address was called dead before these receipts.
+-- How many earlier receipts said that an address is dead.
 SELECT count(*) FROM receipts r
 WHERE r.recipient_gone AND r.address = :address
   AND r.receipt_key NOT IN (SELECT value FROM json_each(:receipt_keys));
 
--- name: amend
+-- name: receipts_change
 -- The row was read in this transaction.
---   claim_token             a route that is finished or given up is nobody's any more; a worker's late word is stale.
---   coalesce                the first time something happened is the time it happened.
+--   claim_token             a finished or dead-lettered route loses its claim; a late settlement of a worker is stale.
+--   coalesce                the first time stays.
 UPDATE routes
 SET status = :status,
     lane = :lane,
@@ -86,7 +86,7 @@ SET status = :status,
     updated_at = :now
 WHERE notification_id = :notification_id AND route_id = :route_id;
 
--- name: amend_bury
+-- name: receipts_dead_letter
 -- only: PostgreSQL writes the dead letter in the same statement
 INSERT INTO dead_letters (
     notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
@@ -97,7 +97,7 @@ FROM routes
 WHERE notification_id = :notification_id AND route_id = :route_id
 ON CONFLICT (notification_id, route_id) DO NOTHING;
 
--- name: amend_tell
+-- name: receipts_alert
 -- only: PostgreSQL writes the alert in the same statement
 INSERT INTO outbox (topic, notification_id, route_id, created_at, next_attempt_at, final_attempt_count, failure_message)
 SELECT 'NotificationFailed', notification_id, route_id, :now, :now, attempt_count, last_error_message
@@ -105,5 +105,5 @@ FROM routes
 WHERE notification_id = :notification_id AND route_id = :route_id AND lane >= :alert_from;
 
 -- name: receipts_effects
--- What the receipts of this transaction turned out to be about and to do.
+-- The route and the effect of each receipt of this transaction.
 UPDATE receipts SET effect = ?2, notification_id = ?3, route_id = ?4, address = ?5 WHERE receipt_key = ?1;

@@ -12,18 +12,18 @@ INSERT INTO seal_keys (key_id, first_used_at) VALUES (:key_id, :now) ON CONFLICT
 DELETE FROM seal_keys WHERE key_id <> :key_id;
 
 -- name: unsealed_suppressions
--- The writer is alone with the file until it has sealed them anew.
+-- The writer holds the file's lock until it has sealed them anew.
 SELECT rowid AS place, address AS one, NULL AS two
 FROM suppressions
 WHERE address NOT LIKE :pattern
 LIMIT :limit;
 
 -- name: reseal_suppressions
--- Where the same silence was written under the first key already, this one takes its place.
+-- Replaces the same suppression if it was already written under the first key.
 UPDATE OR REPLACE suppressions SET address = :one WHERE rowid = :place AND :two IS NULL;
 
 -- name: unsealed_receipts
--- The writer is alone with the file until it has sealed them anew.
+-- The writer holds the file's lock until it has sealed them anew.
 SELECT rowid AS place, address AS one, NULL AS two
 FROM receipts
 WHERE address NOT LIKE :pattern
@@ -33,7 +33,7 @@ LIMIT :limit;
 UPDATE receipts SET address = :one WHERE rowid = :place AND :two IS NULL;
 
 -- name: unsealed_routes
--- The writer is alone with the file until it has sealed them anew.
+-- The writer holds the file's lock until it has sealed them anew.
 SELECT rowid AS place, address AS one, message_json AS two
 FROM routes
 WHERE address NOT LIKE :pattern OR message_json NOT LIKE :pattern
@@ -43,7 +43,7 @@ LIMIT :limit;
 UPDATE routes SET address = :one, message_json = :two WHERE rowid = :place;
 
 -- name: unsealed_records
--- The writer is alone with the file until it has sealed them anew.
+-- The writer holds the file's lock until it has sealed them anew.
 SELECT rowid AS place, payload_json AS one, metadata_json AS two
 FROM records
 WHERE payload_json NOT LIKE :pattern OR metadata_json NOT LIKE :pattern
@@ -53,7 +53,7 @@ LIMIT :limit;
 UPDATE records SET payload_json = :one, metadata_json = :two WHERE rowid = :place;
 
 -- name: unsealed_preferences
--- The writer is alone with the file until it has sealed them anew.
+-- The writer holds the file's lock until it has sealed them anew.
 SELECT rowid AS place, contacts_json AS one, NULL AS two
 FROM preferences
 WHERE contacts_json <> '{}' AND contacts_json NOT LIKE '%"' || :pattern

@@ -1,8 +1,8 @@
 -- Statements of live streams: each person's log, its readers, and where they are.
 
 -- name: ahead
--- Which of these must let something earlier of the same person and lane go first. What is in the log already, or comes into it
--- together with these, is ahead of nobody; what is scheduled for later has not come yet.
+-- Which claims must wait because an earlier notification of the same person and lane is not in the log yet. Notifications in
+-- the log, in this batch, or scheduled for later do not count.
 SELECT 1 FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.recipient_ref = :recipient_ref AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL
   AND r.lane = :lane AND r.notification_id < :notification_id AND n.tenant_id IS :tenant_id
@@ -13,7 +13,7 @@ WHERE r.recipient_ref = :recipient_ref AND r.provider = 'sse' AND r.next_attempt
 LIMIT 1;
 
 -- name: append
--- Race: a claim's earlier holder pushes the same once more; `pushed` looks first, in the same transaction.
+-- Race: the earlier holder of a claim appends once more; `pushed` looks first, in the same transaction.
 INSERT INTO stream_entries (user_id, seq, notification_id, route_id, pushed_at)
 VALUES (:user_id, :seq, :notification_id, :route_id, :now);
 
@@ -60,7 +60,7 @@ ORDER BY n.accepted_at DESC, n.notification_id DESC
 LIMIT :limit;
 
 -- name: bounds
--- One snapshot for all three, so that a reader never begins behind what it will be told of.
+-- One snapshot for all three, so that a reader never begins after an entry that is announced to it.
 SELECT s.user_id, s.pruned_seq + 1 AS oldest, s.last_seq AS newest,
        coalesce((
            SELECT min(e.seq) FROM stream_entries e
@@ -70,7 +70,7 @@ SELECT s.user_id, s.pruned_seq + 1 AS oldest, s.last_seq AS newest,
 FROM streams s
 WHERE s.user_id IN (SELECT value FROM json_each(:user_ids));
 
--- name: held
+-- name: inbox_counts
 SELECT count(*) AS total,
     count(*) FILTER (WHERE read_at IS NULL) AS unread FROM stream_entries WHERE user_id = :user_id;
 
@@ -83,12 +83,12 @@ RETURNING route_id;
 
 -- name: acknowledge_route
 -- only: PostgreSQL changes the route in the same statement
---   claim_token             is left alone: whoever settles finds its lease as it was.
+--   claim_token             stays: the worker that settles finds its lease as it was.
 UPDATE routes SET delivered_at = :now, receipt = coalesce(receipt, 'delivered'), updated_at = :now
 WHERE notification_id = :notification_id AND route_id = :route_id AND delivered_at IS NULL;
 
 -- name: mark_read
--- Race: two windows of one person.
+-- Race: a person marks in two windows.
 --   read_at IS NULL         each entry is counted by one of them.
 UPDATE stream_entries SET read_at = :now
 WHERE user_id = :user_id AND read_at IS NULL
@@ -96,10 +96,10 @@ WHERE user_id = :user_id AND read_at IS NULL
 RETURNING 1 AS changed;
 
 -- name: wake
--- Races: a claim, or the settlement that holds back, at this very moment; whoever wakes comes again a little later.
---   claim_token             what a worker has in its hands stays there.
---   throttled               only what waits for the person, not what waits for its time.
---   budget_since            when it was due first: what was held back is claimed in the order in which it came.
+-- Races: a claim, or a settlement that defers, at the same moment; the caller wakes the person again a little later.
+--   claim_token             a claimed route stays with its worker.
+--   throttled               only routes that wait for the person, not scheduled ones.
+--   budget_since            when it was due first: deferred routes are claimed in their order of arrival.
 UPDATE routes SET next_attempt_at = budget_since, updated_at = :now
 WHERE recipient_ref = :recipient_ref AND provider = 'sse' AND last_error_classification = 'throttled'
   AND next_attempt_at IS NOT NULL AND next_attempt_at > :now AND claim_token IS NULL
@@ -114,7 +114,7 @@ INSERT INTO presence (user_id, replica) VALUES (:user_id, :replica) ON CONFLICT 
 DELETE FROM presence WHERE replica = :replica AND user_id = :user_id;
 
 -- name: renew
--- A replica that was forgotten finds no row, hears so and lets its people arrive again.
+-- A forgotten replica finds no row, learns it and announces its people again.
 UPDATE replicas SET alive_until = :now + CAST(round(:seconds * 1000) AS INTEGER) WHERE replica = :replica
 RETURNING 1 AS known;
 
@@ -123,7 +123,7 @@ INSERT INTO replicas (replica, alive_until) VALUES (:replica, :now + CAST(round(
 ON CONFLICT (replica) DO UPDATE SET alive_until = excluded.alive_until;
 
 -- name: forget_replicas
--- A replica may be late with its word; it is forgotten long after nobody counts on it any more.
+-- A replica may renew late; it is forgotten long after it stopped counting as alive.
 DELETE FROM replicas WHERE alive_until < :now - CAST(round(:seconds * 1000) AS INTEGER)
 RETURNING replica;
 
@@ -135,3 +135,21 @@ DELETE FROM presence WHERE replica IN (SELECT value FROM json_each(:replicas));
 SELECT p.user_id, p.replica
 FROM presence p JOIN replicas r ON r.replica = p.replica
 WHERE p.user_id IN (SELECT value FROM json_each(:user_ids)) AND r.alive_until > :now;
+
+-- name: add_ticket
+INSERT INTO stream_tickets (digest, user_id, tenant_id, token_until_ms, token_id, expires_at)
+VALUES (:digest, :user_id, :tenant_id, :token_until_ms, :token_id, :now + CAST(:seconds * 1000 AS INTEGER));
+
+-- name: forget_tickets
+DELETE FROM stream_tickets WHERE digest IN (SELECT digest FROM stream_tickets WHERE expires_at < :now LIMIT 100);
+
+-- name: open_ticket
+-- Race: the same ticket is shown twice at the same moment.
+--   NOT opened              writers follow one another, so the second finds it used.
+UPDATE stream_tickets
+SET opened = 1, expires_at = :now + CAST(:seconds * 1000 AS INTEGER)
+WHERE digest = :digest AND NOT opened AND expires_at > :now
+RETURNING user_id, tenant_id, token_until_ms, token_id;
+
+-- name: ticket
+SELECT user_id, tenant_id, token_until_ms, token_id FROM stream_tickets WHERE digest = :digest AND expires_at > :now;

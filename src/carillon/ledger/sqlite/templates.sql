@@ -27,7 +27,7 @@ LIMIT 1;
 SELECT * FROM templates WHERE template_id = :template_id ORDER BY version DESC;
 
 -- name: list_templates
--- One snapshot for the page and the total: a list never says less than it shows.
+-- One snapshot for the page and the total, so that they agree.
 WITH ranked AS (
     SELECT t.*, row_number() OVER (PARTITION BY t.template_id ORDER BY t.is_active DESC, t.version DESC) AS place
     FROM templates t

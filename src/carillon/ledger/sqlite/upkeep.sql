@@ -15,7 +15,7 @@ SELECT * FROM attempts WHERE notification_id IN (SELECT value FROM json_each(:no
     notification_id, attempt_id;
 
 -- name: search
--- One snapshot for the page and the total: a list never says less than it shows.
+-- One snapshot for the page and the total, so that they agree.
 -- A published route is `received` or `opened` once its vendor said so.
 WITH matching AS MATERIALIZED (
     SELECT n.notification_id, n.accepted_at
@@ -69,7 +69,7 @@ LEFT JOIN page ON TRUE
 ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
 
 -- name: cancel
---   claim_token             what is in a worker's hands may be on its way and is left alone.
+--   claim_token             a claimed route may be on its way and stays.
 UPDATE routes
 SET status = 'skipped', skipped_at = :now, next_attempt_at = NULL, claim_token = NULL, lease_owner = NULL,
     last_error_classification = 'cancelled', last_error_message = 'cancelled before delivery', last_error_at = :now,
@@ -81,7 +81,7 @@ WHERE notification_id = :notification_id AND status IN ('pending', 'failed')
 RETURNING route_id;
 
 -- name: rehome
--- Settings no longer name the provider or lane these routes wait for, so nobody would ever claim them.
+-- Settings no longer name the provider or lane of these routes, so no worker would claim them.
 UPDATE routes
 SET provider = CASE WHEN provider IN (SELECT value FROM json_each(:providers)) THEN provider
                     ELSE json_extract(:providers, '$[0]') END,
@@ -98,7 +98,7 @@ WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL
 RETURNING route_id;
 
 -- name: prune_candidates
--- What somebody outside must still be told about is kept until they are.
+-- A notification with an unsent alert is kept.
 SELECT n.notification_id FROM records n
 WHERE n.accepted_at < :now - CAST(round(:older_than_seconds * 1000) AS INTEGER)
   AND NOT EXISTS (
@@ -117,8 +117,8 @@ RETURNING notification_id;
 DELETE FROM attempts WHERE notification_id IN (SELECT value FROM json_each(:notification_ids));
 
 -- name: prune_stream_note
--- Runs in the transaction of `prune`, before `prune_stream`: a reader that stood below what is taken hears that something
--- is missing.
+-- Runs in the transaction of `prune`, before `prune_stream`: a reader before the removed entries learns that
+-- entries are missing.
 UPDATE streams
 SET pruned_seq = max(pruned_seq, gone.seq)
 FROM (SELECT e.user_id, max(e.seq) AS seq FROM stream_entries e
@@ -137,7 +137,7 @@ DELETE FROM malformed_intents WHERE stream_entry_id IN (
 RETURNING 1 AS pruned;
 
 -- name: prune_receipts
--- What still waits is decided first.
+-- Waiting receipts are decided first.
 DELETE FROM receipts WHERE receipt_key IN (
     SELECT receipt_key FROM receipts
     WHERE received_at < :now - CAST(round(:older_than_seconds * 1000) AS INTEGER) AND effect <> 'waiting'
@@ -157,3 +157,48 @@ SELECT version FROM schema_migrations;
 
 -- name: migrations_note
 INSERT INTO schema_migrations (version) VALUES (?1);
+
+-- name: take_history
+-- Races: other processes that want to keep history, and a keeper that died.
+--   held_until              the lease; when it ends, another process may take over.
+--   owner                   the holder takes it again without waiting.
+--   BEGIN IMMEDIATE         no other change is under way, so that every later one reads a later clock.
+--   ON CONFLICT             the first process makes the row; without a history keeper there is no row.
+INSERT INTO history_cursor (only_row, changed_at, notification_id, route_id, owner, held_until)
+VALUES (1, 0, '', '', :owner, :now + CAST(:lease_seconds * 1000 AS INTEGER))
+ON CONFLICT (only_row) DO UPDATE SET owner = excluded.owner, held_until = excluded.held_until
+WHERE history_cursor.owner = excluded.owner OR history_cursor.held_until <= :now
+RETURNING changed_at * 1000 AS changed_us, notification_id, route_id;
+
+-- name: history_horizon
+-- The one writer's clock grows with every commit: nothing under way can have read an earlier time.
+SELECT (:now - CAST(round(:lag_seconds * 1000) AS INTEGER)) * 1000 AS until_us;
+
+-- name: endings
+-- Race: a route changes again after it was read. It then moves on in this order and is read again.
+SELECT r.updated_at * 1000 AS changed_us, r.notification_id, r.route_id, n.notification_type, n.producer, n.tenant_id,
+       n.user_id, r.channel, r.provider, r.lane, r.status, r.attempt_count AS attempts,
+       CASE WHEN r.status <> 'published' THEN r.last_error_classification END AS error,
+       n.accepted_at * 1000 AS accepted_us, n.scheduled_for * 1000 AS wanted_us,
+       coalesce(r.published_at, r.dead_lettered_at, r.skipped_at, r.updated_at) * 1000 AS ended_us,
+       r.delivered_at * 1000 AS delivered_us
+FROM routes r JOIN records n ON n.notification_id = r.notification_id
+WHERE r.next_attempt_at IS NULL AND r.status IN ('published', 'dead_letter', 'skipped')
+  AND r.updated_at >= :changed_us / 1000 AND r.updated_at < :until_us / 1000
+  AND (r.updated_at, r.notification_id, r.route_id) > (:changed_us / 1000, :notification_id, :route_id)
+ORDER BY r.updated_at, r.notification_id, r.route_id
+LIMIT :limit;
+
+-- name: advance_history
+-- Race: the lease expired and another process continued from the old place, or an operator moved it back.
+--   owner                   only the current holder may move the place.
+UPDATE history_cursor SET changed_at = :changed_us / 1000, notification_id = :notification_id, route_id = :route_id
+WHERE owner = :owner RETURNING 1 AS moved;
+
+-- name: rewind_history
+-- Race: a holder is about to move the place.
+--   owner                   it is no longer the holder, and its update changes nothing.
+INSERT INTO history_cursor (only_row, changed_at, notification_id, route_id, owner, held_until)
+VALUES (1, :changed_us / 1000, '', '', '', 0)
+ON CONFLICT (only_row) DO UPDATE
+SET changed_at = excluded.changed_at, notification_id = '', route_id = '', owner = '', held_until = 0;

@@ -6,9 +6,9 @@ from importlib.resources import files
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, BreakerVerb, State, Step
+from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, BreakerStep, BreakerVerb, State
 from carillon.domain.ports import Clock, Observer
-from carillon.outbound.breakers.probe import RecoverableBreakers
+from carillon.outbound.breakers import RecoverableBreakers
 from carillon.outbound.breakers.shared import Away, SharedBreakers
 
 _SCRIPT = (files("carillon.outbound.breakers") / "breakers.lua").read_text()
@@ -35,7 +35,7 @@ class RedisBreakers(SharedBreakers):
         self._script = redis.register_script(_SCRIPT)
         self._prefix = prefix
 
-    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> Step | Away:
+    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> BreakerStep | Away:
         """Run the script; any error of Redis means that the store is away."""
         try:
             state, said, failures, *seen = await self._script(
@@ -53,7 +53,9 @@ class RedisBreakers(SharedBreakers):
             return Away(str(error))
         known = State(_text(state))
         clean = known is State.CLOSED and _text(failures) == "0"
-        return Step(known, Admission(_text(said)), clean, _seen(known, int(failures), seen, policy) if seen else None)
+        return BreakerStep(
+            known, Admission(_text(said)), clean, _seen(known, int(failures), seen, policy) if seen else None
+        )
 
 
 def _seen(state: State, failures: int, seen: list[bytes | str], policy: BreakerPolicy) -> Breaker:

@@ -7,11 +7,11 @@ from typing import Protocol
 import msgspec
 
 from carillon.coalesce import Coalescer
-from carillon.domain.breaker import Admission, BreakerPolicy, BreakerVerb, BreakerView, State, Step
+from carillon.domain.breaker import Admission, BreakerPolicy, BreakerStep, BreakerVerb, BreakerView, State
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import BreakerChanged, Trouble
 from carillon.domain.ports import Clock, Observer
-from carillon.outbound.breakers.probe import RecoverableBreakers
+from carillon.outbound.breakers import RecoverableBreakers
 
 AWAY_SECONDS = 1.0
 _TOGETHER = 100_000
@@ -113,15 +113,15 @@ class SharedBreakers:
         others = await asyncio.gather(*(self._ask(provider) for provider in askers[1:]))
         return [first.admission, *(other.admission for other in others)]
 
-    async def _ask(self, provider: str) -> Step:
+    async def _ask(self, provider: str) -> BreakerStep:
         said = await self._run("admit", provider)
-        return said or Step(State.HALF_OPEN, await self._fallback.admit(provider))
+        return said or BreakerStep(State.HALF_OPEN, await self._fallback.admit(provider))
 
-    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> Step | Away:
+    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> BreakerStep | Away:
         """One atomic step of the breaker in its store; Away when the store does not answer."""
         raise NotImplementedError
 
-    async def _run(self, verb: BreakerVerb, provider: str) -> Step | None:
+    async def _run(self, verb: BreakerVerb, provider: str) -> BreakerStep | None:
         if self._clock.monotonic() < self._away_until:
             return None
         policy = self._policies.get(provider) or self._policies["*"]
@@ -135,7 +135,7 @@ class SharedBreakers:
         self._note(provider, step)
         return step
 
-    def _note(self, provider: str, step: Step) -> None:
+    def _note(self, provider: str, step: BreakerStep) -> None:
         before, state = self._seen.get(provider, State.CLOSED), step.state
         self._seen[provider] = state
         (self._clean.add if step.clean else self._clean.discard)(provider)
@@ -149,7 +149,7 @@ class SharedBreakers:
 class BreakerLedger(Protocol):
     """A ledger that keeps breakers for all processes."""
 
-    async def breaker_step(self, service: str, provider: str, verb: BreakerVerb, policy: BreakerPolicy) -> Step:
+    async def breaker_step(self, service: str, provider: str, verb: BreakerVerb, policy: BreakerPolicy) -> BreakerStep:
         """One atomic step of a breaker, on the ledger's clock; raises LedgerUnavailable."""
         ...
 
@@ -172,7 +172,7 @@ class LedgerBreakers(SharedBreakers):
         self._ledger = ledger
         self._service = service
 
-    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> Step | Away:
+    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> BreakerStep | Away:
         try:
             return await self._ledger.breaker_step(self._service, provider, verb, policy)
         except LedgerUnavailable as error:

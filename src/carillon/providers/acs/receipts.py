@@ -8,10 +8,10 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from carillon.domain.errors import Forged
-from carillon.domain.receipts import Callback, Reading, Receipt, ReceiptKind
+from carillon.domain.receipts import Callback, CallbackReading, Receipt, ReceiptKind
 from carillon.providers.acs.send import Settings
 from carillon.providers.answers import brief
-from carillon.providers.mail_vendor import checked_id, read_each, refuse_oversized, slug
+from carillon.providers.mail import checked_id, read_each, refuse_oversized, slug
 
 CALLBACK = Callback(
     path="/api/v1/webhooks/azure/email-events",
@@ -67,13 +67,13 @@ class AcsReceipts:
         self._name = name
         self._secret = settings.webhook_secret
 
-    def read(self, url: str, headers: Mapping[str, str], body: bytes) -> Reading:
+    def read(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackReading:
         self._verify(url, headers)
         refuse_oversized(body)
         codes: list[str] = []
         receipts, unread = read_each(body, lambda report: self._read_one(report, codes))
         answer = {"validationResponse": codes[0]} if codes else None
-        return Reading(tuple(receipts), tuple(unread), answer)
+        return CallbackReading(tuple(receipts), tuple(unread), answer)
 
     def _verify(self, url: str, headers: Mapping[str, str]) -> None:
         if self._secret is None:

@@ -9,12 +9,11 @@ import msgspec
 
 from carillon.border import clean_json, json_elements
 from carillon.domain.errors import Forged
-from carillon.domain.receipts import Callback, Reading, Receipt, ReceiptKind
+from carillon.domain.receipts import Callback, CallbackReading, Receipt, ReceiptKind
 from carillon.providers.answers import brief
-from carillon.providers.fcm.send import Settings
+from carillon.providers.fcm.send import RULES, Settings
 from carillon.providers.fcm.token import read_account
-from carillon.providers.fcm.wire import RULES
-from carillon.providers.mail_vendor import UNREADABLE
+from carillon.providers.mail import UNREADABLE
 from carillon.providers.webhook.signing import Check, verify_x_webhook
 
 MAX_BODY = 256 * 1024
@@ -49,11 +48,11 @@ class FcmReceipts:
         self._wall = wall
         self._prefix = f"projects/{project}/messages/" if project else ""
 
-    def read(self, url: str, headers: Mapping[str, str], body: bytes) -> Reading:  # noqa: ARG002 - not part of what is signed
+    def read(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackReading:  # noqa: ARG002 - not part of what is signed
         if len(body) > MAX_BODY:
             raise Forged(f"a callback of more than {MAX_BODY} bytes")
         if self._secret is None:
-            raise Forged("no webhook_secret is configured, so nothing can be believed")
+            raise Forged("no webhook_secret is configured, so no callback can be verified")
         checked = verify_x_webhook([self._secret], headers.items(), body, now=self._wall())
         if checked is not Check.OK:
             raise Forged(f"the relay's signature: {checked}")
@@ -64,7 +63,7 @@ class FcmReceipts:
         event_id = headers.get("x-webhook-event-id") if len(reports) == 1 else None
         return self._read_all(reports, event_id)
 
-    def _read_all(self, reports: list[bytes], event_id: str | None) -> Reading:
+    def _read_all(self, reports: list[bytes], event_id: str | None) -> CallbackReading:
         receipts: list[Receipt] = []
         unread = [f"more than {MAX_REPORTS} reports in one call"] if len(reports) > MAX_REPORTS else []
         for number, report in enumerate(reports[:MAX_REPORTS]):
@@ -72,7 +71,7 @@ class FcmReceipts:
                 receipts.append(self._receipt(msgspec.json.decode(report, type=_Report), event_id))
             except UNREADABLE as error:
                 unread.append(brief(f"report {number}: {error}"))
-        return Reading(tuple(receipts), tuple(unread))
+        return CallbackReading(tuple(receipts), tuple(unread))
 
     def _receipt(self, report: _Report, event_id: str | None) -> Receipt:
         kind = _KINDS.get(report.status.lower())

@@ -12,7 +12,7 @@ from google.auth import crypt, jwt
 from carillon.domain.ports import Clock
 from carillon.providers.answers import brief
 from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest, MaybeSent, NotSent, parse_retry_after
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 
 _AUDIENCE = "https://oauth2.googleapis.com/token"
 _GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from carillon.domain.errors import Forged
 from carillon.domain.ports import Clock
-from carillon.domain.receipts import Callback, Reading, Receipt, ReceiptKind
+from carillon.domain.receipts import Callback, CallbackReading, Receipt, ReceiptKind
 from carillon.providers.answers import brief
-from carillon.providers.mail_vendor import checked_id, read_each, refuse_oversized, slug
+from carillon.providers.mail import checked_id, read_each, refuse_oversized, slug
 from carillon.providers.sendgrid.send import NOTIFICATION_ARG, ROUTE_ARG, RouteSeal, Settings
 
 CALLBACK = Callback(
@@ -73,11 +73,11 @@ class SendGridReceipts:
         self._tolerance = settings.webhook_tolerance_seconds
         self._seal = RouteSeal(settings.api_key)
 
-    def read(self, url: str, headers: Mapping[str, str], body: bytes) -> Reading:  # noqa: ARG002 - the port's shape
+    def read(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackReading:  # noqa: ARG002 - the port's shape
         refuse_oversized(body)
         self._verify(headers.get(SIGNATURE, ""), headers.get(TIMESTAMP, ""), body)
         receipts, unread = read_each(body, self._read_one)
-        return Reading(tuple(receipts), tuple(unread))
+        return CallbackReading(tuple(receipts), tuple(unread))
 
     def _verify(self, signature: str, timestamp: str, body: bytes) -> None:
         if self._key is None:

@@ -16,9 +16,8 @@ from carillon.domain.outcomes import Outcome, Refused, Sent
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
 from carillon.providers.http import HttpAnswer, HttpRequest, MaybeSent, NotSent, parse_retry_after, unanswered
-from carillon.providers.mail_vendor import MAX_ID, Mail, check_token, checked_origin, read_mail, understood
-from carillon.providers.secret import Secret
-from carillon.providers.smtp.message import parse_sender
+from carillon.providers.mail import MAX_ID, Mail, check_token, checked_origin, parse_sender, read_mail, understood
+from carillon.providers.tools import Secret
 
 CHANNELS = frozenset({"email"})
 NOTIFICATION_ARG, ROUTE_ARG = "notificationId", "carillonRoute"

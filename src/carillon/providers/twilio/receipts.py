@@ -12,9 +12,9 @@ import msgspec
 
 from carillon.border import clean_json
 from carillon.domain.errors import Forged
-from carillon.domain.receipts import Callback, Reading, Receipt, ReceiptKind
+from carillon.domain.receipts import Callback, CallbackReading, Receipt, ReceiptKind
 from carillon.providers.answers import brief
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 from carillon.providers.twilio.send import Settings
 
 MAX_BODY = 64 * 1024
@@ -58,18 +58,18 @@ class TwilioReceipts:
         self._name = name
         self._settings = settings
 
-    def read(self, url: str, headers: Mapping[str, str], body: bytes) -> Reading:
+    def read(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackReading:
         called = self._called(url)
         fields = _verified(self._settings.auth_token, called, headers, body)
         one = {name: values[0] for name, values in fields.items() if len(set(values)) == 1}
         sid = one.get("MessageSid") or one.get("SmsSid") or ""
         status = one.get("MessageStatus") or one.get("SmsStatus") or ""
         if not _SID.fullmatch(sid):
-            return Reading(unread=("the report names no message",))
+            return CallbackReading(unread=("the report names no message",))
         kind = _KINDS.get(status)
         if kind is None:
-            return Reading(unread=(brief(f"{sid}: no status we know: {status[:64]!r}"),))
-        return Reading(receipts=(self._receipt(sid, status, kind, one, called),))
+            return CallbackReading(unread=(brief(f"{sid}: no status we know: {status[:64]!r}"),))
+        return CallbackReading(receipts=(self._receipt(sid, status, kind, one, called),))
 
     def _receipt(self, sid: str, status: str, kind: ReceiptKind, one: dict[str, str], url: str) -> Receipt:
         failed = kind is ReceiptKind.FAILED

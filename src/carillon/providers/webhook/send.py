@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from carillon.domain.canonical import canonical
 from carillon.domain.claims import Claim, Dispatch
+from carillon.domain.intents import canonical
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable
 from carillon.providers import Tools
-from carillon.providers.egress import Rules, parse_networks, parse_own, parse_ports
-from carillon.providers.guard import EgressGuard
+from carillon.providers.egress import EgressGuard, Rules, parse_networks, parse_own, parse_ports
 from carillon.providers.http import (
     HttpAnswer,
     HttpRequest,
@@ -24,10 +23,9 @@ from carillon.providers.http import (
     parse_retry_after,
     unanswered,
 )
-from carillon.providers.secret import Secret
-from carillon.providers.webhook.call import CallRules, WebhookCall
+from carillon.providers.tools import Secret
+from carillon.providers.webhook.call import CallRules, Slots, WebhookCall
 from carillon.providers.webhook.signing import MAX_SECRETS, SigningKey, sign_standard, sign_x_webhook
-from carillon.providers.webhook.slots import Slots
 
 CHANNELS = frozenset({"webhook"})
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -208,7 +206,7 @@ def _check_headers(headers: dict[str, str]) -> None:
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise ValueError(f"headers: {name[:100]!r} or its value has a forbidden character")
         if _OURS.fullmatch(name):
-            raise ValueError(f"headers: {name!r} is not yours to set")
+            raise ValueError(f"headers: {name!r} is set by Carillon")
 
 
 def create(name: str, settings: Settings, tools: Tools) -> Webhook:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from carillon.providers.secret import Secret
+from carillon.providers.tools import Secret
 
 TOLERANCE_SECONDS = 300
 MAX_SECRETS = 10

@@ -1,16 +1,15 @@
-"""What administrators do over HTTP: retry by hand, redrive many, look at providers, and read who did what."""
+"""What administrators do over HTTP: retry by hand, redrive many, read the state of providers and the audit trail."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import UNSET
 
-from carillon.domain.admin import AdminAction, AdminLedger
+from carillon.domain.admin import AdminAction
 from carillon.domain.breaker import State
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Status, Story
-from carillon.domain.ports import Clock, Ids, UpkeepLedger
-from carillon.upkeep.api.admin_view import action_page, failed_page, provider_list, redrive_page
+from carillon.domain.ports import Clock, Ids
 from carillon.upkeep.api.admin_wire import (
     ActionPage,
     AuditQuery,
@@ -24,9 +23,12 @@ from carillon.upkeep.api.admin_wire import (
     RedrivesQuery,
     Retried,
     RetryBody,
+    action_page,
+    failed_page,
+    provider_list,
+    redrive_page,
 )
-from carillon.upkeep.api.moments import unix_ms
-from carillon.upkeep.api.notifications import notification
+from carillon.upkeep.api.notifications import OperatorLedger, notification
 from carillon.upkeep.redriving import last_turn_ms, redrive_action, redrive_failed, revival
 from carillon.web import (
     ADMINISTRATORS,
@@ -40,6 +42,7 @@ from carillon.web import (
     in_body,
 )
 from carillon.web.problems import rfc3339_ms
+from carillon.web.request import unix_ms
 
 NEWEST = 1000
 """Attempts that providers are judged by."""
@@ -58,25 +61,21 @@ _REDRIVES = {
 }
 
 
-class Ledger(AdminLedger, UpkeepLedger, Protocol):
-    """What both rooms ask."""
-
-
-class Watched(Protocol):
-    """Breakers that can be looked at."""
+class ViewedStates(Protocol):
+    """Breakers whose states can be read."""
 
     async def look(self, providers: Collection[str]) -> dict[str, State]:
         """The state of each, as the whole fleet sees it."""
         ...
 
 
-class Office:
-    """What the endpoints are answered from."""
+class Administration:
+    """Answers the administrators' endpoints."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        breakers: Watched,
+        ledger: OperatorLedger,
+        breakers: ViewedStates,
         chains: Mapping[str, Sequence[str]],
         lanes: Lanes,
         *,
@@ -203,8 +202,8 @@ class Office:
 
 
 def endpoints(
-    ledger: Ledger,
-    breakers: Watched,
+    ledger: OperatorLedger,
+    breakers: ViewedStates,
     chains: Mapping[str, Sequence[str]],
     lanes: Lanes,
     *,
@@ -212,16 +211,16 @@ def endpoints(
     ids: Ids,
 ) -> list[Endpoint]:
     """The administrators' endpoints; those that change something ask for X-Admin-Override."""
-    office = Office(ledger, breakers, chains, lanes, clock=clock, ids=ids)
-    return [*_changing(office), _coming(office), *_reading(office)]
+    administration = Administration(ledger, breakers, chains, lanes, clock=clock, ids=ids)
+    return [*_changing(administration), _coming(administration), *_reading(administration)]
 
 
-def _changing(office: Office) -> list[Endpoint]:
+def _changing(administration: Administration) -> list[Endpoint]:
     return [
         Endpoint(
             method="POST",
             path=f"{_PATH}/notifications/{{id}}/retry",
-            call=office.retry,
+            call=administration.retry,
             name="retryNotification",
             summary="Try a failed notification again",
             description="It keeps its id and its history and gets a fresh budget. A forced provider is called first, "
@@ -233,12 +232,12 @@ def _changing(office: Office) -> list[Endpoint]:
             answers=(Answer(status=200, description="It waits for its next attempt", kind=Retried),),
             problems=("UNKNOWN_PROVIDER", "NOT_RETRYABLE"),
             tag="Administration",
-            about=About(callers=Callers.ADMINISTRATORS, owned=notification(office.ledger)),
+            about=About(callers=Callers.ADMINISTRATORS, owned=notification(administration.ledger)),
         ),
         Endpoint(
             method="POST",
             path=f"{_PATH}/redrive",
-            call=office.redrive,
+            call=administration.redrive,
             name="redriveFailed",
             summary="Try every failed notification again that matches",
             description="`dryRun` only counts. `items` names up to 1000 of them one by one. `ratePerSecond` gives each "
@@ -253,11 +252,11 @@ def _changing(office: Office) -> list[Endpoint]:
     ]
 
 
-def _coming(office: Office) -> Endpoint:
+def _coming(administration: Administration) -> Endpoint:
     return Endpoint(
         method="GET",
         path=f"{_PATH}/redrives",
-        call=office.redrives,
+        call=administration.redrives,
         name="listRedrives",
         summary="Show how far each redrive came, newest first",
         query=RedrivesQuery,
@@ -266,14 +265,14 @@ def _coming(office: Office) -> Endpoint:
     )
 
 
-def _reading(office: Office) -> list[Endpoint]:
+def _reading(administration: Administration) -> list[Endpoint]:
     return [
         Endpoint(
             method="GET",
             path=f"{_PATH}/failed-notifications",
-            call=office.failed,
+            call=administration.failed,
             name="listFailedNotifications",
-            summary="List what was given up, newest first",
+            summary="List failed notifications, newest first",
             query=FailedQuery,
             answers=(Answer(status=200, description="One page", kind=FailedPage),),
             **_FOR_ADMINISTRATORS,
@@ -281,7 +280,7 @@ def _reading(office: Office) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path=f"{_PATH}/providers",
-            call=office.providers,
+            call=administration.providers,
             name="listProviders",
             summary="Show every provider with its breaker and its newest attempts",
             answers=(Answer(status=200, description="Every provider in use", kind=ProviderList),),
@@ -290,7 +289,7 @@ def _reading(office: Office) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path=f"{_PATH}/audit",
-            call=office.audit,
+            call=administration.audit,
             name="listActions",
             summary="List what operators did, newest first",
             query=AuditQuery,
@@ -301,7 +300,7 @@ def _reading(office: Office) -> list[Endpoint]:
 
 
 def _not_retryable() -> Problem:
-    return Problem("NOT_RETRYABLE", "only what has failed can be retried")
+    return Problem("NOT_RETRYABLE", "only failed notifications can be retried")
 
 
 def _actor(request: Request) -> str:

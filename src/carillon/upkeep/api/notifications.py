@@ -1,4 +1,4 @@
-"""What operators ask and do over HTTP: look, search, redrive."""
+"""The operators' endpoints: search and show notifications, cancel, list and redrive dead letters."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -9,8 +9,6 @@ from carillon.domain.admin import AdminLedger
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Story
 from carillon.domain.ports import UpkeepLedger
-from carillon.upkeep.api.moments import unix_ms
-from carillon.upkeep.api.notifications_view import dead_letter_view, notification_view, statuses_of
 from carillon.upkeep.api.notifications_wire import (
     Cancelled,
     DeadLetterPage,
@@ -21,6 +19,9 @@ from carillon.upkeep.api.notifications_wire import (
     Redriven,
     SearchQuery,
     ShowQuery,
+    dead_letter_view,
+    notification_view,
+    statuses_of,
 )
 from carillon.upkeep.redriving import redrive_action, redrive_failed, revival
 from carillon.web import (
@@ -36,6 +37,7 @@ from carillon.web import (
     Request,
     in_query,
 )
+from carillon.web.request import unix_ms
 
 _PATH = "/api/v1"
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
@@ -53,28 +55,28 @@ _FILTERS = {
 """A query's field to the ledger's name for it."""
 
 
-class Ledger(AdminLedger, UpkeepLedger, Protocol):
-    """What is looked at, and what writes down who redrove."""
+class OperatorLedger(AdminLedger, UpkeepLedger, Protocol):
+    """Reads notifications and dead letters, redrives them, and records who did so."""
 
 
 def endpoints(
-    ledger: Ledger, providers: Mapping[str, Sequence[str]], lanes: Lanes, *, strict_receipts: bool = False
+    ledger: OperatorLedger, providers: Mapping[str, Sequence[str]], lanes: Lanes, *, strict_receipts: bool = False
 ) -> list[Endpoint]:
     """The upkeep endpoints; `providers` are those of each channel, which a redrive may choose from.
 
-    With strict receipts nothing is called delivered before a vendor said so.
+    With strict receipts a route is delivered only when a vendor reports it.
     """
-    desk = _Desk(ledger, providers, lanes, strict=strict_receipts)
-    return [*_notifications(desk), *_dead_letters(desk)]
+    handlers = _Notifications(ledger, providers, lanes, strict=strict_receipts)
+    return [*_notifications(handlers), *_dead_letters(handlers)]
 
 
-def _notifications(desk: "_Desk") -> list[Endpoint]:
-    one = About(callers=Callers.KNOWN, owned=notification(desk.ledger), shared=True)
+def _notifications(handlers: "_Notifications") -> list[Endpoint]:
+    one = About(callers=Callers.KNOWN, owned=notification(handlers.ledger), shared=True)
     return [
         Endpoint(
             method="GET",
             path=f"{_PATH}/notifications",
-            call=desk.search,
+            call=handlers.search,
             name="searchNotifications",
             summary="Search notifications, newest first",
             about=About(callers=Callers.KNOWN, person=(in_query("userId"),), shared=True),
@@ -84,7 +86,7 @@ def _notifications(desk: "_Desk") -> list[Endpoint]:
         Endpoint(
             method="GET",
             path=f"{_PATH}/notifications/{{id}}",
-            call=desk.show,
+            call=handlers.show,
             name="showNotification",
             summary="Show one notification",
             description="`include=attempts,message` adds every attempt and the rendered content to each route.",
@@ -96,7 +98,7 @@ def _notifications(desk: "_Desk") -> list[Endpoint]:
         Endpoint(
             method="POST",
             path=f"{_PATH}/notifications/{{id}}/cancel",
-            call=desk.cancel,
+            call=handlers.cancel,
             name="cancelNotification",
             summary="Stop what has not been attempted yet",
             description="What a worker holds at this moment may be on its way and is left alone.",
@@ -108,14 +110,14 @@ def _notifications(desk: "_Desk") -> list[Endpoint]:
     ]
 
 
-def _dead_letters(desk: "_Desk") -> list[Endpoint]:
+def _dead_letters(handlers: "_Notifications") -> list[Endpoint]:
     return [
         Endpoint(
             method="GET",
             path=f"{_PATH}/dead-letters",
-            call=desk.dead_letters,
+            call=handlers.dead_letters,
             name="listDeadLetters",
-            summary="List what was given up, newest first",
+            summary="List dead letters, newest first",
             tag="Dead letters",
             about=ADMINISTRATORS,
             query=DeadLetterQuery,
@@ -124,7 +126,7 @@ def _dead_letters(desk: "_Desk") -> list[Endpoint]:
         Endpoint(
             method="POST",
             path=f"{_PATH}/dead-letters/redrive",
-            call=desk.redrive,
+            call=handlers.redrive,
             name="redriveDeadLetters",
             summary="Give dead letters a fresh budget",
             description="They keep their ids; what is no dead letter is left alone and not counted. Who did, and how "
@@ -150,8 +152,10 @@ def notification(ledger: UpkeepLedger) -> Owned:
     return Owned(param="id", find=find, missing="there is no notification with this id")
 
 
-class _Desk:
-    def __init__(self, ledger: Ledger, providers: Mapping[str, Sequence[str]], lanes: Lanes, *, strict: bool) -> None:
+class _Notifications:
+    def __init__(
+        self, ledger: OperatorLedger, providers: Mapping[str, Sequence[str]], lanes: Lanes, *, strict: bool
+    ) -> None:
         self.ledger = ledger
         self._providers = providers
         self._lanes = lanes
@@ -168,7 +172,7 @@ class _Desk:
         notification_id: str = request.found.notification["notification_id"]
         cancelled = await self.ledger.cancel(notification_id, request.reach.tenant_id)
         if not cancelled:
-            raise Problem("CONFLICT", "nothing of this notification is waiting any more")
+            raise Problem("CONFLICT", "no route of this notification is waiting any more")
         return Reply(200, Cancelled(notification_id, cancelled))
 
     async def search(self, request: Request) -> Reply:
@@ -192,7 +196,7 @@ class _Desk:
         offset = _offset(query)
         if query.status is UNSET:
             return await self.ledger.search(filters, query.page_size, offset)
-        # The ledger knows one state at a time; a word of ours may stand for several, which are laid over each other.
+        # The ledger searches one state at a time; a status of the API may cover several, so merge their pages.
         found: dict[str, Story] = {}
         total = 0
         for state in statuses_of(query.status, strict=self._strict):
@@ -235,7 +239,7 @@ class _Desk:
     def _check_provider(self, provider: str, keys: list[tuple[str, str]]) -> None:
         for _, route_id in keys:
             channel = route_id.partition(":")[0]
-            # A route with a provider nobody runs would never be claimed again.
+            # No worker would ever claim a route whose provider does not exist.
             if provider not in self._providers.get(channel, ()):
                 raise Problem("VALIDATION_ERROR", f"{provider} is no provider of the channel of {route_id}")
 

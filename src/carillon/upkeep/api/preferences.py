@@ -1,24 +1,22 @@
-"""Preferences over HTTP: a person's own, and anybody's for administrators."""
+"""Preferences over HTTP: people read and write their own, administrators anybody's."""
 
-from typing import Any
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.addresses import unfit
-from carillon.domain.people import CONTACTS, PreferenceLedger, Preferences, QuietHours, Wish
-from carillon.upkeep.api.preferences_wire import (
-    ContactWishes,
-    PreferencesBody,
-    PreferencesView,
-    QuietBody,
-    TenantQuery,
-    preferences_view,
-)
+from carillon.domain.people import CONTACTS, PreferenceChange, PreferenceLedger, Preferences, QuietHours
 from carillon.web import About, Answer, Callers, Endpoint, Problem, Reply, Request, in_path, in_query
-from carillon.web.problems import Detail
+from carillon.web.problems import Detail, rfc3339_ms
 
+CHANNELS = ("email", "sms", "push", "inApp", "webhook")
+Locale = Annotated[str, Meta(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,4}\Z", examples=["en-US"])]
+Contact = Annotated[str, Meta(min_length=1, max_length=2000)]
+Time = Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]\Z", examples=["22:00"])]
+Zone = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_+/-]{1,64}\Z", examples=["Europe/Berlin"])]
+TenantId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,64}\Z")]
 _PATH = "/api/v1/preferences"
 _OWN = About(callers=Callers.KNOWN, oneself="needed")
 _OF_A_USER = About(callers=Callers.KNOWN, person=(in_path("userId"),), tenant=in_query("tenantId"))
@@ -34,9 +32,98 @@ _DOES = {
 }
 
 
+class ChannelWish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Whether a channel may be used."""
+
+    is_enabled: bool
+
+
+class ChannelWishes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """Channels to switch on or off; what is not named stays."""
+
+    email: ChannelWish | UnsetType = UNSET
+    sms: ChannelWish | UnsetType = UNSET
+    push: ChannelWish | UnsetType = UNSET
+    in_app: ChannelWish | UnsetType = UNSET
+    webhook: ChannelWish | UnsetType = UNSET
+
+
+class ContactWishes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """Where to be reached; null removes."""
+
+    email: Contact | UnsetType | None = UNSET
+    phone: Contact | UnsetType | None = UNSET
+    push_token: Contact | UnsetType | None = UNSET
+
+
+class QuietBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """When to be left alone; the end may be on the next day."""
+
+    enabled: bool = True
+    start_time: Time | None = None
+    end_time: Time | None = None
+    timezone: Zone = "UTC"
+
+
+class PreferencesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """What a person wants."""
+
+    preferred_locale: Locale | UnsetType | None = UNSET
+    channels: ChannelWishes | UnsetType = UNSET
+    contacts: ContactWishes | UnsetType = UNSET
+    quiet_hours: QuietBody | UnsetType | None = UNSET
+
+
+class TenantQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The user's tenant; only for administrators without a tenant."""
+
+    tenant_id: TenantId | UnsetType = UNSET
+
+
+class QuietView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """When a person is left alone."""
+
+    enabled: bool = False
+    start_time: str | None = None
+    end_time: str | None = None
+    timezone: str = "UTC"
+
+
+class PreferencesView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The preferences of a person, or the defaults."""
+
+    user_id: str
+    tenant_id: str | None
+    preferred_locale: str | None
+    channels: dict[str, ChannelWish]
+    contacts: dict[str, str]
+    quiet_hours: QuietView
+    updated_at: str | None
+
+
+def preferences_view(held: Preferences) -> PreferencesView:
+    quiet = held.quiet_hours
+    return PreferencesView(
+        user_id=held.user_id,
+        tenant_id=held.tenant_id,
+        preferred_locale=held.preferred_locale,
+        channels={channel: ChannelWish(held.channels.get(channel, True)) for channel in CHANNELS},
+        contacts=held.contacts,
+        quiet_hours=QuietView()
+        if quiet is None
+        else QuietView(
+            enabled=quiet.enabled,
+            start_time=quiet.start_time or None,
+            end_time=quiet.end_time or None,
+            timezone=quiet.timezone,
+        ),
+        updated_at=None if held.updated_at is None else rfc3339_ms(held.updated_at),
+    )
+
+
 def endpoints(ledger: PreferenceLedger) -> list[Endpoint]:
     """The preference endpoints, once for oneself and once by user."""
-    desk = _Desk(ledger)
+    preferences = _Preferences(ledger)
     found: list[Endpoint] = []
     for method, (does, summary) in _DOES.items():
         shared: dict[str, Any] = {
@@ -49,7 +136,7 @@ def endpoints(ledger: PreferenceLedger) -> list[Endpoint]:
         found += [
             Endpoint(
                 path=_PATH,
-                call=getattr(desk, does),
+                call=getattr(preferences, does),
                 name=f"{does}OwnPreferences",
                 summary=summary.format(whose="one's own"),
                 description="One's own are those of the token's `sub`.",
@@ -59,7 +146,7 @@ def endpoints(ledger: PreferenceLedger) -> list[Endpoint]:
             ),
             Endpoint(
                 path=f"{_PATH}/user/{{userId}}",
-                call=getattr(desk, does),
+                call=getattr(preferences, does),
                 name=f"{does}Preferences",
                 summary=summary.format(whose="a user's"),
                 description="For administrators, and for the user.",
@@ -73,7 +160,7 @@ def endpoints(ledger: PreferenceLedger) -> list[Endpoint]:
     return found
 
 
-class _Desk:
+class _Preferences:
     def __init__(self, ledger: PreferenceLedger) -> None:
         self._ledger = ledger
 
@@ -91,14 +178,14 @@ class _Desk:
     async def _write(self, request: Request, *, replace: bool) -> Reply:
         tenant_id, user_id = _whose(request)
         body = request.json(PreferencesBody)
-        wish = Wish(
+        wish = PreferenceChange(
             preferred_locale=body.preferred_locale,
             channels={} if body.channels is UNSET else _channels(body),
             contacts={} if body.contacts is UNSET else _contacts(body.contacts),
             quiet_hours=_quiet(body.quiet_hours) if isinstance(body.quiet_hours, QuietBody) else body.quiet_hours,
             replace=replace,
         )
-        return Reply(200, preferences_view(await self._ledger.wish(tenant_id, user_id, wish)))
+        return Reply(200, preferences_view(await self._ledger.change_preferences(tenant_id, user_id, wish)))
 
 
 def _whose(request: Request) -> tuple[str | None, str]:

@@ -1,15 +1,14 @@
-"""What operators ask and do about list queues over HTTP: depths, job logs, failed messages and their other life."""
+"""The operators' endpoints for list queues: depths, job logs, failed messages and their requeueing."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from carillon.domain.admin import AdminAction
-from carillon.domain.queue_policy import Policy
-from carillon.domain.queues import Depth, FailedMessage
+from carillon.domain.queues import Depth, FailedMessage, Policy
 from carillon.upkeep.api.queues_wire import (
     FailedList,
-    FailedQuery,
-    FailedView,
+    FailedMessagesQuery,
+    FailedMessageView,
     JobLogList,
     JobLogQuery,
     JobLogView,
@@ -22,7 +21,7 @@ from carillon.upkeep.api.queues_wire import (
     Requeued,
     RunsView,
 )
-from carillon.upkeep.metrics.queue_tally import QueueTally, Runs
+from carillon.upkeep.metrics.queues import QueueTally, Runs
 from carillon.web import OPERATORS, Answer, Endpoint, Problem, Reply, Request
 from carillon.web.problems import rfc3339, rfc3339_ms
 
@@ -35,8 +34,8 @@ _LONGEST_TEXT = 2000
 _TIMES = ("next_retry_at", "created_at", "updated_at")
 
 
-class Queued(Protocol):
-    """The queues of one Redis, as one process knows them; carillon.queues.Queues is one."""
+class InspectedQueues(Protocol):
+    """The queues of one Redis; carillon.queues.Queues implements it."""
 
     @property
     def handlers(self) -> dict[str, str]: ...
@@ -56,10 +55,10 @@ class Records(Protocol):
     ) -> tuple[list[dict[str, Any]], int]: ...
 
 
-class QueueOffice:
-    """What the endpoints are answered from; of several `queues` of one process, each knows its own handlers."""
+class QueueOperations:
+    """Answers the queue endpoints; each of several `queues` has its own handlers."""
 
-    def __init__(self, queues: Collection[Queued], records: Records, tally: QueueTally) -> None:
+    def __init__(self, queues: Collection[InspectedQueues], records: Records, tally: QueueTally) -> None:
         self._queues = list(queues)
         self._records = records
         self._tally = tally
@@ -78,7 +77,7 @@ class QueueOffice:
 
     async def list_failed(self, request: Request) -> Reply:
         queues, queue, depth = await self._known(request)
-        found = await queues.failed(queue, request.query(FailedQuery).limit)
+        found = await queues.failed(queue, request.query(FailedMessagesQuery).limit)
         return Reply(200, FailedList(queue=queue, total=depth.failed, messages=[failed_view(one) for one in found]))
 
     async def requeue(self, request: Request) -> Reply:
@@ -88,7 +87,7 @@ class QueueOffice:
         found = depth.failed if ids is None else await count_failed(queues, queue, depth.failed, ids)
         requeued = 0
         if found and not body.dry_run:
-            # Before it is done: what is written down and did not happen misleads less than the other way round.
+            # Record the action first: a recorded action that failed misleads less than an unrecorded one.
             await self._records.note_action(
                 AdminAction(
                     actor=request.caller.sub or "anonymous",
@@ -118,7 +117,7 @@ class QueueOffice:
         rows, total = await self._records.actions(filters, query.limit, 0)
         return Reply(200, QueueAudit(actions=[_action_view(row) for row in rows], total=total))
 
-    async def _known(self, request: Request) -> tuple[Queued, str, Depth]:
+    async def _known(self, request: Request) -> tuple[InspectedQueues, str, Depth]:
         queue = request.params["queue"]
         for each in self._queues:
             depths = await each.inspect()
@@ -127,17 +126,17 @@ class QueueOffice:
         raise Problem("NOT_FOUND", f"there is no queue {queue}: GET {_PATH}/queues names them all")
 
 
-async def count_failed(queues: Queued, queue: str, total: int, ids: Collection[str]) -> int:
+async def count_failed(queues: InspectedQueues, queue: str, total: int, ids: Collection[str]) -> int:
     """How many failed messages have one of these ids."""
     return sum(message.id in ids for message in await queues.failed(queue, total))
 
 
-def failed_view(failed: FailedMessage) -> FailedView:
+def failed_view(failed: FailedMessage) -> FailedMessageView:
     """A failed message as operators see it."""
     said = failed.message
     if said is None:
-        return FailedView(message_id=failed.id, text=failed.raw.decode("utf-8", "replace")[:_LONGEST_TEXT])
-    return FailedView(
+        return FailedMessageView(message_id=failed.id, text=failed.raw.decode("utf-8", "replace")[:_LONGEST_TEXT])
+    return FailedMessageView(
         message_id=failed.id,
         action=said.action,
         attempts=said.attempts,
@@ -165,7 +164,7 @@ def _action_view(row: Mapping[str, Any]) -> QueueActionView:
         action=row["action"],
         queue=row["subject"],
         reason=row["reason"],
-        # The command line writes an empty list where nobody was named.
+        # The command line writes an empty list where no id is named.
         chosen=len(ids) if ids else None,
         limit=detail.get("limit"),
         found=detail.get("found"),
@@ -193,29 +192,29 @@ def _view(queue: str, depth: Depth, handler: str | None, runs: Runs, policy: Pol
     )
 
 
-def endpoints(queues: Collection[Queued], records: Records, tally: QueueTally) -> list[Endpoint]:
+def endpoints(queues: Collection[InspectedQueues], records: Records, tally: QueueTally) -> list[Endpoint]:
     """For administrators of every tenant: queues are the whole system's."""
-    office = QueueOffice(queues, records, tally)
-    return [*_reading(office), _audited(office), _changing(office)]
+    operations = QueueOperations(queues, records, tally)
+    return [*_reading(operations), _audited(operations), _changing(operations)]
 
 
-def _reading(office: QueueOffice) -> list[Endpoint]:
+def _reading(operations: QueueOperations) -> list[Endpoint]:
     return [
         Endpoint(
             method="GET",
             path=f"{_PATH}/queues",
-            call=office.list_queues,
+            call=operations.list_queues,
             name="listQueues",
-            summary="Show every queue: what waits where, how old, who works it off",
+            summary="Show every queue: its depths, the age of its next message, its handler",
             answers=(Answer(status=200, description="Every queue", kind=QueueList),),
             **_FOR_ADMINISTRATORS,
         ),
         Endpoint(
             method="GET",
             path=f"{_PATH}/job-logs",
-            call=office.list_job_logs,
+            call=operations.list_job_logs,
             name="listJobLogs",
-            summary="Look into the lives of messages, newest first",
+            summary="List job logs, newest first",
             query=JobLogQuery,
             answers=(Answer(status=200, description="Those that match", kind=JobLogList),),
             **_FOR_ADMINISTRATORS,
@@ -223,37 +222,37 @@ def _reading(office: QueueOffice) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path=f"{_PATH}/queues/{{queue}}/failed",
-            call=office.list_failed,
+            call=operations.list_failed,
             name="listFailedMessages",
             summary="Show the newest failed messages of a queue",
             path_examples={"queue": _EXAMPLE},
-            query=FailedQuery,
+            query=FailedMessagesQuery,
             answers=(Answer(status=200, description="The newest", kind=FailedList),),
             **_FOR_ADMINISTRATORS,
         ),
     ]
 
 
-def _audited(office: QueueOffice) -> Endpoint:
+def _audited(operations: QueueOperations) -> Endpoint:
     return Endpoint(
         method="GET",
         path=f"{_PATH}/audit",
-        call=office.list_actions,
+        call=operations.list_actions,
         name="listQueueActions",
-        summary="Show who gave failed messages another life, and why, newest first",
+        summary="Show who requeued failed messages, and why, newest first",
         query=QueueAuditQuery,
         answers=(Answer(status=200, description="The newest", kind=QueueAudit),),
         **_FOR_ADMINISTRATORS,
     )
 
 
-def _changing(office: QueueOffice) -> Endpoint:
+def _changing(operations: QueueOperations) -> Endpoint:
     return Endpoint(
         method="POST",
         path=f"{_PATH}/queues/{{queue}}/failed/requeue",
-        call=office.requeue,
+        call=operations.requeue,
         name="requeueFailedMessages",
-        summary="Give failed messages another life",
+        summary="Requeue failed messages",
         description="They go to the end of their queue, the oldest first, with their attempts at 0. No body means all "
         "of them; `dry_run` only counts.",
         path_examples={"queue": _EXAMPLE},

@@ -1,11 +1,11 @@
-"""The JSON operators read and write about list queues, under document 003's names."""
+"""The JSON that operators read and write about list queues, in the names of the billing blueprint."""
 
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from carillon.domain.queue_policy import Policy
+from carillon.domain.queues import Policy
 
 StatusWord = Literal["received", "processing", "success", "retry", "failed", "dead"]
 Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,512}\Z")]
@@ -23,7 +23,7 @@ class RunsView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue: what waits where, who works it off here, and by which policy."""
+    """One queue: its depths, its handler in this process, and its policy."""
 
     queue: str
     main: int
@@ -33,7 +33,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     oldest_seconds: float | None
     """The age of the next message, where it says when it was made."""
     handler: str | None
-    """None when another process works it off."""
+    """None if another process handles the queue."""
     runs: RunsView
     policy: Policy
 
@@ -44,13 +44,13 @@ class QueueList(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[QueueView]
 
 
-class FailedQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FailedMessagesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many to show."""
 
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
 
-class FailedView(msgspec.Struct, frozen=True, kw_only=True):
+class FailedMessageView(msgspec.Struct, frozen=True, kw_only=True):
     """One failed message as it was last claimed."""
 
     message_id: str
@@ -62,7 +62,7 @@ class FailedView(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str | None = None
     payload: Any = None
     text: str | None = None
-    """The beginning of what is no message at all."""
+    """The beginning of a text that is no message."""
 
 
 class FailedList(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,11 +70,11 @@ class FailedList(msgspec.Struct, frozen=True, kw_only=True):
 
     queue: str
     total: int
-    messages: list[FailedView]
+    messages: list[FailedMessageView]
 
 
 class RequeueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which failed messages get another life; all of them when nothing is said."""
+    """Which failed messages to requeue; all of them by default."""
 
     ids: Annotated[list[Name], Meta(min_length=1, max_length=1000)] | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000_000, description="The oldest so many.")] | None = None
@@ -83,7 +83,7 @@ class RequeueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Requeued(msgspec.Struct, frozen=True, kw_only=True):
-    """How many there were, and how many went back with their attempts at 0."""
+    """How many failed, and how many were requeued with their attempts at 0."""
 
     queue: str
     found: int
@@ -92,7 +92,7 @@ class Requeued(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueAuditQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of which queue; of all when nothing is said."""
+    """Which queue; all of them by default."""
 
     queue: Name | None = None
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
@@ -133,7 +133,7 @@ class JobLogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class JobLogView(msgspec.Struct, frozen=True, kw_only=True):
-    """One message's life so far."""
+    """The log of one message."""
 
     id: int
     service: str

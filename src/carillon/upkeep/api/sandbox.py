@@ -1,6 +1,6 @@
-"""Rehearsals over HTTP: what the sandbox was asked to send, and what it shall answer."""
+"""The sandbox over HTTP: operators read the messages it captured and tell it what to answer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Protocol
 
 import msgspec
@@ -13,26 +13,12 @@ from carillon.web.problems import rfc3339_ms
 _PATH = "/api/v1/sandbox"
 _ALL = "*"
 _OF = "@"
-"""Between a channel and the one provider that is meant."""
+"""Stands between a channel and one provider."""
 _SHARED: dict[str, Any] = {"tag": "Sandbox", "about": OPERATORS}
 
 
-class CapturedMessage(Protocol):
-    """One message the sandbox was asked to send."""
-
-    message_id: str
-    notification_id: str
-    route_id: str
-    channel: str
-    attempt: int
-    outcome: str
-    at: float
-    address: str | None
-    message: Message | None
-
-
-class Sandbox(Protocol):
-    """A provider that sends nothing and answers as told."""
+class SandboxControls(Protocol):
+    """The provider that sends nothing, as operators control it."""
 
     name: str
 
@@ -40,7 +26,7 @@ class Sandbox(Protocol):
 
     def drills(self) -> dict[str, Any]: ...
 
-    def captured(self) -> Sequence[Any]: ...
+    def captured(self) -> Sequence[msgspec.Struct]: ...
 
 
 class CapturedView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -72,9 +58,9 @@ class CapturedQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
 
 
 def endpoints(
-    sandboxes: Sequence[Sandbox], channels: Sequence[str], drill_kind: type[msgspec.Struct]
+    sandboxes: Sequence[SandboxControls], channels: Sequence[str], drill_kind: type[msgspec.Struct]
 ) -> list[Endpoint]:
-    """The rehearsal endpoints; a drill on a channel is told to every sandbox, one on channel@provider to that one."""
+    """The sandbox endpoints; a drill on a channel is for every sandbox, one on channel@provider for that provider."""
     stage = _Stage(sandboxes, channels, drill_kind)
     drills = Answer(status=200, description="The drills under way, by channel", kind=dict[str, drill_kind])  # type: ignore[valid-type]
     return [
@@ -135,22 +121,24 @@ def _drills(stage: "_Stage", drills: Answer, drill: Answer) -> list[Endpoint]:
 
 
 class _Stage:
-    def __init__(self, sandboxes: Sequence[Sandbox], channels: Sequence[str], drill_kind: type[msgspec.Struct]) -> None:
+    def __init__(
+        self, sandboxes: Sequence[SandboxControls], channels: Sequence[str], drill_kind: type[msgspec.Struct]
+    ) -> None:
         self._sandboxes = sandboxes
         self._channels = frozenset(channels) | {_ALL}
         self._kind = drill_kind
 
     async def messages(self, request: Request) -> Reply:
         query = request.query(CapturedQuery)
-        found: list[CapturedMessage] = [
-            message
-            for sandbox in self._sandboxes
-            for message in sandbox.captured()
-            if query.notification_id in {msgspec.UNSET, message.notification_id}
-            and query.channel in {msgspec.UNSET, message.channel}
+        rows = [msgspec.structs.asdict(message) for sandbox in self._sandboxes for message in sandbox.captured()]
+        found = [
+            row
+            for row in rows
+            if query.notification_id in {msgspec.UNSET, row["notification_id"]}
+            and query.channel in {msgspec.UNSET, row["channel"]}
         ]
-        found.sort(key=lambda message: message.at, reverse=True)
-        return Reply(200, CapturedList([_view(message) for message in found[: query.limit]]))
+        found.sort(key=lambda row: row["at"], reverse=True)
+        return Reply(200, CapturedList([_view(row) for row in found[: query.limit]]))
 
     async def list(self, _: Request) -> Reply:
         return Reply(200, self._drills())
@@ -175,7 +163,7 @@ class _Stage:
             sandbox.drill(channel, None)
         return Reply(200, self._drills())
 
-    def _meant(self, request: Request) -> tuple[str, Sequence[Sandbox]]:
+    def _meant(self, request: Request) -> tuple[str, Sequence[SandboxControls]]:
         channel, at, provider = request.params["channel"].partition(_OF)
         if channel not in self._channels:
             raise Problem("NOT_FOUND", f"there is no such channel here: {', '.join(sorted(self._channels))}")
@@ -188,7 +176,7 @@ class _Stage:
         return channel, meant
 
     def _drills(self) -> dict[str, Any]:
-        """What all of them do stands under its channel, what one of them does under channel and provider."""
+        """A drill of all sandboxes is listed by its channel, a drill of one by channel and provider."""
         found: dict[str, Any] = {}
         for channel in sorted({channel for sandbox in self._sandboxes for channel in sandbox.drills()}):
             told = [(sandbox.name, sandbox.drills().get(channel)) for sandbox in self._sandboxes]
@@ -199,15 +187,15 @@ class _Stage:
         return found
 
 
-def _view(captured: CapturedMessage) -> CapturedView:
+def _view(row: Mapping[str, Any]) -> CapturedView:
     return CapturedView(
-        message_id=captured.message_id,
-        notification_id=captured.notification_id,
-        route_id=captured.route_id,
-        channel=captured.channel,
-        recipient=captured.address,
-        attempt=captured.attempt,
-        outcome=captured.outcome,
-        at=rfc3339_ms(captured.at * 1000),
-        message=captured.message,
+        message_id=row["message_id"],
+        notification_id=row["notification_id"],
+        route_id=row["route_id"],
+        channel=row["channel"],
+        recipient=row["address"],
+        attempt=row["attempt"],
+        outcome=row["outcome"],
+        at=rfc3339_ms(row["at"] * 1000),
+        message=row["message"],
     )

@@ -1,11 +1,12 @@
-"""Templates over HTTP: written in versions, rolled back by publishing an old one again."""
+"""The template endpoints: list, show, write, switch off and publish again."""
 
 from typing import Any
 
+from msgspec import UNSET
+
+from carillon.domain.errors import BadTemplate
 from carillon.domain.ports import Ids
-from carillon.domain.templates import TemplateLedger
-from carillon.upkeep.api.templates_editing import TemplateDesk
-from carillon.upkeep.api.templates_reading import Reading, TemplateTools, is_id
+from carillon.domain.templates import Draft, StoredTemplate, TemplateLedger
 from carillon.upkeep.api.templates_wire import (
     CodeView,
     PublishBody,
@@ -16,8 +17,12 @@ from carillon.upkeep.api.templates_wire import (
     TemplateHistory,
     TemplatePage,
     TemplateQuery,
+    TemplateReader,
+    TemplateTools,
     TemplateView,
     VersionQuery,
+    is_id,
+    template_view,
 )
 from carillon.web import (
     ADMINISTRATORS,
@@ -28,12 +33,25 @@ from carillon.web import (
     Callers,
     Endpoint,
     Header,
+    Problem,
+    Reach,
     Reply,
     Request,
     in_body,
 )
+from carillon.web.problems import Detail
 
 _PATH = "/api/v1/templates"
+_FIELDS = {
+    "body_template": "body",
+    "subject_template": "subject",
+    "html_template": "html",
+    "name": "name",
+    "description": "description",
+    "default_variables": "default_variables",
+    "is_active": "is_active",
+}
+"""A change's field to the ledger's name for it."""
 _ID = f"{_PATH}/{{id}}"
 _MOUNT = "/template-service/api/v1/templates/{code}"
 _EXAMPLES = {"id": "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"}
@@ -51,20 +69,149 @@ _MADE = Answer(status=201, description="The version that was made", kind=Templat
 _FOR_EDITORS: dict[str, Any] = {"tag": "Templates", "about": ADMINISTRATORS}
 
 
+class TemplateEditor:
+    """Shows templates to their editors and writes them."""
+
+    def __init__(self, ledger: TemplateLedger, tools: TemplateTools, ids: Ids) -> None:
+        self._ledger = ledger
+        self._tools = tools
+        self._ids = ids
+
+    async def list(self, request: Request) -> Reply:
+        query = request.query(TemplateQuery)
+        named = {name: getattr(query, name) for name in ("channel", "template_key", "locale")}
+        filters: dict[str, Any] = {name: value for name, value in named.items() if value is not UNSET}
+        if query.is_active is not UNSET:
+            filters["is_active"] = query.is_active == "true"
+        filters |= request.reach.filters()
+        offset = (query.page_number - 1) * query.page_size
+        found, total = await self._ledger.list_templates(filters, query.page_size, offset)
+        page = TemplatePage(
+            items=[self._view(one) for one in found],
+            total_count=total,
+            page_number=query.page_number,
+            page_size=query.page_size,
+            total_pages=-(-total // query.page_size),
+        )
+        return Reply(200, page)
+
+    async def show(self, request: Request) -> Reply:
+        version = request.query(VersionQuery).version
+        return Reply(200, self._view(await self._seen(request, None if version is UNSET else version)))
+
+    async def history(self, request: Request) -> Reply:
+        stored = await self._seen(request)
+        versions = await self._ledger.template_history(stored.template_id)
+        return Reply(200, TemplateHistory([self._view(one) for one in versions]))
+
+    async def create(self, request: Request) -> Reply:
+        body = request.json(TemplateBody)
+        draft = Draft(
+            template_key=body.template_key,
+            channel=body.channel,
+            locale=body.locale or self._tools.locale.default,
+            body=body.body_template,
+            subject=body.subject_template,
+            html=body.html_template,
+            name=body.name,
+            description=body.description,
+            default_variables=body.default_variables or {},
+            is_active=body.is_active,
+            tenant_id=request.reach.tenant_id,
+            created_by=request.caller.sub,
+        )
+        return self._made(await self._add(draft, body.version))
+
+    async def change(self, request: Request) -> Reply:
+        body = request.json(TemplateChange)
+        stored = await self._own(request)
+        for name in ("template_key", "channel", "locale"):
+            if getattr(body, name) not in {UNSET, getattr(stored, name)}:
+                raise Problem("VALIDATION_ERROR", f"{name} cannot change: post it as another template")
+        newest = (await self._ledger.template_history(stored.template_id))[0]
+        if body.version is not UNSET and body.version not in {newest.version, newest.version + 1}:
+            raise Problem("CONFLICT", f"version {newest.version} was made meanwhile: look at it first")
+        given = {ours: getattr(body, theirs) for theirs, ours in _FIELDS.items()}
+        changes = {name: value for name, value in given.items() if value is not UNSET}
+        if changes.get("default_variables", {}) is None:
+            changes["default_variables"] = {}
+        draft = newest.draft(**{"is_active": True, **changes, "created_by": request.caller.sub})
+        self._check(draft)
+        if not draft.is_active:
+            await self._ledger.retire_template(stored.template_id)
+        made = await self._add(draft, None if body.version is UNSET else newest.version + 1)
+        return Reply(200, self._view(made))
+
+    async def retire(self, request: Request) -> Reply:
+        stored = await self._own(request)
+        await self._ledger.retire_template(stored.template_id, delete=True)
+        self._tools.changed()
+        return Reply(204, b"")
+
+    async def publish(self, request: Request) -> Reply:
+        version = request.json(PublishBody).version
+        await self._own(request)
+        stored = await self._seen(request, version)
+        return self._made(await self._add(stored.draft(is_active=True, created_by=request.caller.sub), None))
+
+    async def _add(self, draft: Draft, version: int | None) -> StoredTemplate:
+        self._check(draft)
+        made = await self._ledger.add_template(draft, self._ids(), version)
+        if made is None:
+            raise Problem("CONFLICT", f"{version} is not the next version of {draft.template_key}")
+        self._tools.changed()
+        return made
+
+    def _made(self, made: StoredTemplate) -> Reply:
+        return Reply(201, self._view(made), {"Location": f"{_PATH}/{made.template_id}?version={made.version}"})
+
+    def _check(self, draft: Draft) -> None:
+        if draft.html is not None and draft.channel != "email":
+            raise Problem("VALIDATION_ERROR", "only an email has HTML", details=[Detail("not here", "htmlTemplate")])
+        parts = {"bodyTemplate": draft.body, "subjectTemplate": draft.subject, "htmlTemplate": draft.html}
+        for field, text in parts.items():
+            try:
+                self._tools.check(text or "")
+            except BadTemplate as error:
+                raise Problem("VALIDATION_ERROR", f"{field}: {error}", details=[Detail(str(error), field)]) from None
+
+    def _view(self, stored: StoredTemplate) -> TemplateView:
+        return template_view(stored, self._tools.names(stored.template()))
+
+    async def _seen(self, request: Request, version: int | None = None) -> StoredTemplate:
+        stored = await self._ledger.template(request.params["id"])
+        if stored is None or stored.deleted_at is not None or not _may_see(request.reach, stored):
+            raise Problem("NOT_FOUND", "there is no template with this id")
+        asked = stored if version is None else await self._ledger.template(stored.template_id, version)
+        if asked is None:
+            raise Problem("NOT_FOUND", "the template has no such version")
+        return asked
+
+    async def _own(self, request: Request) -> StoredTemplate:
+        stored = await self._seen(request)
+        if not request.reach.every_tenant and request.reach.tenant_id != stored.tenant_id:
+            raise Problem("FORBIDDEN", "this template is everybody's: post one of your own under its key")
+        return stored
+
+
+def _may_see(reach: Reach, stored: StoredTemplate) -> bool:
+    return reach.every_tenant or stored.tenant_id in {None, reach.tenant_id}
+
+
 def endpoints(ledger: TemplateLedger, tools: TemplateTools, ids: Ids, *, open_mount: bool = False) -> list[Endpoint]:
     """The template endpoints; `open_mount` serves push workers without a token."""
-    desk = TemplateDesk(ledger, tools, ids)
-    reading = Reading(ledger, tools)
-    found = [*_many(desk), _show(desk, reading), *_writing(desk), *_versions(desk), _render(reading)]
-    return [*found, _mount(reading, open_mount=open_mount)]
+    editor = TemplateEditor(ledger, tools, ids)
+    reader = TemplateReader(ledger, tools)
+    found = [*_many(editor), _show(editor, reader), *_writing(editor), *_versions(editor), _render(reader)]
+    return [*found, _mount(reader, open_mount=open_mount)]
 
 
-def _many(desk: TemplateDesk) -> list[Endpoint]:
+def _many(editor: TemplateEditor) -> list[Endpoint]:
     return [
         Endpoint(
             method="GET",
             path=_PATH,
-            call=desk.list,
+            call=editor.list,
             name="listTemplates",
             summary="List templates, each in the version in use",
             query=TemplateQuery,
@@ -74,7 +221,7 @@ def _many(desk: TemplateDesk) -> list[Endpoint]:
         Endpoint(
             method="POST",
             path=_PATH,
-            call=desk.create,
+            call=editor.create,
             name="createTemplate",
             summary="Make a template, or the next version of one",
             description="The same key, channel and locale again make the next version under the same id.",
@@ -88,11 +235,11 @@ def _many(desk: TemplateDesk) -> list[Endpoint]:
     ]
 
 
-def _show(desk: TemplateDesk, reading: Reading) -> Endpoint:
+def _show(editor: TemplateEditor, reader: TemplateReader) -> Endpoint:
     async def show(request: Request) -> Reply:
         if not is_id(request.params["id"]):
-            return await reading.by_code(request, request.params["id"])
-        return await desk.show(request)
+            return await reader.by_code(request, request.params["id"])
+        return await editor.show(request)
 
     return Endpoint(
         method="GET",
@@ -114,12 +261,12 @@ def _show(desk: TemplateDesk, reading: Reading) -> Endpoint:
     )
 
 
-def _writing(desk: TemplateDesk) -> list[Endpoint]:
+def _writing(editor: TemplateEditor) -> list[Endpoint]:
     return [
         Endpoint(
             method="PUT",
             path=_ID,
-            call=desk.change,
+            call=editor.change,
             name="changeTemplate",
             summary="Make the next version",
             description=(
@@ -136,7 +283,7 @@ def _writing(desk: TemplateDesk) -> list[Endpoint]:
         Endpoint(
             method="DELETE",
             path=_ID,
-            call=desk.retire,
+            call=editor.retire,
             name="deleteTemplate",
             summary="Delete a template",
             description="It is used no more. Its versions are kept: posting its key again makes the next one.",
@@ -147,12 +294,12 @@ def _writing(desk: TemplateDesk) -> list[Endpoint]:
     ]
 
 
-def _versions(desk: TemplateDesk) -> list[Endpoint]:
+def _versions(editor: TemplateEditor) -> list[Endpoint]:
     return [
         Endpoint(
             method="GET",
             path=f"{_ID}/versions",
-            call=desk.history,
+            call=editor.history,
             name="listTemplateVersions",
             summary="List every version, newest first",
             path_examples=_EXAMPLES,
@@ -162,7 +309,7 @@ def _versions(desk: TemplateDesk) -> list[Endpoint]:
         Endpoint(
             method="POST",
             path=f"{_ID}/publish",
-            call=desk.publish,
+            call=editor.publish,
             name="publishTemplate",
             summary="Copy an old version as the next one",
             path_examples=_EXAMPLES,
@@ -174,11 +321,11 @@ def _versions(desk: TemplateDesk) -> list[Endpoint]:
     ]
 
 
-def _render(reading: Reading) -> Endpoint:
+def _render(reader: TemplateReader) -> Endpoint:
     return Endpoint(
         method="POST",
         path=f"{_PATH}/render",
-        call=reading.render,
+        call=reader.render,
         name="renderTemplate",
         summary="Show what a person would get",
         body=RenderBody,
@@ -190,11 +337,11 @@ def _render(reading: Reading) -> Endpoint:
     )
 
 
-def _mount(reading: Reading, *, open_mount: bool) -> Endpoint:
+def _mount(reader: TemplateReader, *, open_mount: bool) -> Endpoint:
     return Endpoint(
         method="GET",
         path=_MOUNT,
-        call=reading.mounted,
+        call=reader.mounted,
         name="readTemplateByCode",
         summary="Read a template as push workers do",
         description="With `/template-service` as TEMPLATE_SERVICE_URL's path.",

@@ -1,24 +1,207 @@
-"""What the console asks for beyond the API: everything at one look, what has just happened, what is served here."""
+"""The console's HTTP surface: its files, the overview, the live ticks, and who reads streams."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import msgspec
 
+from carillon.domain.events import BreakerChanged, Event, IntentAccepted, RouteAttempted, Trouble
 from carillon.domain.lanes import Lanes
 from carillon.domain.ports import Clock, UpkeepLedger
-from carillon.upkeep.console.series import Series
-from carillon.web import KNOWN, OPERATORS, Answer, Endpoint, Outlet, Reply, Request
+from carillon.domain.streams import person_of
+from carillon.web import EVERYBODY, KNOWN, OPERATORS, Answer, Endpoint, Outlet, Reply, Request
+from carillon.web.endpoint import KINDS, fixed
 
+STEP_SECONDS = 10.0
+STEPS = 360
+"""An hour."""
+SAMPLES = 200
+"""Durations kept of one step; more than enough for a percentile that a chart can show."""
+RECENT = 200
+MOST_READERS = 200
+_FOLDER = "static"
 TICK_SECONDS = 1.0
 HEARTBEAT_TICKS = 15
 LIFETIME_TICKS = 3600
 OF_A_TENANT = frozenset({"notifications", "dead-letters", "templates"})
-"""What somebody may look at who acts for one tenant; the rest concerns all of them at once."""
+"""The pages for administrators of one tenant; the others show all tenants."""
 OF_ANYBODY = frozenset({"notifications"})
 _encode = msgspec.json.Encoder().encode
+
+
+class SeriesStep(msgspec.Struct):
+    """What was counted within one step."""
+
+    at: float
+    """Unix seconds of its beginning."""
+    accepted: int = 0
+    delivered: int = 0
+    retried: int = 0
+    failed: int = 0
+    durations: list[float] = []
+
+
+class Series:
+    """An Observer that counts events for the charts; it runs in every attempt, so it is fast and never raises."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._steps: deque[SeriesStep] = deque(maxlen=STEPS)
+        self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        self._number = 0
+
+    def __call__(self, event: Event) -> None:
+        """Be an Observer."""
+        if isinstance(event, RouteAttempted):
+            self._attempted(event)
+        elif isinstance(event, IntentAccepted):
+            self._now().accepted += 1
+        elif isinstance(event, BreakerChanged | Trouble):
+            self._tell(event)
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The last hour, oldest first; what is quiet is left out."""
+        return [_seen(step) for step in self._steps]
+
+    def since(self, number: int) -> tuple[int, list[dict[str, Any]]]:
+        """What happened after a number: failures, breakers, troubles; and the newest number."""
+        return self._number, [told for told in self._recent if told["number"] > number]
+
+    def _attempted(self, event: RouteAttempted) -> None:
+        step = self._now()
+        if len(step.durations) < SAMPLES:
+            step.durations.append(event.duration_ms)
+        if event.verdict == "finish":
+            step.delivered += 1
+            return
+        if event.verdict == "bury":
+            step.failed += 1
+        else:
+            step.retried += 1
+        self._tell(event)
+
+    def _now(self) -> SeriesStep:
+        at = self._clock.wall() // STEP_SECONDS * STEP_SECONDS
+        if not self._steps or self._steps[-1].at < at:
+            self._steps.append(SeriesStep(at))
+        return self._steps[-1]
+
+    def _tell(self, event: Event) -> None:
+        self._number += 1
+        told = msgspec.to_builtins(event)
+        self._recent.append({"number": self._number, "at": self._clock.wall(), **told})
+
+
+def _seen(step: SeriesStep) -> dict[str, Any]:
+    durations = sorted(step.durations)
+    return {
+        "at": step.at,
+        "accepted": step.accepted,
+        "delivered": step.delivered,
+        "retried": step.retried,
+        "failed": step.failed,
+        "p50Ms": _percentile(durations, 0.5),
+        "p99Ms": _percentile(durations, 0.99),
+    }
+
+
+def _percentile(durations: list[float], share: float) -> float | None:
+    return round(durations[min(len(durations) - 1, int(len(durations) * share))], 1) if durations else None
+
+
+class ReaderView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One person who reads."""
+
+    user_id: str
+    tenant_id: str | None
+    connections: int
+
+
+class StreamsView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The live connections of the asked replica; others have their own."""
+
+    connections: int
+    most: int
+    people: int
+    readers: list[ReaderView]
+    """Those with the most connections."""
+
+
+def stream_endpoints(readers: Callable[[], Mapping[str, int]], most: int) -> list[Endpoint]:
+    """Who reads live at this replica, for operators; `readers` counts the connections of each person's stream."""
+
+    async def show(_: Request) -> Reply:
+        found = readers()
+        shown = sorted(found.items(), key=lambda reader: (-reader[1], reader[0]))[:MOST_READERS]
+        view = StreamsView(
+            connections=sum(found.values()),
+            most=most,
+            people=len(found),
+            readers=[_reader(stream, number) for stream, number in shown],
+        )
+        return Reply(200, view)
+
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/v1/console/streams",
+            call=show,
+            name="consoleStreams",
+            summary="Who reads live at this replica",
+            tag="Console",
+            about=OPERATORS,
+            answers=(Answer(status=200, description="The live connections.", kind=StreamsView),),
+        )
+    ]
+
+
+def _reader(stream: str, connections: int) -> ReaderView:
+    tenant_id, user_id = person_of(stream)
+    return ReaderView(user_id=user_id, tenant_id=tenant_id, connections=connections)
+
+
+def file_endpoints() -> list[Endpoint]:
+    """Every file of the folder under /console; the files hold no data, so everybody may read them."""
+    found = [_to_console()]
+    for path, file in _walk(files("carillon.upkeep.console").joinpath(_FOLDER), "/console"):
+        kind = file.name.rpartition(".")[2]
+        if kind in KINDS:
+            found.append(fixed(path, file.read_bytes(), kind))
+            if file.name == "index.html":
+                found.append(fixed("/console", file.read_bytes(), kind))
+    return found
+
+
+def _to_console() -> Endpoint:
+    """People who open the bare address in a browser want the console."""
+
+    async def call(_: Request) -> Reply:
+        return Reply(307, b"", {"Location": "/console"})
+
+    return Endpoint(
+        method="GET",
+        path="/",
+        call=call,
+        name="frontDoor",
+        summary="To the console",
+        answers=(Answer(status=307, description="To the console"),),
+        about=EVERYBODY,
+        by_address=True,
+        hidden=True,
+    )
+
+
+def _walk(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _walk(entry, f"{path}/{entry.name}")
+        else:
+            yield f"{path}/{entry.name}", entry
 
 
 class LaneView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -56,8 +239,8 @@ class Surface(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Providers that send nothing and can be drilled."""
 
 
-class Desk:
-    """What the endpoints are answered from."""
+class Console:
+    """Answers what the console asks beyond the API."""
 
     def __init__(
         self, ledger: UpkeepLedger, lanes: Lanes, series: Series, clock: Clock, *, blueprint: str, pages: Sequence[str]
@@ -101,7 +284,7 @@ class Desk:
         )
 
     async def live(self, request: Request) -> Reply:
-        """A tick each second while something happens, and a sign of life when nothing does."""
+        """A tick each second while something happens, otherwise heartbeats."""
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         return Reply(200, self._pouring(request), headers, "text/event-stream")
 
@@ -150,13 +333,13 @@ def _may_open(page: str, request: Request) -> bool:
             return page in OF_ANYBODY
 
 
-def endpoints(desk: Desk) -> list[Endpoint]:
-    """The three questions; the first two concern all tenants at once."""
+def endpoints(console: Console) -> list[Endpoint]:
+    """Overview, live ticks and the list of pages; the first two show every tenant."""
     return [
         Endpoint(
             method="GET",
             path="/api/v1/console/overview",
-            call=desk.overview,
+            call=console.overview,
             name="consoleOverview",
             summary="Everything at one look",
             tag="Console",
@@ -166,7 +349,7 @@ def endpoints(desk: Desk) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path="/api/v1/console/live",
-            call=desk.live,
+            call=console.live,
             name="consoleLive",
             summary="What happens in this process, as it happens",
             tag="Console",
@@ -176,7 +359,7 @@ def endpoints(desk: Desk) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path="/api/v1/console/surface",
-            call=desk.surface,
+            call=console.surface,
             name="consoleSurface",
             summary="Which pages there are",
             tag="Console",

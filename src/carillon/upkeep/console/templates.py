@@ -7,17 +7,17 @@ import msgspec
 
 from carillon.domain.notifications import Template
 from carillon.domain.templates import StoredTemplate, TemplateLedger, gaps
-from carillon.upkeep.api.templates_reading import TemplateTools
+from carillon.upkeep.api.templates_wire import TemplateTools
 from carillon.web import ADMINISTRATORS, Answer, Endpoint, Reply, Request
 from carillon.web.problems import rfc3339_ms
 
 MOST = 2000
-"""Stored templates that are shown; whoever has more searches by key."""
+"""How many stored templates are shown; operators with more search by key."""
 
 Filed = Mapping[tuple[str, str, str], Template]
 """Templates of folders by key, channel and locale."""
 Key = tuple[str, str, str]
-"""A tenant, nobody's being empty, a template's key and its channel."""
+"""A tenant, empty for templates of all tenants, a template's key and its channel."""
 
 
 class VariantView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -36,7 +36,7 @@ class VariantView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     updated_at: str | None
 
 
-class CatalogueEntry(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class TemplateEntry(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One key on one channel, in every language it has."""
 
     template_key: str
@@ -50,14 +50,14 @@ class CatalogueEntry(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class Catalogue(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Every template, by key and channel."""
 
-    items: list[CatalogueEntry]
+    items: list[TemplateEntry]
     supported: list[str]
     default_locale: str
     truncated: bool
 
 
-class Shelf:
-    """What the endpoint is answered from."""
+class CatalogueReader:
+    """Reads the templates of folders and of the ledger together."""
 
     def __init__(
         self, ledger: TemplateLedger, filed: Callable[[], Filed], tools: TemplateTools, supported: Iterable[str]
@@ -75,12 +75,12 @@ class Shelf:
         for one in stored:
             key = (one.tenant_id or "", one.template_key, one.channel)
             variants = found.setdefault(key, {})
-            # One that is switched off leaves the folder's in use.
+            # A stored template that is switched off leaves the one of the folder in use.
             if one.is_active or one.locale not in variants:
                 variants[one.locale] = self._view(one.template(), one)
         missing = self._missing(found)
         items = [
-            CatalogueEntry(
+            TemplateEntry(
                 template_key=key,
                 channel=channel,
                 tenant_id=owner or None,
@@ -122,13 +122,13 @@ class Shelf:
         )
 
 
-def endpoints(shelf: Shelf) -> list[Endpoint]:
-    """One question: what is there, and what is not."""
+def endpoints(reader: CatalogueReader) -> list[Endpoint]:
+    """The catalogue: which templates exist, and which languages they lack."""
     return [
         Endpoint(
             method="GET",
             path="/api/v1/console/templates",
-            call=shelf.catalogue,
+            call=reader.catalogue,
             name="consoleTemplates",
             summary="Every template by key and channel, from folders and stored, with the languages it lacks",
             tag="Console",

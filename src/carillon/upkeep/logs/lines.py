@@ -1,19 +1,23 @@
 """Writes events, library logs, warnings and crashes as one stream of log lines."""
 
 import contextlib
+import io
+import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final, Literal, TextIO
+import threading
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Literal, NoReturn, TextIO
 
 import msgspec
 
 from carillon.domain.claims import Settled
 from carillon.domain.events import Event, IntentRepeated, ReceiptTaken, RouteAttempted, event_word
+from carillon.domain.outcomes import STOPPING
 from carillon.domain.ports import Observer
-from carillon.upkeep.logs.redaction import Redaction
-from carillon.upkeep.logs.routing import Stray, route_crashes, route_logging, route_structlog
+from carillon.upkeep.logs.redaction import Redaction, traceback_text
 from carillon.upkeep.logs.sink import (
+    CRITICAL,
     DEBUG,
     ERROR,
     INFO,
@@ -26,6 +30,7 @@ from carillon.upkeep.logs.sink import (
     speak_for,
 )
 
+_LONGEST_STRAY = 12_000
 __all__ = [
     "LEVELS",
     "Format",
@@ -42,6 +47,104 @@ __all__ = [
 Format = Literal["json", "pretty", "auto"]
 
 
+class Bridge(logging.Handler):
+    """Carries the standard library's log records into the sink."""
+
+    def __init__(self, sink: LogSink) -> None:
+        super().__init__()
+        self._sink = sink
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except Exception:  # noqa: BLE001 - a library's bad format string is still worth a line
+            message = str(record.msg)
+        level = max(DEBUG, min(CRITICAL, record.levelno // 10 * 10))
+        error = record.exc_info[1] if record.exc_info else None
+        event = "warning" if record.name == "py.warnings" else "log"
+        key = f"{record.name}/{level}/{record.msg!s:.100}" if level >= WARNING else ""
+        self._sink.emit(level, event, message, {"logger": record.name, "exception": traceback_text(error)}, key=key)
+
+
+class Stray(io.TextIOBase):
+    """Replaces stdout or stderr, so that printed text becomes log lines."""
+
+    def __init__(self, sink: LogSink, name: str) -> None:
+        super().__init__()
+        self._sink, self._name, self._rest = sink, name, ""
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        if len(self._rest) > _LONGEST_STRAY:
+            lines, self._rest = [*lines, self._rest], ""
+        for line in filter(str.strip, lines):
+            self._sink.emit(WARNING, "stray_output", line, {"stream": self._name}, key=f"stray/{self._name}")
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._sink.stream.fileno()
+
+
+def route_logging(sink: LogSink, stack: contextlib.ExitStack) -> None:
+    """What libraries log, and Python's warnings, until the stack is unwound."""
+    root = logging.getLogger()
+    stack.callback(root.setLevel, root.level)
+    stack.callback(setattr, root, "handlers", root.handlers)
+    stack.callback(logging.captureWarnings, capture=False)
+    root.handlers = [Bridge(sink)]
+    root.setLevel(sink.threshold)
+    logging.captureWarnings(capture=True)
+
+
+def route_crashes(sink: LogSink, stack: contextlib.ExitStack) -> None:
+    """What ends a thread or the process without being caught, until the stack is unwound."""
+
+    def crashed(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
+        fields = {"exception": traceback_text(error)}
+        sink.emit(CRITICAL, "uncaught_exception", f"{type(error).__name__}: {error}", fields, always=True)
+
+    def thread_crashed(args: threading.ExceptHookArgs) -> None:
+        if not isinstance(args.exc_value, SystemExit):
+            crashed(args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback)
+
+    def unraisable(args: "sys.UnraisableHookArgs") -> None:
+        message = f"{args.err_msg or 'Exception ignored'}: {args.exc_value!r}"
+        sink.emit(ERROR, "unraisable", message, {"exception": traceback_text(args.exc_value)}, key="unraisable")
+
+    for owner, name, hook in (
+        (sys, "excepthook", crashed),
+        (sys, "unraisablehook", unraisable),
+        (threading, "excepthook", thread_crashed),
+    ):
+        stack.callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, hook)
+
+
+def route_structlog(sink: LogSink, stack: contextlib.ExitStack) -> None:
+    """Route structlog into the log if the program uses it; loading it needlessly would take a fifth of the start."""
+    if "structlog" not in sys.modules:
+        return
+    import structlog  # noqa: PLC0415 - it is there already
+
+    def tell(_logger: object, method: str, line: MutableMapping[str, Any]) -> NoReturn:
+        event, level = str(line.pop("event", method)), LEVELS.get(method, ERROR)
+        failed = line.pop("exc_info", None) or (method == "exception")
+        error = failed if isinstance(failed, BaseException) else sys.exc_info()[1] if failed else None
+        fields = {**line, "exception": traceback_text(error)}
+        key = f"{event}/{level}" if level >= WARNING else ""
+        active().emit(level, event, str(fields.pop("message", event)), fields, key=key)
+        raise structlog.DropEvent
+
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, tell],
+        wrapper_class=structlog.make_filtering_bound_logger(sink.threshold),
+    )
+    stack.callback(structlog.reset_defaults)
+
+
 def configure(
     format: Format = "auto",  # noqa: A002 - the option is called so
     level: str = "info",
@@ -51,7 +154,7 @@ def configure(
     *,
     secrets: Iterable[str] = (),
 ) -> Callable[[], None]:
-    """Route everything this process says into one stream; calling the result puts things back as they were."""
+    """Route all output of this process into one stream; calling the result undoes it."""
     before = configured()
     out = stream or (before.stream if before else sys.stdout)
     pretty = format == "pretty" or (format == "auto" and out.isatty())
@@ -98,6 +201,10 @@ _SAID: Final[dict[str, tuple[int, str]]] = {
     "failover": (INFO, "Failover succeeded: sent {channel} through {provider} on attempt {attempt}"),
     "retry": (WARNING, "{provider} failed {channel} on attempt {attempt}: {error}; again in {delay_seconds} s"),
     "defer": (WARNING, "{provider} asks {channel} to wait: {error}; again in {delay_seconds} s, no attempt spent"),
+    STOPPING: (
+        INFO,
+        "This process stops; {channel} waits for another, again in {delay_seconds} s, no attempt spent",
+    ),
     "fail_over": (WARNING, "{provider} failed {channel} on attempt {attempt}: {error}; {next_provider} is next"),
     "bury": (ERROR, "Gave up on {channel} through {provider} on attempt {attempt}: {error}"),
     "intent_malformed": (WARNING, "Kept {stream_entry_id} as malformed, {failure_code}: {failure_message}"),
@@ -167,6 +274,8 @@ def log_observer(
     def observe(event: Event) -> None:
         if isinstance(event, RouteAttempted):
             word = "failover" if event.verdict == "finish" and event.failed_over else event.verdict
+            # The end of this process is no trouble of a provider, and a clean end leaves no warning.
+            word = STOPPING if event.classification == STOPPING else word
         elif isinstance(event, ReceiptTaken):
             word = f"receipt_{event.effect}"
         else:
@@ -192,6 +301,6 @@ def _say(out: LogSink, level: int, sentence: str, fields: dict[str, Any]) -> Non
         message = sentence
     if fields.get("settled") == Settled.STALE:
         message += _STALE
-    # Attempts and intents are each somebody's message and never thinned out.
+    # Each attempt and intent is about one message, so none is sampled away.
     key = f"{word}/{level}/{fields[_REPEATING[word]]}" if word in _REPEATING else ""
     out.emit(level, word, message, fields | {"failed_over": fields.get("failed_over") or None}, key=key)

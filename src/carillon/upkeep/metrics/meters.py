@@ -15,6 +15,7 @@ from carillon.domain.events import (
     CallbackRefused,
     DoorStopped,
     Event,
+    FailedTrimmed,
     HistoryKept,
     IntentAccepted,
     IntentMalformed,
@@ -22,11 +23,16 @@ from carillon.domain.events import (
     LeaseLost,
     LeasesReset,
     MessageFinished,
+    MessageOverdue,
+    MessageSwept,
     PartStarted,
     PartStopped,
     PersonSought,
     ProviderProbed,
     Pruned,
+    QueueDeep,
+    QueueLooked,
+    QueuePumped,
     ReceiptTaken,
     Rehomed,
     RequestServed,
@@ -34,17 +40,9 @@ from carillon.domain.events import (
     StreamTrimmed,
     TokenRefused,
     Trouble,
-)
-from carillon.domain.ports import UpkeepLedger
-from carillon.domain.queue_events import (
-    FailedTrimmed,
-    MessageOverdue,
-    MessageSwept,
-    QueueDeep,
-    QueueLooked,
-    QueuePumped,
     WebhookCalled,
 )
+from carillon.domain.ports import UpkeepLedger
 from carillon.upkeep.logs.redaction import Redaction
 from carillon.upkeep.metrics.instruments import ATTRIBUTES, CARILLON, DURATION, GAUGES, Instrument
 
@@ -55,7 +53,7 @@ _MAX_SERIES = 1000
 _OTHER = "other"
 _NONE = "none"
 _UNREAD = frozenset({"invalid_envelope", "unsupported_notification_type", "invalid_audience"})
-"""Behind these codes type, producer and audience are whatever somebody wrote: an id, an address, a thousand words."""
+"""With these codes, type, producer and audience are unchecked text of a producer: an id, an address, a long text."""
 _ASK_SECONDS, _FRESH_SECONDS = 2.0, 0.5
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0)
 
@@ -251,7 +249,7 @@ class Metrics:
         }[counted]
 
     def _snapshot(self, counted: str) -> dict[str, Any] | None:
-        """One question to the ledger serves all gauges of an export; a gauge that comes again is of the next one."""
+        """One query of the ledger serves all gauges of an export; a gauge that is read again begins the next export."""
         again = counted in self._served or time.monotonic() >= self._asked_at + _FRESH_SECONDS
         if again and not _in_loop():
             self._served = set()

@@ -28,7 +28,7 @@ RETURNING refund_id;
 SELECT * FROM refunds WHERE transaction_id = :transaction_id ORDER BY created_at;
 
 -- name: add_outgoing
--- Race: whoever committed this brings it to the queue itself, at once; others must not at the same moment.
+-- Race: the process that commits this brings it to the queue at once; others must not at the same moment.
 --   next_attempt_at         born leased: others look when the bringer has had its time.
 INSERT INTO queue_outbox (message_id, queue, action, correlation_id, idempotency_key, payload_json, created_at,
                           next_attempt_at)

@@ -34,7 +34,7 @@ async function start() {
   fill(document.getElementById("nav"), surface.pages.map((page) =>
     h("a", { href: `#/${page}`, data: { page }, text: TITLES[page] ?? page })));
   if (!surface.pages.length) return fill(main, empty("You may not see any page: use an administrator's token."));
-  // What happens concerns all tenants at once: whoever acts for one of them polls.
+  // Live ticks show all tenants at once: callers who act for one tenant poll.
   if (WHOLE.some((page) => surface.pages.includes(page))) follow("/api/v1/console/live", tick, lively, new AbortController().signal);
   else lively("polling");
   setInterval(() => { if (!alive) tick("poll", {}); }, POLL_MS);
@@ -58,7 +58,7 @@ function lively(word) {
 async function show() {
   const [page, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
   const name = surface.pages.includes(page) ? page : surface.pages[0];
-  // Whoever goes on before a page has loaded is not overtaken by it: it draws where nobody looks any more.
+  // A page that loads after its reader has gone on draws into an element that is no longer shown.
   const turn = ++turns;
   const place = h("div", {});
   listeners.clear();

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from carillon.client.clients import Client
 from carillon.client.django.outbox import DjangoStore
-from carillon.client.outbox import Relay
+from carillon.client.outbox import OutboxRelay
 
 
 class Command(BaseCommand):
@@ -25,12 +25,12 @@ class Command(BaseCommand):
         parser.add_argument("--database", default=None, help="Django's name for the database.")
 
     def handle(self, *_: Any, **options: Any) -> None:  # noqa: ANN401 - Django's signature
-        """Relay."""
+        """Send waiting rows until told to stop."""
         url = getattr(settings, "CARILLON_URL", None)
         if not url:
             raise CommandError("settings.CARILLON_URL: say where Carillon is, e.g. http://127.0.0.1:8080")
         with Client(url, token=getattr(settings, "CARILLON_TOKEN", None)) as client:
-            relay = Relay(DjangoStore(options["database"]), client)
+            relay = OutboxRelay(DjangoStore(options["database"]), client)
             if options["once"]:
                 carried = 0
                 while number := relay.run_once():

@@ -136,7 +136,7 @@ export function pager(found, turn) {
 }
 
 /**
- * Replace what an element holds, and let whoever stood on a link or a button stand there still.
+ * Replace the content of an element, and keep the focus on the same link or button.
  * @param {HTMLElement} place
  * @param {...any} children
  */

@@ -10,7 +10,7 @@ const STEP_MS = 1000;
 const NEWEST = 5;
 
 /**
- * What is under way, whoever began it; what ended is shown while the page stays open.
+ * Redrives under way, by every operator; ended ones stay visible while the page is open.
  * @param {HTMLElement} place
  */
 export function redrives(place) {

@@ -147,7 +147,7 @@ async function publish(state, content) {
   const { subjectTemplate, bodyTemplate, htmlTemplate } = content;
   const body = { subjectTemplate, bodyTemplate, htmlTemplate };
   if (state.used?.id) {
-    // Whoever wrote meanwhile is not overwritten: the version this was made on goes along.
+    // Send the version that this edit began with, so that it does not overwrite an edit made meanwhile.
     const newest = (await ask(`/api/v1/templates/${state.used.id}/versions`)).items[0].version;
     if (newest !== (state.newest ?? newest))
       throw new Problem(409, "CONFLICT", `Version ${newest} was made meanwhile: look at it first.`, null);

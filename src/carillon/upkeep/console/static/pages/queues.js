@@ -156,7 +156,7 @@ function failedOf(name) {
     const found = await ask(`/ops/queues/${encodeURIComponent(name)}/failed`, { query: { limit: FAILED } });
     counted(found.total);
     const text = JSON.stringify(found);
-    // Whoever is choosing is not disturbed by what is the same.
+    // Redraw only on a change: an operator may be selecting rows.
     if (text === seen.text) return;
     seen.text = text;
     refill(

@@ -216,7 +216,7 @@ function entries(found) {
   );
 }
 
-/** A stream of this person's, here; whoever reads along is a reader, and what waits is told to them. */
+/** Opens this person's stream here; this page is then a reader like any other, and gets what waits. */
 function readAlong(user) {
   let reading = null;
   const list = h("ol", { class: "heard", "aria-live": "polite" });

@@ -54,7 +54,7 @@ function list(main, shell, catalogue) {
             { class: "card human needed" },
             h("h2", { text: "Missing" }),
             h("p", {
-              text: `${number(gaps)} missing: whoever reads that language gets nothing, or another one.`,
+              text: `${number(gaps)} missing: people with that language get nothing, or another language.`,
             }),
           )
         : null,

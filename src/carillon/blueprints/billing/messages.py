@@ -1,0 +1,133 @@
+"""Messages between the two services: handlers read payloads, the relay brings committed messages to queues."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Protocol
+
+from carillon.blueprints.billing.domain import DECIMALS, Outgoing, money
+from carillon.blueprints.billing.store import OutgoingStore
+from carillon.domain.errors import LedgerUnavailable
+from carillon.domain.events import Trouble
+from carillon.domain.jobs import Permanent
+from carillon.domain.ports import Clock, Observer
+from carillon.faultpoint import faultpoint
+
+_LONGEST = 255
+_BATCH = 100
+_LEASE_SECONDS = 5.0
+_SEND_SECONDS = 2.0
+"""Shorter than the first lease of a message, so that no other process brings it at the same time."""
+_LONGEST_WAIT_SECONDS = 5.0
+
+
+class QueueJob(Protocol):
+    """What a registered handler is given."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def action(self) -> str: ...
+    @property
+    def payload(self) -> dict[str, Any]: ...
+    @property
+    def idempotency_key(self) -> str | None: ...
+
+
+def text_in(payload: Mapping[str, Any], name: str) -> str:
+    """A name or an id; numbers are accepted too."""
+    found = payload.get(name)
+    text = str(found) if isinstance(found, str | int) and not isinstance(found, bool) else ""
+    if not 0 < len(text) <= _LONGEST or "\x00" in text:
+        raise Permanent(f"the payload must name {name}, in at most {_LONGEST} characters")
+    return text
+
+
+def amount_in(payload: Mapping[str, Any], name: str) -> Decimal | None:
+    """An amount of money; None where none is named."""
+    found = payload.get(name)
+    if found is None:
+        return None
+    amount = money(found) if isinstance(found, int | float | str) and not isinstance(found, bool) else None
+    if amount is None:
+        raise Permanent(f"{name}: {str(found)[:40]} is no amount of at most {DECIMALS} decimals")
+    return amount
+
+
+def whole_in(payload: Mapping[str, Any], name: str) -> int:
+    """A whole number that fits every store."""
+    found = payload.get(name)
+    if not isinstance(found, int) or isinstance(found, bool) or abs(found) >= 10**15:
+        raise Permanent(f"{name}: {str(found)[:40]} is no whole number")
+    return found
+
+
+class Enqueue(Protocol):
+    """Puts one message into a queue."""
+
+    async def __call__(
+        self,
+        queue: str,
+        payload: Mapping[str, Any],
+        *,
+        action: str,
+        correlation_id: str | None = None,
+        idempotency_key: str | None = None,
+        id: str | None = None,  # noqa: A002 - the envelope's own word
+    ) -> str: ...
+
+
+class OutgoingRelay:
+    """A message may reach its queue twice, under one id: when a process dies after the queue has it."""
+
+    def __init__(
+        self, ledger: OutgoingStore, enqueue: Enqueue, *, clock: Clock, observer: Observer, poll_seconds: float
+    ) -> None:
+        self._ledger = ledger
+        self._enqueue = enqueue
+        self._clock = clock
+        self._observe = observer
+        self._poll_seconds = poll_seconds
+
+    async def bring(self, messages: Sequence[Outgoing]) -> None:
+        """Right after the commit; what fails here, `run` of any process brings later."""
+        try:
+            async with asyncio.timeout(_SEND_SECONDS):
+                await self._bring(messages)
+        except Exception as error:  # noqa: BLE001 - the commit stands, so the caller gets its answer
+            self._observe(Trouble(where="outbox", error=_said(error), retry_in_seconds=_LEASE_SECONDS))
+
+    async def run(self) -> None:
+        """Until cancelled, bring what was left behind."""
+        wait = self._poll_seconds
+        while True:
+            try:
+                found = await self._ledger.due_outgoing(_BATCH, _LEASE_SECONDS)
+                async with asyncio.timeout(_LEASE_SECONDS):
+                    await self._bring(found)
+            except Exception as error:  # noqa: BLE001 - Redis, the ledger or the network: all of them come back
+                wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+                self._observe(Trouble(where="outbox", error=_said(error), retry_in_seconds=wait))
+            else:
+                wait = self._poll_seconds
+                if len(found) == _BATCH:
+                    continue
+            await self._clock.sleep(wait)
+
+    async def _bring(self, messages: Sequence[Outgoing]) -> None:
+        for message in messages:
+            await self._enqueue(
+                message.queue,
+                message.payload,
+                action=message.action,
+                correlation_id=message.correlation_id,
+                idempotency_key=message.idempotency_key,
+                id=message.message_id,
+            )
+        if messages:
+            faultpoint("after_outgoing_enqueued")
+            await self._ledger.drop_outgoing([message.message_id for message in messages])
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, LedgerUnavailable) else f"{type(error).__name__}: {error}"

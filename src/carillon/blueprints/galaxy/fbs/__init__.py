@@ -1,1 +1,0 @@
-"""What `flatc --python` made of notification.fbs, checked in and never edited."""

@@ -1,0 +1,336 @@
+"""Outbound of a process: breakers, the worker, and delivery while the caller waits."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from carillon.compose import from_settings
+from carillon.compose.ledger import LedgerPart
+from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
+from carillon.compose.process import Process
+from carillon.compose.providers import ProvidersPart
+from carillon.config.settings import Settings
+from carillon.domain.breaker import State
+from carillon.domain.events import Rehomed
+from carillon.domain.lanes import SYNCHRONOUS, Lanes
+from carillon.domain.policy import PolicyTable
+from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Preparer, Provider, Signal
+from carillon.intake.accept import Intake, SynchronousIntake
+from carillon.ledger.opening import Ledger
+from carillon.outbound.attempt import AttemptRules, Attempts
+from carillon.outbound.breakers import BreakerProbe, MemoryBreakers, RecoverableBreakers
+from carillon.outbound.breakers.shared import LedgerBreakers
+from carillon.outbound.leases import Leases
+from carillon.outbound.settle import Settler
+from carillon.outbound.synchronous import SynchronousDelivery, SynchronousRules, SynchronousSweep
+from carillon.outbound.worker import Worker, WorkerClaimOnAccept, WorkerRules
+from carillon.providers.sandbox import Sandbox
+from carillon.system import new_id, system_dice
+from carillon.upkeep.health import Check, degraded
+
+if TYPE_CHECKING:
+    from carillon.compose.redis import SharedRedis
+
+LEASE_SHARE = 3.0
+"""A synchronous delivery is abandoned after three times its timeout."""
+USUAL_SECONDS = 2.0
+
+
+class BreakersPart(Part):
+    """Breakers in Redis if there is one, in the ledger if the settings say so, else in memory."""
+
+    title = "Redis"
+    breakers: RecoverableBreakers
+
+    def __init__(self, process: Process, ledger: LedgerPart) -> None:
+        self._process = process
+        self._ledger = ledger
+        self.shared: SharedRedis | None = None
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        process = self._process
+        settings = process.settings
+        own = MemoryBreakers(from_settings.breaker_policies(settings), process.clock, process.observe)
+        if settings.redis.url is not None:
+            from carillon.compose.redis import SharedRedis  # noqa: PLC0415 - see its first line
+
+            self.shared = SharedRedis(settings.redis.url)
+            stack.push_async_callback(self.shared.aclose)
+            self.breakers = self.shared.breakers(settings, own, process.clock, process.observe)
+        elif settings.ledger.share_breakers:
+            self.breakers = LedgerBreakers(
+                self._ledger.ledger,
+                from_settings.breaker_policies(settings),
+                service=settings.service,
+                fallback=own,
+                clock=process.clock,
+                observer=process.observe,
+            )
+        else:
+            self.breakers = own
+
+    def checks(self) -> Mapping[str, Check]:
+        # Without Redis each process uses its own breakers: degraded, not down.
+        return {} if self.shared is None else {"redis": degraded(self.shared.check)}
+
+    def facts(self) -> Mapping[str, Check]:
+        async def ask() -> dict[str, Any]:
+            states = await self.breakers.states()
+            closed = all(state is State.CLOSED for state in states.values())
+            return {
+                "status": "healthy" if closed else "degraded",
+                "states": {name: str(state) for name, state in states.items()},
+            }
+
+        return {"breakers": ask}
+
+    async def examine(self) -> list[DoctorFinding]:
+        settings = self._process.settings
+        location = settings.redis.location()
+        if settings.stream is not None:
+            return []
+        if location is None:
+            return [DoctorFinding("Redis", "ok", "not configured; each process keeps its own breakers")]
+        from carillon.compose.redis import examine_redis  # noqa: PLC0415 - see its first line
+
+        return [await examine_redis(location, "shared breakers")]
+
+
+class ProbingPart(Part):
+    """Asks providers whose breaker is open; a drill's time scale shortens the interval too."""
+
+    role = Role.OUTBOUND
+
+    def __init__(self, process: Process, providers: ProvidersPart, breakers: BreakersPart) -> None:
+        self._process = process
+        self._providers = providers
+        self._breakers = breakers
+
+    def run(self) -> Mapping[str, Loop]:
+        settings = self._process.settings
+        if not settings.probing.providers:
+            return {}
+        probing = BreakerProbe(
+            providers=self._providers.providers,
+            names=settings.probing.providers,
+            breakers=self._breakers.breakers,
+            clock=self._process.clock,
+            observer=self._process.observe,
+            every_seconds=settings.probing.interval_seconds * settings.drill.time_scale,
+        )
+        return {"probing": probing.run}
+
+
+def synchronous(
+    process: Process,
+    stack: AsyncExitStack,
+    *,
+    intake: Intake,
+    ledger: Ledger,
+    providers: dict[str, Provider],
+    breakers: Breakers,
+) -> SynchronousDelivery | None:
+    """Synchronous delivery; None if the blueprint has no synchronous lane."""
+    settings = process.settings
+    lane = settings.lanes.get(SYNCHRONOUS)
+    if lane is None:
+        return None
+    seconds = lane.timeout_seconds or USUAL_SECONDS
+    return SynchronousDelivery(
+        enrol=SynchronousIntake(
+            intake, ledger, process.observe, owner=process.owner, seconds=seconds * LEASE_SHARE
+        ).enrol,
+        providers=_own_providers(process, stack, providers),
+        breakers=breakers,
+        settler=Settler(ledger, process.observe),
+        stories=ledger,
+        rules=SynchronousRules(
+            chains=process.chains,
+            seconds=seconds,
+            use_cases=settings.synchronous.use_cases,
+            slots=settings.synchronous.slots,
+        ),
+        clock=process.clock,
+        ids=new_id,
+    )
+
+
+def _own_providers(process: Process, stack: AsyncExitStack, shared: dict[str, Provider]) -> dict[str, Provider]:
+    """Providers with connections of their own: a slow vendor may occupy all connections of the workers."""
+    kept = {name: provider for name, provider in shared.items() if isinstance(provider, Sandbox)}
+    tools = from_settings.tools(process.settings, process.clock, system_dice)
+    stack.push_async_callback(tools.http.aclose)
+    own = from_settings.providers(process.settings, process.used - kept.keys(), tools)
+    for provider in own.values():
+        stack.push_async_callback(provider.aclose)
+    return own | kept
+
+
+def abandoned(process: Process, ledger: Ledger) -> SynchronousSweep | None:
+    """The sweep of abandoned synchronous deliveries; None without a synchronous lane."""
+    lane = process.settings.lanes.get(SYNCHRONOUS)
+    if lane is None:
+        return None
+    return SynchronousSweep(
+        ledger=ledger,
+        backlog=ledger,
+        settler=Settler(ledger, process.observe),
+        lane=lane,
+        instead=process.settings.lanes["priority"],
+        providers=process.used,
+        clock=process.clock,
+        observer=process.observe,
+        owner=process.owner,
+    )
+
+
+Chains = dict[str, tuple[str, ...]]
+Leased = Callable[[Backlog, AsyncExitStack], Backlog]
+"""Wraps a backlog so that its claims are leased in Redis too."""
+
+
+class WorkerPart(Part):
+    """Claims routes in the ledger, sends them through providers and settles them."""
+
+    role = Role.OUTBOUND
+
+    def __init__(
+        self,
+        process: Process,
+        ledger: LedgerPart,
+        providers: ProvidersPart,
+        breakers: BreakersPart,
+        leased: Leased | None = None,
+    ) -> None:
+        self._process = process
+        self._ledger = ledger
+        self._providers = providers
+        self._breakers = breakers
+        self._leased = leased
+        self.worker: Worker | None = None
+        """None if the process does not send."""
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        process, ledger = self._process, self._ledger.ledger
+        self.worker = build_worker(
+            process.settings,
+            backlog=ledger if self._leased is None else self._leased(ledger, stack),
+            signal=ledger.signal,
+            providers=self._providers.providers,
+            breakers=self._breakers.breakers,
+            chains=process.chains,
+            clock=process.clock,
+            observer=process.observe,
+            owner=process.owner,
+        )
+        await self._rehome()
+
+    def claim_on_accept(self) -> WorkerClaimOnAccept | None:
+        """None if no worker runs beside the doors, or if claims are leased outside the ledger too."""
+        settings = self._process.settings
+        if self.worker is None or not settings.work.claim_on_accept or settings.stream is not None:
+            return None
+        return WorkerClaimOnAccept(self.worker, self._ledger.ledger, self._process.owner, settings.ledger.lease_seconds)
+
+    def run(self) -> Mapping[str, Loop]:
+        if self.worker is None:
+            return {}
+        for channel, chain in self._process.chains.items():
+            self._process.tell_started(f"{channel}_publisher", " → ".join(chain))
+        return {"worker": self.worker.run}
+
+    def rest(self, seconds: float) -> None:
+        if self.worker is not None:
+            self.worker.stop_claiming(seconds)
+
+    async def stop(self, ending: PartEnd) -> None:
+        if self.worker is not None:
+            self.worker.stop()
+            # The worker cancels its calls at the deadline itself.
+            await ending.finish()
+            for channel in self._process.chains:
+                self._process.tell_stopped(f"{channel}_publisher")
+
+    def facts(self) -> Mapping[str, Check]:
+        async def ask() -> dict[str, Any]:
+            return {"in_flight": 0 if self.worker is None else self.worker.in_flight}
+
+        return {"worker": ask}
+
+    async def _rehome(self) -> None:
+        """Move routes that wait for a provider or lane that the settings no longer have; nobody would claim them."""
+        lanes, process = from_settings.lanes(self._process.settings), self._process
+        ranks = [lane.rank for lane in lanes.ordered()]
+        for channel, chain in process.chains.items():
+            moved = await self._ledger.ledger.rehome(channel, chain, ranks, lanes.by_name["standard"].rank)
+            if moved:
+                process.observe(Rehomed(channel=channel, routes=moved, provider=chain[0]))
+
+
+def build_worker(
+    settings: Settings,
+    *,
+    backlog: Backlog,
+    signal: Signal,
+    providers: dict[str, Provider],
+    breakers: Breakers,
+    chains: Chains,
+    clock: Clock,
+    observer: Observer,
+    owner: str,
+    preparer: Preparer | None = None,
+) -> Worker:
+    """One worker over any backlog."""
+    lanes, policies = from_settings.lanes(settings), from_settings.policies(settings)
+    leases = Leases(backlog, clock, observer, settings.ledger.lease_seconds)
+    attempts = Attempts(
+        providers=providers,
+        breakers=breakers,
+        leases=leases,
+        rules=_attempt_rules(settings, lanes, policies, chains),
+        clock=clock,
+        dice=system_dice,
+        preparer=preparer,
+    )
+    return Worker(
+        backlog=backlog,
+        signal=signal,
+        attempts=attempts,
+        settler=Settler(backlog, observer, settings.work.batch),
+        leases=leases,
+        breakers=breakers,
+        rules=_rules(settings, lanes, policies, chains),
+        clock=clock,
+        observer=observer,
+        owner=owner,
+    )
+
+
+def _attempt_rules(settings: Settings, lanes: Lanes, policies: PolicyTable, chains: Chains) -> AttemptRules:
+    push = settings.push
+    if push is None:
+        picker = settings.task_picker is not None
+        return AttemptRules(chains, policies, lanes, outlive_leases=picker, give_back=picker)
+    return AttemptRules(
+        chains,
+        policies,
+        lanes,
+        half_open_wait_seconds=push.half_open_seconds,
+        end_on_open=True,
+        throttled_fails=True,
+    )
+
+
+def _rules(settings: Settings, lanes: Lanes, policies: PolicyTable, chains: Chains) -> WorkerRules:
+    work = settings.work
+    return WorkerRules(
+        lanes=lanes,
+        chains=chains,
+        skip_open=policies.all_defer,
+        concurrency=work.concurrency,
+        first_claims=work.first_claims,
+        batch=work.batch,
+        max_in_flight=work.max_in_flight,
+        poll_seconds=work.poll_seconds,
+        drain_seconds=work.drain_seconds,
+    )

@@ -1,0 +1,104 @@
+"""What the ledger keeps about people: their preferences, and the addresses that nothing is sent to."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from carillon.domain.intents import canonical
+from carillon.domain.people import PreferenceChange, Preferences, QuietHours, Suppression
+from carillon.domain.store import Engine, Row
+from carillon.ledger.rows import chosen, storable
+
+
+class PreferenceStore:
+    """Satisfies PreferenceLedger."""
+
+    engine: Engine
+
+    async def preferences(self, people: Sequence[tuple[str | None, str]]) -> list[Preferences | None]:
+        asked = sorted({(tenant or "", user_id) for tenant, user_id in people})
+        each = [{"tenant_id": tenant, "user_id": user_id} for tenant, user_id in asked]
+        rows = await self.engine.rows("preferences", each=each)
+        found = {(row["tenant_id"], row["user_id"]): _wanted(row) for row in rows}
+        return [found.get((tenant or "", user_id)) for tenant, user_id in people]
+
+    async def change_preferences(self, tenant_id: str | None, user_id: str, change: PreferenceChange) -> Preferences:
+        (row,) = await self.engine.write(
+            "change_preferences", preference_values(tenant_id, user_id, change), repeatable=True
+        )
+        return _wanted(row)
+
+    async def disable(self, tenant_id: str | None, user_id: str, channel: str) -> None:
+        await self.change_preferences(tenant_id, user_id, PreferenceChange(channels={channel: False}))
+
+
+def preference_values(tenant_id: str | None, user_id: str, change: PreferenceChange) -> Row:
+    """The parameters of `change_preferences`."""
+    quiet = (
+        None if change.quiet_hours is UNSET or change.quiet_hours is None else msgspec.to_builtins(change.quiet_hours)
+    )
+    return {
+        "tenant_id": tenant_id or "",
+        "user_id": user_id,
+        "replace": change.replace,
+        "has_locale": change.preferred_locale is not UNSET,
+        "preferred_locale": None if change.preferred_locale is UNSET else change.preferred_locale,
+        "channels_json": canonical(change.channels),
+        "contacts_json": canonical(change.contacts),
+        "has_quiet_hours": change.quiet_hours is not UNSET,
+        "quiet_hours_json": None if quiet is None else canonical(quiet),
+    }
+
+
+def _wanted(row: Row) -> Preferences:
+    """One person's preferences as they were written."""
+    quiet = row["quiet_hours_json"]
+    return Preferences(
+        tenant_id=row["tenant_id"] or None,
+        user_id=row["user_id"],
+        preferred_locale=row["preferred_locale"],
+        channels=json.loads(row["channels_json"]),
+        contacts=json.loads(row["contacts_json"]),
+        quiet_hours=None if quiet is None else msgspec.json.decode(quiet, type=QuietHours),
+        updated_at=row["updated_at"],
+    )
+
+
+SUPPRESSION_FILTERS = ("channel", "address", "tenant_id", "source")
+
+
+class SuppressionStore:
+    """Satisfies SuppressionLedger."""
+
+    engine: Engine
+
+    async def suppress(self, suppressions: Sequence[Suppression]) -> None:
+        await self.engine.write("suppress", each=suppression_rows(suppressions), repeatable=True)
+
+    async def unsuppress(self, channel: str, address: str, tenant_id: str) -> bool:
+        key = {"channel": channel, "address": address, "tenant_id": tenant_id}
+        return bool(await self.engine.write("unsuppress", key, repeatable=True))
+
+    async def suppressions(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Row], int]:
+        values = {**chosen(filters, SUPPRESSION_FILTERS), "limit": limit, "offset": offset}
+        rows = await self.engine.rows("suppressions", values)
+        return [row for row in rows if row["channel"] is not None], rows[0]["total"]
+
+
+def suppression_rows(suppressions: Iterable[Suppression]) -> list[Row]:
+    """The parameters of `suppress`: each suppression once, in the order in which they are locked."""
+    once = {(each.channel, each.address, each.tenant_id): each for each in suppressions}
+    return [
+        {
+            "channel": each.channel,
+            "address": storable(each.address),
+            "tenant_id": each.tenant_id,
+            "reason": storable(each.reason),
+            "source": each.source,
+            "seconds": each.seconds,
+        }
+        for _, each in sorted(once.items(), key=lambda item: item[0])
+    ]

@@ -1,0 +1,59 @@
+-- Statements of what the ledger keeps about people: their preferences, and the addresses that nothing is sent to.
+
+-- name: suppress
+-- Races: two reports about one address at once; an operator adds a suppression meanwhile.
+--   ON CONFLICT             one row a scope. A suppression never becomes shorter: the later end stays, with its reason.
+INSERT INTO suppressions AS s (channel, address, tenant_id, reason, source, created_at, expires_at)
+SELECT channel, address, tenant_id, reason, source, clock_timestamp(),
+       clock_timestamp() + seconds * interval '1 second'
+FROM unnest(:channel::text[], :address::text[], :tenant_id::text[], :reason::text[], :source::text[],
+            :seconds::float8[]) AS given (channel, address, tenant_id, reason, source, seconds)
+ON CONFLICT (channel, address, tenant_id) DO UPDATE
+SET reason = excluded.reason, source = excluded.source, expires_at = excluded.expires_at
+WHERE s.expires_at < coalesce(excluded.expires_at, 'infinity');
+
+-- name: unsuppress
+DELETE FROM suppressions WHERE channel = :channel AND address = :address AND tenant_id = :tenant_id RETURNING channel;
+
+-- name: suppressions
+-- Expired suppressions are left out: they have no effect.
+WITH matching AS MATERIALIZED (
+    SELECT s.* FROM suppressions s
+    WHERE (:channel::text IS NULL OR s.channel = :channel)
+      AND (:address::text IS NULL OR s.address = :address)
+      AND (:tenant_id::text IS NULL OR s.tenant_id = :tenant_id)
+      AND (:source::text IS NULL OR s.source = :source)
+      AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
+), page AS (
+    SELECT * FROM matching ORDER BY created_at DESC, channel, address, tenant_id LIMIT :limit OFFSET :offset
+)
+SELECT (SELECT count(*) FROM matching) AS total, page.*
+FROM (VALUES (1)) AS always (row)
+LEFT JOIN page ON TRUE
+ORDER BY page.created_at DESC, page.channel, page.address, page.tenant_id;
+
+-- name: prune_suppressions
+DELETE FROM suppressions WHERE expires_at <= clock_timestamp();
+
+-- name: preferences
+SELECT p.* FROM unnest(:tenant_id::text[], :user_id::text[]) AS asked (tenant_id, user_id)
+JOIN preferences p ON p.tenant_id = asked.tenant_id AND p.user_id = asked.user_id;
+
+-- name: change_preferences
+-- Race: a person changes the language while an unsubscribe switches a channel off.
+--   ON CONFLICT             the second waits for the first and changes the row that the first has written.
+INSERT INTO preferences AS p (tenant_id, user_id, preferred_locale, channels_json, contacts_json, quiet_hours_json,
+                              updated_at)
+VALUES (:tenant_id, :user_id, :preferred_locale, :channels_json::text, jsonb_strip_nulls(:contacts_json::jsonb)::text,
+    :quiet_hours_json, clock_timestamp())
+ON CONFLICT (tenant_id, user_id) DO UPDATE
+SET preferred_locale = CASE WHEN :replace::boolean OR :has_locale::boolean THEN :preferred_locale
+                            ELSE p.preferred_locale END,
+    channels_json = CASE WHEN :replace THEN :channels_json
+                         ELSE (p.channels_json::jsonb || :channels_json::jsonb)::text END,
+    contacts_json = CASE WHEN :replace THEN jsonb_strip_nulls(:contacts_json::jsonb)::text
+                         ELSE jsonb_strip_nulls(p.contacts_json::jsonb || :contacts_json::jsonb)::text END,
+    quiet_hours_json = CASE WHEN :replace OR :has_quiet_hours::boolean THEN :quiet_hours_json
+                            ELSE p.quiet_hours_json END,
+    updated_at = clock_timestamp()
+RETURNING *;

@@ -1,0 +1,271 @@
+"""How receipts become rows and which routes they change, the same for every engine."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from carillon.domain.notifications import Status
+from carillon.domain.people import Suppression
+from carillon.domain.receipts import (
+    ChangingRoute,
+    Effect,
+    Receipt,
+    ReceiptKind,
+    ReceiptRules,
+    TakenReceipt,
+    apply_receipt,
+    suppression_for,
+)
+from carillon.ledger.rows import storable
+from carillon.ledger.sealing import Codec
+
+WAITING_SECONDS = 600.0
+"""How long a receipt waits for its message to be known here."""
+_LONGEST_KEY = 300
+
+RECEIPT_FIELDS = (
+    "receipt_key",
+    "provider",
+    "kind",
+    "provider_message_id",
+    "idempotency_key",
+    "address",
+    "classification",
+    "reason",
+    "recipient_gone",
+    "occurred_at_ms",
+)
+"""A receipt's row, without its times and its effect."""
+ROUTE_FIELDS = (
+    "notification_id",
+    "route_id",
+    "status",
+    "lane",
+    "provider",
+    "provider_since",
+    "provider_message_id",
+    "max_attempts",
+    "receipt",
+    "delivered",
+    "opened",
+    "clicked",
+    "finished",
+    "reopened",
+    "buried",
+    "error_classification",
+    "error_message",
+)
+"""What a changed route is written with."""
+
+RouteKey = tuple[str, str]
+
+
+class ReceiptRow(NamedTuple):
+    """A receipt and the name of its row."""
+
+    key: str
+    receipt: Receipt
+    expired: bool = False
+    """It has waited for as long as a receipt waits."""
+
+
+class RouteMatch(NamedTuple):
+    """The route that a receipt is about."""
+
+    route: RouteKey
+    known: bool
+    """The route is known to have sent the very message that the receipt names."""
+
+
+def receipt_key(receipt: Receipt) -> str:
+    """The vendor's id of the report, else a digest of what it says."""
+    said = receipt.event_id
+    if said is not None and len(said) <= _LONGEST_KEY:
+        return storable(f"{receipt.provider}/{said}") or ""
+    parts = [receipt.provider, said or receipt.provider_message_id or receipt.idempotency_key or ""]
+    parts += [str(receipt.kind), receipt.classification or ""]
+    return (
+        f"{receipt.provider}/sha256:{hashlib.sha256(msgspec.json.encode([_valid(part) for part in parts])).hexdigest()}"
+    )
+
+
+def receipt_values(row: ReceiptRow, codec: Codec) -> tuple[Any, ...]:
+    """The values of `RECEIPT_FIELDS`."""
+    receipt = row.receipt
+    values = (
+        row.key,
+        receipt.provider,
+        str(receipt.kind),
+        storable(receipt.provider_message_id),
+        storable(receipt.idempotency_key),
+        storable(receipt.address),
+        storable(receipt.classification),
+        storable(receipt.reason),
+        receipt.recipient_gone,
+        receipt.occurred_at_ms,
+    )
+    return codec.fields(RECEIPT_FIELDS, values)
+
+
+def rows_of(receipts: Sequence[Receipt]) -> dict[str, ReceiptRow]:
+    """Each report once, in an order in which two batches lock common rows alike."""
+    found: dict[str, ReceiptRow] = {}
+    for receipt in receipts:
+        key = receipt_key(receipt)
+        found.setdefault(key, ReceiptRow(key, receipt))
+    return dict(sorted(found.items()))
+
+
+def answers(receipts: Sequence[Receipt], found: Mapping[str, TakenReceipt]) -> list[TakenReceipt]:
+    """One for each receipt, in order; of a report that comes twice, the first is the one that counts."""
+    left = dict(found)
+    keys = [receipt_key(receipt) for receipt in receipts]
+    return [
+        replace(left.pop(key), receipt=receipt)
+        if key in left
+        else TakenReceipt(receipt=receipt, effect=Effect.REPEATED)
+        for key, receipt in zip(keys, receipts, strict=True)
+    ]
+
+
+def read_row(row: Mapping[str, Any]) -> ReceiptRow:
+    """A receipt that was written down before."""
+    receipt = Receipt(
+        provider=row["provider"],
+        kind=ReceiptKind(row["kind"]),
+        provider_message_id=row["provider_message_id"],
+        idempotency_key=row["idempotency_key"],
+        address=row["address"],
+        classification=row["classification"],
+        reason=row["reason"],
+        recipient_gone=bool(row["recipient_gone"]),
+    )
+    return ReceiptRow(row["receipt_key"], receipt, bool(row["expired"]))
+
+
+def our_key(receipt: Receipt) -> RouteKey | None:
+    """The notification and the route that the receipt itself names; the route may be empty."""
+    notification_id, slash, route_id = (storable(receipt.idempotency_key) or "").partition("/")
+    return (notification_id, route_id) if notification_id and slash else None
+
+
+def read_route(row: Mapping[str, Any]) -> ChangingRoute:
+    """A route as it stands."""
+    return ChangingRoute(
+        notification_id=row["notification_id"],
+        route_id=row["route_id"],
+        channel=row["channel"],
+        lane=row["lane"],
+        provider=row["provider"],
+        provider_message_id=row["provider_message_id"],
+        status=Status(row["status"]),
+        attempt_count=row["attempt_count"],
+        max_attempts=row["max_attempts"],
+        provider_since=row["provider_since"],
+        held=bool(row["held"]),
+        receipt=row["receipt"],
+        delivered=bool(row["delivered"]),
+        address=row["address"],
+        tenant_id=row["tenant_id"],
+        user_id=row["user_id"],
+    )
+
+
+def route_values(route: ChangingRoute, codec: Codec) -> tuple[Any, ...]:
+    """The values of `ROUTE_FIELDS`."""
+    said = {
+        "error_classification": storable(route.error_classification),
+        "error_message": storable(codec.text(route.error_message, route.address)),
+    }
+    return tuple(said[name] if name in said else getattr(route, name) for name in ROUTE_FIELDS)
+
+
+def found_routes(
+    rows: Sequence[ReceiptRow], sent: Mapping[int, RouteKey], meant: Mapping[int, str]
+) -> dict[str, RouteMatch]:
+    """Where each receipt belongs: to the route it names itself, else to the one that sent its message."""
+    found: dict[str, RouteMatch] = {}
+    for place, row in enumerate(rows):
+        key = our_key(row.receipt)
+        by_message = sent.get(place)
+        if key is not None and key[1]:
+            found[row.key] = RouteMatch(key, known=key == by_message)
+        elif by_message is not None:
+            found[row.key] = RouteMatch(by_message, known=True)
+        elif key is not None and place in meant:
+            found[row.key] = RouteMatch((key[0], meant[place]), known=False)
+    return found
+
+
+class ReceiptBatch:
+    """One batch of receipts, applied in their order to routes that are locked."""
+
+    def __init__(self, rules: ReceiptRules, routes: Iterable[Mapping[str, Any]], strikes: Mapping[str, int]) -> None:
+        """`strikes` counts the earlier reports of an address being dead."""
+        self._rules = rules
+        self._routes = {(row["notification_id"], row["route_id"]): read_route(row) for row in routes}
+        self._strikes = Counter(strikes)
+        self.taken: dict[str, TakenReceipt] = {}
+        self.suppressions: dict[tuple[str, str, str], Suppression] = {}
+        self.unsubscribed: set[tuple[str, str, str]] = set()
+        """Tenant, user and channel."""
+
+    @property
+    def changed(self) -> list[ChangingRoute]:
+        return [route for _, route in sorted(self._routes.items()) if route.changed]
+
+    def apply(self, row: ReceiptRow, finding: RouteMatch | None) -> None:
+        """Let one receipt do what it does; without a route it waits, for as long as receipts wait."""
+        receipt = row.receipt
+        route = None if finding is None else self._routes.get(finding.route)
+        if finding is None or route is None:
+            effect = Effect.IGNORED if row.expired else Effect.WAITING
+            self.taken[row.key] = TakenReceipt(receipt=receipt, effect=effect)
+            return
+        strikes = self._struck(receipt, route)
+        named = receipt.provider_message_id
+        known = finding.known or (named is not None and named == route.provider_message_id)
+        asked = suppression_for(receipt, route, self._rules, strikes)
+        effect = apply_receipt(receipt, route, self._rules, known=known, strikes=strikes)
+        if effect is Effect.WAITING and row.expired:
+            effect = Effect.IGNORED
+        if effect is not Effect.WAITING and asked is not None:
+            self.suppressions[asked.channel, asked.address, asked.tenant_id] = asked
+        if receipt.kind is ReceiptKind.UNSUBSCRIBED and route.user_id is not None:
+            self.unsubscribed.add((route.tenant_id or "", route.user_id, route.channel))
+        self.taken[row.key] = TakenReceipt(
+            receipt=receipt,
+            effect=effect,
+            notification_id=route.notification_id,
+            route_id=route.route_id,
+            tenant_id=route.tenant_id,
+            user_id=route.user_id,
+        )
+
+    def effects(self, codec: Codec) -> list[tuple[Any, ...]]:
+        """Key, effect, route and address of every receipt that waits no more, in the order of their keys."""
+        return [
+            (key, str(taken.effect), taken.notification_id, taken.route_id, codec.address(self._address(taken)))
+            for key, taken in sorted(self.taken.items())
+            if taken.effect != Effect.WAITING
+        ]
+
+    def _address(self, taken: TakenReceipt) -> str | None:
+        """As we write it, so that reports of one address are counted together however vendors spell it."""
+        route = self._routes.get((taken.notification_id or "", taken.route_id or ""))
+        return (route.address if route else None) or storable(taken.receipt.address)
+
+    def _struck(self, receipt: Receipt, route: ChangingRoute) -> int:
+        if not receipt.recipient_gone:
+            return 0
+        address = route.address or receipt.address or ""
+        self._strikes[address] += 1
+        return self._strikes[address]
+
+
+def _valid(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,52 @@
+-- Statements of what the ledger keeps about people: their preferences, and the addresses that nothing is sent to.
+
+-- name: suppress
+-- Race: an operator adds a suppression meanwhile.
+--   ON CONFLICT             one row a scope. A suppression never becomes shorter: the later end stays, with its reason.
+INSERT INTO suppressions (channel, address, tenant_id, reason, source, created_at, expires_at)
+VALUES (:channel, :address, :tenant_id, :reason, :source, :now, :now + CAST(round(:seconds * 1000) AS INTEGER))
+ON CONFLICT (channel, address, tenant_id) DO UPDATE
+SET reason = excluded.reason, source = excluded.source, expires_at = excluded.expires_at
+WHERE expires_at < coalesce(excluded.expires_at, 9223372036854775807);
+
+-- name: unsuppress
+DELETE FROM suppressions WHERE channel = :channel AND address = :address AND tenant_id = :tenant_id RETURNING channel;
+
+-- name: suppressions
+-- Expired suppressions are left out: they have no effect.
+WITH matching AS MATERIALIZED (
+    SELECT s.* FROM suppressions s
+    WHERE (:channel IS NULL OR s.channel = :channel)
+      AND (:address IS NULL OR s.address = :address)
+      AND (:tenant_id IS NULL OR s.tenant_id = :tenant_id)
+      AND (:source IS NULL OR s.source = :source)
+      AND (s.expires_at IS NULL OR s.expires_at > :now)
+), page AS (
+    SELECT * FROM matching ORDER BY created_at DESC, channel, address, tenant_id LIMIT :limit OFFSET :offset
+)
+SELECT (SELECT count(*) FROM matching) AS total, page.*
+FROM (SELECT 1) AS always
+LEFT JOIN page ON TRUE
+ORDER BY page.created_at DESC, page.channel, page.address, page.tenant_id;
+
+-- name: prune_suppressions
+DELETE FROM suppressions WHERE expires_at <= :now;
+
+-- name: preferences
+SELECT * FROM preferences WHERE tenant_id = :tenant_id AND user_id = :user_id;
+
+-- name: change_preferences
+-- Race: a person changes the language while an unsubscribe switches a channel off.
+--   BEGIN IMMEDIATE         the second changes the row that the first has written.
+INSERT INTO preferences (tenant_id, user_id, preferred_locale, channels_json, contacts_json, quiet_hours_json,
+                         updated_at)
+VALUES (:tenant_id, :user_id, :preferred_locale, :channels_json, json_patch('{}', :contacts_json), :quiet_hours_json,
+    :now)
+ON CONFLICT (tenant_id, user_id) DO UPDATE
+SET preferred_locale = CASE WHEN :replace OR :has_locale THEN :preferred_locale ELSE preferred_locale END,
+    channels_json = CASE WHEN :replace THEN :channels_json ELSE json_patch(channels_json, :channels_json) END,
+    contacts_json = CASE WHEN :replace THEN json_patch('{}', :contacts_json) ELSE json_patch(contacts_json,
+        :contacts_json) END,
+    quiet_hours_json = CASE WHEN :replace OR :has_quiet_hours THEN :quiet_hours_json ELSE quiet_hours_json END,
+    updated_at = :now
+RETURNING *;

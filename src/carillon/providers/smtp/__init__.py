@@ -1,1 +1,0 @@
-"""Email through an SMTP server."""

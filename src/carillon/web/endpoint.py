@@ -1,0 +1,196 @@
+"""The declaration of an endpoint, the endpoints that serve static files, and the table that finds an endpoint."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+import msgspec
+
+from carillon.domain.errors import ConfigurationError
+from carillon.web.about import EVERYBODY, KNOWN, UNDECLARED, About, Callers
+from carillon.web.problems import Problem
+from carillon.web.request import RawBody, Reply, Request
+
+Call = Callable[[Request], Awaitable[Reply]]
+_UNFIT = re.compile(r"[\x00-\x1f\x7f\ufffd]")
+_MAX_SEGMENT = 255
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+KINDS = {
+    "css": "text/css; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "json": "application/json",
+    "svg": "image/svg+xml",
+}
+"""Media types by file extension; files of other kinds are not served."""
+
+_DOCS = {
+    "/docs": "index.html",
+    "/docs/style.css": "style.css",
+    "/docs/schema.js": "schema.js",
+    "/docs/docs.js": "docs.js",
+}
+
+
+class Header(msgspec.Struct, frozen=True):
+    """A header an endpoint reads or answers with."""
+
+    name: str
+    description: str
+    pattern: str | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer an endpoint can give on success."""
+
+    status: int
+    description: str
+    kind: Any = None
+    """The wire type of the body; None for no body."""
+    example: Any = None
+    headers: tuple[Header, ...] = ()
+    media_type: str = "application/json"
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One method on one path."""
+
+    method: str
+    path: str
+    """May hold `{name}` for one segment."""
+    call: Call
+    name: str
+    """The operation's id in OpenAPI."""
+    summary: str
+    answers: tuple[Answer, ...]
+    tag: str = "Notifications"
+    description: str = ""
+    body: Any = None
+    """The wire type of a JSON body; the web room reads it before the handler runs."""
+    body_optional: bool = False
+    """True: a request without a body is one with an empty object."""
+    raw: RawBody | None = None
+    """A body that the handler wants as bytes, instead of `body`."""
+    body_examples: dict[str, Any] = {}
+    query: type[msgspec.Struct] | None = None
+    headers: tuple[Header, ...] = ()
+    path_examples: dict[str, str] = {}
+    problems: tuple[str, ...] = ()
+    """Codes this endpoint answers with beyond those its shape implies."""
+    about: About = UNDECLARED
+    """Who may call and whose data it touches; an endpoint without it does not start."""
+    override: bool = False
+    """True changes deliveries by hand: the caller must say `X-Admin-Override: true`."""
+    always: bool = False
+    """True answers even when the bound on requests in flight is reached."""
+    by_address: bool = False
+    """True limits how often one address may call an endpoint that needs no credentials."""
+    ticket: Literal["no", "opens", "shows"] = "no"
+    """Whether a stream's ticket is enough: `opens` uses the ticket up, `shows` names its holder afterwards."""
+    hidden: bool = False
+    """True keeps it out of the OpenAPI document."""
+
+    def __post_init__(self) -> None:
+        """Refuse a declaration that the guard could not enforce."""
+        about, called = self.about, f"{self.method} {self.path} ({self.name})"
+        if about.callers is Callers.UNDECLARED:
+            raise ConfigurationError(f"the endpoint {called} does not declare what it is about: give it about=")
+        if not about.asks and (about.person or about.tenant or about.owned or self.ticket != "no"):
+            raise ConfigurationError(f"the endpoint {called} names people or tenants, but asks nobody who they are")
+        places = [*about.person, *([] if about.tenant is None else [about.tenant])]
+        params = [place.name for place in places if place.part == "path"]
+        params += [] if about.owned is None else [about.owned.param]
+        missing = [name for name in params if f"{{{name}}}" not in self.path]
+        if missing:
+            raise ConfigurationError(f"the endpoint {called} is about {missing[0]}, which its path does not name")
+        if self.body is None and any(place.part == "body" for place in places):
+            raise ConfigurationError(f"the endpoint {called} is about what its body names, but takes no body")
+
+
+class Routes:
+    """All endpoints by method and path."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._fixed: dict[tuple[str, str], Endpoint] = {}
+        self._patterns: list[tuple[re.Pattern[str], Endpoint]] = []
+        for endpoint in endpoints:
+            if "{" in endpoint.path:
+                self._patterns.append((_pattern(endpoint.path), endpoint))
+                continue
+            self._fixed[endpoint.method, endpoint.path] = endpoint
+            if endpoint.method == "GET":
+                self._fixed["HEAD", endpoint.path] = endpoint
+
+    def find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
+        """The endpoint and its path parameters; 404 and 405 are raised."""
+        fixed = self._fixed.get((method, path))
+        if fixed is not None:
+            return fixed, {}
+        # A fixed path is never an id: GET …/send is a wrong method, not a notification called "send".
+        allowed = {known for known, fixed_path in self._fixed if fixed_path == path}
+        for pattern, endpoint in self._patterns if not allowed else ():
+            found = pattern.match(path)
+            if found is None:
+                continue
+            if endpoint.method == method or (endpoint.method, method) == ("GET", "HEAD"):
+                return endpoint, _fit(found.groupdict())
+            allowed |= {endpoint.method, "HEAD"} if endpoint.method == "GET" else {endpoint.method}
+        if not allowed:
+            raise Problem("NOT_FOUND", "nothing is served under this path")
+        methods = ", ".join(sorted(allowed))
+        raise Problem("METHOD_NOT_ALLOWED", f"this path takes {methods}", headers={"Allow": methods})
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """`{name}` stands for one segment; everything else for itself."""
+    parts = re.split(r"\{(\w+)\}", path)
+    return re.compile(
+        "".join(f"(?P<{part}>[^/]+)" if at % 2 else re.escape(part) for at, part in enumerate(parts)) + r"\Z"
+    )
+
+
+def _fit(params: dict[str, str]) -> dict[str, str]:
+    for value in params.values():
+        # No ledger holds such an id, and some refuse the query.
+        if len(value) > _MAX_SEGMENT or _UNFIT.search(value):
+            raise Problem("NOT_FOUND", "nothing has such an id")
+    return params
+
+
+def fixed(path: str, content: bytes | Callable[[], bytes], kind: str, *, guarded: bool = False) -> Endpoint:
+    """One file under one path, of a kind in KINDS; a function makes the content when the first caller asks."""
+    media_type = KINDS[kind]
+
+    @cache
+    def reply() -> Reply:
+        text = content if isinstance(content, bytes) else content()
+        return Reply(200, text, {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}, media_type)
+
+    async def call(_: Request) -> Reply:
+        return reply()
+
+    return Endpoint(
+        method="GET",
+        path=path,
+        call=call,
+        name=f"get{path.replace('/', '-').replace('.', '-')}",
+        summary=path,
+        answers=(Answer(status=200, description="The file", media_type=media_type),),
+        about=KNOWN if guarded else EVERYBODY,
+        by_address=True,
+        hidden=True,
+    )
+
+
+def pages(openapi: Callable[[], bytes]) -> list[Endpoint]:
+    """The OpenAPI document for callers of the API, and the page that shows it, without data, for everybody."""
+    folder = files(__package__).joinpath("static")
+    document = fixed("/openapi.json", openapi, "json", guarded=True)
+    return [document] + [
+        fixed(path, folder.joinpath(name).read_bytes(), name.rpartition(".")[2]) for path, name in _DOCS.items()
+    ]

@@ -1,0 +1,234 @@
+"""Starts carillon as a fork of a process that has imported it already, which saves most of what a start costs.
+
+The child is the carillon command in every other respect: it has its own environment, folder, pipes, random numbers and
+exit code. Where a variable of the environment means something to the interpreter or to a library, `can_fork` says no.
+"""
+
+import contextlib
+import faulthandler
+import gc
+import io
+import json
+import os
+import random
+import select
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from carillon.domain.errors import CarillonError
+
+ROOT = Path(__file__).parents[2]
+# The interpreter, the C library or a package reads variables with these beginnings before carillon runs.
+_READ_EARLY = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "SSL_", "OPENSSL", "OTEL_", "MALLOC", "COVERAGE")
+_PLAIN = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+_LONGEST_REQUEST = 1 << 17
+
+
+def can_fork(environment: Mapping[str, str]) -> bool:
+    """Whether a fork of the server behaves as a start with that environment."""
+    early = {name: value for name, value in environment.items() if name.startswith(_READ_EARLY)}
+    return all(value in (_PLAIN.get(name), os.environ.get(name)) for name, value in early.items())
+
+
+class Forked:
+    """A forked child, with the methods of `subprocess.Popen` that tests use."""
+
+    def __init__(self, pid: int, status: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._status = status.detach()
+        self._lock = threading.Lock()
+        # Open as long as somebody may ask: one thread may wait while another one has fetched the code already.
+        weakref.finalize(self, os.close, self._status)
+
+    def poll(self) -> int | None:
+        return self._code() if self.has_ended(0) else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self.has_ended(timeout):
+            raise subprocess.TimeoutExpired(f"carillon (pid {self.pid})", timeout or 0.0)
+        return self._code()
+
+    def send_signal(self, signum: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signum)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def has_ended(self, timeout: float | None = 0) -> bool:
+        """Whether it has; what Linux knows of the process is there until `poll` or `wait` has told its code."""
+        if self.returncode is not None:
+            return True
+        watch = select.poll()
+        watch.register(self._status, select.POLLIN)
+        return bool(watch.poll(None if timeout is None else timeout * 1000))
+
+    def _code(self) -> int:
+        with self._lock:
+            if self.returncode is None:
+                # Without a word the server itself was killed, and its children's codes with it.
+                said = os.read(self._status, 16)
+                self.returncode = int(said) if said else -signal.SIGKILL
+                with contextlib.suppress(OSError):
+                    os.write(self._status, b"heard")
+            return self.returncode
+
+
+class ForkServer:
+    """The imported process, one for each process that runs tests; it ends with its caller."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-m", "tests.support.forkserver", str(theirs.fileno())]
+        self._server = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        self._lock = threading.Lock()
+        theirs.close()
+
+    def start(self, words: Sequence[str], env: Mapping[str, str], cwd: Path | None, files: Sequence[int]) -> Forked:
+        """Run `carillon` with these words; files are what becomes its standard input, output and errors."""
+        status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        folder = str(cwd or Path.cwd())
+        request = json.dumps({"words": [*words], "env": {**env}, "cwd": folder}).encode()
+        with self._lock:
+            socket.send_fds(self._control, [request], [*files, theirs.fileno()])
+            said = self._control.recv(16)
+        theirs.close()
+        if not said:
+            raise RuntimeError(f"the fork server ended with {self._server.wait()}")
+        return Forked(int(said), status)
+
+
+_server: ForkServer | None = None
+_starting = threading.Lock()
+
+
+def fork(words: Sequence[str], env: Mapping[str, str], cwd: Path | None, files: Sequence[int]) -> Forked:
+    global _server  # noqa: PLW0603 - one for this process
+    with _starting:
+        _server = _server or ForkServer()
+    return _server.start(words, env, cwd, files)
+
+
+class Server:
+    """Forks a child for each request, tells its code when it ends, and reaps it when the caller has heard the code."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(control, selectors.EVENT_READ)
+        self._running: dict[int, tuple[int, socket.socket]] = {}
+        self._ended: dict[int, tuple[int, socket.socket]] = {}
+
+    def serve(self) -> list[str]:
+        """Until the caller is gone; returns only in a child, with its words."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fd in self._running:
+                    self._tell(key.fd)
+                elif key.fd in self._ended:
+                    self._reap(key.fd)
+                elif (words := self._fork()) is not None:
+                    return words
+
+    def _fork(self) -> list[str] | None:
+        request, files, _, _ = socket.recv_fds(self._control, _LONGEST_REQUEST, 4)
+        if not request:
+            os._exit(0)
+        pid = os.fork()
+        if pid == 0:
+            self._close()
+            return _become(json.loads(request), files)
+        status = socket.socket(fileno=files.pop())
+        for number in files:
+            os.close(number)
+        watch = os.pidfd_open(pid)
+        self._running[watch] = (pid, status)
+        self._selector.register(watch, selectors.EVENT_READ)
+        self._control.send(str(pid).encode())
+        return None
+
+    def _tell(self, watch: int) -> None:
+        self._selector.unregister(watch)
+        pid, status = self._running.pop(watch)
+        os.close(watch)
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        if found is not None:
+            code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+            with contextlib.suppress(OSError):
+                status.send(str(code).encode())
+        self._ended[status.fileno()] = (pid, status)
+        self._selector.register(status, selectors.EVENT_READ)
+
+    def _reap(self, number: int) -> None:
+        self._selector.unregister(number)
+        pid, status = self._ended.pop(number)
+        status.close()
+        os.waitpid(pid, 0)
+
+    def _close(self) -> None:
+        self._selector.close()
+        for watch in self._running:
+            os.close(watch)
+        for _, status in [*self._running.values(), *self._ended.values()]:
+            status.close()
+        self._control.close()
+
+
+def _become(request: dict[str, Any], files: list[int]) -> list[str]:
+    """Make this fork what a new process with that environment is."""
+    os.close(files.pop())
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - descriptors, not paths
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=sys.stdout.isatty(), write_through=True)  # type: ignore[union-attr]
+    faulthandler.enable()
+    # The script's folder comes first in a real start, and the tests are there only where the environment says so.
+    sys.path[:] = [each for each in sys.path if each not in ("", str(ROOT))]
+    sys.path[1:1] = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]
+    for module in [module for name, module in sys.modules.items() if name.startswith("carillon")]:
+        for value in vars(module).values():
+            if isinstance(value, random.Random):
+                value.seed()
+    faultpoint = import_module("carillon.faultpoint")
+    vars(faultpoint)["_POINTS"] = vars(faultpoint)["_armed"]()
+    gc.unfreeze()
+    return list(request["words"])
+
+
+def main() -> None:
+    cli = import_module("carillon.cli")
+    import_module("carillon.cli.serve")
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(CarillonError):
+        # Reads the words and the settings, and with them what is imported only then; there is no such role.
+        cli.app(["serve", "--roles", "none"], standalone_mode=False)
+    # What was imported is never garbage, and a collection would copy all of its pages into each child.
+    gc.collect()
+    gc.freeze()
+    words = Server(socket.socket(fileno=int(sys.argv[1]))).serve()
+    sys.argv = [str(Path(sys.executable).with_name("carillon")), *words]
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()
