@@ -77,7 +77,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _passes_alone(test: str) -> bool:
-    return any(_pytest([test, "-n", "0"]) == 0 for _ in range(TRIES_ALONE))
+    return any(_pytest([test, "--workers", "0"]) == 0 for _ in range(TRIES_ALONE))
 
 
 def _pytest(arguments: list[str]) -> int:

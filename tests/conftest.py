@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
-from xdist.remote import Producer
 
-from tests.support import order
+from tests.support import order, workers
 from tests.support.databases import Databases
 from tests.support.kafka import Kafka
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis, Valkey
+
+# Importing and collecting make no garbage worth looking for; pytest_collection_finish turns it on again.
+gc.disable()
 
 # The private servers have no certificates: without this each connection makes a TLS context and asks for nothing.
 os.environ["PGSSLMODE"] = "disable"
@@ -22,23 +24,24 @@ settings.register_profile("house", deadline=None, derandomize=True, suppress_hea
 settings.load_profile("house")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--workers", type=int, default=0, metavar="N", help="run the tests in N forks; 0: in this process")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(order.Stopwatch(config), "stopwatch")
+    config.pluginmanager.register(order.Stopwatch(config), "stopwatch")
+    workers.register(config)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if hasattr(config, "workerinput"):
-        order.sort(items, config.workerinput[order.KEY])
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> order.ByFile | None:
-    return order.ByFile(config, log) if config.getoption("dist") == "loadfile" else None
+    stopwatch = config.pluginmanager.getplugin("stopwatch")
+    order.sort(items, stopwatch.known())
 
 
 def pytest_collection_finish() -> None:
     # What was imported and collected stays until the end: no garbage collection has to look through it.
-    gc.collect()
+    gc.enable()
     gc.freeze()
 
 

@@ -39,6 +39,15 @@ def can_fork(environment: Mapping[str, str]) -> bool:
     return all(value in (_PLAIN.get(name), os.environ.get(name)) for name, value in early.items())
 
 
+def reseed() -> None:
+    """Give this fork random numbers of its own, in every generator that was made before the fork."""
+    random.seed()
+    for module in [module for name, module in sys.modules.items() if name.startswith("carillon")]:
+        for value in vars(module).values():
+            if isinstance(value, random.Random):
+                value.seed()
+
+
 class Forked:
     """A forked child, with the methods of `subprocess.Popen` that tests use."""
 
@@ -206,10 +215,7 @@ def _become(request: dict[str, Any], files: list[int]) -> list[str]:
     sys.path[1:1] = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]
-    for module in [module for name, module in sys.modules.items() if name.startswith("carillon")]:
-        for value in vars(module).values():
-            if isinstance(value, random.Random):
-                value.seed()
+    reseed()
     faultpoint = import_module("carillon.faultpoint")
     vars(faultpoint)["_POINTS"] = vars(faultpoint)["_armed"]()
     gc.unfreeze()

@@ -1,10 +1,9 @@
-"""Hands the longest files to the workers first, so that a run does not end with one worker busy and the others done."""
+"""Puts the longest files first, so that a run does not end with one worker busy and the others done."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import pytest
-from xdist.scheduler import LoadFileScheduling
 
 KEY = "carillon/seconds"
 """In pytest's cache: the mean seconds of one test, by file, when the file last ran."""
@@ -17,18 +16,11 @@ HOUSE = "tests/house/"
 """Its rules share the syntax trees of all files, so they run together."""
 
 
-class ByFile(LoadFileScheduling):  # type: ignore[misc]
-    """Hands out whole files, and the house rules as if they were one."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return _file(nodeid)
-
-
 def sort(items: list[pytest.Item], known: Mapping[str, float]) -> None:
     """Order whole files by what they take; the tests of a file keep their order."""
-    number = Counter(_file(item.nodeid) for item in items)
+    number = Counter(file_of(item.nodeid) for item in items)
     seconds = {file: tests * known.get(file, _usual(file)) for file, tests in number.items()}
-    items.sort(key=lambda item: (-seconds[_file(item.nodeid)], _file(item.nodeid)))
+    items.sort(key=lambda item: (-seconds[file_of(item.nodeid)], file_of(item.nodeid)))
 
 
 class Stopwatch:
@@ -42,12 +34,8 @@ class Stopwatch:
     def known(self) -> dict[str, float]:
         return dict(self._config.cache.get(KEY, {}))
 
-    def pytest_configure_node(self, node: object) -> None:
-        # Every worker must collect in the same order, whatever another run writes into the cache meanwhile.
-        vars(node)["workerinput"][KEY] = self.known()
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        file = _file(report.nodeid)
+        file = file_of(report.nodeid)
         self._seconds[file] += report.duration
         self._tests[file].add(report.nodeid)
 
@@ -56,7 +44,8 @@ class Stopwatch:
         self._config.cache.set(KEY, self.known() | means)
 
 
-def _file(nodeid: str) -> str:
+def file_of(nodeid: str) -> str:
+    """The file of a test; the house rules count as one."""
     return HOUSE if nodeid.startswith(HOUSE) else nodeid.partition("::")[0]
 
 

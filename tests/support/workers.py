@@ -1,0 +1,229 @@
+"""Runs tests in forks of the process that collected them.
+
+One collection serves all workers: with a process of its own for each worker, six of them spend a minute of processor
+time on importing and collecting the same tests. A worker gets whole files, the longest first, and asks for the next
+file when it begins the last test of the file before: so pytest always knows the next test, and ends the fixtures of a
+module but not those of the session in between.
+"""
+
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any
+
+import pytest
+
+from tests.support import order
+from tests.support.forkserver import reseed
+
+_END_SECONDS = 20.0
+"""How long interrupted workers may take to stop their servers."""
+
+
+def register(config: pytest.Config) -> None:
+    """Let workers run the tests, if more than one process is wanted."""
+    if config.option.workers > 0 and not config.option.collectonly and not config.option.usepdb:
+        config.pluginmanager.register(Workers(config), "workers")
+
+
+class Workers:
+    """Hands files to forks and tells pytest what they report."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._queue: deque[list[int]] = deque()
+        self._running: dict[Connection, _Worker] = {}
+        self._forked = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed and not self._config.option.continue_on_collection_errors:
+            raise session.Interrupted(f"{session.testsfailed} errors during collection")
+        self._queue.extend(_files(session.items))
+        for _ in range(min(self._config.option.workers, len(self._queue))):
+            self._fork(session)
+        try:
+            while self._running:
+                for ready in wait(list(self._running)):
+                    self._hear(session, self._running[ready])  # type: ignore[index]
+        except BaseException:
+            self._end_all()
+            raise
+        if session.shouldfail:
+            raise session.Failed(session.shouldfail)
+        if session.shouldstop:
+            raise session.Interrupted(session.shouldstop)
+        return True
+
+    def _fork(self, session: pytest.Session) -> None:
+        self._forked += 1
+        ours, theirs = Pipe()
+        # What is buffered would be written once by every process.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            for other in self._running:
+                other.close()
+            ours.close()
+            _become_worker(session, theirs, self._forked)
+        theirs.close()
+        self._running[ours] = _Worker(pid, ours)
+
+    def _hear(self, session: pytest.Session, worker: "_Worker") -> None:
+        """Take one message: a test's start, report or finish, a request for the next file, or the worker's end."""
+        try:
+            kind, content = worker.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self._died(session, worker)
+            return
+        hook = self._config.hook
+        if kind == "start":
+            worker.runs = content
+            item = session.items[content]
+            hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        elif kind == "report":
+            hook.pytest_runtest_logreport(
+                report=hook.pytest_report_from_serializable(config=self._config, data=content)
+            )
+        elif kind == "finish":
+            worker.runs = None
+            worker.holds.remove(content)
+            item = session.items[content]
+            hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        elif kind == "next":
+            stops = session.shouldfail or session.shouldstop
+            tests = [] if stops or not self._queue else self._queue.popleft()
+            worker.holds.extend(tests)
+            worker.pipe.send(tests)
+        else:
+            del self._running[worker.pipe]
+            os.waitpid(worker.pid, 0)
+            if content:
+                self._config.hook.pytest_runtest_logreport(report=_report("", ("tests", None, ""), content))
+
+    def _died(self, session: pytest.Session, worker: "_Worker") -> None:
+        """Blame the test that ran; a new worker takes the tests that the dead one held."""
+        del self._running[worker.pipe]
+        _, status = os.waitpid(worker.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if worker.runs is not None:
+            item = session.items[worker.runs]
+            hook = self._config.hook
+            hook.pytest_runtest_logreport(
+                report=_report(item.nodeid, item.location, f"the worker ended with {code} while it ran {item.nodeid}")
+            )
+            hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+            worker.holds.remove(worker.runs)
+        if worker.holds:
+            self._queue.appendleft(worker.holds)
+        if self._queue and not (session.shouldfail or session.shouldstop):
+            self._fork(session)
+
+    def _end_all(self) -> None:
+        """Ctrl-C reaches every process of the terminal; what does not end by itself is killed."""
+        for worker in self._running.values():
+            os.kill(worker.pid, signal.SIGINT)
+        while self._running and (ready := wait(list(self._running), _END_SECONDS)):
+            for pipe in ready:
+                try:
+                    pipe.recv()  # type: ignore[union-attr, call-arg]
+                except (EOFError, OSError):
+                    del self._running[pipe]  # type: ignore[arg-type]
+        for worker in self._running.values():
+            os.kill(worker.pid, signal.SIGKILL)
+
+
+@dataclass(slots=True)
+class _Worker:
+    pid: int
+    pipe: Connection
+    runs: int | None = None
+    holds: list[int] = field(default_factory=list)
+
+
+def _files(items: list[pytest.Item]) -> Iterator[list[int]]:
+    """The places of each file's tests in the list of all."""
+    for _, places in groupby(range(len(items)), key=lambda at: order.file_of(items[at].nodeid)):
+        yield list(places)
+
+
+def _report(nodeid: str, location: tuple[str, int | None, str], text: str) -> pytest.TestReport:
+    return pytest.TestReport(nodeid, location, {}, "failed", text, "call")
+
+
+def _become_worker(session: pytest.Session, pipe: Connection, number: int) -> None:
+    """Run files until there are none, and leave; what the parent shows and remembers, a worker does not."""
+    error = ""
+    try:
+        _settle_in(session.config, number)
+        session.config.pluginmanager.register(_Reports(session.config, pipe), "worker reports")
+        _run(session, pipe)
+    except KeyboardInterrupt:
+        pass
+    except BaseException as problem:  # noqa: BLE001 - the parent says it
+        error = f"worker {number}: {problem!r}"
+    try:
+        session._setupstate.teardown_exact(None)  # noqa: SLF001 - pytest does the same behind the last test
+    except BaseException as problem:  # noqa: BLE001
+        error = error or f"worker {number}, at its end: {problem!r}"
+    finally:
+        try:
+            pipe.send(("end", error))
+        finally:
+            os._exit(0)
+
+
+def _run(session: pytest.Session, pipe: Connection) -> None:
+    places = _places(pipe)
+    at = next(places, None)
+    while at is not None:
+        pipe.send(("start", at))
+        following = next(places, None)
+        item = session.items[at]
+        after = None if following is None else session.items[following]
+        session.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        pipe.send(("finish", at))
+        at = following
+
+
+def _places(pipe: Connection) -> Iterator[int]:
+    while True:
+        pipe.send(("next", None))
+        file = pipe.recv()
+        if not file:
+            return
+        yield from file
+
+
+def _settle_in(config: pytest.Config, number: int) -> None:
+    """Take what a process must have for itself: captured output, temporary folders, random numbers."""
+    for name in ("terminalreporter", "stopwatch", "workers"):
+        config.pluginmanager.unregister(name=name)
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
+    if capture is not None:
+        # Forks share the files behind descriptors, and with them the place at which they read and write.
+        capture.stop_global_capturing()
+        capture.start_global_capturing()
+    factory: Any = vars(config)["_tmp_path_factory"]
+    base = factory.getbasetemp() / f"worker-{number}"
+    base.mkdir(mode=0o700)
+    factory._basetemp = base  # noqa: SLF001 - there is no public way to give a fork its own
+    reseed()
+
+
+class _Reports:
+    """Sends what a test reports to the parent."""
+
+    def __init__(self, config: pytest.Config, pipe: Connection) -> None:
+        self._config = config
+        self._pipe = pipe
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self._pipe.send(("report", data))
