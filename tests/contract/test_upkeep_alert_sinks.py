@@ -3,7 +3,7 @@
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -100,18 +100,12 @@ async def test_a_webhook_is_signed_and_repeats_under_one_id(tmp_path: Path) -> N
     assert verify_standard([Secret(SECRET)], second["headers"].items(), body + b" ", now=now) is Check.FORGED
 
 
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[RabbitMQ]:
-    with RabbitMQ() as server:
-        yield server
-
-
-async def test_rabbitmq_confirms_a_persistent_message_in_a_durable_queue(rabbit: RabbitMQ, tmp_path: Path) -> None:
-    settings = f'[alerts]\nsinks = ["rabbitmq"]\nrabbitmq_url = "{rabbit.url}"\n'
+async def test_rabbitmq_confirms_a_persistent_message_in_a_durable_queue(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
+    settings = f'[alerts]\nsinks = ["rabbitmq"]\nrabbitmq_url = "{rabbitmq.url}"\n'
     async with sinks(tmp_path, settings) as (sink,):
         # Side by side on one connection, as the relay does.
         assert await asyncio.gather(*(sink.tell(ALERT) for _ in range(20))) == [None] * 20
-        connection = await aio_pika.connect(rabbit.url)
+        connection = await aio_pika.connect(rabbitmq.url)
         async with connection:
             channel = await connection.channel()
             queue = await channel.declare_queue(NAME, durable=True)
@@ -122,7 +116,7 @@ async def test_rabbitmq_confirms_a_persistent_message_in_a_durable_queue(rabbit:
             assert (message.delivery_mode, message.message_id) == (aio_pika.DeliveryMode.PERSISTENT, "7")
             assert queue.declaration_result.message_count == 20
         # A queue that somebody made differently is left as it is.
-        connection = await aio_pika.connect(rabbit.url)
+        connection = await aio_pika.connect(rabbitmq.url)
         async with connection:
             channel = await connection.channel()
             await channel.queue_delete(NAME)

@@ -10,6 +10,7 @@ from typing import Any
 import clickhouse_connect
 import msgspec
 import pytest
+from clickhouse_connect.driver.client import Client
 
 from carillon.domain.history import EndedRoute
 from tests.support.daemon import Daemon
@@ -42,6 +43,7 @@ class ClickHouse(Daemon):
 
     def __init__(self) -> None:
         super().__init__("ch")
+        self._asks: Client | None = None
         self.port = free_port()
 
     def command(self) -> list[str]:
@@ -57,18 +59,20 @@ class ClickHouse(Daemon):
         return f"http://127.0.0.1:{self.port}"
 
     def rows(self, statement: str) -> list[dict[str, Any]]:
-        client = clickhouse_connect.get_client(host="127.0.0.1", port=self.port, autogenerate_session_id=False)
-        try:
-            return list(client.query(statement).named_results())
-        finally:
-            client.close()
+        return list(self._client().query(statement).named_results())
 
     def command_of(self, statement: str) -> None:
-        client = clickhouse_connect.get_client(host="127.0.0.1", port=self.port, autogenerate_session_id=False)
-        try:
-            client.command(statement)
-        finally:
-            client.close()
+        self._client().command(statement)
+
+    def start(self) -> None:
+        self._asks = None
+        super().start()
+
+    def _client(self) -> Client:
+        """One for all questions until the server is started again: each new client asks the server about itself."""
+        if self._asks is None:
+            self._asks = clickhouse_connect.get_client(host="127.0.0.1", port=self.port, autogenerate_session_id=False)
+        return self._asks
 
 
 def clickhouse_fixture() -> Any:

@@ -4,13 +4,20 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+_SOONEST, _LATEST = 0.01, 0.1
+
 
 def wait_until(condition: Callable[[], bool], *, timeout: float, what: str) -> None:
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        if time.monotonic() > began + timeout:
             raise TimeoutError(f"{what}: not within {timeout} s")
-        time.sleep(0.01)
+        time.sleep(pause(began))
+
+
+def pause(began: float) -> float:
+    """Seconds until the next look: a twentieth of what the wait took so far, because each look takes processor time."""
+    return min(_LATEST, max(_SOONEST, (time.monotonic() - began) / 20))
 
 
 async def a_moment_later() -> None:
@@ -25,8 +32,8 @@ async def a_moment_later() -> None:
 
 async def until(condition: Callable[[], Awaitable[bool]], *, timeout: float, what: str) -> None:  # noqa: ASYNC109 - as above
     """wait_until for conditions that must be awaited, without stopping the loop."""
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while not await condition():
-        if time.monotonic() > deadline:
+        if time.monotonic() > began + timeout:
             raise TimeoutError(f"{what}: not within {timeout} s")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(pause(began))

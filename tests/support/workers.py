@@ -23,6 +23,8 @@ from tests.support.forkserver import reseed
 
 _END_SECONDS = 20.0
 """How long interrupted workers may take to stop their servers."""
+_COSTLY, _FEW = "rabbitmq", 2
+"""A fixture whose start costs five seconds of processor time, and how many workers may have it."""
 
 
 def register(config: pytest.Config) -> None:
@@ -98,7 +100,7 @@ class Workers:
             hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         elif kind == "next":
             stops = session.shouldfail or session.shouldstop
-            tests = [] if stops or not self._queue else self._queue.popleft()
+            tests = [] if stops else self._next(session, worker)
             worker.holds.extend(tests)
             worker.pipe.send(tests)
         else:
@@ -106,6 +108,19 @@ class Workers:
             os.waitpid(worker.pid, 0)
             if content:
                 self._config.hook.pytest_runtest_logreport(report=_report("", ("tests", None, ""), content))
+
+    def _next(self, session: pytest.Session, worker: "_Worker") -> list[int]:
+        """The next file; the files that need the costly fixture go to the few workers that have it already."""
+        costly = [any(_COSTLY in _fixtures(session.items[at]) for at in tests) for tests in self._queue]
+        has = sum(each.has_costly for each in self._running.values())
+        wants = worker.has_costly or has < _FEW
+        chosen = next((at for at, is_costly in enumerate(costly) if is_costly == wants), 0)
+        if not self._queue or (costly[chosen] and not wants):
+            return []
+        worker.has_costly = worker.has_costly or costly[chosen]
+        tests = self._queue[chosen]
+        del self._queue[chosen]
+        return tests
 
     def _died(self, session: pytest.Session, worker: "_Worker") -> None:
         """Blame the test that ran; a new worker takes the tests that the dead one held."""
@@ -145,12 +160,17 @@ class _Worker:
     pipe: Connection
     runs: int | None = None
     holds: list[int] = field(default_factory=list)
+    has_costly: bool = False
 
 
 def _files(items: list[pytest.Item]) -> Iterator[list[int]]:
     """The places of each file's tests in the list of all."""
     for _, places in groupby(range(len(items)), key=lambda at: order.file_of(items[at].nodeid)):
         yield list(places)
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    return getattr(item, "fixturenames", [])
 
 
 def _report(nodeid: str, location: tuple[str, int | None, str], text: str) -> pytest.TestReport:
