@@ -144,11 +144,11 @@ def main() -> None:
     with Postgres() as postgres, Redis() as redis, RabbitMQ() as rabbit, tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         recorded = {
-            "http": walks.http(folder / "http", postgres.database(), TIMES),
+            "http": walks.http(folder / "http", postgres.database(), TIMES, idle=True),
             "push-worker": walks.push_worker(
-                folder / "push", postgres.database(), TIMES, rabbit=rabbit, redis_server=redis
+                folder / "push", postgres.database(), TIMES, rabbit=rabbit, redis_server=redis, idle=True
             ),
-            "billing": walks.billing(folder / "billing", postgres.database(), TIMES, redis_server=redis),
+            "billing": walks.billing(folder / "billing", postgres.database(), TIMES, redis_server=redis, idle=True),
         }
     for key, (*runs, idle) in recorded.items():
         parts.append(section(key, runs, idle))

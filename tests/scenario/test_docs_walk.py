@@ -19,7 +19,7 @@ def described(key: str, runs: list[Passed]) -> list[str]:
 
 
 def test_over_http(tmp_path: Path, postgres: Postgres) -> None:
-    *runs, _ = walks.http(tmp_path, postgres.database(), TIMES)
+    runs = walks.http(tmp_path, postgres.database(), TIMES)
     assert {"web", "doors", "intake", "ledger", "outbound", "providers", "receipts"} <= {
         file.partition("/")[0] for file, _ in runs[0]
     }, "the way reaches the receipt"
@@ -27,12 +27,12 @@ def test_over_http(tmp_path: Path, postgres: Postgres) -> None:
 
 
 def test_from_rabbitmq_to_fcm(tmp_path: Path, postgres: Postgres, rabbitmq: RabbitMQ, redis_server: Redis) -> None:
-    *runs, _ = walks.push_worker(tmp_path, postgres.database(), TIMES, rabbit=rabbitmq, redis_server=redis_server)
+    runs = walks.push_worker(tmp_path, postgres.database(), TIMES, rabbit=rabbitmq, redis_server=redis_server)
     assert described("push-worker", runs) == []
 
 
 def test_one_payment(tmp_path: Path, postgres: Postgres, redis_server: Redis) -> None:
-    *runs, _ = walks.billing(tmp_path, postgres.database(), TIMES, redis_server=redis_server)
+    runs = walks.billing(tmp_path, postgres.database(), TIMES, redis_server=redis_server)
     assert described("billing", runs) == []
 
 

@@ -17,6 +17,8 @@ from tests.support.waiting import wait_until
 TARGET = "WALK_TRACE"
 """The environment variable that names the file of the trace."""
 
+_LOOK_SECONDS, _SAME_LOOKS = 0.05, 4
+
 Passed = list[tuple[str, str]]
 """Files below src/carillon, each with the qualified name of a function."""
 
@@ -45,6 +47,14 @@ class Trace:
     def end(self) -> Passed:
         """Everything passed since the beginning."""
         return [(file, name) for file, name in json.loads(self._ask(signal.SIGUSR2))]
+
+    def until_silent(self) -> None:
+        """Wait until nothing new is passed between some looks: a last log line, for example."""
+        known, unchanged = -1, 0
+        while unchanged < _SAME_LOOKS:
+            time.sleep(_LOOK_SECONDS)
+            number = len(self.end())
+            known, unchanged = number, unchanged + 1 if number == known else 0
 
     def _ask(self, number: signal.Signals) -> str:
         self._file.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """The three ways that docs/explanation/one-notification.md describes, each driven from outside and recorded.
 
-Each way is walked once unrecorded, so that lazy starts are over, and then as often as asked. The drivers look at the
+Each way is walked once unrecorded, so that lazy starts are over, and then as often as asked; `idle` adds a record of the
+program while nothing is sent. The drivers look at the
 database and at the vendors' stubs, never at the program's own API: a question would be a step of its own.
 """
 
@@ -19,12 +20,11 @@ from tests.support.servers import Redis
 from tests.support.tracing import Passed, Trace, traced
 
 IDLE_SECONDS = 4.0
-SETTLED_SECONDS = 0.5
-"""What follows the last visible effect, such as a log line, belongs to the way."""
+"""Longer than the pauses of the loops that run in an idle program."""
 
 
-def http(folder: Path, url: str, times: int) -> list[Passed]:
-    """One text message over HTTP, until Twilio's callback says that it arrived; last, an idle program."""
+def http(folder: Path, url: str, times: int, *, idle: bool = False) -> list[Passed]:
+    """One text message over HTTP, until Twilio's callback says that it arrived."""
     with Listo(folder, url) as listo:
         program = listo.start(**traced(folder))
 
@@ -36,10 +36,10 @@ def http(folder: Path, url: str, times: int) -> list[Passed]:
             assert listo_callbacks.twilio(listo, sid, "delivered").status == 200
             listo_callbacks.until_route(listo, one, receipt="delivered")
 
-        return _recorded(Trace(program, folder), walk, times)
+        return _recorded(Trace(program, folder), walk, times, idle=idle)
 
 
-def push_worker(folder: Path, url: str, times: int, *, rabbit: RabbitMQ, redis_server: Redis) -> list[Passed]:
+def push_worker(folder: Path, url: str, times: int, *, rabbit: RabbitMQ, redis_server: Redis, idle: bool = False) -> list[Passed]:
     """One message of push.queue, until FCM has it and the broker holds it no longer."""
     with Push(folder, rabbit=rabbit, redis_server=redis_server, url=url) as push:
         program = push.start(**traced(folder))
@@ -51,10 +51,10 @@ def push_worker(folder: Path, url: str, times: int, *, rabbit: RabbitMQ, redis_s
             push.until_mark(sent, "sent")
             push.until_empty()
 
-        return _recorded(Trace(program, folder), walk, times)
+        return _recorded(Trace(program, folder), walk, times, idle=idle)
 
 
-def billing(folder: Path, url: str, times: int, *, redis_server: Redis) -> list[Passed]:
+def billing(folder: Path, url: str, times: int, *, redis_server: Redis, idle: bool = False) -> list[Passed]:
     """One payment, until the subscription service has heard of it."""
     with Billing(folder, redis_server=redis_server, url=url) as stand:
         program = stand.start_payment(**traced(folder))
@@ -65,18 +65,20 @@ def billing(folder: Path, url: str, times: int, *, redis_server: Redis) -> list[
             stand.subscription_stub.wait_for(1, lambda entry: reply.body["event_id"] in entry["body"])
             stand.until_idle()
 
-        return _recorded(Trace(program, folder), walk, times)
+        return _recorded(Trace(program, folder), walk, times, idle=idle)
 
 
-def _recorded(trace: Trace, walk: Callable[[], None], times: int) -> list[Passed]:
+def _recorded(trace: Trace, walk: Callable[[], None], times: int, *, idle: bool) -> list[Passed]:
     walk()
     found = []
     for _ in range(times):
-        time.sleep(SETTLED_SECONDS)
+        trace.until_silent()
         trace.begin()
         walk()
-        time.sleep(SETTLED_SECONDS)
+        trace.until_silent()
         found.append(trace.end())
-    trace.begin()
-    time.sleep(IDLE_SECONDS)
-    return [*found, trace.end()]
+    if idle:
+        trace.begin()
+        time.sleep(IDLE_SECONDS)
+        found.append(trace.end())
+    return found

@@ -47,6 +47,10 @@ class Workers:
         if session.testsfailed and not self._config.option.continue_on_collection_errors:
             raise session.Interrupted(f"{session.testsfailed} errors during collection")
         self._queue.extend(_files(session.items))
+        reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None:
+            # Files run side by side: a line for each change of file would be a line for each test.
+            reporter.showfspath = self._config.option.verbose > 0
         for _ in range(min(self._config.option.workers, len(self._queue))):
             self._fork(session)
         try:
