@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.databases import Databases
 from tests.support.galaxy_faults import FaultyGalaxy
 from tests.support.galaxy_stand import PASSWORD
 from tests.support.rabbitmq import RabbitMQ
@@ -22,11 +23,19 @@ def durable_postgres() -> Iterator[Postgres]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def durable_databases(durable_postgres: Postgres) -> Iterator[Databases]:
+    kept = Databases(durable_postgres)
+    yield kept
+    kept.close()
+
+
 @pytest.fixture
-def durable_dsn(durable_postgres: Postgres) -> Iterator[str]:
-    dsn = durable_postgres.database()
-    yield dsn
-    durable_postgres.drop(dsn)
+def durable_dsn(durable_databases: Databases) -> Iterator[str]:
+    """An empty database that has the ledger's tables."""
+    dsn, give_back = durable_databases.take()
+    yield str(dsn)
+    give_back()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -59,7 +59,7 @@ class Home:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    for url in database(request, tmp_path):
+    for url in database(request, tmp_path, tables=False):
         yield Home(tmp_path, url)
 
 

@@ -12,8 +12,8 @@ from typing import Self
 import pytest
 
 from tests.support import tables
+from tests.support.databases import Databases
 from tests.support.process import Program, add_last_words
-from tests.support.servers import Postgres
 from tests.support.sources import ROOT
 
 
@@ -89,12 +89,15 @@ class BlueprintStand(ProgramStand, ABC):
         return program
 
 
-def database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
-    """A fresh database on the engine the fixture's parameter names; PostgreSQL without one."""
+def database(request: pytest.FixtureRequest, folder: Path, *, tables: bool = True) -> Iterator[str]:
+    """An empty database on the engine the fixture's parameter names, PostgreSQL without one; or one without tables."""
     if getattr(request, "param", "postgres") == "sqlite":
         yield f"sqlite:///{folder / 'ledger.db'}"
         return
-    postgres: Postgres = request.getfixturevalue("postgres")
-    dsn = postgres.database()
-    yield dsn
-    postgres.drop(dsn)
+    if not tables:
+        yield request.getfixturevalue("postgres_dsn")
+        return
+    databases: Databases = request.getfixturevalue("databases")
+    dsn, give_back = databases.take()
+    yield str(dsn)
+    give_back()

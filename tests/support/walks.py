@@ -1,8 +1,8 @@
 """The three ways that docs/explanation/one-notification.md describes, each driven from outside and recorded.
 
-Each way is walked once unrecorded, so that lazy starts are over, and then as often as asked; `idle` adds a record of the
-program while nothing is sent. The drivers look at the
-database and at the vendors' stubs, never at the program's own API: a question would be a step of its own.
+Each way is walked once unrecorded, so that lazy starts are over, and then as often as asked; `idle` adds a record of
+the program while nothing is sent. The drivers look at the database and at the vendors' stubs, never at the program's
+own API: a question would be a step of its own.
 """
 
 import time
@@ -39,7 +39,9 @@ def http(folder: Path, url: str, times: int, *, idle: bool = False) -> list[Pass
         return _recorded(Trace(program, folder), walk, times, idle=idle)
 
 
-def push_worker(folder: Path, url: str, times: int, *, rabbit: RabbitMQ, redis_server: Redis, idle: bool = False) -> list[Passed]:
+def push_worker(
+    folder: Path, url: str, times: int, *, rabbit: RabbitMQ, redis_server: Redis, idle: bool = False
+) -> list[Passed]:
     """One message of push.queue, until FCM has it and the broker holds it no longer."""
     with Push(folder, rabbit=rabbit, redis_server=redis_server, url=url) as push:
         program = push.start(**traced(folder))
