@@ -97,11 +97,11 @@ async def test_retention_and_redriving_never_lose_a_revived_route(engine: Postgr
         claims = await ledger.claim([want()], 100, "w")
         await ledger.settle([bury(claim) for claim in claims])
         await engine.grow_old("records", "accepted_at", 7200)
-        revived, *_ = await asyncio.gather(
+        redriven, *_ = await asyncio.gather(
             redrive(ledger, *(claim.key for claim in claims)), ledger.prune(3600, 3600, 5), ledger.prune(3600, 3600, 5)
         )
         again = await ledger.claim([want()], 100, "w")
-        assert len(again) == revived
+        assert len(again) == redriven
         await ledger.settle([finish(claim) for claim in again])
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.policy import RetryPolicy
-from carillon.domain.queues import Beat, Policy
+from carillon.domain.queues import Policy, QueueUpkeep
 
 ALIASES = {
     # The blueprints' own names for parts of a retry policy.
@@ -59,7 +59,7 @@ def named_queues(tables: dict[str, Any]) -> dict[str, Any]:
     return {queue: _over(found.get(EVERY_OTHER), table) for queue, table in found.items()}
 
 
-def check_queues(tables: dict[str, Policy], beat: Beat) -> None:
+def check_queues(tables: dict[str, Policy], beat: QueueUpkeep) -> None:
     """Stop at the first setting that cannot work, by its name."""
     queue_policies(tables)
     beat.checked()

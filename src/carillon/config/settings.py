@@ -25,7 +25,7 @@ from carillon.config.sections import (
     TraceSettings,
 )
 from carillon.domain.lanes import Lane
-from carillon.domain.queues import Beat, Policy
+from carillon.domain.queues import Policy, QueueUpkeep
 
 
 class LedgerSettings(Section, frozen=True):
@@ -227,7 +227,7 @@ class Settings(Section, frozen=True):
     push: Push | None = None
     sse: SseSettings | None = None
     queue: dict[str, Policy] = {}
-    beat: Beat = Beat()
+    beat: QueueUpkeep = QueueUpkeep()
     billing: Billing | None = None
     gateway: Gateway = Gateway()
     directory: DirectorySettings | None = None

@@ -23,7 +23,7 @@ from carillon.upkeep.api.notifications_wire import (
     notification_view,
     statuses_of,
 )
-from carillon.upkeep.redriving import redrive_action, redrive_failed, revival
+from carillon.upkeep.redriving import redrive_action, redrive_failed, redrive_plan
 from carillon.web import (
     ADMINISTRATORS,
     About,
@@ -233,7 +233,7 @@ class _Notifications:
             matched=counts.total,
             provider=body.provider,
         )
-        how = revival(self._lanes, provider=body.provider)
+        how = redrive_plan(self._lanes, provider=body.provider)
         return Reply(200, Redriven((await redrive_failed(self.ledger, filters, how, action, counts)).count))
 
     def _check_provider(self, provider: str, keys: list[tuple[str, str]]) -> None:

@@ -66,7 +66,7 @@ class Bridge(logging.Handler):
         self._sink.emit(level, event, message, {"logger": record.name, "exception": traceback_text(error)}, key=key)
 
 
-class Stray(io.TextIOBase):
+class PrintedText(io.TextIOBase):
     """Replaces stdout or stderr, so that printed text becomes log lines."""
 
     def __init__(self, sink: LogSink, name: str) -> None:
@@ -163,8 +163,8 @@ def configure(
         route_crashes(sink, stack)
         route_logging(sink, stack)
         if not pretty:
-            stack.enter_context(contextlib.redirect_stdout(Stray(sink, "stdout")))
-            stack.enter_context(contextlib.redirect_stderr(Stray(sink, "stderr")))
+            stack.enter_context(contextlib.redirect_stdout(PrintedText(sink, "stdout")))
+            stack.enter_context(contextlib.redirect_stderr(PrintedText(sink, "stderr")))
         route_structlog(sink, stack)
         stack.callback(activate, before)
         activate(sink)
