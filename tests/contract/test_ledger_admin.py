@@ -1,4 +1,4 @@
-"""What administrators ask and do, on both engines: lists, another chance in pages, and the record of it."""
+"""The ledger of administrators on both engines: lists, redrives in pages, and the audit trail."""
 
 import asyncio
 from typing import Any
@@ -62,7 +62,7 @@ async def test_failed_ones_are_listed_newest_first(ledger: Ledger) -> None:
         ({"failed_before_ms": 1.0}, 0),
     ],
 )
-async def test_the_same_filters_count_and_revive(ledger: Ledger, filters: dict[str, Any], number: int) -> None:
+async def test_the_same_filters_count_and_redrive(ledger: Ledger, filters: dict[str, Any], number: int) -> None:
     await fail(ledger, 1, tenant_id="t-1", notification_type="a")
     await fail(ledger, 1, notification_type="a")
     await fail(ledger, 1, notification_type="b")
@@ -81,7 +81,7 @@ async def two_routes(ledger: Ledger) -> str:
     return given.notification.notification_id
 
 
-async def test_only_the_letters_that_were_named_are_revived(ledger: Ledger) -> None:
+async def test_only_the_listed_dead_letters_are_redriven(ledger: Ledger) -> None:
     known = await two_routes(ledger)
     others = await fail(ledger, 2)
     named = {"letters": [(known, "email:user:bob"), (others[0], "email:user:bob"), ("nobody", "email:x")]}
@@ -94,7 +94,7 @@ async def test_only_the_letters_that_were_named_are_revived(ledger: Ledger) -> N
     assert (await ledger.failed_counts({})).total == 3
 
 
-async def test_a_notification_that_is_named_has_all_its_letters_revived(ledger: Ledger) -> None:
+async def test_all_dead_letters_of_a_listed_notification_are_redriven(ledger: Ledger) -> None:
     known = await two_routes(ledger)
     await fail(ledger, 2)
     named = {"notification_ids": [known, "nobody"]}
@@ -122,7 +122,7 @@ async def test_how_far_a_revival_came_is_counted_from_the_routes(engine: Engine,
     counted = [rows[first][name] for name in ("waiting", "delivered", "failed_again", "skipped")]
     assert counted == [1, 1, 1, 0]
     assert round((rows[first]["last_turn_at"] - began) / 1000) == 4
-    # What fails again and is redriven again belongs to who did that last.
+    # A route that fails again and is redriven again belongs to the newer action.
     await ledger.redrive({"notification_id": again.notification_id}, RedrivePlan(), 10, ACTION)
     (row,) = await ledger.redriven([first])
     assert (row["waiting"], row["failed_again"]) == (1, 0)
@@ -136,7 +136,7 @@ async def test_counts_are_told_by_cause(ledger: Ledger) -> None:
 
 
 @pytest.mark.req("S2-130")
-async def test_revived_ones_keep_their_id_and_history_and_get_a_fresh_budget(ledger: Ledger) -> None:
+async def test_redriven_routes_keep_their_id_and_history_and_get_a_fresh_budget(ledger: Ledger) -> None:
     (known,) = await fail(ledger)
     await ledger.redrive({"notification_id": known}, RedrivePlan(), 10, ACTION)
     (claim,) = await claims(ledger)
@@ -214,7 +214,7 @@ async def test_a_rate_gives_each_its_turn(engine: Engine, ledger: Ledger) -> Non
     assert [claim.age_seconds for claim in await claims(ledger) if claim.notification_id != known[0]] == [0.0] * 5
 
 
-async def test_two_operators_revive_each_once(engine: Engine, ledger: Ledger) -> None:
+async def test_two_operators_redrive_each_route_once(engine: Engine, ledger: Ledger) -> None:
     await fail(ledger, 30)
     async with engine.ledger() as other:
         pages = [one.redrive({}, RedrivePlan(), 7, ACTION) for one in (ledger, other) * 4]

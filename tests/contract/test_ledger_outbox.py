@@ -1,4 +1,4 @@
-"""The outbox of both engines: an alert with every burial, taken by one, told at least once."""
+"""The outbox of both engines: an alert with every dead letter, leased by one sender, sent at least once."""
 
 import asyncio
 from typing import Any

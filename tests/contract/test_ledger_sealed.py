@@ -128,7 +128,7 @@ def test_the_suites_drive_every_operation() -> None:
 
 
 BY_HAND = {
-    "test_a_dead_address_is_not_held": "writes an address that is not sealed",
+    "test_a_route_to_a_suppressed_address_is_not_claimed": "writes an address that is not sealed",
     "test_retention_forgets_expired_suppressions": "looks for an address that is not sealed",
 }
 

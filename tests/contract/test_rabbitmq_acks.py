@@ -1,4 +1,4 @@
-"""Acknowledgements that stand for others: the broker forgets what was done and keeps everything else."""
+"""Acknowledgements that cover earlier ones: the broker removes finished deliveries and keeps all others."""
 
 import asyncio
 import random

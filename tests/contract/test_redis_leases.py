@@ -1,4 +1,4 @@
-"""Leases in Redis: their keys, foreign hands on them, and a Redis that may be away or forget."""
+"""Leases in Redis: their keys, keys changed by others, and a Redis that is away or loses data."""
 
 import asyncio
 import time

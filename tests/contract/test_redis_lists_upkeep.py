@@ -99,7 +99,7 @@ async def test_one_look_is_not_enough(lists: Lists) -> None:
     assert await lists.upkeep.sweep() == 0
     lists.clock.now += 4.0
     assert await lists.upkeep.sweep() == 0
-    # Whoever claimed it in two steps has come to the second one now.
+    # A worker that claimed it in two steps would have made the second one by now.
     await lists.redis.set(f"lock:{QUEUE}:m0", "a slow worker", ex=60)
     lists.clock.now += 60.0
     assert await lists.upkeep.sweep() == 0

@@ -1,4 +1,4 @@
-"""List queues without a program around them: the backlog, its upkeep and its desk on a private server."""
+"""List queues without a program around them: the backlog, its upkeep and its operations on a private server."""
 
 import json
 import uuid

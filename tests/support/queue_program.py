@@ -55,7 +55,7 @@ def closed(job: Job) -> bool:
 
 async def carry_out(job: Job, diary: Diary) -> None:
     diary.note("begin", job)
-    while closed(job):  # noqa: ASYNC110 - whoever opens the gate is another process
+    while closed(job):  # noqa: ASYNC110 - another process opens the gate
         await asyncio.sleep(0.02)
     if "sleep" in job.payload:
         await asyncio.sleep(job.payload["sleep"])

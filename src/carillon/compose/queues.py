@@ -1,4 +1,4 @@
-"""List queues: what producers and workers share, the workers, and the loops beside them."""
+"""List queues: the clients that producers and workers share, the workers, and the upkeep loops."""
 
 import asyncio
 import os
@@ -77,7 +77,7 @@ class QueueTools(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueParts:
-    """What producers and workers of one process share: clients, scripts, job logs."""
+    """The clients, scripts and job logs that producers and workers of one process share."""
 
     def __init__(self, settings: QueueSettings, tools: QueueTools, ledger: JobLedger | None) -> None:
         self.settings = settings
@@ -118,7 +118,7 @@ class QueueParts:
         self._end_at = self.tools.clock.monotonic() + self.settings.drain_seconds + CANCEL_SECONDS
 
     async def tell_last(self) -> None:
-        """Write the last job logs; a silent server gets no more than the time that is left."""
+        """Write the last job logs within the time that is left, even if a server does not answer."""
         left = self.settings.drain_seconds
         if self._end_at is not None:
             left = self._end_at - self.tools.clock.monotonic()

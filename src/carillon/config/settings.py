@@ -29,7 +29,7 @@ from carillon.domain.queues import Policy, QueueUpkeep
 
 
 class LedgerSettings(Section, frozen=True):
-    """Where notifications are written down."""
+    """The ledger's database, leases and seals."""
 
     bounds: ClassVar[dict[str, Bounds]] = {
         "lease_seconds": (0.05, 86_400),
@@ -204,7 +204,7 @@ class Receipts(Section, frozen=True):
     trust_forwarded: bool = False
     """True trusts X-Forwarded-Proto, -Host and -Port for the URL that a vendor called; only behind your own proxy."""
     bounces_before_silence: int = 2
-    """So many reports of a dead address suppress it."""
+    """The number of reports of a dead address that suppresses the address."""
     silence_seconds: float | None = None
     look_again_seconds: float = 3.0
     """How often the process matches receipts again that came before their message."""

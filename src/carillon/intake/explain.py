@@ -1,4 +1,4 @@
-"""`explain`: acceptance plans the request, the gates of attempts are folded over it, and nothing is written or sent."""
+"""`explain`: the intake plans the request, and a simulation shows its attempts; nothing is written or sent."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -163,7 +163,7 @@ class Explainer:
         now = self._clock.wall()
         chains = {route.channel: self._rules.channels[route.channel] for route in enrolment.routes}
         near = {name for chain in chains.values() for name in chain}
-        # Whether a worker leaves a provider alone depends on every channel that the provider serves.
+        # Whether a worker claims for a provider with an open breaker depends on every channel of that provider.
         chains |= {channel: chain for channel, chain in self._rules.channels.items() if near & set(chain)}
         views = await self._breakers.views({name for chain in chains.values() for name in chain})
         simulated: list[list[SimulatedRoute]] = []
@@ -280,7 +280,7 @@ def _explained(
 
 
 def _rows(soonest: Sequence[ExpectedAttempt], latest: Sequence[ExpectedAttempt], now: float) -> list[dict[str, Any]]:
-    """Attempt by attempt: the provider, and the least and the most seconds after the attempt before it."""
+    """For each attempt: the provider, and the least and the most seconds after the previous attempt."""
     rows: list[dict[str, Any]] = []
     for at, one in enumerate(soonest):
         row: dict[str, Any] = {"attempt": one.attempt, "provider": one.provider, "notBefore": _unix_ms(one, now)}

@@ -48,7 +48,7 @@ class RelayRules(msgspec.Struct, frozen=True, kw_only=True):
     poll_seconds: float = 1.0
     tell_seconds: float = 5.0
     lease_seconds: float = 10.0
-    """Longer than a send may take, because a batch is sent in parallel; alerts of a dead process wait for its end."""
+    """Longer than one send, because a batch is sent in parallel; alerts of a dead process wait until it expires."""
 
 
 class AlertRelay:
@@ -86,7 +86,7 @@ class AlertRelay:
             self.ring()
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Send alerts until cancelled."""
         while True:
             self._rung.clear()
             try:
@@ -102,7 +102,7 @@ class AlertRelay:
                 await self._listen(wait)
 
     async def tell_due(self) -> float:
-        """Send what is due; returns the seconds until the next poll."""
+        """Send the due alerts; returns the seconds until the next poll."""
         rules = self._rules
         due = await self._outbox.due_alerts(rules.batch, rules.lease_seconds)
         if not due:
@@ -176,7 +176,7 @@ class LogAlerts:
         return None
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Nothing is open."""
 
 
 class RedisAlerts:

@@ -1,4 +1,4 @@
-"""What administrators do over HTTP: retry by hand, redrive many, read the state of providers and the audit trail."""
+"""The administrators' endpoints: retry, redrive, the state of providers, and the audit trail."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
@@ -45,7 +45,7 @@ from carillon.web.problems import rfc3339_ms
 from carillon.web.request import unix_ms
 
 NEWEST = 1000
-"""Attempts that providers are judged by."""
+"""The number of recent attempts that the state of providers is computed from."""
 _DEEPEST = 10_000
 _PATH = "/api/v1/admin"
 _FOR_ADMINISTRATORS: dict[str, Any] = {"tag": "Administration", "about": ADMINISTRATORS}
