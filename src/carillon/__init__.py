@@ -1,4 +1,4 @@
-"""Carillon delivers notifications durably: written down before answered, tried until told."""
+"""Carillon delivers notifications durably: it stores each before it answers, and tries until it is delivered."""
 
 from typing import TYPE_CHECKING, Any
 

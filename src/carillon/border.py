@@ -75,7 +75,7 @@ def json_elements(body: bytes) -> list[bytes] | None:
 
 
 def _split(body: bytes) -> list[bytes] | None:
-    """One element is broken or too deep: find the commas between the elements without reading them."""
+    """Split an array in which one element is invalid or too deep: find the commas without decoding the elements."""
     if not body.lstrip().startswith(b"["):
         return None
     found: list[bytes] = []
@@ -173,7 +173,7 @@ def _refuse_unstorable(value: Any) -> None:
             _refuse_unstorable(inner)
 
 
-# Made once: building one for every text costs as much as the text.
+# One decoder for all calls: creating a decoder costs as much as decoding a text.
 _reader = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_bounded_int, parse_float=_finite_float
 )
@@ -186,7 +186,7 @@ _NOTHING = (NoneType, msgspec.UnsetType)
 
 
 def hint(said: str, kind: Any) -> str:
-    """What to add to msgspec's sentence about a value that should have been of this kind; "" where nothing is known."""
+    """A hint to add to msgspec's error about a value of this type; "" if there is none."""
     place = _PLACE.search(said)
     there = _at(kind, place["path"] if place else "")
     unknown = _UNKNOWN.search(said)
@@ -213,7 +213,7 @@ def _at(kind: Any, path: str) -> Any:
 
 
 def _bare(kind: Any) -> Any:
-    """Without what only annotates it and without the choice to leave it out."""
+    """The type without its annotations and without None or UNSET."""
     if get_origin(kind) is Annotated:
         return _bare(get_args(kind)[0])
     if get_origin(kind) in (Literal, dict, list, tuple, set, frozenset):
@@ -229,7 +229,7 @@ def _fields(kind: Any) -> dict[str, Any]:
 
 
 def _names(kind: Any) -> Iterator[tuple[str, str]]:
-    """What a field may have been written for, and its right name; `ledger_url` was meant for `ledger.url`."""
+    """Possible spellings of each field, and its right name: `ledger_url` stands for `ledger.url`."""
     for name, held in _fields(kind).items():
         yield from ((f"{name}_{inner}", f"{name}.{inner}") for inner in _fields(_bare(held)))
         yield name, name

@@ -9,8 +9,8 @@ AGAIN_SECONDS = 0.5
 async def ended(*tasks: "asyncio.Task[Any]") -> None:
     """Cancel tasks until they have ended, and drop their exceptions.
 
-    Once is not enough: `asyncio.wait_for` of Python 3.11, which Redis's client sends through, forgets a cancellation
-    that comes in the moment in which it is done.
+    Cancelling once is not enough: `asyncio.wait_for` of Python 3.11, which the Redis client uses, loses a cancellation
+    that arrives at the moment at which the awaited call ends.
     """
     pending = {task for task in tasks if not task.done()}
     while pending:

@@ -43,7 +43,7 @@ from carillon.domain.jobs import (
     read_message,
 )
 from carillon.domain.ports import Observer
-from carillon.domain.queues import Beat, Depth, FailedMessage, Policy
+from carillon.domain.queues import Depth, FailedMessage, Policy, QueueUpkeep
 from carillon.ledger.opening import open_ledger
 from carillon.ledger.redis.lists_upkeep import Put
 from carillon.providers.handlers import EffectBusy, Handler, Job
@@ -51,7 +51,6 @@ from carillon.system import SystemClock, new_id, system_dice
 
 __all__ = [
     "BadMessage",
-    "Beat",
     "Depth",
     "EffectBusy",
     "FailedMessage",
@@ -59,6 +58,7 @@ __all__ = [
     "JobMessage",
     "Permanent",
     "Policy",
+    "QueueUpkeep",
     "Queues",
 ]
 
@@ -82,7 +82,7 @@ class Queues:
         ledger: JobLedger | None = None,
         policies: Mapping[str, Policy] | None = None,
         service: str = "carillon",
-        beat: Beat | None = None,
+        beat: QueueUpkeep | None = None,
         observer: Observer | None = None,
         **options: Any,  # noqa: ANN401 - fields of QueueSettings
     ) -> None:
@@ -91,7 +91,9 @@ class Queues:
         `database_url` (or a `ledger` that is open already) keeps job logs and effects in SQL.
         """
         self._policies = {name: policy.checked(name) for name, policy in (policies or {}).items()}
-        self._settings = QueueSettings(redis_url=redis_url, service=service, beat=(beat or Beat()).checked(), **options)
+        self._settings = QueueSettings(
+            redis_url=redis_url, service=service, beat=(beat or QueueUpkeep()).checked(), **options
+        )
         self._tools = QueueTools(
             clock=SystemClock(), dice=system_dice, new_id=new_id, observe=observer or told_by_logging()
         )

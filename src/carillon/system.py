@@ -33,9 +33,9 @@ class SystemClock:
 
 
 def collect_rarely() -> None:
-    """Once everything is set up: what lives as long as the process is never looked at again, the rest seldom.
+    """Call after the start: exempt all objects so far from garbage collection, and collect the rest seldom.
 
-    Hardly anything of ours is part of a cycle; looking for cycles at every 700th new object costs more than they do.
+    Hardly any of our objects are part of a cycle; a search at every 700th new object costs more than the cycles.
     """
     gc.collect()
     gc.freeze()
@@ -43,7 +43,7 @@ def collect_rarely() -> None:
 
 
 def collect_no_more() -> None:
-    """Once everything is closed: searching all of it for cycles on the way out would take longer than the closing."""
+    """Call after closing: skip the last garbage collection, which would take longer than the closing."""
     gc.freeze()
 
 

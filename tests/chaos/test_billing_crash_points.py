@@ -79,7 +79,7 @@ def test_what_keeps_effects_single(billing: Billing) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.req("G-04", "G-05", "S3-54", "S3-53", "S3-59", "S3-90")
 def test_lives_that_end_at_every_point_leave_each_subscription_paid_once(billing: Billing) -> None:
-    """Both services in one process, dying again and again; whoever asked repeats its request under its key."""
+    """Both services in one process that dies again and again; callers repeat their requests under the same key."""
     points = ("after_business_commit=exit9@3", "after_charge=exit9@2", "after_refund=exit9@2")
     wanted = [f"customer-{number}" for number in range(12)]
     asked: list[str] = []

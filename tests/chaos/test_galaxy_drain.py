@@ -14,7 +14,7 @@ from tests.support.process import Program
 # The time to drain, then the cut; and a busy machine's own share.
 SHUTDOWN, CUT_OFF, BUSY = 5.0, 2.0, 8.0
 INTENTS, ENDS = 1500, 3
-# Redis is taken for silent after a third of it, and what it then is not told of stays until its end.
+# A Redis that does not answer is given up after a third of it, and leases that were not released stay until they end.
 LONG: Mapping[str, str] = {"NOTIFICATION_ROUTE_LEASE_TTL": "30s"}
 
 

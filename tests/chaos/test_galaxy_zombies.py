@@ -1,4 +1,4 @@
-"""A replica stopped for longer than its lease and woken again changes nothing that is another's by then."""
+"""A replica that is suspended for longer than its lease changes no route that another one holds by then."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ async def end(program: Program) -> None:
 
 
 async def zombie_with_one_route(stand: FaultyGalaxy, mutant: str | None) -> Program:
-    """Stopped with an outcome in its hands; there is nothing else to do for whoever comes."""
+    """Stop a replica between its outcome and its settlement, with no other work for the next replica."""
     await stand.run(roles="doors")
     await stand.intents(["m"], EMAILS_ONLY)
     await stand.has("SELECT count(*) FROM records", 1)

@@ -13,7 +13,7 @@ from tests.support.ending import LEAST, LOOK, STEPS, Ending
 from tests.support.servers import Postgres, Redis
 from tests.support.waiting import until
 
-# Long enough for whoever does not wait to be gone; and a time to drain that no machine is too slow for.
+# Long enough that a process that does not wait would have ended; and a drain time that suits every machine.
 HELD, DRAIN = 0.5, 60.0
 NO_MESSAGE = "This is no message."
 

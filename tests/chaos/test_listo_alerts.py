@@ -1,4 +1,4 @@
-"""A process killed around the telling of an alert, and a sink that is away: the alert comes, under one id."""
+"""A process killed around the sending of an alert, and a sink that is away: the alert arrives, under one id."""
 
 import json
 from collections.abc import Iterator

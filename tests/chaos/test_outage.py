@@ -1,4 +1,4 @@
-"""A vendor that is down: an open breaker burns no attempt, a Retry-After is kept, and nobody is buried."""
+"""A vendor that is down: an open breaker uses up no attempt, Retry-After is kept, and nothing is dead-lettered."""
 
 import time
 from collections.abc import Callable

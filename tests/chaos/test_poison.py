@@ -1,4 +1,4 @@
-"""A message that kills whoever sends it uses up its budget and ends as a dead letter, alone."""
+"""A message that kills every worker that sends it uses up its budget and becomes a dead letter, alone."""
 
 import asyncio
 from collections.abc import Callable
@@ -57,7 +57,7 @@ async def poison_and_check(stand: Stand, neighbours: int, mutant: str | None = N
     return killed
 
 
-async def test_a_poison_message_is_buried_and_its_neighbours_delivered(
+async def test_a_poison_message_becomes_a_dead_letter_and_others_are_delivered(
     make_stand: MakeStand, figures: Callable[..., None]
 ) -> None:
     async with make_stand(attempts=BUDGET, concurrency=1) as stand:

@@ -21,7 +21,7 @@ async def kill_after_commit(stand: Stand, number: int, kills: int) -> dict[str, 
     for _ in range(kills):
         doors = await stand.start("doors", faults=f"after_accept_commit=exit9@{number // (2 * kills)}")
         assert await asyncio.to_thread(doors.wait, 60) == -9
-        # An answer sent just before the death may still be on its way to whoever asked.
+        # An answer sent just before the death may still be on its way to the caller.
         await stand.producer.until_answered()
         answered = {line["key"] for line in stand.producer.lines if line["status"] == 202}
         stored = {row["idempotency_key"]: row["notification_id"] for row in await tables.read(stand.url, RECORDS)}
@@ -33,7 +33,7 @@ async def kill_after_commit(stand: Stand, number: int, kills: int) -> dict[str, 
 
 
 def repeats_replayed(stand: Stand, unanswered: dict[str, str]) -> None:
-    """Whoever asks again learns the first id, and that it is the first."""
+    """A repeat gets the first id, and is marked as replayed."""
     last = {line["key"]: line for line in stand.producer.lines}
     wrong = [
         last[key]

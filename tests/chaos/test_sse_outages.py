@@ -22,7 +22,7 @@ async def test_a_ledger_that_restarts_interrupts_no_stream(tmp_path: Path) -> No
             await reader.number(1)
             await asyncio.to_thread(server.stop)
             beats = len(reader.frames)
-            # The stream lives on, and whoever comes now is told to come again.
+            # The open stream goes on, and new readers are told to try again.
             await reader.until(lambda frames: len(frames) >= beats + 4, "heartbeats")
             assert (await stand.read("bob")).status == 503
             await asyncio.to_thread(server.start)
@@ -50,7 +50,7 @@ async def test_a_relay_that_is_away_delays_and_loses_nothing(tmp_path: Path, pos
             await reader.number(1)
             await asyncio.to_thread(redis.stop)
             told = await stand.tell("ada", at=at, payload={"n": 2})
-            row = await stand.until_row(told, status="not_pushed", last_error="no replica answered")
+            row = await stand.until_row(told, status="not_pushed", last_error="no replica confirmed the delivery")
             assert row["retry_count"] == 0
             await asyncio.to_thread(redis.start)
             await reader.number(2)

@@ -1,4 +1,4 @@
-"""A picker dies with somebody's earlier notification in its hands: the later one waits for it."""
+"""A picker dies while it holds a person's earlier notification: the later one waits for it."""
 
 from pathlib import Path
 

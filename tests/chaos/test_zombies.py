@@ -1,4 +1,4 @@
-"""A worker stopped for longer than its lease and woken again changes nothing that is another's by then."""
+"""A worker that is suspended for longer than its lease changes no route that another one holds by then."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Who acts for one tenant sees that tenant's pages, without a live stream and yet up to date."""
+"""An administrator of one tenant sees that tenant's pages, which poll instead of using the live stream."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Dead letters: by cause, counted before anything is done, tried again slowly, and who did it."""
+"""Dead letters: by cause, counted before a redrive, redriven at a rate, and the audit trail."""
 
 import json
 import re
@@ -171,7 +171,7 @@ async def test_no_more_are_chosen_than_may_be_named(graves: Console) -> None:
     await expect(page.get_by_text("At most 1,000 can be chosen one by one.")).to_have_count(0)
 
 
-async def test_whoever_stands_on_a_letter_stands_there_still_when_more_come(graves: Console) -> None:
+async def test_the_focus_stays_on_its_dead_letter_when_more_arrive(graves: Console) -> None:
     page = await graves.open("dead-letters")
     boxes = page.get_by_role("table", name="Dead letters", exact=True).locator("tbody input")
     await boxes.nth(1).focus()

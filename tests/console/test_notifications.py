@@ -35,7 +35,7 @@ async def test_new_ones_appear_by_themselves(console: Console) -> None:
     await console.picture("notifications")
 
 
-async def test_whoever_stands_on_a_link_stays_there(console: Console) -> None:
+async def test_the_focus_stays_on_its_link(console: Console) -> None:
     known = await console.send("email")
     page = await console.open("notifications")
     link = page.locator(f'main a[href="#/notifications/{known}"]')
@@ -61,7 +61,7 @@ async def held(page: Page) -> asyncio.Event:
     return come
 
 
-async def test_whoever_writes_before_everything_has_come_goes_on_writing(console: Console) -> None:
+async def test_typing_goes_on_while_the_page_loads(console: Console) -> None:
     await console.send("email")
     page = await console.open("templates")
     come = await held(page)

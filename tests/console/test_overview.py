@@ -1,4 +1,4 @@
-"""The first page: what needs a human, what goes on, and all of it without being reloaded."""
+"""The first page: what needs attention and what goes on, updated without a reload."""
 
 import re
 import time
@@ -58,7 +58,7 @@ async def standing(page: Page) -> str:
     return str(await page.evaluate("document.activeElement.id"))
 
 
-async def test_whoever_stands_on_a_link_stays_there(console: Console) -> None:
+async def test_the_focus_stays_on_its_link(console: Console) -> None:
     await console.ask("PUT", "/api/v1/sandbox/drills/sms", {"outcome": "refused"})
     try:
         page = await console.open()
@@ -76,7 +76,7 @@ async def test_whoever_stands_on_a_link_stays_there(console: Console) -> None:
         stood = await standing(page)
         await console.send("sms")
         await expect(link).to_contain_text(f"{before + 3} dead letters")
-        # What is newest comes first, so that whoever stood on the first row stands on a later one now.
+        # The newest row comes first, so the row with the focus has moved down.
         await expect(first).not_to_have_id(stood)
         assert await standing(page) == stood
         ids = await rows.locator("a").evaluate_all("links => links.map((link) => link.id)")
@@ -85,7 +85,7 @@ async def test_whoever_stands_on_a_link_stays_there(console: Console) -> None:
         await console.ask("DELETE", "/api/v1/sandbox/drills/sms")
 
 
-async def test_control_a_page_that_is_only_filled_loses_whoever_stands_there(console: Console) -> None:
+async def test_control_a_page_that_is_only_filled_loses_the_focus(console: Console) -> None:
     async def careless(route: Route) -> None:
         answer = await route.fetch()
         text = await answer.text()

@@ -1,4 +1,4 @@
-"""Queues of the billing services: what waits where, what failed and why, and another life for it."""
+"""Queues of the billing services: depths, failed messages with their errors, and requeueing."""
 
 import asyncio
 import datetime as dt
@@ -69,7 +69,7 @@ async def test_what_is_worked_off_appears_by_itself(console: Console, billing: B
     await expect(done).to_have_text("2")
 
 
-async def test_whoever_stands_on_a_link_stays_there(console: Console, billing: Billing) -> None:
+async def test_the_focus_stays_on_its_link(console: Console, billing: Billing) -> None:
     page = await console.open("queues")
     link = page.get_by_role("link", name="q:sub:usage_sync").first
     await link.focus()

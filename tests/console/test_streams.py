@@ -1,4 +1,4 @@
-"""Streams: who reads, what waits for whom, an inbox as it fills, and reading along."""
+"""Streams: connected readers, waiting notifications, an inbox that fills, and reading along."""
 
 import re
 import uuid

@@ -112,7 +112,7 @@ async def test_back_to_an_old_version(console: Console) -> None:
     assert (await console.ask("GET", f"/api/v1/templates/{template}"))["bodyTemplate"] == "The first."
 
 
-async def test_whoever_wrote_meanwhile_is_not_overwritten(console: Console) -> None:
+async def test_an_edit_made_meanwhile_is_not_overwritten(console: Console) -> None:
     key, template = await stored(console, "Mine.")
     page = await console.open(f"templates/{key}/email/en-US")
     await expect(page.get_by_role("table", name="Versions")).to_be_visible()

@@ -154,7 +154,7 @@ async def test_what_is_deferred_comes_again_and_costs_nothing(kept: Kept, backlo
     await ends(kept, 1, 0)
 
 
-async def test_what_is_buried_is_a_dead_letter_once(kept: Kept, backlog: Backlog) -> None:
+async def test_a_given_up_message_is_a_dead_letter_once(kept: Kept, backlog: Backlog) -> None:
     await kept.put(2)
     one, two = await kept.claim(backlog, 2)
     assert await backlog.settle([bury(one), finish(two)]) == [Settled.APPLIED] * 2

@@ -34,7 +34,7 @@ MOVED = {
 
 
 class Home:
-    """A set of breakers, what it told of, and a way to let time pass without waiting."""
+    """A set of breakers, the events that they reported, and a clock that moves without waiting."""
 
     def __init__(
         self,

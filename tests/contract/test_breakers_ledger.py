@@ -1,4 +1,4 @@
-"""Breakers at home in the ledger: like the machine, one for a fleet, and never in the way when it is gone."""
+"""Breakers in the ledger: they follow the state machine, a fleet shares them, and an absent ledger stops no call."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What only breakers in Redis have: their keys, a fleet around them, and a Redis that may be away."""
+"""Breakers in Redis: their keys, a fleet that shares them, and a Redis that may be away."""
 
 import asyncio
 from collections.abc import AsyncIterator

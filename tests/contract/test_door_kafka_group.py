@@ -92,7 +92,7 @@ async def read_twice(topic: Topic, kind: type[KafkaDoor]) -> int:
     await fill(topic, range(100))
     async with home(topic, ledger, kind, session_ms=QUICK_MS) as first:
         await first.until_keys(100)
-    # One behind everything in each partition: whoever has read it has read all that is to be read again.
+    # The last record of each partition: a reader that has it has read every record again.
     for partition in range(PARTITIONS):
         await fill(topic, [100 + partition], partition)
     async with home(topic, ledger, kind, session_ms=QUICK_MS) as second:

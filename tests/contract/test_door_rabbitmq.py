@@ -52,11 +52,11 @@ class Home:
         await until(written, timeout=within, what=f"{many} notifications")
         assert await tables.number(self.ledger, RECORDS) == many
 
-    async def until_parked(self, many: int) -> list[tables.Row]:
-        async def parked() -> bool:
+    async def until_malformed(self, many: int) -> list[tables.Row]:
+        async def enough() -> bool:
             return len(await tables.read(self.ledger, PARKED)) >= many
 
-        await until(parked, timeout=40, what=f"{many} malformed intents")
+        await until(enough, timeout=40, what=f"{many} malformed intents")
         return await tables.read(self.ledger, PARKED)
 
 
@@ -166,14 +166,14 @@ POISON: list[tuple[bytes, str]] = [
 ]
 
 
-async def test_poison_is_parked_and_stops_nobody(home: Home, requests: Queue) -> None:
+async def test_malformed_messages_are_kept_and_stop_nobody(home: Home, requests: Queue) -> None:
     await requests.make("quorum")
     await home.start()
     for place, (body, _) in enumerate(POISON):
         await requests.publish(body, f"poison-{place}")
     await requests.publish(BODY, "a key\nof two lines")
     await requests.publish(BODY, "good")
-    rows = await home.until_parked(len(POISON) + 1)
+    rows = await home.until_malformed(len(POISON) + 1)
     codes = {row["idempotency_key"]: row["failure_code"] for row in rows}
     assert codes == {
         **{f"poison-{place}": code for place, (_, code) in enumerate(POISON)},
@@ -185,13 +185,13 @@ async def test_poison_is_parked_and_stops_nobody(home: Home, requests: Queue) ->
     assert await left_over(requests, home.programs[0]) == 0
 
 
-async def test_a_key_used_for_something_else_is_parked(home: Home, requests: Queue) -> None:
+async def test_a_key_used_for_other_content_is_kept_as_malformed(home: Home, requests: Queue) -> None:
     await requests.make()
     await home.start()
     await requests.publish(BODY, "key")
     await home.until_written(1)
     await requests.publish({**BODY, "recipient": "device-2"}, "key")
-    (row,) = await home.until_parked(1)
+    (row,) = await home.until_malformed(1)
     assert row["failure_code"] == "IDEMPOTENCY_CONFLICT"
 
 

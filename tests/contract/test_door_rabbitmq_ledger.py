@@ -210,7 +210,7 @@ async def die_while_writing(rabbitmq: RabbitMQ, requests: Queue, kind: type[Rabb
         await becomes(lambda: ledger.asked == 20, "twenty acceptances")
         await living.kill()
         assert ledger.keys == []
-    # Whoever comes next is read from what the broker has taken back.
+    # The next consumer reads the deliveries that the broker has taken back.
     await until_alone(requests)
     await until_ready(requests, left)
     again = Ledger()

@@ -81,7 +81,7 @@ async def test_three_readers_whose_active_one_keeps_being_killed(fleet: Fleet, r
 
 
 async def _active(redis: Redis, readers: list[Program]) -> Program:
-    """Whoever holds the lease, once somebody living does."""
+    """The holder of the lease, once a living process holds it."""
     found: list[Program] = []
 
     async def held() -> bool:

@@ -1,4 +1,4 @@
-"""A Redis that is away, forgets, hangs or holds something else: the door tells of it and goes on by itself."""
+"""A Redis that is away, loses data, hangs or has a wrong key: the door reports it and recovers by itself."""
 
 import asyncio
 import random

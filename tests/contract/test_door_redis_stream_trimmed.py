@@ -1,4 +1,4 @@
-"""Entries that were gone before they were read: told once, counted where that is possible, and never cried wolf."""
+"""Entries trimmed before they were read: reported once, counted where possible, and never reported falsely."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""History as ClickHouse keeps it: each ending once, a partition a day, old ones gone, and its questions answered."""
+"""History in ClickHouse: each ended route once, a partition per day, old partitions deleted, and the queries."""
 
 import asyncio
 from datetime import timedelta

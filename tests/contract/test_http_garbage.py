@@ -1,4 +1,4 @@
-"""Whatever bytes a client sends, the listener of streams answers or hangs up, complains not, and serves the next."""
+"""For any bytes that a client sends, the stream listener answers or hangs up, logs no error, and serves the next."""
 
 import asyncio
 import gc

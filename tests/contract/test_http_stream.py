@@ -1,4 +1,4 @@
-"""Replies that last, over real sockets: what a reader does not take waits in the kernel, not in our memory."""
+"""Streaming replies over real sockets: bytes that a reader has not read wait in the kernel, not in our memory."""
 
 import asyncio
 import socket

@@ -1,11 +1,11 @@
-"""What administrators ask and do, on both engines: lists, another chance in pages, and the record of it."""
+"""The ledger of administrators on both engines: lists, redrives in pages, and the audit trail."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from carillon.domain.admin import AdminAction, Revival
+from carillon.domain.admin import AdminAction, RedrivePlan
 from carillon.domain.claims import Claim
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import PROVIDER, bury, enrolment, finish, retry, route, want
@@ -62,13 +62,13 @@ async def test_failed_ones_are_listed_newest_first(ledger: Ledger) -> None:
         ({"failed_before_ms": 1.0}, 0),
     ],
 )
-async def test_the_same_filters_count_and_revive(ledger: Ledger, filters: dict[str, Any], number: int) -> None:
+async def test_the_same_filters_count_and_redrive(ledger: Ledger, filters: dict[str, Any], number: int) -> None:
     await fail(ledger, 1, tenant_id="t-1", notification_type="a")
     await fail(ledger, 1, notification_type="a")
     await fail(ledger, 1, notification_type="b")
     assert (await ledger.failed_counts(filters)).total == number
     assert (await ledger.failed(filters, 10, 0))[1] == number
-    assert (await ledger.revive(filters, Revival(), 10, ACTION)).count == number
+    assert (await ledger.redrive(filters, RedrivePlan(), 10, ACTION)).count == number
     assert (await ledger.failed_counts({})).total == 3 - number
 
 
@@ -81,35 +81,35 @@ async def two_routes(ledger: Ledger) -> str:
     return given.notification.notification_id
 
 
-async def test_only_the_letters_that_were_named_are_revived(ledger: Ledger) -> None:
+async def test_only_the_listed_dead_letters_are_redriven(ledger: Ledger) -> None:
     known = await two_routes(ledger)
     others = await fail(ledger, 2)
     named = {"letters": [(known, "email:user:bob"), (others[0], "email:user:bob"), ("nobody", "email:x")]}
     assert (await ledger.failed_counts(named)).total == 1
     assert [row["route_id"] for row in (await ledger.failed(named, 10, 0))[0]] == ["email:user:bob"]
-    assert (await ledger.revive(named, Revival(), 10, ACTION)).count == 1
+    assert (await ledger.redrive(named, RedrivePlan(), 10, ACTION)).count == 1
     assert {row["route_id"] for row in (await ledger.failed({"notification_id": known}, 10, 0))[0]} == {
         "email:user:ann"
     }
     assert (await ledger.failed_counts({})).total == 3
 
 
-async def test_a_notification_that_is_named_has_all_its_letters_revived(ledger: Ledger) -> None:
+async def test_all_dead_letters_of_a_listed_notification_are_redriven(ledger: Ledger) -> None:
     known = await two_routes(ledger)
     await fail(ledger, 2)
     named = {"notification_ids": [known, "nobody"]}
     assert (await ledger.failed_counts(named)).total == 2
-    assert (await ledger.revive({**named, "tenant_id": "t-other"}, Revival(), 10, ACTION)).count == 0
-    assert (await ledger.revive(named, Revival(), 10, ACTION)).count == 2
+    assert (await ledger.redrive({**named, "tenant_id": "t-other"}, RedrivePlan(), 10, ACTION)).count == 0
+    assert (await ledger.redrive(named, RedrivePlan(), 10, ACTION)).count == 2
 
 
 async def test_how_far_a_revival_came_is_counted_from_the_routes(engine: Engine, ledger: Ledger) -> None:
     known = await fail(ledger, 4)
     began = (await ledger.failed_counts({})).now_ms
-    slowly = Revival(rate=0.5, began_ms=began)
-    first = (await ledger.revive({"notification_ids": known[:3]}, slowly, 10, ACTION)).action_id
+    slowly = RedrivePlan(rate=0.5, began_ms=began)
+    first = (await ledger.redrive({"notification_ids": known[:3]}, slowly, 10, ACTION)).action_id
     assert first is not None
-    other = (await ledger.revive({"notification_ids": known[3:]}, Revival(), 10, ACTION)).action_id
+    other = (await ledger.redrive({"notification_ids": known[3:]}, RedrivePlan(), 10, ACTION)).action_id
     assert other is not None
     await engine.make_due()
     told, again, *_ = sorted(
@@ -122,8 +122,8 @@ async def test_how_far_a_revival_came_is_counted_from_the_routes(engine: Engine,
     counted = [rows[first][name] for name in ("waiting", "delivered", "failed_again", "skipped")]
     assert counted == [1, 1, 1, 0]
     assert round((rows[first]["last_turn_at"] - began) / 1000) == 4
-    # What fails again and is revived again belongs to who did that last.
-    await ledger.revive({"notification_id": again.notification_id}, Revival(), 10, ACTION)
+    # A route that fails again and is redriven again belongs to the newer action.
+    await ledger.redrive({"notification_id": again.notification_id}, RedrivePlan(), 10, ACTION)
     (row,) = await ledger.redriven([first])
     assert (row["waiting"], row["failed_again"]) == (1, 0)
 
@@ -136,9 +136,9 @@ async def test_counts_are_told_by_cause(ledger: Ledger) -> None:
 
 
 @pytest.mark.req("S2-130")
-async def test_revived_ones_keep_their_id_and_history_and_get_a_fresh_budget(ledger: Ledger) -> None:
+async def test_redriven_routes_keep_their_id_and_history_and_get_a_fresh_budget(ledger: Ledger) -> None:
     (known,) = await fail(ledger)
-    await ledger.revive({"notification_id": known}, Revival(), 10, ACTION)
+    await ledger.redrive({"notification_id": known}, RedrivePlan(), 10, ACTION)
     (claim,) = await claims(ledger)
     assert (claim.notification_id, claim.attempt, claim.attempts_before, claim.forced) == (known, 1, 0, False)
     await ledger.settle([finish(claim)])
@@ -151,7 +151,7 @@ async def test_revived_ones_keep_their_id_and_history_and_get_a_fresh_budget(led
 @pytest.mark.req("S2-128")
 async def test_a_chosen_provider_is_forced_for_one_attempt(ledger: Ledger) -> None:
     await fail(ledger)
-    await ledger.revive({}, Revival(provider="second", forced=True), 10, ACTION)
+    await ledger.redrive({}, RedrivePlan(provider="second", forced=True), 10, ACTION)
     (claim,) = await claims(ledger, provider="second")
     assert (claim.attempt, claim.forced) == (1, True)
     await ledger.settle([retry(claim, 0.0)])
@@ -161,7 +161,7 @@ async def test_a_chosen_provider_is_forced_for_one_attempt(ledger: Ledger) -> No
 
 async def test_a_wished_provider_still_has_its_breaker(ledger: Ledger) -> None:
     await fail(ledger)
-    await ledger.revive({}, Revival(provider="second"), 10, ACTION)
+    await ledger.redrive({}, RedrivePlan(provider="second"), 10, ACTION)
     (claim,) = await claims(ledger, provider="second")
     assert not claim.forced
 
@@ -169,7 +169,7 @@ async def test_a_wished_provider_still_has_its_breaker(ledger: Ledger) -> None:
 async def test_routes_of_a_lane_without_workers_wait_in_another(engine: Engine, ledger: Ledger) -> None:
     await fail(ledger, lane=0)
     await fail(ledger, lane=3)
-    await ledger.revive({}, Revival(unqueued=(0,), instead=1), 10, ACTION)
+    await ledger.redrive({}, RedrivePlan(unqueued=(0,), instead=1), 10, ACTION)
     assert sorted(row["lane"] for row in await engine.rows("routes")) == [1, 3]
 
 
@@ -177,23 +177,23 @@ async def test_routes_of_a_lane_without_workers_wait_in_another(engine: Engine, 
 async def test_who_did_it_is_written_with_it(engine: Engine, ledger: Ledger) -> None:
     (known,) = await fail(ledger)
     action = AdminAction(actor="ops", action="retry", reason="customer asked", subject=known, detail={"id": "r-1"})
-    revived = await ledger.revive({"notification_id": known}, Revival(), 10, action)
+    redriven = await ledger.redrive({"notification_id": known}, RedrivePlan(), 10, action)
     rows, total = await ledger.actions({"subject": known}, 10, 0)
     assert total == 1
-    assert rows[0]["action_id"] == revived.action_id
+    assert rows[0]["action_id"] == redriven.action_id
     assert (rows[0]["actor"], rows[0]["action"], rows[0]["reason"]) == ("ops", "retry", "customer asked")
     assert rows[0]["detail"] == {"id": "r-1", "redriven": 1}
     assert abs(rows[0]["at"] - (await ledger.failed_counts({})).now_ms) < 60_000
-    assert (await ledger.revive({"notification_id": known}, Revival(), 10, action)).action_id is None
+    assert (await ledger.redrive({"notification_id": known}, RedrivePlan(), 10, action)).action_id is None
     assert len(await engine.execute("SELECT * FROM admin_actions")) == 1
 
 
 async def test_pages_are_one_action_and_take_the_oldest_first(ledger: Ledger) -> None:
     known = await fail(ledger, 5)
-    first = await ledger.revive({}, Revival(), 2, ACTION)
+    first = await ledger.redrive({}, RedrivePlan(), 2, ACTION)
     assert [claim.notification_id for claim in await claims(ledger)] == known[:2]
-    second = await ledger.revive({}, Revival(done=2), 2, ACTION, first.action_id)
-    third = await ledger.revive({}, Revival(done=4), 2, ACTION, first.action_id)
+    second = await ledger.redrive({}, RedrivePlan(done=2), 2, ACTION, first.action_id)
+    third = await ledger.redrive({}, RedrivePlan(done=4), 2, ACTION, first.action_id)
     assert [first.count, second.count, third.count] == [2, 2, 1]
     assert first.action_id == second.action_id == third.action_id
     rows, total = await ledger.actions({}, 10, 0)
@@ -204,7 +204,7 @@ async def test_a_rate_gives_each_its_turn(engine: Engine, ledger: Ledger) -> Non
     known = await fail(ledger, 6)
     began = (await ledger.failed_counts({})).now_ms
     for done in (0, 3):
-        await ledger.revive({}, Revival(rate=0.05, began_ms=began, done=done), 3, ACTION)
+        await ledger.redrive({}, RedrivePlan(rate=0.05, began_ms=began, done=done), 3, ACTION)
     due = {row["notification_id"]: row["next_attempt_at"] for row in await engine.rows("routes")}
     waits = [round((due[each] - began) / 1000) for each in known]
     assert waits == [0, 20, 40, 60, 80, 100]
@@ -214,11 +214,11 @@ async def test_a_rate_gives_each_its_turn(engine: Engine, ledger: Ledger) -> Non
     assert [claim.age_seconds for claim in await claims(ledger) if claim.notification_id != known[0]] == [0.0] * 5
 
 
-async def test_two_operators_revive_each_once(engine: Engine, ledger: Ledger) -> None:
+async def test_two_operators_redrive_each_route_once(engine: Engine, ledger: Ledger) -> None:
     await fail(ledger, 30)
     async with engine.ledger() as other:
-        pages = [one.revive({}, Revival(), 7, ACTION) for one in (ledger, other) * 4]
-        counts = [revived.count for revived in await asyncio.gather(*pages)]
+        pages = [one.redrive({}, RedrivePlan(), 7, ACTION) for one in (ledger, other) * 4]
+        counts = [redriven.count for redriven in await asyncio.gather(*pages)]
     left = (await ledger.failed_counts({})).total
     assert sum(counts) + left == 30
     assert sum(row["detail"]["redriven"] for row in (await ledger.actions({}, 100, 0))[0]) == sum(counts)

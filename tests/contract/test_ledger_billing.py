@@ -73,7 +73,7 @@ async def test_a_payment_and_its_messages_are_one_commit(store: BillingStore, en
     assert made is not None
     assert (made.amount, made.created_at > 0) == (Decimal("9.99"), True)
     assert await store.payment_by_key("s1", "k1") == await store.payment("t1") == made
-    assert await store.due_outgoing(10, 60) == [], "born leased: whoever committed it brings it first"
+    assert await store.due_outgoing(10, 60) == [], "leased at once: the process that committed it brings it first"
     await overdue(engine)
     assert await store.due_outgoing(10, 60) == [outgoing("m1", correlation_id="s1"), outgoing("m2")]
     assert await store.due_outgoing(10, 60) == []

@@ -1,4 +1,4 @@
-"""Time that passes for what waits, in tests and drills."""
+"""Making waiting routes due earlier, in tests and drills."""
 
 from carillon.domain.claims import Settlement
 from carillon.domain.verdicts import Retry

@@ -1,4 +1,4 @@
-"""History as both engines tell it: every ending once it is committed, in order, to one process at a time."""
+"""Reading history from both engines: every ended route after its commit, in order, to one process at a time."""
 
 from typing import Any
 
@@ -141,7 +141,7 @@ async def test_who_lost_the_lease_changes_nothing(ledger: Ledger, engine: Engine
     await who_lost_the_lease_changes_nothing(ledger, engine)
 
 
-async def test_rewinding_brings_everything_again_and_stops_whoever_is_at_it(ledger: Ledger) -> None:
+async def test_rewinding_copies_everything_again_and_stops_the_running_copier(ledger: Ledger) -> None:
     name = await ended(ledger)
     await settled_later(ledger)
     (one,) = await kept(ledger)

@@ -1,4 +1,4 @@
-"""Job logs and effects in SQL: one row per message, one life per effect, whoever writes."""
+"""Job logs and effects in SQL: one row per message, one run per effect, from any number of writers."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""API keys: written down by both engines, believed at the door until they are taken back."""
+"""API keys in both engines: accepted at the door until they are revoked."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""Leases that ran out: taken back once, counted once, and given up when nothing is left to try."""
+"""Expired leases: reset once, counted once, and a dead letter if no attempt is left."""
 
 import asyncio
 
@@ -47,7 +47,7 @@ async def test_an_expired_lease_is_taken_back(engine: Engine, ledger: Ledger) ->
 
 
 @pytest.mark.req("S4-40", "S4-41")
-async def test_one_expiry_costs_one_attempt_whoever_comes_first(engine: Engine, ledger: Ledger) -> None:
+async def test_one_expiry_costs_one_attempt_for_claim_and_reset_alike(engine: Engine, ledger: Ledger) -> None:
     await claimed(ledger, told("ann"))
     await engine.expire_leases()
     async with engine.ledger() as other:
@@ -89,7 +89,7 @@ async def test_it_is_claimed_again_before_whatever_came_later(engine: Engine, le
 
 
 @pytest.mark.req("S4-31", "S4-32")
-async def test_whoever_lost_the_lease_changes_nothing_but_success(engine: Engine, ledger: Ledger) -> None:
+async def test_a_worker_that_lost_its_lease_changes_nothing_except_by_success(engine: Engine, ledger: Ledger) -> None:
     ann, bob = await claimed(ledger, told("ann"), told("bob"))
     await engine.expire_leases()
     await ledger.reset_expired(10)
@@ -186,7 +186,7 @@ MUTANTS: Mutants = {
         {"reset_expired": ("ELSE budget_since END", "ELSE :now END")},
     ),
     "keeping the token": (
-        test_whoever_lost_the_lease_changes_nothing_but_success,
+        test_a_worker_that_lost_its_lease_changes_nothing_except_by_success,
         {"reset_expired": ("claim_token = NULL,", "")},
         {"reset_expired": ("claim_token = NULL, ", "")},
     ),

@@ -1,4 +1,4 @@
-"""The outbox of both engines: an alert with every burial, taken by one, told at least once."""
+"""The outbox of both engines: an alert with every dead letter, leased by one sender, sent at least once."""
 
 import asyncio
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from carillon.domain.alerts import Alert, Postponed, ProviderAttempt
+from carillon.domain.alerts import Alert, PostponedAlert, ProviderAttempt
 from carillon.domain.claims import Claim, Settled, Settlement
 from carillon.domain.decide import exhausted_text
 from carillon.domain.verdicts import Bury, FailOver
@@ -33,7 +33,7 @@ async def buried(ledger: Ledger, **changes: Any) -> str:
 
 
 async def alerts(ledger: Ledger, lease: float = 60.0) -> list[Alert]:
-    return [telling.alert for telling in await ledger.due_alerts(100, lease)]
+    return [due_alert.alert for due_alert in await ledger.due_alerts(100, lease)]
 
 
 @pytest.mark.req("S2-119", "S2-121", "S2-122")
@@ -121,7 +121,7 @@ async def test_many_takers_share_without_repeating(engine: Engine) -> None:
     async with engine.ledger(alerts=True) as ledger, engine.ledger(alerts=True) as other:
         expected = {await buried(ledger) for _ in range(40)}
         takes = [one.due_alerts(7, 60.0) for one in (ledger, other) * 5]
-        found = [telling.alert.notification_id for taken in await asyncio.gather(*takes) for telling in taken]
+        found = [due_alert.alert.notification_id for taken in await asyncio.gather(*takes) for due_alert in taken]
         assert len(found) == len(set(found))
         assert set(found) <= expected
 
@@ -130,11 +130,11 @@ async def who_was_told_is_remembered(engine: Engine, ledger: Ledger) -> None:
     await buried(ledger)
     (taken,) = await ledger.due_alerts(10, 60.0)
     number = taken.alert.alert_id
-    await ledger.postpone([Postponed(alert_id=number, tries=taken.tries, told=("log",), seconds=0.0)])
+    await ledger.postpone([PostponedAlert(alert_id=number, tries=taken.tries, told=("log",), seconds=0.0)])
     (again,) = await ledger.due_alerts(10, 60.0)
     assert (again.told, again.tries) == (("log",), 2)
     # A taker whose lease ran out has no say any more.
-    await ledger.postpone([Postponed(alert_id=number, tries=1, told=(), seconds=0.0)])
+    await ledger.postpone([PostponedAlert(alert_id=number, tries=1, told=(), seconds=0.0)])
     assert (await engine.only("outbox"))["told"] == "log"
     assert not await ledger.due_alerts(10, 60.0)
 

@@ -41,7 +41,7 @@ async def asked(ledger: PostgresLedger) -> list["asyncio.Task[object]"]:
 
 
 @pytest.mark.req("G-06")
-async def test_whoever_waits_is_told_at_once(own_postgres: Postgres, ledger: PostgresLedger) -> None:
+async def test_waiting_callers_get_the_error_at_once(own_postgres: Postgres, ledger: PostgresLedger) -> None:
     assert [await each for each in await asked(ledger)] == [1] * QUESTIONS
     own_postgres.pause()
     try:

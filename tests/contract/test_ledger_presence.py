@@ -1,4 +1,4 @@
-"""Who is connected where: the living say so, and the dead are forgotten."""
+"""Presence: which replica serves which person; replicas that stop renewing are removed."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Races on real row locks: who waits judges again when the wait is over."""
+"""Races on real row locks: a statement that waited for a lock checks its conditions again."""
 
 import asyncio
 import random
@@ -91,17 +91,17 @@ async def test_a_loser_that_waited_is_told_the_winner(engine: PostgresEngine, le
     assert not await engine.rows("routes")
 
 
-async def test_retention_and_redriving_never_lose_a_revived_route(engine: PostgresEngine, ledger: Ledger) -> None:
+async def test_retention_and_redriving_never_lose_a_redriven_route(engine: PostgresEngine, ledger: Ledger) -> None:
     for _ in range(20):
         await ledger.enrol([enrolment() for _ in range(10)])
         claims = await ledger.claim([want()], 100, "w")
         await ledger.settle([bury(claim) for claim in claims])
         await engine.grow_old("records", "accepted_at", 7200)
-        revived, *_ = await asyncio.gather(
+        redriven, *_ = await asyncio.gather(
             redrive(ledger, *(claim.key for claim in claims)), ledger.prune(3600, 3600, 5), ledger.prune(3600, 3600, 5)
         )
         again = await ledger.claim([want()], 100, "w")
-        assert len(again) == revived
+        assert len(again) == redriven
         await ledger.settle([finish(claim) for claim in again])
 
 

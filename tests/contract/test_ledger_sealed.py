@@ -23,10 +23,9 @@ from carillon.ledger.postgres.ledger import PostgresLedger
 from tests.contract import (
     test_ledger_admin,
     test_ledger_backlog,
+    test_ledger_claim_on_accept,
     test_ledger_hasten,
-    test_ledger_held,
     test_ledger_history,
-    test_ledger_holding,
     test_ledger_intake,
     test_ledger_leases,
     test_ledger_outbox,
@@ -35,11 +34,12 @@ from tests.contract import (
     test_ledger_settle,
     test_ledger_streams,
     test_ledger_streams_turns,
+    test_ledger_synchronous,
     test_ledger_templates,
     test_ledger_upkeep,
-    test_receipts_found,
+    test_receipts_matching,
     test_receipts_routes,
-    test_receipts_silence,
+    test_receipts_suppressions,
 )
 from tests.support.databases import Databases
 from tests.support.ledger_builders import enrolment, notification, route, want
@@ -50,9 +50,9 @@ SUITES: list[ModuleType] = [
     test_ledger_admin,
     test_ledger_backlog,
     test_ledger_hasten,
-    test_ledger_held,
+    test_ledger_claim_on_accept,
     test_ledger_history,
-    test_ledger_holding,
+    test_ledger_synchronous,
     test_ledger_intake,
     test_ledger_leases,
     test_ledger_outbox,
@@ -63,9 +63,9 @@ SUITES: list[ModuleType] = [
     test_ledger_streams_turns,
     test_ledger_templates,
     test_ledger_upkeep,
-    test_receipts_found,
+    test_receipts_matching,
     test_receipts_routes,
-    test_receipts_silence,
+    test_receipts_suppressions,
 ]
 _numbers = count(1)
 
@@ -128,7 +128,7 @@ def test_the_suites_drive_every_operation() -> None:
 
 
 BY_HAND = {
-    "test_a_dead_address_is_not_held": "writes an address that is not sealed",
+    "test_a_route_to_a_suppressed_address_is_not_claimed": "writes an address that is not sealed",
     "test_retention_forgets_expired_suppressions": "looks for an address that is not sealed",
 }
 

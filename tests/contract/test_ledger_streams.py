@@ -1,4 +1,4 @@
-"""Everybody's log: numbers that only grow, repeats that keep theirs, and nothing of anybody else's."""
+"""People's logs: numbers that only grow, repeats that keep their number, and no entry of another person."""
 
 import asyncio
 from typing import Any

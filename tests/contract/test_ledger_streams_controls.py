@@ -1,4 +1,4 @@
-"""Negative controls of everybody's log: without each guard, the test that needs it goes red."""
+"""Negative controls of people's logs: without each guard, the test that needs it goes red."""
 
 import asyncio
 from collections.abc import Mapping
@@ -110,7 +110,7 @@ MUTANTS: Mutants = {
         {"wake": ("IS NOT DISTINCT FROM person.tenant_id", "IS NOT DISTINCT FROM n.tenant_id")},
         {"wake": ("n.tenant_id IS :tenant_id", "n.tenant_id IS n.tenant_id")},
     ),
-    "a gap that nobody is told of": (
+    "an unreported gap": (
         streams.test_retention_takes_the_log_along_and_leaves_a_gap_to_be_told_of,
         {"prune_stream_note": ("greatest(s.pruned_seq, gone.seq)", "s.pruned_seq")},
         {"prune_stream_note": ("max(pruned_seq, gone.seq)", "pruned_seq")},

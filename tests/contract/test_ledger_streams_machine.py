@@ -1,4 +1,4 @@
-"""Any sequence of pushes, repeats, readings and removals leaves everybody's log where the model is."""
+"""Any sequence of pushes, repeats, reads and removals leaves people's logs as the model has them."""
 
 import asyncio
 from collections.abc import Mapping
@@ -164,7 +164,7 @@ def test_no_sequence_of_events_leaves_the_model(engine: Engine) -> None:
         {"prune_stream_note": ("max(pruned_seq, (", "min(pruned_seq, (")},
         {"bounds": (" AND r.status IN ('pending', 'failed')", "")},
     ],
-    ids=["no gap is told of", "everything unsettled"],
+    ids=["no gap is reported", "everything unsettled"],
 )
 @pytest.mark.timeout(300)
 def test_the_machine_finds_a_missing_clause(tmp_path: Path, change: dict[str, tuple[str, str]]) -> None:

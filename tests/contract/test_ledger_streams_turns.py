@@ -1,4 +1,4 @@
-"""Turns: inside a priority a person is told in the order in which things came, whoever claimed what."""
+"""Turns: within a priority, a person gets notifications in the order of arrival, from any number of workers."""
 
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import bury

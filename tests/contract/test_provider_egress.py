@@ -36,7 +36,7 @@ class Rebinding:
 
 
 class TrustingGuard(EgressGuard):
-    """The naive way: the name is looked up for the check, and again by whoever connects."""
+    """The naive way: one DNS look-up for the check, and a second one to connect."""
 
     async def addresses(self, host: str, port: int) -> list[IPAddress]:
         await super().addresses(host, port)

@@ -1,4 +1,4 @@
-"""Webhooks begun without a task: slots change hands, and whatever happens to a call is told once."""
+"""Webhooks started without a task: slots pass from call to call, and each call reports one outcome."""
 
 import asyncio
 from typing import Any
@@ -79,7 +79,7 @@ async def test_many_that_end_at_once_do_not_end_inside_of_one_another(endpoint: 
     }
 
 
-async def test_whoever_has_less_time_waits_less(endpoint: Vendor, http: HttpClient) -> None:
+async def test_a_call_with_less_time_waits_less(endpoint: Vendor, http: HttpClient) -> None:
     endpoint.default = lambda _entry: Reply(hang=True)
     provider, told = webhook(http, concurrency_per_endpoint=1, slot_wait_seconds=0.5), Told()
     give_up = provider.start(dispatch(address=endpoint.url), told.of("first"))

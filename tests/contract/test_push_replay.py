@@ -1,4 +1,4 @@
-"""`carillon push replay-dlq`: counted first, and confirmed in its old queue before a copy leaves the failed one."""
+"""`carillon push replay-dlq`: it counts first, and removes a message from the failed queue after its confirmation."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Acknowledgements that stand for others: the broker forgets what was done and keeps everything else."""
+"""Acknowledgements that cover earlier ones: the broker removes finished deliveries and keeps all others."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from carillon.domain.events import Event
 from carillon.ledger.rabbitmq import connection as rabbitmq_acks
-from carillon.ledger.rabbitmq.connection import Delivery, Line, LineRules, words
+from carillon.ledger.rabbitmq.connection import BrokerConnection, BrokerRules, Delivery, words
 from tests.support.push_broker import Broker
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.waiting import until
@@ -35,8 +35,8 @@ async def left_after(url: str, queue: str, dice: random.Random) -> tuple[set[int
     """Answer in any order, some never; gives what must be in the queue, and what is there when the line is closed."""
     arrived: list[Delivery] = []
     events: list[Event] = []
-    line = Line(
-        LineRules(url=url, queue=queue, failed_queue=f"{queue}.failed", prefetch=MESSAGES),
+    line = BrokerConnection(
+        BrokerRules(url=url, queue=queue, failed_queue=f"{queue}.failed", prefetch=MESSAGES),
         arrived=arrived.append,
         lost=lambda: None,
         observer=events.append,

@@ -102,7 +102,7 @@ async def a_burial_has_its_letter(engine: Engine, statements: Statements = None)
         assert len(await engine.rows("dead_letters")) == 1
 
 
-async def a_silence_never_shrinks(engine: Engine, statements: Statements = None) -> None:
+async def a_suppression_never_shrinks(engine: Engine, statements: Statements = None) -> None:
     brief = ReceiptRules(chains=RULES.chains, bounces_before_silence=1, silence_seconds=1.0)
     async with engine.ledger(statements=statements) as ledger:
         await publish(ledger, "m-1")
@@ -181,8 +181,8 @@ MUTANTS: Mutants = {
         {"receipts_change": ("WHERE buried\n", "WHERE TRUE\n")},
         {"receipts_dead_letter": ("FROM routes\nWHERE", "FROM routes\nWHERE 0 AND")},
     ),
-    "the last silence stands": (
-        a_silence_never_shrinks,
+    "the last suppression wins": (
+        a_suppression_never_shrinks,
         {"suppress": ("WHERE s.expires_at < coalesce(excluded.expires_at, 'infinity')", "")},
         {"suppress": ("WHERE expires_at < coalesce(excluded.expires_at, 9223372036854775807)", "")},
     ),

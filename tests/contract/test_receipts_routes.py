@@ -140,7 +140,7 @@ async def test_without_another_provider_the_same_one_tries_until_the_budget_is_u
     assert await effect(ledger, failed("p-3", event_id="late"), rules=ALONE) == "ignored"
 
 
-async def test_whoever_wants_alerts_gets_one_in_the_same_commit(engine: Engine, ledger: Ledger) -> None:
+async def test_the_alert_of_a_dead_letter_is_in_the_same_commit(engine: Engine, ledger: Ledger) -> None:
     ledger._alert_from = 0  # noqa: SLF001 - how a ledger is opened with alerts is another room's business
     claim = await publish(ledger, route={"max_attempts": 1})
     await effect(ledger, failed(), rules=ALONE)

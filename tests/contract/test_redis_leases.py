@@ -1,4 +1,4 @@
-"""Leases in Redis: their keys, foreign hands on them, and a Redis that may be away or forget."""
+"""Leases in Redis: their keys, keys changed by others, and a Redis that is away or loses data."""
 
 import asyncio
 import time
@@ -228,7 +228,7 @@ async def test_an_outage_of_redis_spends_no_budget(engine: PostgresEngine, ledge
             await enrol(ledger)
             server.stop()
             for _ in range(5):
-                with pytest.raises(LedgerUnavailable, match="Redis leases cannot be taken: "):
+                with pytest.raises(LedgerUnavailable, match="the leases in Redis are not available: "):
                     await take(leases)
             assert await attempts(engine) == [0, 0]
             tokens = await engine.execute("SELECT last_value FROM claim_tokens")

@@ -194,7 +194,7 @@ async def test_equal_messages_are_told_apart(lists: Lists) -> None:
     assert len(await lists.delayed()) == 3
     assert len({message_id(text) for text, _ in await lists.delayed()}) == 1
     await lists.make_due()
-    assert await lists.beat.pump() == 3
+    assert await lists.upkeep.pump() == 3
     assert counted(await lists.main()) == [1, 1, 1]
 
 

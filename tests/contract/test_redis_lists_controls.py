@@ -10,10 +10,10 @@ from redis.asyncio import Redis as Client
 from carillon.domain.claims import Settled, Settlement
 from carillon.domain.jobs import with_attempts
 from carillon.domain.verdicts import Bury, Retry
-from carillon.ledger.redis import lists_upkeep as redis_lists_beat
+from carillon.ledger.redis import lists_upkeep
 from carillon.ledger.redis import scripts as redis_lists_scripts
 from carillon.ledger.redis.lists import RedisLists
-from carillon.ledger.redis.lists_upkeep import ListBeat
+from carillon.ledger.redis.lists_upkeep import ListUpkeep
 from tests.support import queue_checks
 from tests.support.queue_checks import Check, Make
 from tests.support.queue_lists import Lists
@@ -42,7 +42,7 @@ def two_step_pump(patch: pytest.MonkeyPatch) -> None:
             await redis.lpush(QUEUE, text)
         return int(await redis.zremrangebyscore(f"{QUEUE}:delayed", "-inf", "+inf"))
 
-    patch.setattr(ListBeat, "pump", pump)
+    patch.setattr(ListUpkeep, "pump", pump)
 
 
 def two_step_settle(patch: pytest.MonkeyPatch) -> None:
@@ -61,11 +61,11 @@ def two_step_settle(patch: pytest.MonkeyPatch) -> None:
 
 
 def crashes_are_free(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(redis_lists_beat, "with_attempts", lambda raw, _: with_attempts(raw, json.loads(raw)["attempts"]))
+    patch.setattr(lists_upkeep, "with_attempts", lambda raw, _: with_attempts(raw, json.loads(raw)["attempts"]))
 
 
 def another_id_in_the_sweeper(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(redis_lists_beat, "hints_for", lambda texts: {_sha1(text): f"h:{_sha1(text)}" for text in texts})
+    patch.setattr(lists_upkeep, "hints_for", lambda texts: {_sha1(text): f"h:{_sha1(text)}" for text in texts})
 
 
 def _sha1(text: bytes) -> str:

@@ -110,7 +110,7 @@ class ListMachine(RuleBasedStateMachine):
     def time_passes(self) -> None:
         self.run(self.lists.make_due())
         waiting, number = self.model.main, len(self.model.delayed)
-        assert self.run(self.lists.beat.pump()) == number
+        assert self.run(self.lists.upkeep.pump()) == number
         pumped = [copy_of(text) for text in self.run(self.lists.main())[len(waiting) :]]
         # In the order of their scores, which the server's clock made.
         assert sorted(pumped) == sorted(self.model.delayed)

@@ -1,4 +1,4 @@
-"""A Redis whose answers get lost, or that cannot be asked: nothing is lost with them, and no lock is believed in."""
+"""A Redis whose answers get lost or that is away: no message is lost, and no unconfirmed lock is trusted."""
 
 from collections.abc import AsyncIterator
 

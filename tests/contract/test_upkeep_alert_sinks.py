@@ -1,4 +1,4 @@
-"""Everybody who can be told of alerts: a Redis stream, the log, a webhook, RabbitMQ, each with a real server."""
+"""The sinks of alerts: a Redis stream, the log, a webhook, RabbitMQ, each with a real server."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""The relay of alerts over both engines: everybody is told, whoever is deaf is told again, nobody twice."""
+"""The relay of alerts over both engines: every sink gets every alert, and an unconfirmed alert is sent again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Keeping history over both engines and a real ClickHouse: complete, once, and never in anybody's way."""
+"""Copying history from both engines to a real ClickHouse: complete, once, and without delaying deliveries."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -59,10 +59,11 @@ NAMES_ON_PURPOSE: dict[str, str] = {}
 
 
 def prose_files() -> Iterator[Path]:
-    """What people read: the package's own files, the documentation and the pages at the top."""
-    for path in code_files(".py", ".sql", ".lua", ".toml", ".yaml", ".md", ".js", ".html", folders=("src", "docs")):
-        # A migration that ran somewhere stays as it is, and a glossary names what it replaces.
-        if "migrations" not in path.parts and path != ROOT / GLOSSARY:
+    """What people read: the package's own files, the tests, the documentation and the pages at the top."""
+    kinds = (".py", ".sql", ".lua", ".toml", ".yaml", ".md", ".js", ".html")
+    for path in code_files(*kinds, folders=("src", "tests", "docs")):
+        # A migration that ran somewhere stays as it is, and a glossary and this file name what is given up.
+        if "migrations" not in path.parts and path not in {ROOT / GLOSSARY, Path(__file__).resolve()}:
             yield path
     yield from (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
 

@@ -254,7 +254,7 @@ def test_only_administrators_of_every_tenant_may_look(billing: Billing, guarded:
 
 
 @pytest.mark.req("S3-94")
-def test_numbers_leave_for_whoever_collects_them(billing: Billing) -> None:
+def test_metrics_are_exported_to_a_collector(billing: Billing) -> None:
     program = billing.start_payment(
         CARILLON_METRICS__STDOUT="true", CARILLON_BEAT__DEPTH_SECONDS="0.1", OTEL_METRIC_EXPORT_INTERVAL="200"
     )

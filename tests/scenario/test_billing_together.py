@@ -92,7 +92,7 @@ def test_a_renewal_over_http_and_an_upgrade(pair: Pair) -> None:
     stand, client = pair.stand, pair.stand.client(pair.subscription)
     subscription_id = pair.subscribed("active")
     path = f"/v1/subscriptions/{subscription_id}"
-    # The same wish within the hour is one payment, whoever repeats it.
+    # The same request within the hour is one payment, from whichever process.
     for _ in range(2):
         assert client.call("POST", f"{path}/renew").status == 202
     client.call("POST", f"{path}/plan", {"plan_id": "pro"})

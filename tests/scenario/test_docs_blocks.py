@@ -20,7 +20,7 @@ LOOKED_AT = {
     "html": "read by people: tests/scenario/test_sse_browser.py runs the component",
     "js": "read by people: the same",
     "text": "read by people: another program's words",
-    "mermaid": "drawn by whoever shows the page",
+    "mermaid": "drawn by the viewer of the page",
 }
 BLOCKS = [(page, block) for page in docs_pages.pages() for block in docs_pages.blocks(page)]
 

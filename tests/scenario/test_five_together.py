@@ -1,4 +1,4 @@
-"""One process that is all five documents at once: each path whole, each surface its own, every name in its place."""
+"""One process with five blueprints at once: each has its own path, its own listener and its own names."""
 
 import asyncio
 import json

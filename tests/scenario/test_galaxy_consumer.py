@@ -178,7 +178,7 @@ async def test_three_replicas_and_five_hundred_intents(galaxy: Galaxy) -> None:
         await galaxy.redis.delete(READER)
         return bool(await galaxy.offset() == ids[-1])
 
-    await until(read, timeout=60, what="the stream read by whoever comes first")
+    await until(read, timeout=60, what="the stream read by one of the replicas")
     (row,) = await galaxy.rows("SELECT count(*) AS n FROM records")
     assert row["n"] == 500
 

@@ -1,4 +1,4 @@
-"""Numbers and log lines of a running process under exactly the document's names, through its own exporters."""
+"""Metrics and log lines of a running process under exactly the galaxy blueprint's names, through its exporters."""
 
 import json
 from collections.abc import AsyncIterator

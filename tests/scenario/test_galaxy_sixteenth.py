@@ -1,4 +1,4 @@
-"""A sixteenth type is an entry, a FlatBuffers table and two templates; the program is told of it and not changed."""
+"""A sixteenth type is an entry, a FlatBuffers table and two templates: settings only, the program is unchanged."""
 
 import json
 import subprocess

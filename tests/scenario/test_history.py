@@ -100,7 +100,7 @@ def told_of(program: Program, number: int) -> None:
     def told() -> bool:
         return sum(int(event["endings"]) for event in program.events("history_kept")) == number
 
-    wait_until(told, timeout=60, what=f"{number} told of")
+    wait_until(told, timeout=60, what=f"{number} ended routes in the archive")
 
 
 @pytest.mark.req("S4-12")
@@ -209,7 +209,7 @@ def test_a_folder_can_be_asked_while_it_is_written(environment: dict[str, str], 
     ("args", "env", "said"),
     [
         (("volume",), {}, "history.url: no history is kept"),
-        (("volume", "--since", "soon"), {"CLICKHOUSE_URL": "http://127.0.0.1:1"}, "'soon' is no duration"),
+        (("volume", "--since", "soon"), {"CLICKHOUSE_URL": "http://127.0.0.1:1"}, "'soon' is not a duration"),
         (("latency",), {"CLICKHOUSE_URL": "http://127.0.0.1:1"}, "ClickHouse: [Errno 111] Connection refused"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The listo blueprint's failures from outside: what is stored, what is told, what the API shows of them."""
+"""The listo blueprint's failures from outside: what is stored, which alerts are sent, what the API shows."""
 
 import json
 from collections.abc import Iterator

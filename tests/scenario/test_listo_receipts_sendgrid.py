@@ -163,7 +163,7 @@ def test_an_event_that_comes_again_is_one_event(listo: Listo) -> None:
 
 
 @pytest.mark.req("S2-90")
-def test_a_second_hard_bounce_silences_the_address(listo: Listo) -> None:
+def test_a_second_hard_bounce_suppresses_the_address(listo: Listo) -> None:
     one, message = vendors.mailed(listo)
     vendors.sendgrid(listo, event("bounce", message, type="bounce"))
     vendors.until_route(listo, one, provider="AZURE_ACS", status="published")

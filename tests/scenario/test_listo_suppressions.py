@@ -1,4 +1,4 @@
-"""Addresses that operators silence and wake again, from outside."""
+"""Suppressions over HTTP: operators add, list and end them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,14 +13,14 @@ listo = shared_fixture()
 PATH = "/api/v1/suppressions"
 
 
-def silence(listo: Listo, address: str, **fields: Any) -> Reply:
+def suppress(listo: Listo, address: str, **fields: Any) -> Reply:
     body = {"channel": "email", "address": address, "reason": "asked on the phone", **fields}
     return listo.client.call("POST", PATH, body)
 
 
-def test_a_silenced_address_gets_nothing_until_it_is_woken(listo: Listo) -> None:
+def test_a_suppressed_address_gets_nothing_until_the_suppression_ends(listo: Listo) -> None:
     address = vendors.email()
-    reply = silence(listo, address)
+    reply = suppress(listo, address)
     assert reply.status == 200
     assert {name: reply.body[name] for name in ("channel", "address", "tenantId", "source", "expiresAt")} == {
         "channel": "email",
@@ -39,19 +39,19 @@ def test_a_silenced_address_gets_nothing_until_it_is_woken(listo: Listo) -> None
     assert listo.client.call("DELETE", f"{PATH}?channel=email&address={address}").status == 404
 
 
-def test_a_silence_may_end_by_itself(listo: Listo) -> None:
+def test_a_suppression_may_expire(listo: Listo) -> None:
     address = vendors.email()
     end = (datetime.now(UTC) + timedelta(hours=2)).isoformat(timespec="milliseconds")
-    reply = silence(listo, address, expiresAt=end)
+    reply = suppress(listo, address, expiresAt=end)
     shown = datetime.fromisoformat(reply.body["expiresAt"])
     assert abs((shown - datetime.fromisoformat(end)).total_seconds()) < 1
-    assert silence(listo, address).body["expiresAt"] is None
+    assert suppress(listo, address).body["expiresAt"] is None
 
 
 def test_lists_are_filtered_and_paged(listo: Listo) -> None:
     addresses = [vendors.phone() for _ in range(5)]
     for address in addresses:
-        silence(listo, address, channel="sms", tenantId="tenant-of-five")
+        suppress(listo, address, channel="sms", tenantId="tenant-of-five")
     first = listo.client.get(f"{PATH}?tenantId=tenant-of-five&pageSize=2&page=1").body
     assert (first["totalCount"], first["totalPages"], first["pageNumber"], first["pageSize"]) == (5, 3, 1, 2)
     pages = [first, *(listo.client.get(f"{PATH}?tenantId=tenant-of-five&pageSize=2&page={n}").body for n in (2, 3))]
@@ -73,7 +73,7 @@ def test_lists_are_filtered_and_paged(listo: Listo) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(listo: Listo, fields: dict[str, Any], field: str) -> None:
-    reply = silence(listo, **{"address": vendors.email(), **fields})
+    reply = suppress(listo, **{"address": vendors.email(), **fields})
     assert reply.status == 400
     assert reply.body["error"]["details"][0]["field"] == field
 

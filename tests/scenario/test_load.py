@@ -1,4 +1,4 @@
-"""`carillon load`: bounded, measured, and never at anybody who is really there."""
+"""`carillon load`: bounded, measured, and never through a real vendor by default."""
 
 import json
 import subprocess
@@ -71,7 +71,7 @@ def test_an_address_is_tested_through_its_sandbox(program: Program, url: str) ->
     assert total(program) == before + 25
 
 
-def test_whoever_is_really_there_is_left_alone(program: Program, url: str) -> None:
+def test_real_vendors_are_left_alone(program: Program, url: str) -> None:
     before = total(program)
     refused = carillon("load", "--count", "5", "--channel", "email", "--url", url)
     assert refused.returncode == 1

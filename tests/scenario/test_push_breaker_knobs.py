@@ -1,4 +1,4 @@
-"""The push worker's breakers with other settings than the document's, from outside."""
+"""The push worker's breakers with other settings than the blueprint's, from outside."""
 
 import threading
 import time

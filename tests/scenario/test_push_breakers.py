@@ -17,7 +17,7 @@ shared_push, push = shared_fixtures(
 )
 
 
-def buried(push: Push, sent: dict[str, Any], reason: str) -> None:
+def dead_lettered(push: Push, sent: dict[str, Any], reason: str) -> None:
     push.publish(sent)
     assert push.dead(sent)["failure_reason"] == reason
 
@@ -53,10 +53,10 @@ def test_five_failures_in_a_row_open_the_breaker_and_a_success_starts_over(push:
 def test_opening_ends_the_retries_at_once(push: Push) -> None:
     push.fcm.answer(*[DOWN] * 20)
     first, second, third = message(), message(), message()
-    buried(push, first, "FCM HTTP 500 after 3 retries")
+    dead_lettered(push, first, "FCM HTTP 500 after 3 retries")
     began = time.monotonic()
-    buried(push, second, "circuit breaker open: fcm")
-    buried(push, third, "circuit breaker open: fcm")
+    dead_lettered(push, second, "circuit breaker open: fcm")
+    dead_lettered(push, third, "circuit breaker open: fcm")
     assert [push.pushed(sent) for sent in (first, second, third)] == [4, 1, 0]
     assert time.monotonic() - began < OPEN_SECONDS
 
@@ -94,7 +94,7 @@ def test_refusals_count_for_nothing_and_patience_counts(push: Push) -> None:
     push.fcm.answer(*[Reply(404)] * 5)
     for _ in range(5):
         sent = message()
-        buried(push, sent, "FCM rejected: HTTP 404")
+        dead_lettered(push, sent, "FCM rejected: HTTP 404")
     assert push.breaker() in (None, "closed")
     push.fcm.answer(*[Reply(429)] * 4)
     push.dead(publish(push))
@@ -111,12 +111,12 @@ def publish(push: Push) -> dict[str, Any]:
 def test_the_template_service_has_a_breaker_of_its_own(push: Push) -> None:
     push.template_service.answer(*[Reply(500)] * 20)
     before = len(push.template_service.gets)
-    buried(push, message(), "Template Service HTTP 500 after 3 retries")
-    buried(push, message(), "circuit breaker open: template_service")
+    dead_lettered(push, message(), "Template Service HTTP 500 after 3 retries")
+    dead_lettered(push, message(), "circuit breaker open: template_service")
     assert len(push.template_service.gets) == before + 5
     assert (push.breaker(name="template_service"), push.breaker("failures", "template_service")) == ("open", "5")
     sent = message()
-    buried(push, sent, "circuit breaker open: template_service")
+    dead_lettered(push, sent, "circuit breaker open: template_service")
     assert (len(push.template_service.gets), push.pushed(sent)) == (before + 5, 0)
     assert push.breaker() in (None, "closed")
 

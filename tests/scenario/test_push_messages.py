@@ -65,7 +65,7 @@ def test_a_required_field_that_is_not_there_ends_in_the_failed_queue(push: Push,
         (b"{}", {}),
     ],
 )
-def test_what_is_no_message_is_parked_as_it_came(push: Push, sent: bytes, original: object) -> None:
+def test_an_invalid_message_goes_to_the_failed_queue_unchanged(push: Push, sent: bytes, original: object) -> None:
     body = refused(push, sent)
     assert body["original_message"] == original
     assert body["failure_reason"].startswith("invalid message:")

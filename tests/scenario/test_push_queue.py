@@ -27,7 +27,7 @@ def test_ten_messages_are_held_and_sent_at_once_and_no_more(push: Push) -> None:
     push.publish(*messages)
     push.fcm.wait_for(10)
     push.until(lambda: push.broker.ready() == 15, what="fifteen left in the queue")
-    # Two seconds of the broker's own tool: whoever wanted an eleventh call had the time.
+    # The broker's own tool takes two seconds: enough time for an eleventh call, if there were one.
     assert push.unacked() == 10
     assert (len(push.posts()), push.broker.ready()) == (10, 15)
     gate.set()

@@ -113,7 +113,7 @@ def test_audit_rows_carry_the_messages_metadata(push: Push) -> None:
 
 
 @pytest.mark.req("S0-52", "S0-53")
-def test_failure_is_marked_audited_parked_and_acknowledged_in_this_order(push: Push) -> None:
+def test_failure_is_marked_audited_dead_lettered_and_acknowledged_in_this_order(push: Push) -> None:
     # A queue that takes one message and refuses the confirm of every other.
     push.broker.declare("failed.queue", x_max_length=1, x_overflow="reject-publish")
     push.broker.publish({"filler": True}, queue="failed.queue")

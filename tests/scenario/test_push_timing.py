@@ -1,4 +1,4 @@
-"""The push worker by the document's own clock, and with other numbers than the document's, from outside."""
+"""The push worker's waits and timeouts, with the blueprint's numbers and with others, from outside."""
 
 from itertools import pairwise
 from typing import Any

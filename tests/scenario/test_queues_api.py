@@ -14,7 +14,7 @@ import pytest
 from redis.asyncio import Redis as Client
 
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
-from carillon.queues import BadMessage, Beat, Depth, Job, Permanent, Policy, Queues
+from carillon.queues import BadMessage, Depth, Job, Permanent, Policy, Queues, QueueUpkeep
 from tests.support.ports import free_port
 from tests.support.queue_stand import QUEUE, envelope
 from tests.support.waiting import until
@@ -35,7 +35,7 @@ async def queues(redis_url: str, tmp_path: Path) -> AsyncIterator[Queues]:
         redis_url,
         database_url=f"sqlite:///{tmp_path / 'jobs.db'}",
         policies={QUEUE: FAST},
-        beat=Beat(pump_seconds=0.02),
+        beat=QueueUpkeep(pump_seconds=0.02),
         service="shop",
     ) as made:
         yield made

@@ -1,4 +1,4 @@
-"""Whose token was refused and why: told to the operator, never to the caller."""
+"""Refused tokens: the log tells the operator who and why, and the caller learns neither."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Several replicas over one PostgreSQL: whoever claims, wherever people read, everybody hears everything in order."""
+"""Several replicas over one PostgreSQL: every reader gets every entry in order, whichever replica claims it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -90,7 +90,7 @@ async def test_a_reader_resumes_at_another_replica(fleet: SseStand) -> None:
 
 
 @pytest.mark.req("S4-49", "S4-15")
-async def test_numbers_grow_without_a_gap_whoever_pushes(fleet: SseStand) -> None:
+async def test_numbers_grow_without_a_gap_from_every_replica(fleet: SseStand) -> None:
     await fleet.start("--roles", "outbound")
     fleet.addresses.pop()
     people = [f"many-{number}" for number in range(5)]
@@ -135,7 +135,7 @@ async def test_control_without_the_relay_nobody_hears(tmp_path: Path, postgres: 
         reader = await stand.read("ada")
         await stand.start("--roles", "outbound", mutant="no_relay")
         told = await stand.tell("ada", at=stand.addresses[0])
-        await stand.until_row(told, status="not_pushed", last_error="no replica answered")
+        await stand.until_row(told, status="not_pushed", last_error="no replica confirmed the delivery")
         assert reader.told == []
     postgres.drop(dsn)
 

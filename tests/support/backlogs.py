@@ -13,7 +13,7 @@ from carillon.blueprints.push_worker import wire
 from carillon.domain.claims import Claim, Want
 from carillon.domain.ports import Backlog
 from carillon.ledger.rabbitmq.backlog import QueueRules, RabbitBacklog
-from carillon.ledger.rabbitmq.connection import LineRules
+from carillon.ledger.rabbitmq.connection import BrokerRules
 from carillon.ledger.rabbitmq.deliveries import ClaimRules
 from carillon.ledger.rabbitmq.marks import MarkRules, Marks
 from carillon.system import SystemClock, system_dice
@@ -54,18 +54,18 @@ class Kept:
         raise NotImplementedError
 
     async def ended(self) -> tuple[int, int]:
-        """How much was finished and how much was buried."""
+        """The number of finished and of dead-lettered messages."""
         raise NotImplementedError
 
-    async def beat(self) -> None:
-        """What somebody must do now and then, where a backlog does not do it by itself."""
+    async def upkeep(self) -> None:
+        """One step of the upkeep, for a backlog that does not run it by itself."""
 
     async def claim(self, backlog: Backlog, number: int = 1) -> list[Claim]:
         """That much work, as soon as it can be had."""
         found: list[Claim] = []
 
         async def enough() -> bool:
-            await self.beat()
+            await self.upkeep()
             left = number - len(found)
             found.extend(await backlog.claim([Want(LANE, self.provider, left)], left, "worker"))
             return len(found) >= number
@@ -76,7 +76,7 @@ class Kept:
     async def nothing_comes(self, backlog: Backlog, looks: int = 12) -> None:
         """So many looks in a row find nothing to claim."""
         for _ in range(looks):
-            await self.beat()
+            await self.upkeep()
             assert await backlog.claim([Want(LANE, self.provider, 10)], 10, "other") == []
             await asyncio.sleep(0.05)
 
@@ -125,7 +125,7 @@ class RabbitKept(Kept):
         self._stack.push_async_callback(redis.aclose)
         backlog = RabbitBacklog(
             rules=QueueRules(
-                line=LineRules(url=self._rabbit.url, prefetch=400),
+                broker=BrokerRules(url=self._rabbit.url, prefetch=400),
                 claims=ClaimRules(channel="push", provider="fcm", policy="fcm", lane=LANE, max_attempts=3),
                 pause_seconds=0.1,
             ),
@@ -137,7 +137,7 @@ class RabbitKept(Kept):
             observer=lambda _: None,
             dice=system_dice,
         )
-        holding = asyncio.create_task(backlog.line.run())
+        holding = asyncio.create_task(backlog.connection.run())
         self._stack.push_async_callback(_ended, holding)
         self._stack.push_async_callback(backlog.aclose)
         return backlog
@@ -145,7 +145,7 @@ class RabbitKept(Kept):
     async def lose(self, backlog: Backlog) -> None:
         assert isinstance(backlog, RabbitBacklog)
         await backlog.stop()
-        await backlog.line.aclose()
+        await backlog.connection.aclose()
 
     async def ended(self) -> tuple[int, int]:
         rows = await self._engine.execute("SELECT status FROM audit_logs")
@@ -175,8 +175,8 @@ class ListsKept(Kept):
     async def claimer(self) -> Backlog:
         return (await self._view()).backlog
 
-    async def beat(self) -> None:
-        await self._lists[0].beat.pump()
+    async def upkeep(self) -> None:
+        await self._lists[0].upkeep.pump()
 
     async def lose(self, backlog: Backlog) -> None:  # noqa: ARG002 - every claimer loses
         lists = await self._view()

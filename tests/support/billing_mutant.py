@@ -39,7 +39,7 @@ def no_event_memory() -> None:
 
 
 def refund_per_attempt() -> None:
-    """A refund is written down for whoever asks."""
+    """Stores a refund for every request, also for a repeat."""
     add_refund = BillingStore.add_refund
 
     async def none(_self: Any, _transaction_id: str) -> list[Refund]:

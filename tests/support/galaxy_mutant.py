@@ -32,7 +32,7 @@ def offset_before_commit() -> None:
 
 
 def release_without_token() -> None:
-    """Of a route's lease: whoever holds it."""
+    """The value of a route's lease, the same for every holder."""
     _reworded(redis_leases, "elseif holder(key) == value then", "else")
 
 

@@ -73,7 +73,7 @@ def main() -> None:
         call: Callable[..., str | None] = getattr(cluster, word)
         try:
             _answer(call(*given))
-        except Exception as error:  # noqa: BLE001 - told to whoever asked
+        except Exception as error:  # noqa: BLE001 - reported to the caller
             _answer(f"{type(error).__name__}: {error}")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from carillon.domain.admin import AdminAction, AdminLedger, Revival
+from carillon.domain.admin import AdminAction, AdminLedger, RedrivePlan
 from carillon.domain.claims import AttemptNote, Claim, Settlement, Want
 from carillon.domain.notifications import Enrolment, Notification, Route
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict
@@ -104,5 +104,5 @@ def settlement(claim: Claim, verdict: Verdict) -> Settlement:
 
 async def redrive(ledger: AdminLedger, *keys: tuple[str, str], provider: str | None = None) -> int:
     """Give the dead letters among these another chance, as an operator does who names them; answers how many."""
-    revived = await ledger.revive({"letters": keys}, Revival(provider=provider), len(keys), REDRIVE)
-    return revived.count
+    redriven = await ledger.redrive({"letters": keys}, RedrivePlan(provider=provider), len(keys), REDRIVE)
+    return redriven.count

@@ -1,4 +1,4 @@
-"""Task pickers of blueprint sse over a sink that keeps a book, so that claims can be watched without a reader."""
+"""Task pickers of blueprint sse over a sink that records claims, so that no reader is needed."""
 
 import json
 from collections.abc import Iterable

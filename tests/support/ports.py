@@ -10,10 +10,10 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port nobody listens on, never given before in this process.
+    """A port on which nobody listens, different at every call in this process.
 
-    It is closed before it is used, so it lies below those the system hands out to whoever calls somebody: a busy run
-    opens thousands of connections, and one of them would sooner or later stand on it.
+    The port is closed before it is used, so it lies below the range that the system gives to outgoing connections: a
+    busy run opens thousands of them, and sooner or later one would take the port.
     """
     below = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
     while True:

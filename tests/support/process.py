@@ -239,6 +239,6 @@ def _started(
 
 
 def add_last_words(error: BaseException | None, programs: Sequence[Program]) -> None:
-    """Whoever reads a failure reads as well what the newest processes said last."""
+    """Adds the last output of the newest processes to the report of a failed test."""
     if error is not None:
         error.add_note("\n\n".join(f"pid {each.pid}:\n{each.tail(8)}" for each in programs[-3:]))

@@ -26,7 +26,7 @@ def ack_before_confirm() -> None:
     async def hasty(self: DeliveryEnds, message: Delivery, reason: str) -> None:
         message.ack()
         with suppress(*GONE):
-            await self._line.publish_failed(dead_letter(message.body, reason, self._clock.wall()))
+            await self._connection.publish_failed(dead_letter(message.body, reason, self._clock.wall()))
 
     vars_of(DeliveryEnds, _dead_lettered=hasty)
 

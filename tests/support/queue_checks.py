@@ -47,7 +47,7 @@ async def zombies_touch_nothing(make: Make) -> None:
     await zombies.expire()
     await heirs.sweep_all()
     await heirs.make_due()
-    await heirs.beat.pump()
+    await heirs.upkeep.pump()
     held = await heirs.claim()
     assert len(held) == 3
     locks = await heirs.locks()
@@ -87,7 +87,7 @@ async def a_crash_costs_an_attempt(make: Make) -> None:
         await lists.expire()
         await lists.sweep_all()
         await lists.make_due()
-        await lists.beat.pump()
+        await lists.upkeep.pump()
     assert [json.loads(text)["attempts"] for text in await lists.failed()] == [2]
     assert await whereabouts(lists) == ["poison"]
 
@@ -105,7 +105,7 @@ async def pumps_move_each_message_once(make: Make) -> None:
     pumps = [make() for _ in range(3)]
     due = {json.dumps(envelope(id=f"m{n}")): time.time() - 5 for n in range(300)}
     await pumps[0].redis.zadd(f"{QUEUE}:delayed", due)
-    await asyncio.gather(*(pump.beat.pump() for pump in pumps))
+    await asyncio.gather(*(pump.upkeep.pump() for pump in pumps))
     assert await whereabouts(pumps[0]) == sorted(f"m{n}" for n in range(300))
 
 

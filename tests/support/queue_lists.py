@@ -1,4 +1,4 @@
-"""List queues without a program around them: the backlog, its beat and its desk on a private server."""
+"""List queues without a program around them: the backlog, its upkeep and its operations on a private server."""
 
 import json
 import uuid
@@ -13,7 +13,7 @@ from carillon.domain.events import Event
 from carillon.domain.queues import Policy
 from carillon.ledger.jobs import JobLogs
 from carillon.ledger.redis.lists import ListRules, ListSignal, RedisLists
-from carillon.ledger.redis.lists_upkeep import BeatRules, ListBeat, ListQueues, Put
+from carillon.ledger.redis.lists_upkeep import ListQueues, ListUpkeep, ListUpkeepRules, Put
 from carillon.ledger.redis.scripts import Scripts
 from tests.support.clocks import ManualClock
 from tests.support.queue_stand import LOG, QUEUE
@@ -51,10 +51,10 @@ class Lists:
             owner=uuid.uuid4().hex,
             observer=self.events.append,
         )
-        self.beat = ListBeat(
+        self.upkeep = ListUpkeep(
             scripts=self.scripts,
             logs=self.logs,
-            rules=BeatRules(policies=self.policies, actions=actions, grace_seconds=grace),
+            rules=ListUpkeepRules(policies=self.policies, actions=actions, grace_seconds=grace),
             clock=self.clock,
             dice=lambda: 0.0,
             observer=self.events.append,
@@ -101,9 +101,9 @@ class Lists:
 
     async def sweep_all(self) -> int:
         """Two looks with the grace between them."""
-        before = await self.beat.sweep()
+        before = await self.upkeep.sweep()
         self.clock.now += 60.0
-        return before + await self.beat.sweep()
+        return before + await self.upkeep.sweep()
 
     def told(self, kind: type[msgspec.Struct]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from carillon.domain.events import Event, event_word
-from carillon.queues import Beat, Job, Permanent, Policy, Queues
+from carillon.queues import Job, Permanent, Policy, Queues, QueueUpkeep
 
 
 def tell(event: str, **fields: Any) -> None:
@@ -55,7 +55,7 @@ def closed(job: Job) -> bool:
 
 async def carry_out(job: Job, diary: Diary) -> None:
     diary.note("begin", job)
-    while closed(job):  # noqa: ASYNC110 - whoever opens the gate is another process
+    while closed(job):  # noqa: ASYNC110 - another process opens the gate
         await asyncio.sleep(0.02)
     if "sleep" in job.payload:
         await asyncio.sleep(job.payload["sleep"])
@@ -107,7 +107,7 @@ def built(settings: dict[str, Any]) -> Queues:
         database_url=os.environ.get("DATABASE_URL"),
         service=settings.get("service", "carillon"),
         policies={name: Policy(**policy) for name, policy in settings["queues"].items()},
-        beat=Beat(**settings.get("beat", {})),
+        beat=QueueUpkeep(**settings.get("beat", {})),
         observer=observe,
         allow_unsafe=settings.get("allow_unsafe", True),
         **settings.get("options", {}),

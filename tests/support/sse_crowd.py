@@ -30,7 +30,7 @@ class Listener:
         self._addresses = addresses
         self._dice = dice
         self._last: int | None = None
-        """As a browser keeps it: also a 0 is a place, where whoever has heard nothing yet resumes."""
+        """The last event id, as a browser keeps it; 0 is a position too: a reader without an entry resumes there."""
         self.at: str | None = None
         """Where this person listens now."""
         self._writer: asyncio.StreamWriter | None = None
@@ -142,7 +142,7 @@ def wrong(crowd: Crowd, wanted: dict[str, list[int]]) -> list[str]:
         if places != sorted(places):
             found.append(f"{user} heard numbers out of order: {places}")
         if listener.gaps:
-            found.append(f"{user} was told of a gap")
+            found.append(f"{user} got a gap event")
     return found
 
 

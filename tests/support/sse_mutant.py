@@ -30,7 +30,7 @@ def sent_when_appended() -> None:
 
 
 def no_turns() -> None:
-    """Whoever is claimed is told at once."""
+    """Delivers every claim at once."""
 
     async def nobody(self: Any, claims: Any) -> set[tuple[str, str]]:
         del self, claims

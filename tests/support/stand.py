@@ -103,7 +103,7 @@ class Stand:
         env: Mapping[str, str] | None = None,
         settings: str = "",
     ) -> Program:
-        """Start a process without waiting for it; whoever opens doors gets the stand's own port."""
+        """Start a process without waiting for it; a process with doors gets the stand's own port."""
         config = self._config
         if settings:
             config = self.folder / f"carillon-{len(self._programs)}.toml"

@@ -23,7 +23,7 @@ class Terminal:
         self._here = here
         self._drawn = b""
         environment = {"PATH": "/usr/bin:/bin", "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "50", **env}
-        # Tests that run in the background inherit deaf ears for Ctrl-C; whoever sits at a terminal has none.
+        # Tests that run in the background inherit an ignored SIGINT; a user's terminal does not ignore it.
         self._child = subprocess.Popen(
             ["env", "--default-signal=INT", *carillon_command(), *args],
             env=environment,

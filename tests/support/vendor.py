@@ -66,7 +66,7 @@ class Vendor:
         self._file = -1
 
     def __enter__(self) -> Self:
-        # Appending is one system call per line, so lines stay whole whoever else writes.
+        # Appending is one system call per line, so lines of several writers stay whole.
         self._file = os.open(self.ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(timeout=40)
@@ -104,7 +104,7 @@ class Vendor:
             self._strikes.setdefault(len(self.entries) + more, []).append((pid, signum))
 
     def strike_path(self, pid: int, path: str, *, signum: int = signal.SIGKILL) -> None:
-        """Signal pid on every request whose path starts so: a message that kills whoever sends it."""
+        """Signal pid on every request whose path starts with the prefix: a message that kills its sender."""
         with self._news:
             self._poisons = [(path, pid, signum)]
 

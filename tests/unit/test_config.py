@@ -213,7 +213,7 @@ def test_what_is_not_secret_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_path_of_a_key_file_is_not_secret(tmp_path: Path) -> None:
-    """Whoever mistyped it has to see what was looked for."""
+    """The error shows the operator which name was looked up."""
     found = from_file(tmp_path, '[providers.fcm]\nkind = "fcm"\ncredentials_file = "/etc/carillon/account.json"')
     assert masked(found)["providers"]["fcm"]["credentials_file"] == "/etc/carillon/account.json"
     assert "/etc/carillon/account.json" not in secrets(found)

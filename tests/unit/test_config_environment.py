@@ -1,4 +1,4 @@
-"""The environment: our own names, the documents' names, durations, and what production refuses."""
+"""The environment: CARILLON_* names, the blueprints' names, durations, and what production refuses."""
 
 import tomllib
 from collections.abc import Iterable

@@ -85,7 +85,7 @@ def test_priorities_may_have_paces_of_their_own(tmp_path: Path) -> None:
     settings = configured(tmp_path, '[task_picker.poll_intervals]\nHIGH = "200ms"\nLOW = "5s"')
     paces = {lane.queue_name: lane.poll_seconds for lane in settings.lanes.values()}
     assert paces == {"HIGH": 0.2, "MEDIUM": None, "LOW": 5.0}
-    assert settings.work.poll_seconds == 0.2, "whoever looks must look as often as the fastest"
+    assert settings.work.poll_seconds == 0.2, "the worker polls as often as the fastest priority"
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_a_producers_key_is_the_same_within_the_hour() -> None:
     assert expected not in others | {producer_key("sub-1", "upgrade", hour)}
 
 
-def test_an_order_makes_one_transaction_whoever_processes_it() -> None:
+def test_an_order_makes_one_transaction_in_every_process() -> None:
     assert transaction_of("s", "k") == transaction_of("s", "k") != transaction_of("s", "l")
 
 

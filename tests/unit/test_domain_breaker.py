@@ -1,4 +1,4 @@
-"""The breaker machine, as rules against a plain model and as the stories the documents tell."""
+"""The breaker's state machine: rules against a plain model, and the blueprints' examples."""
 
 import pytest
 from hypothesis import settings

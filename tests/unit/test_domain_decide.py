@@ -208,7 +208,7 @@ def test_a_refusal_is_never_repeated_to_the_same_provider(
         ("bury", standing(1, after="second"), Bury("unknown", "silence")),
     ],
 )
-def test_silence_is_answered_as_the_message_class_wants(on_unknown: str, where: Standing, verdict: Verdict) -> None:
+def test_an_unknown_outcome_is_decided_by_the_policy(on_unknown: str, where: Standing, verdict: Verdict) -> None:
     policy = msgspec.structs.replace(POLICY, on_unknown=on_unknown)
     assert decide(Unknown("silence"), policy, where) == verdict
 

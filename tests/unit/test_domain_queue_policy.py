@@ -11,7 +11,7 @@ from carillon.config.policies import named_queues, queue_policies
 from carillon.domain.decide import Standing, decide
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.outcomes import Refused, Unavailable
-from carillon.domain.queues import Beat, Policy
+from carillon.domain.queues import Policy, QueueUpkeep
 from carillon.domain.verdicts import Bury, Retry
 
 
@@ -94,6 +94,6 @@ def test_a_policy_that_cannot_work_is_refused_by_name(wrong: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("wrong", [{"pump_seconds": 0.0}, {"failed_keep": 2000}, {"depth_limit": 0}])
-def test_a_beat_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
+def test_intervals_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="beat"):
-        Beat(**wrong).checked()
+        QueueUpkeep(**wrong).checked()

@@ -13,7 +13,7 @@ from carillon.providers.egress import (
     BlockedAddress,
     EgressGuard,
     IPAddress,
-    Own,
+    OwnAddress,
     Rules,
     Target,
     check_address,
@@ -125,7 +125,7 @@ async def test_our_own_places_stay_shut() -> None:
 
 async def test_a_listener_on_every_interface_is_ours_on_each_of_them() -> None:
     own = parse_own(["0.0.0.0:8080"])
-    assert own == (Own("0.0.0.0", 8080),)  # noqa: S104 - recognised, not bound
+    assert own == (OwnAddress("0.0.0.0", 8080),)  # noqa: S104 - recognised, not bound
     rules = Rules(allow_networks=parse_networks(["127.0.0.0/8"]), allow_ports=parse_ports([8080, 8081]), own=own)
     guard = EgressGuard(rules)
     assert not await verdict(guard, "https://127.0.0.1:8080/")
@@ -135,11 +135,11 @@ async def test_a_listener_on_every_interface_is_ours_on_each_of_them() -> None:
 
 def test_places_are_read_in_every_spelling() -> None:
     assert parse_own(["::1", "[::1]", "[::1]:80", "DB,db:5432"]) == (
-        Own("::1"),
-        Own("::1"),
-        Own("::1", 80),
-        Own("db"),
-        Own("db", 5432),
+        OwnAddress("::1"),
+        OwnAddress("::1"),
+        OwnAddress("::1", 80),
+        OwnAddress("db"),
+        OwnAddress("db", 5432),
     )
 
 

@@ -42,7 +42,7 @@ class Reached(Exception):
 
 
 class Tripwire:
-    """Both a ledger and a signal: whoever comes here got through every check."""
+    """Stands for the ledger and the signal: an intent that reaches it has passed every check."""
 
     async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
         raise Reached(batch)

@@ -1,4 +1,4 @@
-"""The last of the job logs: what is on its way is waited for, and nobody's silence keeps a process from its end."""
+"""The end of job logs: writes in flight are waited for, and a server that does not answer cannot delay the exit."""
 
 import asyncio
 from collections.abc import Sequence

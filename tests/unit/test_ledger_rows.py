@@ -51,7 +51,7 @@ def test_statements_are_found_by_name() -> None:
 
 def test_both_dialects_load_every_file() -> None:
     for dialect in ("postgres", "sqlite"):
-        assert {"enrol", "claim", "extend", "settle", "revive", "prune", "search"} <= set(load(dialect))
+        assert {"enrol", "claim", "extend", "settle", "redrive", "prune", "search"} <= set(load(dialect))
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=[])))

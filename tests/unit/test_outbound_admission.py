@@ -1,4 +1,4 @@
-"""Waiting for another's probe: whoever waits is refused by an open breaker alone."""
+"""Waiting for another message's probe: only an open breaker refuses a waiting message."""
 
 import pytest
 

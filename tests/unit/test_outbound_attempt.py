@@ -204,7 +204,7 @@ async def test_when_every_provider_is_open_nothing_is_spent(on_open: str, age: f
     assert first.asked + second.asked == []
 
 
-async def test_nobody_is_buried_while_another_message_probes() -> None:
+async def test_no_message_becomes_a_dead_letter_while_another_one_probes() -> None:
     vendor = says(Sent())
     desk = Desk(vendor, policy=msgspec.structs.replace(POLICY, on_open="bury"))
     await desk.break_provider("first")
@@ -215,7 +215,9 @@ async def test_nobody_is_buried_while_another_message_probes() -> None:
     assert vendor.asked == []
 
 
-async def test_nobody_is_buried_by_a_breaker_that_has_just_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_message_becomes_a_dead_letter_when_the_breaker_has_just_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     vendor = says(Sent())
     desk = Desk(vendor, policy=msgspec.structs.replace(POLICY, on_open="bury"))
     await desk.break_provider("first")

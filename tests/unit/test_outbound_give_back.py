@@ -1,4 +1,4 @@
-"""Where a repeat would be recognised, what the end of the process cuts off is given back, and no attempt is spent."""
+"""If the vendor recognises repeats, calls that the shutdown cancels go back to the backlog, uncounted."""
 
 import asyncio
 

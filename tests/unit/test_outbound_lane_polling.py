@@ -1,4 +1,4 @@
-"""Lanes with a pace of their own: left alone after they were found empty, served at once while they have work."""
+"""Lanes with their own poll interval: skipped after they were empty, asked at once while they have work."""
 
 import pytest
 

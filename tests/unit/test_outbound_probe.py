@@ -1,4 +1,4 @@
-"""Questions to providers whose breaker is open: how often, whom, and what an answer does."""
+"""Health probes of providers with an open breaker: how often, which providers, and the effect of an answer."""
 
 from typing import Any
 
@@ -83,7 +83,7 @@ async def test_an_answer_lets_one_message_probe_it_early_and_ends_the_questions(
     assert await stand.breakers.admit("Twilio") is Admission.STOP
 
 
-async def test_whoever_is_not_named_is_not_asked() -> None:
+async def test_a_provider_that_is_not_named_is_not_probed() -> None:
     stand = Stand(None)
     await stand.breakers.record("FCM", ok=False)
     await stand.live(100)

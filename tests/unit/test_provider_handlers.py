@@ -167,7 +167,7 @@ async def test_a_handler_that_swallows_its_cancellation_gets_another(monkeypatch
     assert task.cancelling() == 0
 
 
-async def test_whoever_cancels_from_outside_is_obeyed() -> None:
+async def test_a_cancellation_from_outside_is_obeyed() -> None:
     begun = asyncio.Event()
 
     async def waiting(_job: Job) -> None:

@@ -1,4 +1,4 @@
-"""Who reads here is told to the ledger a few at a time, so that nothing else waits while thousands are named."""
+"""Attendance reports readers to the ledger in groups, so that deliveries do not wait behind thousands of names."""
 
 import asyncio
 from collections.abc import Collection

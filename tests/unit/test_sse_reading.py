@@ -1,4 +1,4 @@
-"""A reader who waits is written to in the call that tells of an entry; nobody is overtaken, nothing said too early."""
+"""A waiting reader is written to in the call that offers an entry: in order, and confirmed only after the write."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

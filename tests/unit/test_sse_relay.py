@@ -1,4 +1,4 @@
-"""What replicas tell each other: letters that fit, words that come at most once, nothing waited for in vain."""
+"""Messages between replicas: they fit the size limit, confirm at most once, and no wait is left behind."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ async def met(condition: Callable[[], bool]) -> None:
     st.lists(st.tuples(NAMES, st.integers(0, 2**60)), max_size=120),
     st.lists(st.tuples(NAMES, st.integers(0, 2**60), st.booleans()), max_size=120),
 )
-def test_letters_fit_and_lose_nothing(grew: list[tuple[str, int]], wrote: list[tuple[str, int, bool]]) -> None:
+def test_messages_fit_and_lose_nothing(grew: list[tuple[str, int]], wrote: list[tuple[str, int, bool]]) -> None:
     letters = texts(_Message("replica", grew, wrote))
     assert all(len(letter.encode()) < MAX_MESSAGE_BYTES + 1100 for letter in letters)
     read = [_read(letter) for letter in letters]

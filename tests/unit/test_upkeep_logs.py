@@ -1,4 +1,4 @@
-"""Every voice of the process becomes one JSON object per line."""
+"""Every output of the process becomes one JSON object per line."""
 
 import io
 import json
@@ -179,7 +179,7 @@ raise RuntimeError("{CANARY}")
 
 
 @pytest.mark.req("G-15", "S1-178")
-def test_whoever_speaks_speaks_json() -> None:
+def test_every_source_of_output_writes_json() -> None:
     done = subprocess.run([sys.executable, "-c", EVERYTHING], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert CANARY not in done.stdout

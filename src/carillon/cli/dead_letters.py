@@ -17,9 +17,9 @@ from carillon.cli.options import AsJson, Blueprint, Config
 from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
 from carillon.config.settings import Settings
-from carillon.domain.admin import AdminAction, FailedCounts, Revival
+from carillon.domain.admin import AdminAction, FailedCounts, RedrivePlan
 from carillon.domain.errors import CarillonError
-from carillon.upkeep.redriving import redrive_failed, revival
+from carillon.upkeep.redriving import redrive_failed, redrive_plan
 
 app = typer.Typer(help="See and redrive dead letters.", no_args_is_help=True)
 Answer = TypeVar("Answer")
@@ -126,7 +126,7 @@ def redrive(  # noqa: PLR0917 - a command line has many options
         raise NoSuchDeadLetter("say which: notification ids, or --all with or without filters")
     settings = _allowed(blueprint, config, provider)
     filters = _filters(channel=channel, classification=classification)
-    how = revival(from_settings.lanes(settings), provider=provider, rate=per_second(rate))
+    how = redrive_plan(from_settings.lanes(settings), provider=provider, rate=per_second(rate))
     named = sorted(set(notification_ids or []))
     chosen = {**filters, "notification_ids": named} if named else filters
     action = _action(named, filters, reason, how.rate)
@@ -186,7 +186,7 @@ def _action(named: list[str], filters: dict[str, Any], reason: str, rate: float 
 
 
 async def _redrive(
-    ledger: Ledger, chosen: dict[str, Any], counts: FailedCounts, how: Revival, action: AdminAction
+    ledger: Ledger, chosen: dict[str, Any], counts: FailedCounts, how: RedrivePlan, action: AdminAction
 ) -> int:
     about = msgspec.structs.replace(action, detail={**action.detail, "matched": counts.total})
     with Progress(console=Console(stderr=True, emoji=False), disable=counts.total <= PAGE) as progress:

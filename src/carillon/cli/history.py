@@ -45,7 +45,7 @@ class By(StrEnum):
 
 
 class NoSuchTime(CarillonError):
-    """`--since` is no duration."""
+    """`--since` is not a duration."""
 
 
 @app.command()
@@ -139,7 +139,7 @@ def rewind(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Copy what ended since then again; the copy counts nothing twice."""
+    """Copy the routes that ended since then again; the archive counts none twice."""
     settings = load(blueprint, config)
     kept_at(settings)
     to = datetime.now(UTC).timestamp() - _seconds(since)
@@ -147,7 +147,7 @@ def rewind(
     if as_json:
         typer.echo(json.dumps({"since": datetime.fromtimestamp(to, UTC).isoformat(timespec="seconds")}))
         return
-    typer.echo(f"what ended in the last {since} will be copied again by the process that keeps history")
+    typer.echo(f"the process that keeps history will copy the routes that ended in the last {since} again")
 
 
 def _asked(question: str, blueprint: Blueprint, config: Config, *, since: str, **given: str) -> list[dict[str, Any]]:
@@ -172,7 +172,7 @@ def _spread(row: dict[str, Any]) -> dict[str, Any]:
 def _seconds(since: str) -> float:
     found = duration(since)
     if found is None or found <= 0:
-        raise NoSuchTime(f"{since!r} is no duration; write for example 90m, 24h or 7d")
+        raise NoSuchTime(f"{since!r} is not a duration; write for example 90m, 24h or 7d")
     return min(found, 36_500 * _DAY)
 
 

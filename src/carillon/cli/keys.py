@@ -67,7 +67,7 @@ def create(  # noqa: PLR0917 - a command line has many options
         typer.echo(json.dumps({"key": made.text, **_shown(key)}, ensure_ascii=False))
     else:
         typer.echo(made.text)
-        typer.echo("Keep it now: it is not shown again.", err=True)
+        typer.echo("Copy the key now: it is not shown again.", err=True)
     if not settings.auth.asked():
         typer.echo("Carillon does not ask callers for keys yet: set auth.secret, or auth.required = true.", err=True)
 
@@ -125,7 +125,7 @@ def _life(expires: str | None) -> float | None:
         return None
     seconds = duration(expires)
     if seconds is None or not 0 < seconds <= _LONGEST_LIFE:
-        raise KeyRefused(f"--expires {expires}: is no duration such as 12h or 90d, up to ten years")
+        raise KeyRefused(f"--expires {expires}: is not a duration such as 12h or 90d, up to ten years")
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""`carillon load`: a bounded self-test; how many are taken and delivered in a second, and how long each takes."""
+"""`carillon load`: a bounded load test: notifications accepted and delivered per second, and their latencies."""
 
 import json
 import os
@@ -88,7 +88,7 @@ def _address(child: "subprocess.Popen[bytes]", log: Path) -> str:
             break
         time.sleep(0.05)
     said = log.read_text(encoding="utf-8", errors="replace")[-500:]
-    raise NotStarted(f"the throw-away instance did not start: {said or 'it said nothing'}")
+    raise NotStarted(f"the throw-away instance did not start: {said or 'it printed no reason'}")
 
 
 class LoadRefused(CarillonError):
@@ -136,7 +136,7 @@ def load(  # noqa: PLR0917 - a command line has many options
     any_provider: Annotated[bool, typer.Option("--any-provider", help="Allow real vendors, who send to --to.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send many, wait until each has ended, and show the latencies; exit 1 unless all were delivered."""
+    """Send many notifications, wait until each has ended, show the latencies; exit 1 unless all were delivered."""
     given = variables(data or ["name=Ada", "link=https://example.org/"])
     if any_provider and to is None:
         raise LoadRefused("--any-provider: say --to, the address that gets the messages")
@@ -238,7 +238,7 @@ def _send(client: Client, plan: LoadPlan, show: Callable[[int], None]) -> tuple[
 
 
 def _wait(client: Client, plan: LoadPlan, accepted: int, show: Callable[[int], None]) -> int:
-    """How many have not ended when the time is over."""
+    """The number of notifications that have not ended when the time is over."""
     while True:
         left = client.search(user_id=plan.item.user_id, status="queued", page_size=1).total_count
         show(accepted - left)

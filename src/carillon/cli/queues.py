@@ -1,4 +1,4 @@
-"""`carillon queues`: what an operator of list queues looks at and does, in a blueprint or in any Redis."""
+"""`carillon queues`: list, show and requeue messages of list queues, in a blueprint or in any Redis."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection

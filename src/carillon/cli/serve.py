@@ -155,8 +155,8 @@ async def _run(programs: Sequence[Program], several: Sequence[Settings]) -> None
     except* CarillonError as errors:
         reasons.extend(_leaves(errors))
     if reasons:
-        # One that cannot start, or go on, ends them all: half a process would look healthy. Not raised up there, where
-        # Python before 3.11.4 wraps it into a group, and nobody below looks for a reason in a group.
+        # A program that cannot start or go on ends them all, because half a process would look healthy. The error is
+        # not raised inside the task group: Python before 3.11.4 wraps it into a group, which hides the reason.
         raise reasons[0]
 
 

@@ -1,4 +1,4 @@
-"""`carillon config`, `migrate`, `doctor` and `version`: what is installed, how it is set up, and whether it works."""
+"""`carillon config`, `migrate`, `doctor` and `version`."""
 
 import asyncio
 import json

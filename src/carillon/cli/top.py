@@ -68,7 +68,7 @@ def look(remote: Remote) -> dict[str, Any]:
     if "queues" in pages:
         seen["queues"] = remote.get("/ops/queues")["queues"]
     if len(seen) == 1:
-        raise RemoteFailed("this takes the token of an administrator who acts for no tenant")
+        raise RemoteFailed("this command needs the token of an administrator without a tenant")
     return seen
 
 

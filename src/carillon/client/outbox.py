@@ -101,7 +101,7 @@ def _why(error: Any) -> str:  # noqa: ANN401 - a refusal of the wire
 
 
 def __getattr__(name: str) -> object:
-    """The names of the classes before they said whose they are; they work, and warn."""
+    """Support the old names of the classes, with a DeprecationWarning."""
     renamed = {"Relay": OutboxRelay, "Row": OutboxRow}.get(name)
     if renamed is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The one place that knows every room: it builds the program from its settings and decides nothing."""
+"""Builds the program from its settings; the only place that knows every room."""
 
 from carillon.compose.ledger import open_ledger
 from carillon.compose.part import Role

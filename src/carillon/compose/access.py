@@ -1,4 +1,4 @@
-"""Who may use the HTTP surface: how callers prove who they are, and how much each of them may ask."""
+"""Access to the HTTP API: authentication of callers, and their limits."""
 
 from importlib.metadata import version
 from pathlib import Path

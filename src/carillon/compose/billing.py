@@ -1,4 +1,4 @@
-"""The parts of billing: two services, each of which reaches the other, signs for it and verifies it, and queues."""
+"""The parts of billing: two services that call each other with signed requests, and their queues."""
 
 import asyncio
 import hmac
@@ -76,7 +76,7 @@ class Neighbours:
 
 def _refuse_unknown(service: BillingRole, variable: str, url: str, services: frozenset[str]) -> None:
     if service not in services and not url:
-        raise ConfigurationError(f"{variable}: say where the {service} service is, which is not in this process")
+        raise ConfigurationError(f"{variable}: set the address of the {service} service, which is not in this process")
 
 
 def service_token(billing: Billing) -> str:
@@ -173,7 +173,7 @@ class Building:
 
 Handle = Callable[[QueueJob], Coroutine[Any, Any, None]]
 Registered = Iterator[tuple[str, str, Handle]]
-"""Queue, the action of messages that name none, and the handler."""
+"""The queue, the action of messages without one, and the handler."""
 
 
 def parts_of(process: Process) -> Sequence[Part]:

@@ -1,4 +1,4 @@
-"""The ways in: requests over HTTP, from RabbitMQ and from Kafka are accepted, explained and looked up."""
+"""The parts of the intake: it accepts, explains and looks up notifications from HTTP, RabbitMQ and Kafka."""
 
 import asyncio
 import importlib

@@ -76,16 +76,16 @@ class Part:
         return {}
 
     async def begun(self) -> None:
-        """Return when the loops work; the process is ready after that."""
+        """Return when the loops are working; the process reports ready after that."""
 
     def rest(self, seconds: float) -> None:
-        """The process ends within so many seconds: begin nothing new. The program calls all parts at once."""
+        """Begin no new work: the process ends within `seconds`. The program calls all parts at once."""
 
     async def stop(self, ending: PartEnd) -> None:
-        """Finish what is under way. The last part of the list stops first; loops that still run are cancelled last."""
+        """Finish the work in flight. The last part of the list stops first; loops that still run are cancelled last."""
 
     def cut_off(self) -> None:
-        """After the deadline: stop waiting for a silent server."""
+        """After the deadline: stop waiting for a server that does not answer."""
 
     def checks(self) -> Mapping[str, Check]:
         """The servers this part depends on: /health asks them, and /readyz names the ones that are away."""

@@ -1,4 +1,4 @@
-"""What every part of one process is built with."""
+"""The settings, clock, observer and name with which every part of a process is built."""
 
 import os
 import socket

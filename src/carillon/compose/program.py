@@ -108,7 +108,7 @@ class Program:
         raise CarillonError(f"this process has no {kind.__name__}")
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
-        """Open every part, say ready, work until told to stop, stop every part, close."""
+        """Open every part, report ready, work until told to stop, stop every part, close."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._observe.end)
             for part in self._parts:

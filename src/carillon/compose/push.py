@@ -148,13 +148,15 @@ class PushWorkerPart(Part):
         )
 
     def run(self) -> Mapping[str, Loop]:
-        return {} if self.work is None else {"rabbitmq": self.work.backlog.line.run, "worker": self.work.worker.run}
+        return (
+            {} if self.work is None else {"rabbitmq": self.work.backlog.connection.run, "worker": self.work.worker.run}
+        )
 
     async def begun(self) -> None:
         # Declare the queue before reporting ready: a broker drops messages that have no queue.
         if self.work is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.work.backlog.line.begun.wait(), BEGIN_SECONDS)
+                await asyncio.wait_for(self.work.backlog.connection.begun.wait(), BEGIN_SECONDS)
 
     def rest(self, seconds: float) -> None:
         if self.work is not None:
@@ -184,7 +186,7 @@ class BrokerPart(Part):
         async def message_broker() -> Mapping[str, Any]:
             if self._worker.work is None:
                 return await reached()
-            await self._worker.work.backlog.line.check()
+            await self._worker.work.backlog.connection.check()
             return {}
 
         return {"message_broker": message_broker}

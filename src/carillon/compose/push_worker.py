@@ -13,7 +13,7 @@ from carillon.compose.templates import preparing
 from carillon.config.sections import Push
 from carillon.ledger.opening import Ledger
 from carillon.ledger.rabbitmq.backlog import QueueRules, RabbitBacklog
-from carillon.ledger.rabbitmq.connection import LineRules
+from carillon.ledger.rabbitmq.connection import BrokerRules
 from carillon.ledger.rabbitmq.deliveries import LEAVE_SECONDS, ClaimRules
 from carillon.ledger.rabbitmq.marks import MarkRules, Marks
 from carillon.outbound.breakers import RecoverableBreakers
@@ -66,7 +66,7 @@ class PushWorker:
         )
         pause = push.requeue_pause_seconds * settings.drill.time_scale
         return RabbitBacklog(
-            rules=QueueRules(line=self._line(), claims=self._claims(), pause_seconds=pause),
+            rules=QueueRules(broker=self._broker(), claims=self._claims(), pause_seconds=pause),
             decode=wire.decode,
             reason=wire.reason,
             marks=Marks(redis, name, marks),
@@ -76,9 +76,9 @@ class PushWorker:
             dice=system_dice,
         )
 
-    def _line(self) -> LineRules:
+    def _broker(self) -> BrokerRules:
         push = self._push
-        return LineRules(
+        return BrokerRules(
             url=push.rabbitmq_url,
             queue=push.queue,
             failed_queue=push.failed_queue,

@@ -1,4 +1,4 @@
-"""List queues: what producers and workers share, the workers, and the loops beside them."""
+"""List queues: the clients that producers and workers share, the workers, and the upkeep loops."""
 
 import asyncio
 import os
@@ -20,11 +20,11 @@ from carillon.domain.jobs import Effects, JobLedger
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.policy import PolicyTable, RetryPolicy
 from carillon.domain.ports import Clock, Dice, Ids, Observer, Provider
-from carillon.domain.queues import Beat, Policy
+from carillon.domain.queues import Policy, QueueUpkeep
 from carillon.ending import ended
 from carillon.ledger.jobs import JobLogs
 from carillon.ledger.redis.lists import BLOCK_SECONDS, ListRules, ListSignal, RedisLists
-from carillon.ledger.redis.lists_upkeep import BeatRules, ListBeat, ListQueues
+from carillon.ledger.redis.lists_upkeep import ListQueues, ListUpkeep, ListUpkeepRules
 from carillon.ledger.redis.scripts import RedisEffects, Scripts
 from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers import NoBreakers
@@ -53,7 +53,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     redis_url: str
     service: str = "carillon"
-    beat: Beat = Beat()
+    beat: QueueUpkeep = QueueUpkeep()
     concurrency: int = 200
     """Messages that the process works on at once."""
     batch: int = 100
@@ -77,7 +77,7 @@ class QueueTools(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueParts:
-    """What producers and workers of one process share: clients, scripts, job logs."""
+    """The clients, scripts and job logs that producers and workers of one process share."""
 
     def __init__(self, settings: QueueSettings, tools: QueueTools, ledger: JobLedger | None) -> None:
         self.settings = settings
@@ -118,7 +118,7 @@ class QueueParts:
         self._end_at = self.tools.clock.monotonic() + self.settings.drain_seconds + CANCEL_SECONDS
 
     async def tell_last(self) -> None:
-        """Write the last job logs; a silent server gets no more than the time that is left."""
+        """Write the last job logs within the time that is left, even if a server does not answer."""
         left = self.settings.drain_seconds
         if self._end_at is not None:
             left = self._end_at - self.tools.clock.monotonic()
@@ -146,14 +146,14 @@ def client(url: str, connections: int, patience_seconds: float) -> Redis:
     return Redis.from_pool(pool)
 
 
-def loops(parts: QueueParts, beat: ListBeat, queues: Sequence[str]) -> list[tuple[str, Loop]]:
+def loops(parts: QueueParts, upkeep: ListUpkeep, queues: Sequence[str]) -> list[tuple[str, Loop]]:
     """The loops by name; the pump of the subscription service has a name of its own."""
     times = parts.settings.beat
     pump = "process_delayed_queues" if parts.settings.service == "subscription" else "pump_delayed_queues"
     steps: list[tuple[str, float, Step]] = [
-        (pump, times.pump_seconds, beat.pump),
-        ("sweep_processing_queues", times.sweep_seconds, beat.sweep),
-        ("cleanup_failed_queues", times.cleanup_seconds, partial(_cleanup, parts, beat)),
+        (pump, times.pump_seconds, upkeep.pump),
+        ("sweep_processing_queues", times.sweep_seconds, upkeep.sweep),
+        ("cleanup_failed_queues", times.cleanup_seconds, partial(_cleanup, parts, upkeep)),
         # The blueprint's cleanup looks at depths too, so a short cleanup interval shortens this one.
         ("monitor_queue_depths", min(times.depth_seconds, times.cleanup_seconds), partial(_look, parts, queues)),
     ]
@@ -178,8 +178,8 @@ async def _again(name: str, every_seconds: float, step: Step, clock: Clock, obse
             observe(Trouble(where=name, error=f"{type(error).__name__}: {error}", retry_in_seconds=wait))
 
 
-async def _cleanup(parts: QueueParts, beat: ListBeat) -> None:
-    await beat.cleanup()
+async def _cleanup(parts: QueueParts, upkeep: ListUpkeep) -> None:
+    await upkeep.cleanup()
     if parts.ledger is None:
         return
     for _ in range(MOST_PRUNES):
@@ -226,7 +226,7 @@ class QueueRuntime:
             worker = self._worker(backlog)
             # After the worker's end: the last settlements write job logs too.
             stack.push_async_callback(self._parts.tell_last)
-            for name, loop in loops(self._parts, self._beat(), list(self._handlers)):
+            for name, loop in loops(self._parts, self._upkeep(), list(self._handlers)):
                 _keep(stack, name, loop(), self._parts.tools.observe)
             self._announce()
             working = asyncio.create_task(self._work(worker))
@@ -271,16 +271,16 @@ class QueueRuntime:
             observer=parts.tools.observe,
         )
 
-    def _beat(self) -> ListBeat:
+    def _upkeep(self) -> ListUpkeep:
         parts, beat = self._parts, self._parts.settings.beat
-        rules = BeatRules(
+        rules = ListUpkeepRules(
             policies=self._policies,
             actions=self._actions,
             grace_seconds=beat.grace_seconds,
             failed_over=beat.failed_over,
             failed_keep=beat.failed_keep,
         )
-        return ListBeat(
+        return ListUpkeep(
             scripts=parts.scripts,
             logs=parts.logs,
             rules=rules,

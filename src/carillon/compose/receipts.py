@@ -29,7 +29,7 @@ class ReceiptsPart(Part):
 
 
 def receipt_rules(settings: Settings, chains: Chains) -> ReceiptRules:
-    """What a failed delivery leads to; a synchronous message that is sent again waits in the first queue."""
+    """The rules for failed deliveries; a synchronous message that is sent again waits in the first queue."""
     lanes = from_settings.lanes(settings)
     queued = {lane.rank for lane in lanes.queued()}
     return ReceiptRules(

@@ -1,4 +1,4 @@
-"""What a process does on Redis; imported only where it is needed, because the client is slow to load."""
+"""The parts of a process that use Redis; imported only where needed, because the client is slow to load."""
 
 import asyncio
 import importlib
@@ -143,7 +143,7 @@ class StreamClients:
         """The door that reads the stream into the ledger."""
         stream = self._settings.stream
         if stream is None:
-            raise ConfigurationError("stream.name: say which stream intents are read from")
+            raise ConfigurationError("stream.name: set the name of the Redis stream that intents are read from")
         acceptor: OrderedAcceptor = OrderedIntake(
             ledger=ledger,
             templates=from_settings.templates(self._settings),

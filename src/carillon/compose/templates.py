@@ -1,4 +1,4 @@
-"""Templates and people's preferences: what messages are made of, and the endpoints for both."""
+"""Templates and people's preferences, and the endpoints for both."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -150,7 +150,7 @@ def preparing(settings: Settings, push: Push, provider: str, tools: Tools, break
 
 
 async def ask_service(push: Push) -> str | None:
-    """What is wrong with the template service; None when it answers."""
+    """The error of the template service; None if it answers."""
     http = HttpClient()
     try:
         url = push.template_service_url.rstrip("/") + PATH + NOBODYS

@@ -1,1 +1,1 @@
-"""What operators may set: sections, their checks, and how files and the environment are read."""
+"""The settings: their sections and checks, and the reading of files and the environment."""

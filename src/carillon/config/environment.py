@@ -33,7 +33,7 @@ _TRUE, _FALSE = frozenset({"1", "t", "true", "yes", "on"}), frozenset({"0", "f",
 
 
 def duration(text: str) -> float | None:
-    """`250ms`, `1.5s`, `1h30m` or `168h` in seconds; None when it is no duration."""
+    """`250ms`, `1.5s`, `1h30m` or `168h` in seconds; None if the text is not a duration."""
     if not _DURATION.fullmatch(text.strip()):
         return None
     return math.fsum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
@@ -43,7 +43,7 @@ def apply(tree: Tree, tables: Mapping[str, Tree], environ: Mapping[str, str]) ->
     """Write the environment's values into the tree; returns which of the blueprint's variables filled which setting."""
     for variable, instead in tables.get("env_refused", {}).items():
         if environ.get(variable):
-            raise ConfigurationError(f"{variable}: is no longer understood; {instead}")
+            raise ConfigurationError(f"{variable}: is no longer supported; {instead}")
     origins: Origins = {}
     names = tables.get("env", {})
     for variable, paths in names.items():

@@ -1,4 +1,4 @@
-"""Retry, breaker and queue policies as settings hold them, and the other names that they are written in."""
+"""Retry, breaker and queue policies in the settings, and the other names of their fields."""
 
 import re
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.policy import RetryPolicy
-from carillon.domain.queues import Beat, Policy
+from carillon.domain.queues import Policy, QueueUpkeep
 
 ALIASES = {
     # The blueprints' own names for parts of a retry policy.
@@ -23,7 +23,7 @@ _NOT_IN_VARIABLES = re.compile(r"[^a-z0-9]")
 
 
 class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Retry policies by `origin/channel`, breaker policies by provider; `*` is everybody else."""
+    """Retry policies by `origin/channel`, breaker policies by provider; `*` is every other one."""
 
     retry: dict[str, RetryPolicy] = msgspec.field(default_factory=lambda: {"*/*": RetryPolicy(max_attempts=6)})
     breaker: dict[str, BreakerPolicy] = msgspec.field(default_factory=lambda: {"*": BreakerPolicy()})
@@ -46,21 +46,21 @@ def queue_policies(tables: dict[str, Policy], scale: float = 1.0) -> dict[str, P
 
 
 def named_queues(tables: dict[str, Any]) -> dict[str, Any]:
-    """Whole tables under their queues' names; what a table does not say is as under `*`.
+    """Complete tables by queue; fields that a table does not set have the value of the table `*`.
 
     Variables hold no colons: `q_pay_refund_initiation` names `q:pay:refund_initiation`.
     """
     known = {_NOT_IN_VARIABLES.sub("_", name.lower()): name for name in tables if ":" in name}
     found: dict[str, Any] = {}
-    # Tables of the environment come last, over what files say.
+    # Tables of the environment come last and override those of files.
     for name in sorted(tables, key=lambda name: ":" not in name):
         queue = name if ":" in name else known.get(name) or _spelt_out(name)
         found[queue] = _over(found.get(queue), tables[name])
     return {queue: _over(found.get(EVERY_OTHER), table) for queue, table in found.items()}
 
 
-def check_queues(tables: dict[str, Policy], beat: Beat) -> None:
-    """Stop at the first setting that cannot work, by its name."""
+def check_queues(tables: dict[str, Policy], beat: QueueUpkeep) -> None:
+    """Raise ConfigurationError for the first invalid setting; the error names it."""
     queue_policies(tables)
     beat.checked()
 

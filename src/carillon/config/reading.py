@@ -23,7 +23,7 @@ from carillon.domain.errors import ConfigurationError
 BLUEPRINTS = files("carillon.blueprints")
 _SECRET_NAME = re.compile(r"secret|password|token|key|credential|authorization", re.IGNORECASE)
 _PUBLIC = frozenset({"callback_key", "lease_keys", "public_key_file", "webhook_public_key"})
-"""Names that look like secrets and are none."""
+"""Names that look like secrets and are not."""
 _PATH_OF_SECRETS = re.compile(r"[^\n{]{1,255}")
 """The form of a `credentials_file`; anything else may be the credentials themselves, and is masked."""
 # A password that is not URL-encoded may hold @ and /: mask everything up to the last @.
@@ -42,7 +42,7 @@ PICKER_NAMES = {
     "max_retries": ('policy.retry."*/sse".max_attempts',),
     "offline_policy": ("providers.sse.offline",),
 }
-"""Picker settings and the engine settings they are another name for; the later of the two values holds."""
+"""The settings of the task picker that are other names of engine settings; the later of the two values wins."""
 
 
 def load(
@@ -84,8 +84,8 @@ def variables(blueprint: str) -> dict[str, str]:
 
 
 def blueprint_folder(name: str) -> Traversable:
-    """Where a blueprint's files lie."""
-    # A folder with Python in it is a package, and packages have no dashes.
+    """The folder of a blueprint's files."""
+    # A folder with Python modules is a package, and a package's name has no dashes.
     folder = BLUEPRINTS / name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9-]*", name) or not (folder / "blueprint.toml").is_file():
         several = "; only `serve` takes several" if "," in name else ""
@@ -208,7 +208,7 @@ def _readable(text: str) -> str:
 
 
 def _meant(text: str) -> str:
-    """The closest known name; for a top setting also its variable, as one underscore for two is the usual slip."""
+    """The closest known name; for a top-level setting also its variable, because a missing underscore is common."""
     found = hint(text, Settings)
     return found if _PATH.search(text) else _MEANT.sub(lambda name: f"{name[0]} ({_variable(name[1])})", found)
 

@@ -11,14 +11,14 @@ Bounds = tuple[float, float]
 
 
 AUTO = frozenset({"", "auto", "auto-generate-uuid"})
-"""Values of `task_picker.instance_id` for which each process makes a UUID."""
+"""Values of `task_picker.instance_id` that make each process choose a UUID."""
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A part of the settings; the program does not start with a name that the section does not know."""
 
     bounds: ClassVar[dict[str, Bounds]] = {}
-    """Field to the least and the greatest value it may have; reading the settings checks them."""
+    """The least and the greatest value of each field; reading the settings checks them."""
 
 
 class Http(Section, frozen=True):
@@ -121,7 +121,7 @@ class Kafka(Section, frozen=True):
     topic: str = "notifications"
     group_id: str = "notification-service"
     session_timeout_ms: int = 45_000
-    """After so much silence a process loses its partitions to the others of its group."""
+    """After this time without a sign of life, a process loses its partitions to others of its group."""
     batch: int = 500
     """Messages of one partition in one transaction."""
     options: dict[str, str] = {}
@@ -162,7 +162,7 @@ class SseSettings(Section, frozen=True):
     ticket_seconds: float = 60.0
     """How long a ticket is valid."""
     presence_seconds: float = 30.0
-    """After so much silence a replica counts as gone."""
+    """After this time without a renewal, a replica counts as gone."""
     demo: bool = True
     """True serves the page /inbox, which shows a person's stream."""
 
@@ -336,9 +336,9 @@ class TaskPicker(Section, frozen=True):
     batch_size: int = 100
     lease_duration: float = 30.0
     max_retries: int = 3
-    """How often a notification is tried in all."""
+    """The total number of attempts of a notification."""
     lease_cleanup_interval: float = 10.0
-    """How often the worker takes back expired leases."""
+    """How often the worker resets expired leases."""
     offline_policy: Literal["hold", "fail"] = "hold"
     """A notification for a person who is not connected waits (`hold`) or fails."""
     delivery_failure: Literal["retry", "terminal"] = "retry"

@@ -25,11 +25,11 @@ from carillon.config.sections import (
     TraceSettings,
 )
 from carillon.domain.lanes import Lane
-from carillon.domain.queues import Beat, Policy
+from carillon.domain.queues import Policy, QueueUpkeep
 
 
 class LedgerSettings(Section, frozen=True):
-    """Where notifications are written down."""
+    """The ledger's database, leases and seals."""
 
     bounds: ClassVar[dict[str, Bounds]] = {
         "lease_seconds": (0.05, 86_400),
@@ -204,7 +204,7 @@ class Receipts(Section, frozen=True):
     trust_forwarded: bool = False
     """True trusts X-Forwarded-Proto, -Host and -Port for the URL that a vendor called; only behind your own proxy."""
     bounces_before_silence: int = 2
-    """So many reports of a dead address suppress it."""
+    """The number of reports of a dead address that suppresses the address."""
     silence_seconds: float | None = None
     look_again_seconds: float = 3.0
     """How often the process matches receipts again that came before their message."""
@@ -227,7 +227,7 @@ class Settings(Section, frozen=True):
     push: Push | None = None
     sse: SseSettings | None = None
     queue: dict[str, Policy] = {}
-    beat: Beat = Beat()
+    beat: QueueUpkeep = QueueUpkeep()
     billing: Billing | None = None
     gateway: Gateway = Gateway()
     directory: DirectorySettings | None = None

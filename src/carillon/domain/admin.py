@@ -1,4 +1,4 @@
-"""What operators do by hand and how it is written down, and the audit log of delivered messages."""
+"""Actions of operators and their record: dead letters, redrives, and the audit log of delivered messages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -17,8 +17,8 @@ class AdminAction(msgspec.Struct, frozen=True, kw_only=True):
     detail: dict[str, Any] = {}
 
 
-class Revival(msgspec.Struct, frozen=True, kw_only=True):
-    """How dead letters are redriven: all at once, or at a rate from a moment on."""
+class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How to redrive dead letters: through which provider and lane, and how fast."""
 
     provider: str | None = None
     """The provider that is tried first."""
@@ -27,68 +27,71 @@ class Revival(msgspec.Struct, frozen=True, kw_only=True):
     unqueued: tuple[int, ...] = ()
     """Lanes that no worker claims from."""
     instead: int = 1
-    """The lane to which the routes of those lanes move."""
+    """The lane to which routes of the `unqueued` lanes move."""
     rate: float | None = None
-    """Routes a second."""
+    """Routes per second; None makes all of them due at once."""
     began_ms: float = 0.0
     """The moment from which the rate counts, by the ledger's clock."""
     done: int = 0
     """How many routes earlier pages have redriven."""
 
 
-class Revived(msgspec.Struct, frozen=True):
+class RedriveResult(msgspec.Struct, frozen=True):
     """The result of one page of a redrive."""
 
     count: int
     action_id: int | None
-    """The number of the action; None while nothing was redriven."""
+    """The id of the recorded action; None if no dead letter matched."""
 
 
 class FailedCounts(msgspec.Struct, frozen=True):
-    """How many dead letters match, and when they were counted."""
+    """The number of dead letters that match a filter, and the time of the count."""
 
     total: int
     by_cause: list[dict[str, Any]]
-    """channel, classification and count."""
+    """Rows with channel, classification and count."""
     now_ms: float
 
 
 class AdminLedger(Protocol):
-    """What administrators ask and do."""
+    """The ledger as administrators use it."""
 
     async def failed(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
-        """Dead letters with their notifications, newest first, and how many match in all."""
+        """One page of dead letters with their notifications, newest first, and the total number that match."""
         ...
 
     async def failed_counts(self, filters: Mapping[str, Any]) -> FailedCounts:
-        """How many dead letters match, by cause; `letters` and `notification_ids` name some of them one by one."""
+        """Count matching dead letters by cause; the filters `letters` and `notification_ids` list single ones."""
         ...
 
-    async def revive(
+    async def redrive(
         self,
         filters: Mapping[str, Any],
-        revival: Revival,
+        plan: RedrivePlan,
         limit: int,
         action: AdminAction,
         action_id: int | None = None,
-    ) -> Revived:
-        """Give the oldest dead letters that match a fresh budget, and write down who did, in one commit."""
+    ) -> RedriveResult:
+        """Give the oldest matching dead letters a fresh budget and record the action, in one commit."""
         ...
 
     async def note_action(self, action: AdminAction) -> int:
-        """Write down what an operator did; answers its number."""
+        """Record an action of an operator; returns its id."""
         ...
 
     async def actions(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
-        """What operators did, newest first, and how many match in all."""
+        """One page of recorded actions, newest first, and the total number that match."""
         ...
 
     async def redriven(self, action_ids: Sequence[int]) -> list[dict[str, Any]]:
-        """For each action the routes it revived last: waiting, delivered, failed_again, skipped, last_turn_at."""
+        """For each action, what became of its routes: waiting, delivered, failed_again, skipped, last_turn_at.
+
+        A route that was redriven again counts for the newer action.
+        """
         ...
 
     async def recent_outcomes(self, tenant_id: str | None, limit: int) -> list[dict[str, Any]]:
-        """channel, provider, outcome, error and started_at of about the newest attempts, oldest first."""
+        """The newest attempts, oldest first, each with channel, provider, outcome, error and started_at."""
         ...
 
 

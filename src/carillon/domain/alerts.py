@@ -33,17 +33,17 @@ class Alert(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     event_type: str = "NotificationFailed"
 
 
-class Telling(msgspec.Struct, frozen=True, kw_only=True):
+class DueAlert(msgspec.Struct, frozen=True, kw_only=True):
     """An alert that is due, and which sinks have confirmed it."""
 
     alert: Alert
     tries: int
-    """Counted at each lease, which distinguishes the current sender from an earlier one."""
+    """Grows with each lease of the alert, which distinguishes the current sender from an earlier one."""
     told: tuple[str, ...] = ()
-    """The sinks that have confirmed it."""
+    """The sinks that have confirmed the alert."""
 
 
-class Postponed(msgspec.Struct, frozen=True, kw_only=True):
+class PostponedAlert(msgspec.Struct, frozen=True, kw_only=True):
     """An alert that a sink has not confirmed yet."""
 
     alert_id: int
@@ -52,8 +52,8 @@ class Postponed(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class Happened(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a provider, or its receipt."""
+class ProviderEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt through a provider, or a receipt from it."""
 
     provider: str
     at_ms: float
@@ -61,8 +61,8 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-def provider_attempts(happened: Iterable[Happened]) -> list[ProviderAttempt]:
-    """One for each provider that was called, first called first, each with its last message id and its last error."""
+def provider_attempts(happened: Iterable[ProviderEvent]) -> list[ProviderAttempt]:
+    """The last message id and last error of each provider, in the order of the first calls."""
     found: dict[str, ProviderAttempt] = {}
     for each in sorted(happened, key=lambda one: one.at_ms):
         before = found.get(each.provider, ProviderAttempt(each.provider, None, None))
@@ -90,14 +90,14 @@ def bare_error(text: str) -> str:
 class AlertOutbox(Protocol):
     """The outbox of alerts, written in the commit of the dead letter."""
 
-    async def due_alerts(self, limit: int, lease_seconds: float) -> list[Telling]:
-        """Lease due alerts; they come again if they are not confirmed within the lease."""
+    async def due_alerts(self, limit: int, lease_seconds: float) -> list[DueAlert]:
+        """Lease due alerts; an alert that is not confirmed within its lease becomes due again."""
         ...
 
     async def told(self, alert_ids: Sequence[int]) -> None:
         """Remove alerts that every sink has confirmed."""
         ...
 
-    async def postpone(self, postponed: Sequence[Postponed]) -> None:
+    async def postpone(self, postponed: Sequence[PostponedAlert]) -> None:
         """Store the sinks that have confirmed, and try the others later."""
         ...

@@ -1,4 +1,4 @@
-"""The one circuit-breaker machine: what a provider's answers do to the right to call it."""
+"""The circuit breaker's state machine: how a provider's answers open and close its breaker."""
 
 from enum import StrEnum
 from typing import Literal
@@ -22,11 +22,11 @@ class BreakerPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     success_threshold: int = 1
     half_open_max_probes: int = 1
     probe_seconds: float = 30.0
-    """A probe whose worker died gives its right back after this long."""
+    """After this time, a probe without a result (its worker died) frees its place for another probe."""
 
 
 class Breaker(msgspec.Struct, frozen=True):
-    """The whole state of one breaker; times are seconds of the home's own clock."""
+    """The whole state of one breaker; times are seconds by the clock of the store that keeps it."""
 
     state: State = State.CLOSED
     failures: int = 0
@@ -48,26 +48,26 @@ BreakerVerb = Literal["admit", "ok", "fail", "heal", "look"]
 
 
 class BreakerStep(msgspec.Struct, frozen=True):
-    """What one step of a breaker came to; `admission` answers an `admit`."""
+    """The result of one step of a breaker; `admission` is set after the verb `admit`."""
 
     state: State
     admission: Admission
     clean: bool = False
-    """Known to be closed without a failure counted: one more success would change nothing."""
+    """The breaker is closed with no failure counted, so recording another success would change nothing."""
     seen: Breaker | None = None
-    """After a `look`: the whole breaker, its times counted from now."""
+    """Set after the verb `look`: the whole breaker, with times relative to now."""
 
 
 class BreakerView(msgspec.Struct, frozen=True):
-    """A breaker as it stands now, with its policy: enough to compute its future without other callers."""
+    """A breaker's current state and its policy: enough to compute its next states while nobody else calls."""
 
     breaker: Breaker
-    """Its times are seconds from now; a past time is negative."""
+    """Its times are seconds relative to now; a past time is negative."""
     policy: BreakerPolicy
 
 
 def step(breaker: Breaker, policy: BreakerPolicy, verb: BreakerVerb, now: float) -> tuple[Breaker, BreakerStep]:
-    """Run one verb, for stores that keep the state elsewhere."""
+    """Run one verb, for stores that load the state, step it and save it."""
     match verb:
         case "admit":
             after, admission = admit(breaker, policy, now)
@@ -89,7 +89,7 @@ def from_now(breaker: Breaker, now: float) -> Breaker:
 
 
 def admit(breaker: Breaker, policy: BreakerPolicy, now: float) -> tuple[Breaker, Admission]:
-    """Ask to call; in half_open the answer PROBE takes one of the probe rights."""
+    """Ask for permission to call; in half_open, the answer PROBE uses one of the limited probes."""
     if breaker.state is State.CLOSED:
         return breaker, Admission.GO
     if breaker.state is State.OPEN:
@@ -103,7 +103,7 @@ def admit(breaker: Breaker, policy: BreakerPolicy, now: float) -> tuple[Breaker,
 
 
 def record(breaker: Breaker, policy: BreakerPolicy, *, ok: bool, now: float) -> Breaker:
-    """Take in one answer of the provider."""
+    """Count one success or failure of the provider."""
     if ok:
         return _record_success(breaker, policy)
     return _record_failure(breaker, policy, now)
@@ -114,7 +114,7 @@ def _record_success(breaker: Breaker, policy: BreakerPolicy) -> Breaker:
         case State.CLOSED:
             return breaker if breaker.failures == 0 else Breaker()
         case State.OPEN:
-            # A late answer of a call from before the opening says nothing about now.
+            # The breaker opened after this call began, so a late success does not prove that the provider is back.
             return breaker
         case State.HALF_OPEN:
             successes = breaker.successes + 1
@@ -137,14 +137,14 @@ def _record_failure(breaker: Breaker, policy: BreakerPolicy, now: float) -> Brea
 
 
 def recover(breaker: Breaker) -> Breaker:
-    """The provider answered a question: it may be probed with a message before its time is up."""
+    """The provider answered a health probe: let a message probe it now, before the open time ends."""
     if breaker.state is not State.OPEN:
         return breaker
     return Breaker(state=State.HALF_OPEN, failures=breaker.failures, opened_at=breaker.opened_at)
 
 
 def effective(breaker: Breaker, policy: BreakerPolicy, now: float) -> State:
-    """An open breaker whose time is up is as good as half open: the next caller becomes its probe."""
+    """The state as the next caller meets it: an open breaker whose time is up counts as half open."""
     if breaker.state is State.OPEN and seconds_until_probe(breaker, policy, now) == 0.0:
         return State.HALF_OPEN
     return breaker.state

@@ -1,4 +1,4 @@
-"""A claimed route: the lease that proves the claim, the call it becomes, the settlement it ends in.
+"""A claimed route: its lease, the call to a provider, and the settlement that ends the claim.
 
 Garbage collection skips these structs (`gc=False`): there are many, and none can be part of a reference cycle.
 """
@@ -23,21 +23,21 @@ class Want(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, gc=False):
-    """A route and the lease that proves it is ours."""
+    """A route that this worker holds under a lease."""
 
     notification_id: str
     route_id: str
     token: int
-    """Grows with every claim of the ledger; settling and renewing need it."""
+    """Grows with every claim of the ledger; settling and renewing require the current one."""
     channel: str
     recipient_ref: str
     lane: int
     provider: str
     policy: str
     attempt: int
-    """Counted at the claim, so that a worker that dies has spent one."""
+    """The number of this attempt. The claim counts it, so a worker that dies has used up one attempt."""
     attempts_before: int
-    """Attempts made before this provider became the route's provider; below 0 an operator chose it."""
+    """Attempts before the route moved to this provider; negative if an operator chose the provider."""
     max_attempts: int
     age_seconds: float
     notification_type: str
@@ -54,13 +54,13 @@ class Claim(msgspec.Struct, gc=False):
     trace_id: str | None = None
     audience_kind: str = "user"
     intent_key: str | None = None
-    """The producer's own idempotency key, for those who read the log."""
+    """The producer's own idempotency key, which log lines show."""
     abandoned: bool = False
-    """An earlier claim of this route ran out unsettled: its message may have gone out."""
+    """The lease of an earlier claim expired without a settlement: that worker may have sent the message."""
     suppressed: bool = False
-    """The address was declared dead after the route had been enrolled."""
+    """The address was suppressed after the route was enrolled."""
     place: Any = None
-    """Where the ledger put this version of the route, if it says so: a short way back, good while nobody changed it."""
+    """The physical place of the route's row, where the ledger gives one: a fast lookup while the row is unchanged."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -69,20 +69,20 @@ class Claim(msgspec.Struct, gc=False):
 
     @property
     def idempotency_key(self) -> str:
-        """What every repeat of this message carries, so that a vendor can recognise it."""
+        """The key that every repeat of this message carries, so that a vendor can recognise the repeat."""
         return f"{self.notification_id}/{self.route_id}"
 
     @property
     def forced(self) -> bool:
-        """An operator chose the provider for this attempt: its breaker is not asked."""
+        """Whether an operator chose the provider for this attempt, which then ignores the breaker."""
         return self.attempts_before < 0 and self.attempt == 1
 
     def message(self) -> Message | None:
-        """The rendered content, if rendering happened before queueing."""
+        """The rendered content; None if the message is rendered at delivery."""
         return None if self.message_json is None else _read_message(self.message_json)
 
     def metadata(self) -> dict[str, Any]:
-        """What the producer attached."""
+        """The metadata that the producer attached."""
         return {} if self.metadata_json is None else dict(msgspec.json.decode(self.metadata_json))
 
 
@@ -95,7 +95,7 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class AttemptNote(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is written down of one call."""
+    """The record of one attempt."""
 
     provider: str
     outcome: str
@@ -106,30 +106,30 @@ class AttemptNote(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What became of a claim."""
+    """The end of a claim: its verdict, and the record of the attempt."""
 
     claim: Claim
     verdict: Verdict
     note: AttemptNote | None = None
-    """None when no call was made: a deferral by an open breaker, a released claim."""
+    """None if the worker called no provider: a breaker was open, or the worker released the claim."""
     suppress: bool = False
-    """The address is dead: later routes to it are skipped."""
+    """Suppress the address, because the provider reports it as dead; later routes to it are skipped."""
 
 
 class Settled(StrEnum):
-    """What a settlement did to the ledger."""
+    """The ledger's answer to a settlement."""
 
     APPLIED = "applied"
     ADOPTED = "adopted"
-    """A late success of a lost lease closed a route that was still open."""
+    """The lease was lost, but the route was still open: the late success finished it."""
     STALE = "stale"
-    """The lease was lost and the route is another's, or terminal: nothing changed."""
+    """The lease was lost, and another worker holds the route or has ended it: nothing changed."""
 
 
 def first_claim(
     enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object | None = None
 ) -> Claim:
-    """The first claim of a route that is leased as it is enrolled, as the ledger's `claim` would answer it."""
+    """The first claim of a route that is enrolled and claimed in one commit, equal to what `claim` would return."""
     notification = enrolment.notification
     route = next(route for route in enrolment.routes if route.route_id == route_id)
     return Claim(
@@ -164,18 +164,18 @@ def first_claim(
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """How many expired leases were taken back, and how many of their routes had no attempt left and were given up."""
+    """The number of expired leases that were reset, and of routes among them that became dead letters."""
 
     count: int = 0
     failed: int = 0
 
 
 class LeaseLedger(Protocol):
-    """Where leases are held."""
+    """The ledger as the cleanup of leases uses it."""
 
     async def reset_expired(self, limit: int) -> Reset:
-        """Take back up to so many leases of live streams that ran out; raises LedgerUnavailable and has done nothing.
+        """Reset up to `limit` expired leases of live streams; raises LedgerUnavailable if nothing was changed.
 
-        The claim counts the attempt, so resetting a lease costs no attempt, however often it happens.
+        The claim has counted the attempt, so a reset counts none, however often it runs.
         """
         ...

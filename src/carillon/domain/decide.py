@@ -16,7 +16,7 @@ OPEN_PAUSE_SECONDS = 1.0
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """Where a route stands when its outcome comes in."""
+    """The counts and the age of a route when its outcome arrives."""
 
     attempt: int
     """This attempt's number, counted over all providers, from 1."""
@@ -47,7 +47,7 @@ def decide(outcome: Outcome, policy: RetryPolicy, standing: Standing) -> Verdict
 
 
 def clamp_retry_after(asked: float | None, wait: float, policy: RetryPolicy) -> float:
-    """A vendor may lengthen our wait up to the cap, and never shorten it."""
+    """The wait before the next attempt: a vendor's Retry-After may lengthen it up to the cap, never shorten it."""
     if asked is None or not asked > wait:  # NaN is greater than nothing
         return wait
     return min(asked, max(wait, policy.retry_after_cap_seconds))
@@ -74,7 +74,7 @@ def _after_failure(
 
 
 def _after_refusal(outcome: Refused, policy: RetryPolicy, standing: Standing) -> Verdict:
-    # A dead address is dead at every vendor: failing over would only repeat the offence.
+    # An address that one vendor reports as dead is dead for the others too, so failover would not help.
     may_fail_over = policy.on_refused == "fail_over" and not outcome.recipient_gone
     if may_fail_over and standing.next_provider is not None and standing.attempt < standing.max_attempts:
         return FailOver(standing.next_provider)
@@ -104,7 +104,7 @@ def exhausted_text(attempts: int, error: str) -> str:
 
 
 def barred(claim: Claim) -> Bury | None:
-    """The verdict over a claim that no provider is called for: its address is suppressed, or its budget is used up."""
+    """The verdict on a claim whose address is suppressed or whose budget is used up; None if a call may be made."""
     if claim.suppressed:
         return Bury("suppressed", "the address was declared dead")
     if claim.attempt > claim.max_attempts:
@@ -129,7 +129,7 @@ def following(chain: Sequence[str], provider: str) -> str | None:
 
 
 def blocked_providers(chains: Mapping[str, Sequence[str]], states: Mapping[str, State]) -> set[str]:
-    """Open providers whose routes have nowhere else to go on any channel: claiming them would only give them back."""
+    """Providers with an open breaker and no alternative on any channel: a worker does not claim their routes."""
     open_now = {provider for provider, state in states.items() if state is State.OPEN}
     return {
         provider
@@ -139,9 +139,9 @@ def blocked_providers(chains: Mapping[str, Sequence[str]], states: Mapping[str, 
 
 
 def when_open(claim: Claim, policy: RetryPolicy, states: Iterable[State | None], dice: float) -> Bury | Defer:
-    """The verdict over a claim that no breaker of its chain lets through; `states` are those of the chain."""
-    # While another's probe is under way, or has just closed the breaker, nothing is decided: a message must not die
-    # because it asked a moment too early.
+    """The verdict on a claim when every breaker of its chain refuses the call; `states` are those of the chain."""
+    # While another worker probes the provider, or has just closed its breaker, defer: the message must not become a
+    # dead letter because it came a moment too early.
     healing = any(state in (State.HALF_OPEN, State.CLOSED) for state in states)
     if policy.on_open == "bury" and not healing:
         return Bury("circuit_open", f"circuit breaker open: {claim.provider}")
@@ -151,7 +151,7 @@ def when_open(claim: Claim, policy: RetryPolicy, states: Iterable[State | None],
 
 
 def standing_of(claim: Claim, provider: str, next_provider: str | None, dice: float) -> Standing:
-    """Where the claim's route stands when `provider` has answered; a provider that only stands in was called once."""
+    """The standing of the claim's route after `provider` answered; a substitute provider was called once."""
     return Standing(
         attempt=claim.attempt,
         attempts_here=claim.attempt - max(claim.attempts_before, 0) if provider == claim.provider else 1,
@@ -163,5 +163,5 @@ def standing_of(claim: Claim, provider: str, next_provider: str | None, dice: fl
 
 
 def provider_failed(outcome: Outcome, *, throttled_fails: bool = False) -> bool:
-    """Whether a breaker counts the outcome as a failure; a refused message comes from a provider that works."""
+    """Whether a breaker counts the outcome as a failure; a provider that refuses a message is working."""
     return isinstance(outcome, Unavailable | Unknown) or (throttled_fails and isinstance(outcome, Throttled))

@@ -1,8 +1,8 @@
-"""Errors that callers handle differently; everything else is a value."""
+"""Exceptions that callers handle differently; every other result is a value."""
 
 
 class CarillonError(Exception):
-    """Root of every error of ours, so that a caller can catch Carillon and nothing else."""
+    """The root of Carillon's exceptions, so that a caller can catch them and nothing else."""
 
 
 class ConfigurationError(CarillonError):
@@ -10,31 +10,31 @@ class ConfigurationError(CarillonError):
 
 
 class ServerUnavailable(CarillonError):
-    """A server that this process needs cannot be reached now: a start waits for it."""
+    """A server that this process needs does not answer; a starting process waits for it."""
 
 
 class LedgerUnavailable(ServerUnavailable):
-    """The ledger cannot be reached now: answer 503, acknowledge nothing, try again later."""
+    """The ledger does not answer: reply 503, acknowledge nothing, try again later."""
 
 
 class LedgerNewer(CarillonError):
-    """A newer release has migrated the ledger: this one must not start on it; what runs already may go on."""
+    """A newer release has migrated the ledger: this release must not start on it; running processes may go on."""
 
 
 class Overloaded(CarillonError):
-    """A bounded queue is full: answer 503 with Retry-After before memory grows."""
+    """A bounded queue is full: reply 503 with Retry-After instead of using more memory."""
 
 
 class DirectoryUnavailable(CarillonError):
-    """The directory of people cannot be reached now; a door stops before this intent."""
+    """The directory of people does not answer; a door stops before this intent and tries again."""
 
 
 class ArchiveUnavailable(CarillonError):
-    """Where history is kept cannot be reached now; nothing waits for it but history."""
+    """The history archive does not answer; only the copying of history waits for it."""
 
 
 class BadIntent(CarillonError):
-    """What arrived cannot become a notification; `code` is the machine's word, `field` the culprit."""
+    """An input cannot become a notification; `code` names the error for programs, `field` the wrong field."""
 
     def __init__(self, code: str, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class BadIntent(CarillonError):
 
 
 class BadTemplate(CarillonError):
-    """A template is not logic-free text with `{{name}}` placeholders."""
+    """A template is not plain text with `{{name}}` placeholders."""
 
 
 class Forged(CarillonError):

@@ -1,4 +1,4 @@
-"""What happens, as values: logs, metrics and tests are fed from this one stream of events."""
+"""The events that the program reports; logs, metrics and tests observe them."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from carillon.domain.claims import Settled
 
 
 class QueuePumped(msgspec.Struct, frozen=True, tag="queue_pumped", kw_only=True):
-    """Messages whose wait was over went back to their queue; `late_seconds` is how long over at most."""
+    """Delayed messages went back to their queue; `late_seconds` is how overdue the latest of them was."""
 
     queue: str
     moved: int
@@ -14,7 +14,7 @@ class QueuePumped(msgspec.Struct, frozen=True, tag="queue_pumped", kw_only=True)
 
 
 class MessageSwept(msgspec.Struct, frozen=True, tag="message_swept", kw_only=True):
-    """A message whose worker died was taken out of the processing list; `verdict` is retry or bury."""
+    """The sweep took a dead worker's message out of the processing list; `verdict` is retry or bury."""
 
     queue: str
     message_id: str
@@ -23,7 +23,7 @@ class MessageSwept(msgspec.Struct, frozen=True, tag="message_swept", kw_only=Tru
 
 
 class MessageOverdue(msgspec.Struct, frozen=True, tag="message_overdue", kw_only=True):
-    """A locked message has been in a worker's hands for longer than its queue's visibility timeout."""
+    """A worker has held a message for longer than the visibility timeout of its queue."""
 
     queue: str
     message_id: str
@@ -31,14 +31,14 @@ class MessageOverdue(msgspec.Struct, frozen=True, tag="message_overdue", kw_only
 
 
 class FailedTrimmed(msgspec.Struct, frozen=True, tag="failed_trimmed", kw_only=True):
-    """The oldest failed messages of a queue were thrown away, because there were too many."""
+    """The cleanup deleted the oldest failed messages of a queue, because there were too many."""
 
     queue: str
     messages: int
 
 
 class QueueLooked(msgspec.Struct, frozen=True, tag="queue_looked", kw_only=True):
-    """How much a queue holds and where; the depth monitor tells it again and again."""
+    """The number of messages in each list of a queue; the depth monitor reports it at intervals."""
 
     queue: str
     main: int
@@ -49,7 +49,7 @@ class QueueLooked(msgspec.Struct, frozen=True, tag="queue_looked", kw_only=True)
 
 
 class QueueDeep(msgspec.Struct, frozen=True, tag="queue_deep", kw_only=True):
-    """More messages wait in a queue than its operator wants to see."""
+    """More messages wait in a queue than the setting `beat.depth_limit` allows."""
 
     queue: str
     depth: int
@@ -57,7 +57,7 @@ class QueueDeep(msgspec.Struct, frozen=True, tag="queue_deep", kw_only=True):
 
 
 class WebhookCalled(msgspec.Struct, frozen=True, tag="webhook_called", kw_only=True):
-    """One service notified the other of a payment; `status` is None without an answer, `error` says what failed."""
+    """One billing service called the other's webhook; `status` is None if it did not answer, `error` says why."""
 
     event_id: str | None
     immediate: bool
@@ -68,7 +68,7 @@ class WebhookCalled(msgspec.Struct, frozen=True, tag="webhook_called", kw_only=T
 
 
 class IntentAccepted(msgspec.Struct, frozen=True, tag="intent_accepted", kw_only=True):
-    """A notification is written down."""
+    """A notification is stored."""
 
     notification_id: str
     notification_type: str
@@ -81,7 +81,7 @@ class IntentAccepted(msgspec.Struct, frozen=True, tag="intent_accepted", kw_only
 
 
 class IntentRepeated(msgspec.Struct, frozen=True, tag="intent_repeated", kw_only=True):
-    """An idempotency key came again; `outcome` is duplicate or conflict."""
+    """An intent repeated an idempotency key; `outcome` is duplicate or conflict."""
 
     notification_id: str
     notification_type: str
@@ -94,7 +94,7 @@ class IntentRepeated(msgspec.Struct, frozen=True, tag="intent_repeated", kw_only
 
 
 class IntentMalformed(msgspec.Struct, frozen=True, tag="intent_malformed", kw_only=True):
-    """What arrived could not become a notification and is kept for an operator."""
+    """An input could not become a notification; the ledger keeps it for an operator."""
 
     stream_entry_id: str
     failure_code: str
@@ -106,11 +106,11 @@ class IntentMalformed(msgspec.Struct, frozen=True, tag="intent_malformed", kw_on
     request_id: str | None = None
     trace_id: str | None = None
     reservation_expired: bool = False
-    """The key's time was over and its record is still there: it keeps protecting."""
+    """The key had expired, but its record still exists and still protects the key."""
 
 
 class PersonSought(msgspec.Struct, frozen=True, tag="person_sought", kw_only=True):
-    """The directory was asked about one person; `result` is found, not_found or failed."""
+    """The intake looked up one person in the directory; `result` is found, not_found or failed."""
 
     result: str
     duration_ms: float
@@ -118,7 +118,7 @@ class PersonSought(msgspec.Struct, frozen=True, tag="person_sought", kw_only=Tru
 
 
 class DoorStopped(msgspec.Struct, frozen=True, tag="door_stopped", kw_only=True):
-    """A door stopped before an entry it may not pass, and tries it again later."""
+    """A door stopped before an entry that it may not skip, and tries it again later."""
 
     door: str
     stream_entry_id: str
@@ -127,7 +127,7 @@ class DoorStopped(msgspec.Struct, frozen=True, tag="door_stopped", kw_only=True)
 
 
 class StreamTrimmed(msgspec.Struct, frozen=True, tag="stream_trimmed", kw_only=True):
-    """Entries behind the offset are gone that nobody had read; `lost` is their number where it is known."""
+    """A Redis stream was trimmed beyond the offset: unread entries are lost; `lost` is their number, if known."""
 
     stream: str
     offset: str
@@ -158,7 +158,7 @@ class RequestServed(msgspec.Struct, frozen=True, tag="request_served", kw_only=T
 
 
 class TokenRefused(msgspec.Struct, frozen=True, tag="token_refused", kw_only=True):
-    """A request was answered 401; `reason` says what is wrong with the token, which itself is never logged."""
+    """The listener answered 401; `reason` says what is wrong with the token, which itself is never logged."""
 
     reason: str
     method: str
@@ -167,7 +167,7 @@ class TokenRefused(msgspec.Struct, frozen=True, tag="token_refused", kw_only=Tru
 
 
 class RouteAttempted(msgspec.Struct, frozen=True, tag="route_attempted", gc=False):
-    """A provider was called and its outcome decided upon."""
+    """A worker called a provider and decided on its outcome."""
 
     notification_id: str
     notification_type: str
@@ -182,7 +182,7 @@ class RouteAttempted(msgspec.Struct, frozen=True, tag="route_attempted", gc=Fals
     duration_ms: float
     settled: Settled
     failed_over: bool = False
-    """Another provider than the route's first was called."""
+    """The worker called another provider than the first of the route's chain."""
     classification: str | None = None
     error: str | None = None
     delay_seconds: float | None = None
@@ -194,7 +194,7 @@ class RouteAttempted(msgspec.Struct, frozen=True, tag="route_attempted", gc=Fals
 
 
 class LeaseLost(msgspec.Struct, frozen=True, tag="lease_lost", kw_only=True):
-    """A lease could not be renewed because the route is another worker's by now."""
+    """A worker could not renew a lease, because another worker holds the route now."""
 
     notification_id: str
     route_id: str
@@ -202,7 +202,7 @@ class LeaseLost(msgspec.Struct, frozen=True, tag="lease_lost", kw_only=True):
 
 
 class LeasesReset(msgspec.Struct, frozen=True, tag="leases_reset", kw_only=True):
-    """Leases of workers that died were taken back; `failed` of their routes had no attempt left and were given up."""
+    """The cleanup reset leases of dead workers; `failed` of their routes became dead letters."""
 
     count: int
     failed: int
@@ -217,7 +217,7 @@ class BreakerChanged(msgspec.Struct, frozen=True, tag="breaker_changed", kw_only
 
 
 class Trouble(msgspec.Struct, frozen=True, tag="trouble", kw_only=True):
-    """Something of ours failed and is being tried again; `where` names the loop."""
+    """A loop of the program failed and tries again; `where` names the loop."""
 
     where: str
     error: str
@@ -225,21 +225,21 @@ class Trouble(msgspec.Struct, frozen=True, tag="trouble", kw_only=True):
 
 
 class Pruned(msgspec.Struct, frozen=True, tag="pruned", kw_only=True):
-    """Retention removed old rows."""
+    """Retention deleted old rows."""
 
     records: int
     malformed_intents: int
 
 
 class HistoryKept(msgspec.Struct, frozen=True, tag="history_kept", kw_only=True):
-    """Endings were copied to where history is looked back upon; `behind_seconds` is the age of the newest of them."""
+    """The copier wrote ended routes to the archive; `behind_seconds` is the age of the newest one."""
 
     endings: int
     behind_seconds: float
 
 
 class Rehomed(msgspec.Struct, frozen=True, tag="rehomed", kw_only=True):
-    """Waiting routes were given another provider or lane, because the settings lost theirs."""
+    """Waiting routes moved to another provider or lane, because the settings no longer have theirs."""
 
     channel: str
     routes: int
@@ -247,7 +247,7 @@ class Rehomed(msgspec.Struct, frozen=True, tag="rehomed", kw_only=True):
 
 
 class ReceiptTaken(msgspec.Struct, frozen=True, tag="receipt_taken", kw_only=True):
-    """A receipt was applied; `effect` says what it did."""
+    """The ledger applied a receipt; `effect` says what the receipt did."""
 
     provider: str
     kind: str
@@ -260,7 +260,7 @@ class ReceiptTaken(msgspec.Struct, frozen=True, tag="receipt_taken", kw_only=Tru
 
 
 class CallbackRefused(msgspec.Struct, frozen=True, tag="callback_refused", kw_only=True):
-    """A callback, or one report in it, was refused or could not be read."""
+    """Carillon refused a callback or one report in it, or could not read it."""
 
     vendor: str
     reason: str
@@ -268,7 +268,7 @@ class CallbackRefused(msgspec.Struct, frozen=True, tag="callback_refused", kw_on
 
 
 class ProviderProbed(msgspec.Struct, frozen=True, tag="provider_probed", kw_only=True):
-    """A provider whose breaker is open was asked without a message; `error` is None when it answered as it should."""
+    """A health probe called a provider whose breaker is open; `error` is None if the provider works."""
 
     provider: str
     error: str | None = None
@@ -295,7 +295,7 @@ class AlertDelayed(msgspec.Struct, frozen=True, tag="alert_delayed", kw_only=Tru
 
 
 class MessageFinished(msgspec.Struct, frozen=True, tag="message_finished", kw_only=True):
-    """A queued message came to its end here; `status` is sent, failed, or skipped when it had been sent before."""
+    """This worker finished a queued message; `status` is sent, failed, or skipped if it had been sent before."""
 
     trace_id: str
     idempotency_key: str
@@ -342,5 +342,5 @@ Event = (
 
 
 def event_word(event: Event) -> str:
-    """The machine's word for an event."""
+    """The name of an event in logs and metrics."""
     return str(type(event).__struct_config__.tag)

@@ -1,4 +1,4 @@
-"""What `explain` answers: every gate of a request, and the attempts to come, with nothing called or written."""
+"""What `explain` answers: every gate of a request and the expected attempts; it calls and writes nothing."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -48,7 +48,7 @@ GATES = (
 
 
 class ExplainStep(msgspec.Struct, frozen=True):
-    """One gate: passed, stopped at, or passed with a remark."""
+    """One gate: the request passes, stops, or passes with a note."""
 
     step: str
     verdict: GateVerdict
@@ -59,7 +59,7 @@ RouteOutcome = Literal["delivered", "queued", "skipped", "failed"]
 
 
 class ExplainedRoute(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One recipient on one channel: what would become of it, with every attempt if each of them failed."""
+    """The expected way of one route, with every attempt that follows if each of them fails."""
 
     route_id: str
     channel: str
@@ -68,38 +68,38 @@ class ExplainedRoute(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     policy: str
     max_attempts: int
     not_before: int | None = None
-    """Unix milliseconds; None when the first attempt is due at once."""
+    """Unix milliseconds; None if the first attempt is due at once."""
     attempts: list[dict[str, Any]] = []
     ends: str | None = None
-    """The status that the route ends in if every attempt fails; None when it goes on beyond what is shown."""
+    """The last status of the route if every attempt fails; None if it goes on after the attempts that are shown."""
     because: str | None = None
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The outcome the same request would have now, and every gate on the way there."""
+    """The outcome that the request would have now, and every gate that it meets."""
 
     outcome: Literal["delivered", "queued", "replayed", "skipped", "rejected", "failed"]
-    """delivered and queued are what a send would go on to try; failed is what no provider could be called for."""
+    """delivered and queued: a send would attempt it; failed: no provider could be called."""
     steps: list[ExplainStep]
     routes: list[ExplainedRoute] = []
-    """Every recipient on every channel; empty when the request would be rejected."""
+    """The route of each recipient and channel; empty if the request would be rejected."""
     code: str | None = None
     message: str | None = None
 
 
 class Explains(Protocol):
-    """Answers what a request would come to."""
+    """Explains requests."""
 
     async def explain(self, intent: Intent, mode: Mapping[str, Any]) -> Explanation:
-        """Raise LedgerUnavailable; what is wrong with the request is part of the answer."""
+        """Explain a request; errors of the request are part of the answer. Raises LedgerUnavailable."""
         ...
 
 
 class LookupLedger(Protocol):
-    """What the ledger holds that decides about a request; it only reads."""
+    """The ledger as `explain` reads it."""
 
     async def look_up_earlier(self, notification: Notification) -> Enrolled | None:
-        """What enrolling would answer if its key was used before; None when it would be accepted."""
+        """The answer of enrolling if the idempotency key was used before; None if the notification is new."""
         ...
 
     async def suppressions(
@@ -113,7 +113,7 @@ class ViewedBreakers(Protocol):
     """Breakers that can be read without asking for the right to call."""
 
     async def views(self, providers: Collection[str]) -> dict[str, BreakerView]:
-        """The whole breaker of each, as the fleet sees it, its times counted from now."""
+        """The state that the fleet shares about each provider's breaker, with times relative to now."""
         ...
 
 
@@ -123,21 +123,21 @@ def in_order(steps: Sequence[ExplainStep]) -> list[ExplainStep]:
 
 
 MOST_ATTEMPTS = 100
-"""No more attempts of one route are foretold."""
+"""At most this many attempts of one route are shown."""
 MOST_TURNS = 2000
-"""The bound of the whole fold: a throttled route may be deferred for days."""
+"""The limit of the whole simulation: a throttled route may be deferred for days."""
 
 Imagine = Callable[[Claim, str], Outcome]
-"""What the provider answers to this claim."""
+"""Gives the outcome that the simulated provider returns for a claim."""
 
 
 def unavailable(claim: Claim, provider: str) -> Outcome:  # noqa: ARG001 - every provider fails every claim
-    """The usual imagination: it shows every attempt that the policy allows."""
+    """The default: every provider fails, so that the answer shows every attempt that the policy allows."""
     return Unavailable("imagined")
 
 
 class ExpectedAttempt(msgspec.Struct, frozen=True):
-    """One call that would be made."""
+    """One call that a worker would make."""
 
     attempt: int
     provider: str
@@ -145,25 +145,25 @@ class ExpectedAttempt(msgspec.Struct, frozen=True):
     """From now."""
 
 
-class RouteAhead(msgspec.Struct, kw_only=True):
-    """A route on its way; the fold moves it on until it has ended."""
+class SimulatedRoute(msgspec.Struct, kw_only=True):
+    """A route in the simulation, which advances it until the route ends."""
 
     claim: Claim
     due: float
-    """When its next attempt is due, in seconds from now."""
+    """When the next attempt is due, in seconds from now."""
     since: float
-    """From when its age counts."""
+    """The time from which the route's age counts, in seconds from now."""
     attempts: list[ExpectedAttempt] = msgspec.field(default_factory=list)
     ended: Status | None = None
     reason: str | None = None
 
     def end(self, status: Status, reason: str | None = None) -> None:
-        """Nothing more happens to the route."""
+        """End the route."""
         self.ended, self.reason = status, reason
 
 
-class Future:
-    """Breakers and routes as they go on from now, while nobody else calls the same providers."""
+class Simulation:
+    """Simulates routes and breakers from now on, assuming that nobody else calls the same providers."""
 
     def __init__(
         self,
@@ -181,8 +181,8 @@ class Future:
         self._imagine = imagine
         self._dice = dice
 
-    def queued(self, routes: Sequence[RouteAhead]) -> None:
-        """Let one worker carry out the routes: at each moment those that are due, in the order of its claims."""
+    def queued(self, routes: Sequence[SimulatedRoute]) -> None:
+        """Simulate one worker that attempts each route when it is due, in the order of its claims."""
         now = 0.0
         for _ in range(MOST_TURNS):
             waiting = [route for route in routes if route.ended is None and len(route.attempts) < MOST_ATTEMPTS]
@@ -197,8 +197,8 @@ class Future:
             else:
                 now = min(route.due if route.due > now else self._opens_at(route.claim.provider) for route in waiting)
 
-    def synchronous(self, route: RouteAhead) -> None:
-        """Let the one call be made that a waiting caller gets; nothing is repeated."""
+    def synchronous(self, route: SimulatedRoute) -> None:
+        """Simulate the single attempt of a synchronous request."""
         if route.ended is not None:
             return
         provider = self._choose(route)
@@ -211,7 +211,7 @@ class Future:
         else:
             route.end(Status.DEAD_LETTER, outcome.error)
 
-    def _turn(self, route: RouteAhead, routes: Sequence[RouteAhead]) -> None:
+    def _turn(self, route: SimulatedRoute, routes: Sequence[SimulatedRoute]) -> None:
         claim = route.claim
         claim.age_seconds = max(round(route.due - route.since, 3), 0.0)
         verdict: Verdict | None = barred(claim)
@@ -231,7 +231,7 @@ class Future:
                 verdict = FINISH if isinstance(outcome, Sent) else decide(outcome, policy, stands)
         _settle(route, verdict)
 
-    def _choose(self, route: RouteAhead) -> str | None:
+    def _choose(self, route: SimulatedRoute) -> str | None:
         for provider in candidates(self._chains.get(route.claim.channel, ()), route.claim.provider):
             breaker, said = admit(self._breakers[provider], self._rules[provider], route.due)
             self._breakers[provider] = breaker
@@ -239,7 +239,7 @@ class Future:
                 return provider
         return None
 
-    def _call(self, route: RouteAhead, provider: str) -> Outcome:
+    def _call(self, route: SimulatedRoute, provider: str) -> Outcome:
         route.attempts.append(ExpectedAttempt(route.claim.attempt, provider, route.due))
         outcome = self._imagine(route.claim, provider)
         ok = not provider_failed(outcome)
@@ -250,21 +250,21 @@ class Future:
         return {name: effective(breaker, self._rules[name], now) for name, breaker in self._breakers.items()}
 
     def _opens_at(self, provider: str) -> float:
-        """When the first provider may be probed of those that share a chain with an open one."""
+        """When a worker may next probe a provider of a chain that contains this one."""
         near = {name for chain in self._chains.values() if provider in chain for name in chain}
         opens = min(self._breakers[name].opened_at + self._rules[name].open_seconds for name in near)
-        # The ledger counts whole milliseconds: the route is claimed in the first one after the opening.
+        # The ledger counts whole milliseconds: a worker claims the route in the first one after that moment.
         return math.ceil(opens * 1000) / 1000
 
 
-def _suppress(claim: Claim, routes: Sequence[RouteAhead]) -> None:
+def _suppress(claim: Claim, routes: Sequence[SimulatedRoute]) -> None:
     for route in routes:
         if (route.claim.channel, route.claim.address) == (claim.channel, claim.address):
             route.claim.suppressed = True
 
 
-def _settle(route: RouteAhead, verdict: Verdict) -> None:
-    """Move the route on as the ledger does; delays are whole milliseconds there."""
+def _settle(route: SimulatedRoute, verdict: Verdict) -> None:
+    """Apply a verdict as the ledger does, with delays in whole milliseconds."""
     claim = route.claim
     match verdict:
         case Finish():
@@ -281,5 +281,5 @@ def _settle(route: RouteAhead, verdict: Verdict) -> None:
         case _:
             assert_never(verdict)
     if isinstance(verdict, Retry | FailOver | Defer):
-        # Halves go up, as the database rounds them; Python would take the even neighbour.
+        # Round halves up, as the database does; Python's round() takes the even neighbour.
         route.due = round(route.due + math.floor(max(verdict.delay, 0.0) * 1000 + 0.5) / 1000, 3)

@@ -8,7 +8,7 @@ import msgspec
 
 
 class Mark(msgspec.Struct, frozen=True, order=True):
-    """A place in the order in which routes were last changed; the first mark is before everything."""
+    """A position in the order in which routes were last changed; the default is before all of them."""
 
     changed_us: int = 0
     notification_id: str = ""
@@ -16,14 +16,14 @@ class Mark(msgspec.Struct, frozen=True, order=True):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far history has come, and up to when nothing can turn up any more that is not yet to be seen."""
+    """The mark up to which history is copied, and the time before which every change is visible."""
 
     mark: Mark
     until_us: int
 
 
 class EndedRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One route that has ended; times are Unix microseconds. No address and no payload: neither is needed to count."""
+    """One ended route; times are Unix microseconds. It has no address and no payload: statistics need neither."""
 
     changed_us: int
     notification_id: str
@@ -40,52 +40,52 @@ class EndedRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: str | None
     accepted_us: int
     wanted_us: int | None
-    """When it was scheduled for; None is at once."""
+    """The scheduled time; None if the route was due at once."""
     ended_us: int
     delivered_us: int | None
 
     @property
     def mark(self) -> Mark:
-        """Where it stands."""
+        """The route's position."""
         return Mark(self.changed_us, self.notification_id, self.route_id)
 
     @property
     def latency_ms(self) -> int:
-        """From when it could first be sent to its end."""
+        """Milliseconds between the time the route was first due and its end."""
         return max(0, self.ended_us - max(self.accepted_us, self.wanted_us or 0)) // 1000
 
     @property
     def route(self) -> int:
-        """A number in the place of the route's id, which may hold an address."""
+        """A number that replaces the route's id, because the id may contain an address."""
         return int.from_bytes(blake2b(self.route_id.encode(), digest_size=8).digest())
 
 
 class HistoryLedger(Protocol):
-    """Where history is read from; every method raises LedgerUnavailable and has then done nothing."""
+    """The ledger as the copier of history uses it; a method that raises LedgerUnavailable has changed nothing."""
 
     async def take_history(self, owner: str, lease_seconds: float, lag_seconds: float) -> Cursor | None:
-        """Be the one that keeps history until the lease ends; None while somebody else is.
+        """Lease the copying of history to `owner`; None while another process holds the lease.
 
-        `until_us` lies so far back that every change before it is committed: what is read up to there is complete.
+        `until_us` lies so far back that every change before it is committed, so a read up to it is complete.
         """
         ...
 
     async def endings(self, after: Mark, until_us: int, limit: int) -> list[EndedRoute]:
-        """What has ended and was last changed after the mark and before that time, in this order."""
+        """Ended routes that were last changed after the mark and before `until_us`, in the order of their marks."""
         ...
 
     async def advance_history(self, owner: str, to: Mark) -> bool:
-        """Everything up to here is kept; False, and nothing written, when somebody else keeps history by now."""
+        """Store the mark up to which history is copied; False, and nothing written, if the lease was lost."""
         ...
 
     async def rewind_history(self, to_us: int) -> None:
-        """Copy again everything that changed since then; the running copier starts over."""
+        """Copy every change since `to_us` again; the running copier starts over from there."""
         ...
 
 
 class Archive(Protocol):
-    """Where history is kept; the same ending may come again and counts once."""
+    """The archive of ended routes; a route that is added twice counts once."""
 
     async def add(self, endings: Sequence[EndedRoute]) -> None:
-        """Keep them all, or raise ArchiveUnavailable and have kept any part of them."""
+        """Store all of them; after ArchiveUnavailable, any part of them may be stored."""
         ...

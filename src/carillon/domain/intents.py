@@ -1,4 +1,4 @@
-"""What a producer asks for, decoded and not yet accepted, and the fingerprint of its content."""
+"""An intent: the decoded request of a producer, not yet accepted, and the fingerprint of its content."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Priority(IntEnum):
-    """The order of urgency, smallest first, whatever words a wire format uses."""
+    """The urgency of an intent; the smallest number is the most urgent."""
 
     HIGH = 1
     NORMAL = 2
@@ -17,44 +17,44 @@ class Priority(IntEnum):
 
 
 class Recipient(msgspec.Struct, frozen=True, kw_only=True):
-    """One person, and what is known of how to reach them."""
+    """One person with their addresses and preferences."""
 
     ref: str
-    """`user:<id>`, `email:<address>`, `config:<type>` and the like; unique inside a notification."""
+    """Such as `user:<id>`, `email:<address>` or `config:<type>`; unique within a notification."""
     user_id: str | None = None
     addresses: dict[str, str] = {}
-    """Channel to address, as far as known."""
+    """The address of each channel, where it is known."""
     locale: str | None = None
-    """The person's preferred locale, if a directory knows it."""
+    """The person's preferred locale, if the directory has one."""
     unreachable: dict[str, str] = {}
-    """Channel to the reason why the person cannot be reached there: the route is laid and skipped."""
+    """For each channel on which the person cannot be reached, the reason; the route is stored as skipped."""
     refused: frozenset[str] = frozenset()
-    """Channels the person has switched off: an intent for one of them is not accepted."""
+    """Channels that the person has switched off; an intent for one of them is rejected."""
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to tell people something, from whichever door."""
+    """A request to notify people, in the same form from every door."""
 
     notification_type: str
     producer: str
-    """Whose idempotency keys these are; a tenant's producer is `<tenant>/<origin>`."""
+    """The scope of the idempotency key; a tenant's producer is `<tenant>/<origin>`."""
     recipients: tuple[Recipient, ...]
     channels: tuple[str, ...]
     skips: dict[str, str] = {}
-    """Channel to the reason why nobody is told there: every recipient's route is laid and skipped, to be seen."""
+    """For each channel that is not used, the reason; every recipient's route on it is stored as skipped."""
     payload: dict[str, Any]
     content: Any
-    """What the fingerprint is taken of: everything that makes two requests the same."""
+    """The input of the fingerprint: two requests with equal content are the same request."""
     origin: str = "system"
     audience_kind: str = "user"
     idempotency_key: str | None = None
     notification_id: str | None = None
-    """Given by doors whose transport names the message; otherwise made at acceptance."""
+    """Set by a door whose transport gives the message an id; otherwise the intake makes one."""
     tenant_id: str | None = None
     priority: Priority = Priority.NORMAL
     bulk: bool = False
     synchronous: bool = False
-    """The caller waits for the outcome: nothing is queued."""
+    """The caller waits for the outcome, and nothing is queued."""
     locale: str | None = None
     accept_language: str | None = None
     request_id: str | None = None
@@ -65,7 +65,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Malformed(msgspec.Struct, frozen=True, kw_only=True):
-    """What arrived and could not become a notification, kept for an operator."""
+    """An input that could not become a notification; the ledger keeps it for an operator."""
 
     stream_entry_id: str
     failure_code: str
@@ -77,7 +77,7 @@ class Malformed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """What one message of a queue or a stream was read as, with everything it carried."""
+    """One message of a queue or a Redis stream: its raw fields, and the intent or the error that they decode to."""
 
     stream_entry_id: str
     raw_fields: dict[str, Any]
@@ -85,22 +85,22 @@ class Arrival(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How many arrivals, from the first on, are written down and may be acknowledged."""
+    """The number of arrivals, from the first on, that are stored and may be acknowledged."""
 
     done: int
     stopped_by: str | None = None
-    """Why the next one could not be; None when all are done."""
+    """Why the next arrival could not be stored; None if all are."""
 
 
 def canonical(value: Any) -> str:
-    """Sorted keys, no spaces, non-ASCII raw: equal content gives equal text."""
+    """JSON with sorted keys, no spaces and no escaped non-ASCII, so that equal values give equal text."""
     return _writer.encode(value)
 
 
 def fingerprint(value: Any) -> str:
-    """SHA-256 of the canonical text, lower-case hex."""
+    """The SHA-256 of the canonical text, in lower-case hex."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
-# Made once: building one for every text costs as much as the text.
+# One encoder for all calls: creating an encoder costs as much as encoding a text.
 _writer = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -1,4 +1,4 @@
-"""Jobs of a list queue: what the bytes of a message mean, how a retry changes them, and the job log in SQL."""
+"""Jobs of a list queue: the format of their messages, how a retry changes one, and the job log in SQL."""
 
 import datetime as dt
 import hashlib
@@ -13,9 +13,10 @@ from carillon.domain.errors import CarillonError
 LOG_KEY = "q:log:jobs"
 LONGEST_ID = 512
 _WHOLE = 2**53
-"""Beyond this, JSON numbers of other languages are no longer whole: such an id is no id."""
+"""Above this, other languages read JSON numbers as inexact floats, so a larger number is not accepted as an id."""
 
-# What a retry appended to a message that had no `attempts`, and the blanks that tell equal messages apart in a ZSET.
+# The text that a retry appends to a message without `attempts`, and the blanks that make equal messages distinct
+# members of a ZSET.
 _APPENDED = re.compile(rb'\A(.*),"attempts":[0-9]+\}[ \t\r\n]*\Z', re.DOTALL)
 _as_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode = msgspec.json.Decoder().decode
@@ -23,15 +24,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Permanent(CarillonError):
-    """Raised by a handler: no later attempt can succeed, the message belongs to the failed ones at once."""
+    """Raised by a handler if no later attempt can succeed: the message goes to the failed list at once."""
 
 
 class BadMessage(CarillonError):
-    """What was to be enqueued is no message; nothing was written."""
+    """The value to enqueue is not a valid message; nothing was written."""
 
 
 class JobMessage(msgspec.Struct, frozen=True, gc=False):
-    """One message, envelope or raw dict alike."""
+    """One message, decoded from an envelope or from a plain JSON object."""
 
     id: str
     action: str
@@ -59,7 +60,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_message(raw: bytes, message_id: str, action: str) -> JobMessage | None:
-    """What a message says; None when it is no JSON object. `action` is the queue's own, for those that name none."""
+    """Decode a message; None if it is not a JSON object. `action` is the queue's default for messages without one."""
     try:
         found = _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -83,7 +84,7 @@ def read_message(raw: bytes, message_id: str, action: str) -> JobMessage | None:
 
 
 def message_id(raw: bytes) -> str:
-    """The one id rule, as lists_rules.lua has it: the message's `id`, else the SHA-256 of the text."""
+    """The id of a message, by the same rule as in lists_rules.lua: its `id`, else the SHA-256 of the text."""
     try:
         found = _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -97,13 +98,13 @@ def message_id(raw: bytes) -> str:
 
 
 def text_id(raw: bytes) -> str:
-    """The id of a message without one: of the text as its producer wrote it, so that a retry keeps it."""
+    """The id of a message without `id`, from the text as its producer wrote it, so that a retry keeps the id."""
     appended = _APPENDED.match(raw)
     return hashlib.sha256(raw if appended is None else appended[1] + b"}").hexdigest()
 
 
 def with_attempts(raw: bytes, attempts: int) -> bytes:
-    """The same message after so many failed runs: every other byte of an envelope's fields stays as it was."""
+    """The message with its number of failed runs set; every other byte of it stays as it was."""
     appended = _APPENDED.match(raw)
     if appended is not None:
         return b'%b,"attempts":%d}' % (appended[1], attempts)
@@ -115,7 +116,7 @@ def with_attempts(raw: bytes, attempts: int) -> bytes:
 
 
 def encode_message(message: Envelope | dict[str, Any], longest: int) -> bytes:
-    """The bytes of a new message; BadMessage says what is wrong with it."""
+    """The bytes of a new message; raises BadMessage with the reason."""
     try:
         raw = _encode(message)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -126,19 +127,19 @@ def encode_message(message: Envelope | dict[str, Any], longest: int) -> bytes:
 
 
 def moment(unix_seconds: float) -> str:
-    """A time as messages and logs carry it."""
+    """A time in the format of messages and logs."""
     return dt.datetime.fromtimestamp(unix_seconds, dt.UTC).isoformat()
 
 
 def age_seconds(created_at: str | None, now: float) -> float | None:
-    """How old a message is; None when it does not say when it was made, or says it in no known way."""
+    """The age of a message; None if its creation time is missing or has an unknown format."""
     if created_at is None:
         return None
     try:
         made = dt.datetime.fromisoformat(created_at)
     except ValueError:
         return None
-    # Times without an offset were written by clocks set to UTC.
+    # A time without an offset is UTC.
     made = made.replace(tzinfo=made.tzinfo or dt.UTC)
     return max(0.0, now - made.timestamp())
 
@@ -156,7 +157,7 @@ def _word(value: object) -> str | None:
 
 
 class JobRow(msgspec.Struct, frozen=True, gc=False):
-    """What a message has come to; `at` is the time of the server that moved it, so that many processes' rows order."""
+    """The state of a message; `at` is the time of the Redis server, so that rows of many processes can be ordered."""
 
     service: str
     queue: str
@@ -164,19 +165,19 @@ class JobRow(msgspec.Struct, frozen=True, gc=False):
     correlation_id: str | None
     idempotency_key: str | None
     status: str
-    """received, processing, success, retry, failed, or dead once it was trimmed from the failed ones."""
+    """received, processing, success, retry, failed, or dead once the cleanup trimmed it from the failed list."""
     attempts: int
     """Runs that failed so far."""
     last_error: str | None
     next_retry_at: float | None
     action: str
     since: float
-    """When it was first heard of; not later than `at`."""
+    """When the message was first seen; not later than `at`."""
     at: float
 
 
 Effect = Literal["begun", "done", "busy"]
-"""The answer to `begin_effect`: begun by us, done already, or busy in another message."""
+"""The answer to `begin_effect`: begun by this message, already done, or busy in another message."""
 
 
 class Effects(Protocol):
@@ -187,7 +188,7 @@ class Effects(Protocol):
         ...
 
     async def finish_effect(self, key: str, holder: str) -> None:
-        """The effect has run; nobody begins it again."""
+        """Record that the effect has run; no message begins it again."""
         ...
 
     async def abandon_effect(self, key: str, holder: str) -> None:
@@ -199,7 +200,7 @@ class JobLedger(Effects, Protocol):
     """Job logs and effects in SQL."""
 
     async def write_job_logs(self, rows: Sequence[JobRow]) -> None:
-        """Write each row over an older one of its message; raises LedgerUnavailable."""
+        """Write each row, replacing an older row of the same message; raises LedgerUnavailable."""
         ...
 
     async def job_logs(self, filters: Mapping[str, str | None], limit: int) -> list[dict[str, Any]]:
@@ -207,5 +208,5 @@ class JobLedger(Effects, Protocol):
         ...
 
     async def prune_jobs(self, older_than_seconds: float, limit: int) -> int:
-        """Delete at most so many old rows and effects; answers how many rows."""
+        """Delete at most `limit` old rows and effects each; returns the number of rows."""
         ...

@@ -1,4 +1,4 @@
-"""API keys as the ledger keeps them: who may ask as which tenant; the secret itself is nowhere."""
+"""API keys as the ledger stores them: the tenant and role of each, and a hash of its secret, never the secret."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,11 +7,11 @@ import msgspec
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key that is about to be written down."""
+    """A key to be stored."""
 
     key_id: str
     secret_hash: str
-    """SHA-256 of the secret part, in hex; the part is random enough for a fast hash."""
+    """SHA-256 of the secret part, in hex; a fast hash is safe because the secret is long and random."""
     tenant_id: str | None
     role: str
     name: str
@@ -19,7 +19,7 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key that is written down; times are milliseconds since 1970."""
+    """A stored key; times are Unix milliseconds."""
 
     key_id: str
     secret_hash: str
@@ -39,25 +39,25 @@ class KeyFinder(Protocol):
     """The store of API keys as the HTTP door uses it."""
 
     async def api_key(self, key_id: str) -> ApiKey | None:
-        """The key with this public part, whatever became of it; raises LedgerUnavailable."""
+        """The key with this public part, also if it has expired or is revoked; raises LedgerUnavailable."""
         ...
 
     async def touch_api_key(self, key_id: str, every_seconds: float) -> None:
-        """Note that it was used, unless that was noted already within this time."""
+        """Store the time of use, unless a use within the last `every_seconds` is stored already."""
         ...
 
 
 class KeyLedger(KeyFinder, Protocol):
-    """Where keys are made and taken back."""
+    """The store of API keys as operators use it."""
 
     async def add_api_key(self, key: NewKey, most: int) -> ApiKey | None:
-        """Write it down; None when its name has `most` active keys already."""
+        """Store a new key; None if its name has `most` active keys already."""
         ...
 
     async def api_keys(self) -> Sequence[ApiKey]:
-        """All of them, newest first."""
+        """All keys, newest first."""
         ...
 
     async def revoke_api_key(self, key_id: str) -> ApiKey | None:
-        """Take it back; the first time counts. None when there is none."""
+        """Revoke a key; a second call keeps the first time. None if there is no such key."""
         ...

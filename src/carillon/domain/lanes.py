@@ -1,4 +1,4 @@
-"""Priority lanes: which one a notification takes, and how claims are shared between them."""
+"""Lanes: which one a notification takes, and how a worker divides its claims between them."""
 
 import msgspec
 
@@ -12,24 +12,24 @@ class Lane(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     rank: int
     queue_name: str
-    """Empty where nothing waits: no worker claims from such a lane."""
+    """Empty for the synchronous lane, in which nothing waits and from which no worker claims."""
     weight: int = 1
     timeout_seconds: float | None = None
     max_attempts: int | None = None
     max_latency_seconds: float = 30.0
     poll_seconds: float | None = None
-    """How long to leave the lane alone after it was found empty; None looks whenever a worker looks at all."""
+    """How long a worker skips the lane after it found it empty; None looks at every poll."""
 
 
 class Lanes(msgspec.Struct, frozen=True):
-    """All lanes by name, and how a notification finds its own."""
+    """All lanes by name, and the choice of a lane for a notification."""
 
     by_name: dict[str, Lane]
     strict: bool = False
     """True serves a lane only when every lane before it is empty."""
 
     def name_for(self, priority: Priority, *, bulk: bool, synchronous: bool = False) -> str:
-        """Choose: who waits → synchronous; high → priority; bulk or low → bulk; everything else → standard."""
+        """The lane: synchronous if the caller waits, priority for high, bulk for bulk or low, otherwise standard."""
         if synchronous:
             return SYNCHRONOUS
         if priority is Priority.HIGH:
@@ -39,7 +39,7 @@ class Lanes(msgspec.Struct, frozen=True):
         return "standard"
 
     def by_rank(self, rank: int) -> Lane:
-        """The lane the ledger knows as `rank`; settings that lost it fall back to the first."""
+        """The lane with this `rank`, which the ledger stores; the first lane if the settings no longer have it."""
         for lane in self.by_name.values():
             if lane.rank == rank:
                 return lane
@@ -58,7 +58,7 @@ def shares(lanes: Lanes, free: int) -> list[tuple[int, int]]:
     """Split `free` slots into (rank, limit) pairs in order of urgency.
 
     Weighted lanes each keep at least one slot of ten, so that a flood in an urgent lane slows the others without
-    starving them; what a lane leaves unused is claimed by a second, unweighted round.
+    starving them; a second, unweighted round claims the slots that a lane leaves unused.
     """
     ordered = lanes.queued()
     if lanes.strict:

@@ -1,4 +1,4 @@
-"""An accepted intent, its routes, and the answers to enrolling it."""
+"""Notifications and their routes as they are enrolled, and the ledger's answers."""
 
 from enum import StrEnum
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Status(StrEnum):
-    """The life of a route; published, dead_letter and skipped are terminal."""
+    """The status of a route; published, dead_letter and skipped are terminal."""
 
     PENDING = "pending"
     FAILED = "failed"
@@ -21,16 +21,16 @@ TERMINAL = frozenset({Status.PUBLISHED, Status.DEAD_LETTER, Status.SKIPPED})
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content for one channel, rendered."""
+    """The rendered content for one channel."""
 
     text: str
     subject: str | None = None
-    """An email's subject, a push notification's title."""
+    """The subject of an email or the title of a push notification."""
     html: str | None = None
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """The unrendered content for one channel in one locale."""
+    """The content for one channel in one locale, before rendering."""
 
     code: str
     channel: str
@@ -40,9 +40,9 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     html: str | None = None
     version: int = 1
     default_variables: dict[str, Any] = {}
-    """Values for variables a request leaves out."""
+    """Values of variables that a request does not set."""
     template_id: str | None = None
-    """Only a stored one has an id."""
+    """None for a template from a file; only a stored template has an id."""
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,43 +88,43 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Enrolment(msgspec.Struct, frozen=True):
-    """A notification and its routes, to be written down together."""
+    """A notification and its routes, which the ledger stores in one commit."""
 
     notification: Notification
     routes: tuple[Route, ...]
 
 
 def is_due_now(enrolment: Enrolment, route: Route) -> bool:
-    """Whether the route could be claimed as soon as it is written down."""
+    """Whether a worker could claim the route as soon as it is stored."""
     return route.status is Status.PENDING and enrolment.notification.scheduled_for_ms is None
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """Written down now."""
+    """The ledger has stored the notification."""
 
     notification_id: str
 
 
 class Duplicate(msgspec.Struct, frozen=True):
-    """Written down before, with the same content."""
+    """The ledger had stored the notification before, with the same content."""
 
     notification_id: str
     lane: int
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """The key was used before for something else; nothing was written."""
+    """The key was used before with other content; nothing was written."""
 
     notification_id: str
     expired: bool = False
-    """The key's time was over; its record, still there, protects it nevertheless."""
+    """The key had expired, but its record still exists and still protects the key."""
 
 
 Enrolled = Accepted | Duplicate | Conflict
 
 
 class Acceptance(msgspec.Struct, frozen=True):
-    """What a door is told once the ledger has it; `replayed` says that it had it before."""
+    """The answer to a door once the notification is stored; `replayed` if it had been stored before."""
 
     notification_id: str
     queue_name: str
@@ -132,7 +132,7 @@ class Acceptance(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the ledger knows of one notification; rows as dictionaries by column name, times as Unix ms."""
+    """All rows of one notification, as dictionaries by column name; times are Unix milliseconds."""
 
     notification: dict[str, Any]
     routes: list[dict[str, Any]]

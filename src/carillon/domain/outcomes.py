@@ -1,21 +1,21 @@
-"""What a provider answered to one attempt."""
+"""Outcomes: what a provider answers to one attempt."""
 
 from typing import Final
 
 import msgspec
 
 STOPPING: Final = "stopping"
-"""The classification of an outcome whose cause is the end of this process."""
+"""The classification of an outcome that the end of this process caused."""
 
 
 class Sent(msgspec.Struct, frozen=True, tag="sent", gc=False):
-    """The vendor took the message; `message_id` is its name for it, when it gave one."""
+    """The vendor accepted the message; `message_id` is the vendor's id, if it gave one."""
 
     message_id: str | None = None
 
 
 class Throttled(msgspec.Struct, frozen=True, tag="throttled"):
-    """The vendor asks us to come back later; this says nothing against the message."""
+    """The vendor asks us to slow down; the message itself is fine."""
 
     error: str
     retry_after: float | None = None
@@ -23,7 +23,7 @@ class Throttled(msgspec.Struct, frozen=True, tag="throttled"):
 
 
 class Unavailable(msgspec.Struct, frozen=True, tag="unavailable"):
-    """The vendor certainly did not take the message now, and may take it later."""
+    """The vendor certainly did not accept the message, and may accept it later."""
 
     error: str
     classification: str = "unavailable"
@@ -31,7 +31,7 @@ class Unavailable(msgspec.Struct, frozen=True, tag="unavailable"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The vendor will never take this message; `recipient_gone` says that the address itself is dead."""
+    """The vendor will never accept this message; `recipient_gone` says that the address itself is dead."""
 
     error: str
     classification: str = "refused"
@@ -39,7 +39,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Unknown(msgspec.Struct, frozen=True, tag="unknown"):
-    """The request left and no answer came: the message may have been delivered."""
+    """We sent the request and got no answer: the vendor may have delivered the message."""
 
     error: str
     classification: str = "unknown"

@@ -1,4 +1,4 @@
-"""What is known of people: their profile and preferences, and the addresses that nothing is sent to."""
+"""People: their profiles and preferences, and suppressed addresses."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -7,11 +7,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 CONTACTS = {"email": "email", "phone": "sms", "pushToken": "push"}
-"""A kind of contact and the channel that uses it."""
+"""The channel that uses each kind of contact."""
 
 
 class QuietHours(msgspec.Struct, frozen=True, kw_only=True):
-    """When somebody is left alone; times are `HH:MM` of the zone, and the end may be on the next day."""
+    """The hours in which a person gets no messages; times are `HH:MM` in the zone, and may cross midnight."""
 
     enabled: bool
     start_time: str
@@ -20,24 +20,24 @@ class QuietHours(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """A person who is known."""
+    """A person whom the directory knows."""
 
     addresses: dict[str, str] = {}
-    """Channel to address."""
+    """The address of each channel."""
     unreachable: dict[str, str] = {}
-    """Channel to the reason why there is no address the person could be reached at."""
+    """For each channel without a usable address, the reason."""
     locale: str | None = None
     refused: frozenset[str] = frozenset()
-    """Channels the person has switched off."""
+    """Channels that the person has switched off."""
     quiet_hours: QuietHours | None = None
 
 
 class NoSuchPerson(msgspec.Struct, frozen=True):
-    """The directory is sure that there is nobody of that name."""
+    """The directory has no person with this id."""
 
 
 class NotAnswered(msgspec.Struct, frozen=True):
-    """The directory could not be asked now; the same question may be answered later."""
+    """The directory did not answer; it may answer the same question later."""
 
     error: str
 
@@ -46,21 +46,21 @@ Found = Profile | NoSuchPerson | NotAnswered
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
-    """What one person wants."""
+    """The preferences of one person."""
 
     tenant_id: str | None
     user_id: str
     preferred_locale: str | None = None
     channels: dict[str, bool] = {}
-    """Only the channels something was said about."""
+    """Only channels with an explicit choice."""
     contacts: dict[str, str] = {}
     quiet_hours: QuietHours | None = None
     updated_at: int | None = None
-    """Unix milliseconds; None when nothing was ever said."""
+    """Unix milliseconds; None if the person has no stored preferences."""
 
 
 class PreferenceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of preferences: what is not given stays, unless all is replaced."""
+    """A change of preferences: fields that are not given keep their value, unless the change replaces all."""
 
     preferred_locale: str | UnsetType | None = UNSET
     channels: dict[str, bool] = {}
@@ -74,11 +74,11 @@ class PreferenceLedger(Protocol):
     """Where preferences are kept."""
 
     async def preferences(self, people: Sequence[tuple[str | None, str]]) -> list[Preferences | None]:
-        """Of each tenant and user, in order; None where nothing was ever said."""
+        """The preferences of each (tenant, user), in order; None where none are stored."""
         ...
 
     async def change_preferences(self, tenant_id: str | None, user_id: str, change: PreferenceChange) -> Preferences:
-        """Write a change down; answers what holds now."""
+        """Store a change; returns the preferences after it."""
         ...
 
     async def disable(self, tenant_id: str | None, user_id: str, channel: str) -> None:
@@ -87,23 +87,23 @@ class PreferenceLedger(Protocol):
 
 
 class Suppression(msgspec.Struct, frozen=True):
-    """Nothing more is sent to this address, for one tenant or, if the tenant is empty, for everybody."""
+    """Send nothing to this address, for one tenant or, if the tenant is empty, for all."""
 
     channel: str
     address: str
     tenant_id: str
     reason: str
     source: str
-    """Its origin: delivery, receipt, operator or unsubscribe."""
+    """The cause: delivery, receipt, operator or unsubscribe."""
     seconds: float | None = None
-    """For how long; None is for ever."""
+    """How long the suppression lasts; None is for ever."""
 
 
 class SuppressionLedger(Protocol):
     """Where suppressions are kept."""
 
     async def suppress(self, suppressions: Sequence[Suppression]) -> None:
-        """Store suppressions; an existing one never becomes shorter."""
+        """Store suppressions; an existing suppression never becomes shorter."""
         ...
 
     async def unsuppress(self, channel: str, address: str, tenant_id: str) -> bool:
@@ -113,5 +113,5 @@ class SuppressionLedger(Protocol):
     async def suppressions(
         self, filters: Mapping[str, Any], limit: int, offset: int
     ) -> tuple[list[dict[str, Any]], int]:
-        """Current suppressions, newest first, and how many match in all."""
+        """One page of current suppressions, newest first, and the total number that match."""
         ...

@@ -1,4 +1,4 @@
-"""The one backoff and the one retry policy: settings are written in their fields, and the engine decides by them."""
+"""Backoff and retry policy: one shape for the settings and for the engine."""
 
 from typing import Literal, Self
 
@@ -8,11 +8,11 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.lanes import Lane
 
 LONGEST_SECONDS = 100 * 366 * 86_400.0
-"""A hundred years: a longer wait is a mistake, and the ledger could not store its end."""
+"""A hundred years: a longer wait is a mistake, and the ledger could not store the time of its end."""
 
 
 class Backoff(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Waits grow as base·multiplier^(n-1+first_exponent) up to the longest wait; jitter comes on top of it.
+    """Waits grow as base·multiplier^(n-1+first_exponent) up to the longest wait; jitter is added to that.
 
     Retry policies and queue policies extend this struct, so that a wait has the same fields in settings and engine.
     """
@@ -22,7 +22,7 @@ class Backoff(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     max_delay_seconds: float = 600.0
     jitter: Literal["none", "additive", "proportional", "full"] = "additive"
     jitter_seconds: float = 1.0
-    """The most that `additive` adds; for `proportional` a share of the wait."""
+    """For `additive`, the most seconds to add; for `proportional`, a share of the wait."""
     first_exponent: int = 0
     """1 makes the first wait base times multiplier."""
 
@@ -44,43 +44,43 @@ class Backoff(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 return wait * dice
 
     def scaled(self, scale: float) -> Self:
-        """The same waits in a drill, where time is shorter or longer."""
+        """The same waits, multiplied by `scale` for a drill."""
         return msgspec.structs.replace(
             self,
             base_delay_seconds=self.base_delay_seconds * scale,
             max_delay_seconds=self.max_delay_seconds * scale,
-            # A proportional jitter is a share of the wait and shrinks with it.
+            # Proportional jitter is a share of the wait, so it scales with it.
             jitter_seconds=self.jitter_seconds * (1.0 if self.jitter == "proportional" else scale),
         )
 
     def waits(self) -> tuple[float, float, float]:
-        """The three durations, for a check of their range."""
+        """The three durations whose range is checked."""
         return self.base_delay_seconds, self.max_delay_seconds, self.jitter_seconds
 
 
 class RetryPolicy(Backoff, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How often, how long and where one class of messages is attempted."""
+    """The policy of one class of messages: attempts, waits, timeouts and failover."""
 
     backoff_multiplier: float = msgspec.field(default=2.0, name="backoff_factor")
-    """Settings call it `backoff_factor`."""
+    """`backoff_factor` in the settings."""
     enabled: bool = True
-    """False lets the next less exact policy hold instead."""
+    """False ignores this policy, so that the next less specific one applies."""
     max_attempts: int | None = None
-    """Calls in all, over all providers; a policy says this or `max_retries`."""
+    """The number of calls over all providers; a policy sets this or `max_retries`."""
     max_retries: int | None = None
-    """Calls after the first."""
+    """The number of calls after the first."""
     timeout_seconds: float = 20.0
-    """The whole deadline of one call."""
+    """The deadline of one whole call."""
     failover_after_attempts: int | Literal["max"] = 2
-    """Attempts on one provider before the next one is called; `max` keeps the last attempt of the budget for it."""
+    """Attempts on one provider before failover; `max` keeps only the last attempt for the next provider."""
     on_refused: Literal["bury", "fail_over"] = "fail_over"
     on_unknown: Literal["retry", "fail_over", "wait_for_receipt", "bury"] = "retry"
     on_open: Literal["defer", "bury"] = "defer"
-    """What happens when every provider of the route has its breaker open."""
+    """What to do if the breakers of all the route's providers are open."""
     receipt_wait_seconds: float = 300.0
-    """How long `wait_for_receipt` waits before it tries again."""
+    """How long `wait_for_receipt` waits before the next attempt."""
     throttled_counts: bool = False
-    """True makes a throttled answer spend an attempt like any other failure."""
+    """True counts a throttled answer as an attempt, like any other failure."""
     retry_after_cap_seconds: float = 3600.0
     """The longest wait a provider may ask for."""
     give_up_after_seconds: float = 259_200.0
@@ -88,20 +88,20 @@ class RetryPolicy(Backoff, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     @property
     def budget(self) -> int:
-        """The number of calls that the policy allows."""
+        """The number of calls that this policy allows."""
         return (self.max_attempts or 1) if self.max_retries is None else self.max_retries + 1
 
     def failover_after(self, max_attempts: int) -> int:
-        """Attempts on one provider before the next one is called, within a budget of `max_attempts`."""
+        """Attempts on one provider before failover, within a budget of `max_attempts`."""
         if self.failover_after_attempts == "max":
             return max(1, max_attempts - 1)
         return self.failover_after_attempts
 
     def checked(self, name: str) -> Self:
-        """The policy itself if it can work; ConfigurationError names what is wrong."""
+        """This policy if it is valid; raises ConfigurationError with the reason."""
         where = f'policy.retry."{name}"'
         if (self.max_attempts is None) == (self.max_retries is None):
-            raise ConfigurationError(f"{where}: say either max_attempts or max_retries")
+            raise ConfigurationError(f"{where}: set either max_attempts or max_retries, not both")
         if self.budget < 1 or self.max_attempts == 0:
             raise ConfigurationError(f"{where}: the budget must allow at least one attempt")
         if self.failover_after(self.budget) < 1:
@@ -109,7 +109,7 @@ class RetryPolicy(Backoff, frozen=True, forbid_unknown_fields=True, kw_only=True
                 f"{where}.failover_after_attempts: {self.failover_after_attempts} is not at least 1; "
                 'say "max" to keep only the last attempt for the next provider'
             )
-        # NaN fails every comparison below, and is refused by it.
+        # NaN fails every comparison below, and so is refused.
         if not (self.timeout_seconds > 0 and self.backoff_multiplier >= 1 and all(wait >= 0 for wait in self.waits())):
             raise ConfigurationError(f"{where}: times must be positive and backoff_factor at least 1")
         if self.base_delay_seconds > self.max_delay_seconds:
@@ -123,45 +123,45 @@ class RetryPolicy(Backoff, frozen=True, forbid_unknown_fields=True, kw_only=True
         return self
 
     def scaled(self, scale: float) -> Self:
-        """The same policy in a drill; the wait for a receipt shrinks with the others."""
+        """The same policy for a drill; the wait for a receipt is scaled with the others."""
         return msgspec.structs.replace(super().scaled(scale), receipt_wait_seconds=self.receipt_wait_seconds * scale)
 
 
 class PolicyTable(msgspec.Struct, frozen=True):
-    """Policies under `origin/channel`, with `*` for either side; every policy of the engine is in a table."""
+    """Policies by `origin/channel`, with `*` for either side."""
 
     policies: dict[str, RetryPolicy]
 
     def __post_init__(self) -> None:
-        """Refuse a policy that cannot work, from whichever settings or code it comes."""
+        """Refuse an invalid policy, whether it comes from settings or from code."""
         for name, policy in self.policies.items():
             policy.checked(name)
 
     @property
     def all_defer(self) -> bool:
-        """Whether an open breaker ends no message: workers then leave the routes of open providers where they are."""
+        """Whether every policy defers at an open breaker; workers then do not claim routes of open providers."""
         return all(policy.on_open == "defer" for policy in self.policies.values())
 
     def name_for(self, origin: str, channel: str) -> str:
-        """The most exact policy: origin and channel, then channel, then origin, then the default."""
+        """The most specific policy: origin and channel, then channel, then origin, then the default."""
         for name in (f"{origin}/{channel}", f"*/{channel}", f"{origin}/*"):
             if name in self.policies:
                 return name
         return "*/*"
 
     def get(self, name: str) -> RetryPolicy:
-        """The policy of that name; a name that settings no longer hold means the default."""
+        """The policy of that name; the default if the settings no longer have that name."""
         return self.policies.get(name) or self.policies["*/*"]
 
     def max_attempts(self, name: str, lane: Lane) -> int:
-        """The budget in calls: a policy for exactly this origin and channel wins, others are capped by the lane."""
+        """The budget of attempts; the lane caps it unless the policy is for exactly this origin and channel."""
         budget = self.get(name).budget
         if "*" not in name or lane.max_attempts is None:
             return budget
         return min(budget, lane.max_attempts)
 
     def timeout(self, name: str, lane: Lane) -> float:
-        """The whole deadline of one call, capped by the lane in the same way."""
+        """The deadline of one whole call, capped by the lane in the same way."""
         seconds = self.get(name).timeout_seconds
         if "*" not in name or lane.timeout_seconds is None:
             return seconds

@@ -1,4 +1,4 @@
-"""The ports between rooms, each as small as possible."""
+"""The ports between rooms."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -14,20 +14,20 @@ from carillon.domain.receipts import CallbackReading, Receipt, ReceiptRules, Tak
 from carillon.domain.verdicts import Bury, Defer
 
 Observer = Callable[[Event], None]
-"""Must not raise, must not block."""
+"""Receives every event; must not raise or block."""
 
 Dice = Callable[[], float]
-"""Uniform in [0, 1)."""
+"""A random number, uniform in [0, 1)."""
 
 ClaimOnAccept = Callable[[Sequence[Enrolment]], Awaitable[list[Enrolled] | None]]
-"""Writes a batch in one commit as claims of an idle worker, which starts them; None, and nothing written, when busy."""
+"""Enrols a batch and claims it for an idle worker, in one commit; None, and nothing written, if no worker is idle."""
 
 Ids = Callable[[], str]
 """A new id, unique and growing with time."""
 
 
 class Clock(Protocol):
-    """Time, so that tests can own it."""
+    """Time, as a port, so that tests can control it."""
 
     def monotonic(self) -> float:
         """Seconds that never go back; for durations."""
@@ -43,104 +43,104 @@ class Clock(Protocol):
 
 
 class Signal(Protocol):
-    """Wakes the workers that claim when routes are enrolled; several rings may become one."""
+    """Wakes waiting workers when routes are enrolled; several rings may wake them once."""
 
     def ring(self) -> None:
         """Announce work; never blocks."""
         ...
 
     async def wait(self, timeout_seconds: float) -> None:
-        """Return when somebody rang since the last wait, or after the timeout."""
+        """Return if `ring` was called since the last wait, or after the timeout."""
         ...
 
 
 class Acceptor(Protocol):
-    """What a door hands its intents to."""
+    """Accepts intents from a door."""
 
     async def accept(self, intent: Intent) -> Acceptance:
-        """Return once the ledger has it; raises BadIntent, LedgerUnavailable or Overloaded and has written nothing."""
+        """Return once the intent is stored; if BadIntent, LedgerUnavailable or Overloaded is raised, nothing is."""
         ...
 
 
 class OrderedAcceptor(Protocol):
-    """What a door hands its intents to when their order is their transport's and one offset stands for all of them."""
+    """Accepts intents from a door whose transport is ordered and acknowledged by one offset."""
 
     async def accept_in_order(self, arrivals: Sequence[Arrival]) -> Progress:
-        """Write down as many as can be, from the first on; raises LedgerUnavailable and the caller asks again."""
+        """Store the arrivals in order up to the first that cannot be stored; the caller retries LedgerUnavailable."""
         ...
 
 
 class Directory(Protocol):
-    """Who people are and how they are reached."""
+    """Looks up people and their addresses."""
 
     async def find(self, user_ids: Collection[str]) -> dict[str, Found]:
-        """An answer about each; never raises for what the directory or the network did."""
+        """One answer for each id; a failure of the directory or the network is an answer and is never raised."""
         ...
 
     async def aclose(self) -> None:
-        """Give connections back."""
+        """Close connections."""
         ...
 
 
 class IntakeLedger(Protocol):
-    """Where accepted intents are written down."""
+    """The ledger as the intake uses it."""
 
     async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
-        """Write all of the batch in one commit; one answer each, in order."""
+        """Store the batch in one commit; one answer per enrolment, in order."""
         ...
 
     async def keep_malformed(self, malformed: Sequence[Malformed]) -> None:
-        """Keep what could not be accepted; the same entry twice is one row."""
+        """Keep inputs that could not be accepted; an entry that is given twice is one row."""
         ...
 
 
 class Backlog(Protocol):
-    """Where work waits and is claimed from."""
+    """Where routes or jobs wait until a worker claims them."""
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
-        """Lease up to `total` due routes, asking the wants in order, each up to its limit."""
+        """Claim up to `total` due routes: each want in order, up to its limit."""
         ...
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Renew the leases by token; returns the claims that are no longer ours."""
+        """Renew the leases; returns the claims whose lease was lost."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Write verdicts and notes in one commit; one answer each, in order."""
+        """Write verdicts and attempts in one commit; one answer per settlement, in order."""
         ...
 
 
 class UpkeepLedger(Protocol):
-    """What operators and upkeep ask and do."""
+    """The ledger as operators and upkeep use it."""
 
     async def story(self, notification_id: str, tenant_id: str | None) -> Story | None:
         """One notification with all its routes and attempts."""
         ...
 
     async def search(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Story], int]:
-        """Newest first, and how many match in all."""
+        """One page of notifications, newest first, and the total number that match."""
         ...
 
     async def counts(self) -> dict[str, Any]:
-        """Routes by status, due routes, age of the oldest due route in seconds."""
+        """The number of routes by status, of due routes, and the age of the oldest due route in seconds."""
         ...
 
     async def dead_letters(
         self, filters: Mapping[str, Any], limit: int, offset: int
     ) -> tuple[list[dict[str, Any]], int]:
-        """Dead letters, newest first, and how many match in all."""
+        """One page of dead letters, newest first, and the total number that match."""
         ...
 
     async def cancel(self, notification_id: str, tenant_id: str | None = None) -> int:
-        """Skip the open routes that no worker holds; answers how many."""
+        """Skip the open routes that no worker holds; returns their number."""
         ...
 
     async def rehome(self, channel: str, providers: Sequence[str], lanes: Sequence[int], otherwise: int) -> int:
-        """Give waiting routes whose provider or lane is configured no more the first provider and lane `otherwise`."""
+        """Move waiting routes without a configured provider or lane to the first provider and lane `otherwise`."""
         ...
 
     async def hasten(self, seconds: float) -> int:
-        """Let time pass for what waits, in tests and drills; how many routes."""
+        """Make waiting routes due `seconds` earlier, in tests and drills; returns their number."""
         ...
 
     async def prune(self, records_older_than: float, malformed_older_than: float, limit: int) -> tuple[int, int]:
@@ -148,88 +148,88 @@ class UpkeepLedger(Protocol):
         ...
 
     async def check(self) -> dict[str, Any]:
-        """Ask the engine itself: version, durability settings, clock difference in seconds."""
+        """The engine's version, its durability settings, and the difference of its clock in seconds."""
         ...
 
 
 class Templates(Protocol):
-    """Where templates are found."""
+    """Finds templates."""
 
     async def find(self, code: str, channel: str, locale: str, tenant_id: str | None = None) -> Template | None:
-        """The template for exactly this code, channel and locale; a tenant's own goes before everybody's."""
+        """The template for exactly this code, channel and locale; a tenant's own goes before the shared one."""
         ...
 
     async def variants(self, code: str, tenant_id: str | None = None) -> list[tuple[str, str]]:
-        """The (channel, locale) pairs a code exists in for this tenant."""
+        """The (channel, locale) pairs in which the code exists for this tenant."""
         ...
 
 
 class ReceiptLedger(Protocol):
-    """Where receipts are stored and applied to their routes."""
+    """The ledger as receipts use it."""
 
     async def take_receipts(self, receipts: Sequence[Receipt], rules: ReceiptRules) -> list[TakenReceipt]:
-        """Store receipts and apply each once; one answer each, in order."""
+        """Store receipts and apply each of them once; one answer per receipt, in order."""
         ...
 
     async def take_waiting_receipts(self, rules: ReceiptRules, limit: int) -> list[TakenReceipt]:
-        """Apply receipts that came before their message was known."""
+        """Apply receipts that arrived before their message was settled."""
         ...
 
 
 class Provider(Protocol):
-    """One vendor, outgoing."""
+    """Sends messages through one vendor."""
 
     async def send(self, dispatch: Dispatch) -> Outcome:
-        """Call the vendor once; never raises for what the vendor or the network did."""
+        """Call the vendor once; a failure of the vendor or the network is an outcome and is never raised."""
         ...
 
     async def aclose(self) -> None:
-        """Give connections back."""
+        """Close connections."""
         ...
 
 
 class Preparer(Protocol):
-    """Makes the message of a claim that was queued without one."""
+    """Renders the message of a claim that was queued without one."""
 
     async def prepare(self, claim: Claim) -> Message | Bury | Defer:
-        """The message, or what becomes of a claim that gets none; never raises for what a neighbour did."""
+        """The message, or the verdict on a claim without one; a failure of another service is never raised."""
         ...
 
 
 @runtime_checkable
 class Probed(Protocol):
-    """A vendor that can be asked whether it would take a message, without one."""
+    """A provider with a health probe that sends no message."""
 
     async def probe(self) -> str | None:
-        """None when the vendor answers as it should, otherwise what is wrong; never a user's message."""
+        """None if the vendor works, otherwise the error; sends no message to anybody."""
         ...
 
 
 @runtime_checkable
 class BatchProvider(Provider, Protocol):
-    """A vendor that takes many messages at once."""
+    """A provider that sends many messages in one call."""
 
     async def send_many(self, dispatches: Sequence[Dispatch]) -> list[Outcome]:
-        """One outcome each, in order; never raises for what the vendor or the network did."""
+        """One outcome per dispatch, in order; a failure of the vendor or the network is never raised."""
         ...
 
 
 @runtime_checkable
 class StartingProvider(Provider, Protocol):
-    """A vendor that is called once for each message, without a task that waits for it."""
+    """A provider that starts calls without a task for each of them."""
 
     def start(self, dispatch: Dispatch, tell: Callable[[Outcome], None]) -> Callable[[], None]:
-        """Set out; `tell` hears the outcome once, in the dispatch's time, unless what is returned was called before."""
+        """Start the call and return a function that cancels it; unless cancelled, `tell` gets one outcome in time."""
         ...
 
 
 class ReceiptReader(Protocol):
-    """One vendor, incoming: its callbacks."""
+    """Reads the callbacks of one vendor."""
 
     def read(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackReading:
-        """Verify and translate a callback; header names are lower-case, `url` is the one the vendor called.
+        """Verify and decode a callback; header names are lower-case, `url` is the URL that the vendor called.
 
-        Raises Forged before it looks at the content.
+        Raises Forged before it reads the content.
         """
         ...
 
@@ -238,13 +238,13 @@ class Breakers(Protocol):
     """The breakers of all providers, in memory or shared."""
 
     async def admit(self, provider: str) -> Admission:
-        """Ask to call a provider; PROBE must be followed by record."""
+        """Ask for permission to call a provider; after the answer PROBE the caller must call `record`."""
         ...
 
     async def record(self, provider: str, *, ok: bool) -> None:
-        """Say whether the provider itself worked; a refused recipient is a working provider."""
+        """Record whether the provider worked; a provider that refuses a recipient works."""
         ...
 
     async def states(self) -> dict[str, State]:
-        """What is known of every provider asked about so far."""
+        """The state of the breaker of each provider that was used so far."""
         ...

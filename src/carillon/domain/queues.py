@@ -1,4 +1,4 @@
-"""List queues: the policy of each, the intervals of their upkeep, and what an operator sees of them."""
+"""List queues: their policies, the intervals and limits of their upkeep, and the values that operators see."""
 
 import msgspec
 
@@ -8,23 +8,23 @@ from carillon.domain.policy import LONGEST_SECONDS, Backoff, RetryPolicy
 
 
 class Depth(msgspec.Struct, frozen=True):
-    """How many messages one queue holds, and where."""
+    """The number of messages in each list of one queue."""
 
     main: int
     processing: int
     delayed: int
     failed: int
     oldest_seconds: float | None
-    """The age of the next message of the main list, where it says when it was made."""
+    """The age of the next message in the main list, if the message has its creation time."""
 
 
 class FailedMessage(msgspec.Struct, frozen=True):
-    """One message of a failed list, as it was last claimed."""
+    """One message of a failed list, as the worker last claimed it."""
 
     queue: str
     id: str
     message: JobMessage | None
-    """None when it is no JSON object."""
+    """None if the message is not a JSON object."""
     raw: bytes
 
 
@@ -33,27 +33,27 @@ _WAITS = tuple(field.name for field in msgspec.structs.fields(Backoff))
 
 
 class Policy(Backoff, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One queue's policy; its defaults are those of the blueprint `billing`."""
+    """The policy of one queue; the defaults are those of the blueprint `billing`."""
 
     max_retries: int = 5
-    """A handler runs at most once more than this."""
+    """The number of runs after the first."""
     base_delay_seconds: float = 60.0
     max_delay_seconds: float = 3600.0
     jitter_seconds: float = 10.0
     lock_ttl_seconds: float = 120.0
     visibility_timeout_seconds: float = 300.0
-    """The upkeep reports a message that a worker holds for longer."""
+    """The upkeep reports a message that a worker holds for longer than this."""
     timeout_seconds: float | None = None
-    """A run that takes longer has failed; None is the visibility timeout."""
+    """A run that takes longer than this has failed; None means the visibility timeout."""
     concurrency: int | None = None
-    """Runs of this queue at once in one process; 1 keeps strictly to the order of the queue."""
+    """How many messages of this queue one process works on at once; 1 keeps the order of the queue."""
 
     def checked(self, queue: str) -> "Policy":
-        """The policy itself if it can work; ConfigurationError names what is wrong."""
+        """This policy if it is valid; raises ConfigurationError with the reason."""
         where = f'queue."{queue}"'
         if self.max_retries < 0 or (self.concurrency is not None and self.concurrency < 1):
             raise ConfigurationError(f"{where}: max_retries must be at least 0 and concurrency at least 1")
-        # NaN fails every comparison below, and is refused by it.
+        # NaN fails every comparison below, and so is refused.
         if not (all(0 <= wait <= LONGEST_SECONDS for wait in self.waits()) and self.backoff_multiplier >= 1):
             raise ConfigurationError(f"{where}: waits must not be negative and backoff_multiplier at least 1")
         for name in ("lock_ttl_seconds", "visibility_timeout_seconds", "timeout_seconds"):
@@ -67,7 +67,7 @@ class Policy(Backoff, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return self.visibility_timeout_seconds if self.timeout_seconds is None else self.timeout_seconds
 
     def retry(self) -> RetryPolicy:
-        """The policy the engine decides by; its waits are this policy's own."""
+        """The same policy as the engine's RetryPolicy, with the same waits."""
         return RetryPolicy(
             **{name: getattr(self, name) for name in _WAITS},
             max_retries=self.max_retries,
@@ -79,13 +79,13 @@ class Policy(Backoff, frozen=True, forbid_unknown_fields=True, kw_only=True):
         )
 
 
-class Beat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How often each part of the queues' upkeep runs, and its limits."""
+class QueueUpkeep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The intervals and limits of the queues' upkeep; the table `beat` of the settings."""
 
     pump_seconds: float = 0.5
     sweep_seconds: float = 5.0
     grace_seconds: float = 5.0
-    """A message in a worker's list is an orphan when two looks this far apart find no lock for it."""
+    """The sweep takes a message from a worker's list if two looks this far apart find no lock for it."""
     cleanup_seconds: float = 60.0
     depth_seconds: float = 15.0
     failed_over: int = 1000
@@ -99,8 +99,8 @@ class Beat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     job_log_seconds: float = 30 * 86_400.0
     """Rows of job logs and finished effects older than this are deleted."""
 
-    def checked(self) -> "Beat":
-        """The intervals themselves if they can work."""
+    def checked(self) -> "QueueUpkeep":
+        """These intervals and limits if they are valid; raises ConfigurationError with the reason."""
         for name in ("pump", "sweep", "grace", "cleanup", "depth", "busy_pause", "job_log"):
             seconds = getattr(self, f"{name}_seconds")
             if not _SHORTEST <= seconds <= LONGEST_SECONDS:

@@ -20,10 +20,10 @@ class ReceiptKind(StrEnum):
     OPENED = "opened"
     CLICKED = "clicked"
     FAILED = "failed"
-    """The vendor gave up or the network refused: another provider may still succeed."""
+    """The vendor or the network could not deliver; another provider may still succeed."""
     BOUNCED = "bounced"
     COMPLAINED = "complained"
-    """The person called it spam: nothing more is sent."""
+    """The person reported the message as spam: nothing more is sent to the address."""
     UNSUBSCRIBED = "unsubscribed"
 
 
@@ -35,39 +35,39 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     max_bytes: int
     media_types: tuple[str, ...] = ("application/json",)
-    """What `Content-Type` may say."""
+    """The allowed values of `Content-Type`."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing a vendor reported."""
+    """One report of a vendor about one message."""
 
     provider: str
     kind: ReceiptKind
     provider_message_id: str | None = None
-    """The vendor's id, as `Sent` carried it."""
+    """The vendor's id of the message, as in `Sent.message_id`."""
     idempotency_key: str | None = None
-    """Our own `<notification_id>/<route_id>`, where the vendor hands it back."""
+    """Our `<notification_id>/<route_id>`, if the vendor returns it."""
     event_id: str | None = None
-    """The vendor's id of this very report, for recognising it when it comes again."""
+    """The vendor's id of this report, by which a repeat is recognised."""
     address: str | None = None
     occurred_at_ms: int | None = None
     classification: str | None = None
     reason: str | None = None
     recipient_gone: bool = False
-    """The address is dead: later messages to it are not worth sending."""
+    """The vendor reports the address as dead."""
 
 
 class ReceiptRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a failed delivery leads to."""
+    """The settings that decide what a failed delivery leads to."""
 
     chains: dict[str, tuple[str, ...]]
-    """Channel to its providers in the order of failover."""
+    """The providers of each channel, in the order of failover."""
     lanes: dict[int, int] = {}
-    """Lanes that no worker claims from, each with the lane a route of it waits in when it is opened again."""
+    """For each lane without workers, the lane in which a reopened route waits."""
     bounces_before_silence: int = 2
-    """Hard bounces of one address before nothing more is sent there."""
+    """The number of hard bounces after which an address is suppressed."""
     silence_seconds: float | None = None
-    """How long an address stays silent; None is for ever."""
+    """How long the suppression lasts; None is for ever."""
 
 
 class TakenReceipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class TakenReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
     receipt: Receipt
     effect: str
-    """noted, failed_over, retried, buried, ignored, waiting, or repeated when it had come before."""
+    """noted, failed_over, retried, buried, ignored, waiting, or repeated if the same receipt had come before."""
     notification_id: str | None = None
     route_id: str | None = None
     tenant_id: str | None = None
@@ -83,13 +83,13 @@ class TakenReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallbackReading(msgspec.Struct, frozen=True):
-    """What a callback said, and what its sender wants to hear back."""
+    """The receipts in a callback, and the reply that the vendor expects."""
 
     receipts: tuple[Receipt, ...] = ()
     unread: tuple[str, ...] = ()
-    """Why single reports of the callback could not be understood; the others count."""
+    """The errors of single reports that could not be read; the others count."""
     answer: dict[str, Any] | None = None
-    """The body of the reply, for vendors that expect one (a handshake)."""
+    """The body of the reply to a vendor's handshake."""
 
 
 COMPLAINT = "the recipient called it spam"
@@ -114,14 +114,14 @@ class Effect(StrEnum):
     RETRIED = "retried"
     BURIED = "buried"
     IGNORED = "ignored"
-    """It is about a superseded message, a finished route, or a message that was not sent here."""
+    """The receipt is about a superseded message, a finished route, or a message that Carillon did not send."""
     WAITING = "waiting"
-    """Its message is not known yet: a vendor may be faster than our settlement."""
+    """The message is not settled yet: the vendor was faster than our settlement."""
     REPEATED = "repeated"
 
 
 class ChangingRoute(msgspec.Struct, kw_only=True):
-    """A route while receipts change it; what is below the blank line is only ever written."""
+    """A route while receipts change it; the fields below the blank line are only written."""
 
     notification_id: str
     route_id: str
@@ -134,7 +134,7 @@ class ChangingRoute(msgspec.Struct, kw_only=True):
     max_attempts: int
     provider_since: int
     held: bool
-    """A worker holds a claim, so the message that it sends is not known yet."""
+    """A worker holds a claim on the route, so the id of the message that it sends is not known yet."""
     receipt: str | None
     delivered: bool
     address: str | None
@@ -154,8 +154,8 @@ class ChangingRoute(msgspec.Struct, kw_only=True):
 def apply_receipt(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, *, known: bool, strikes: int) -> Effect:
     """Apply a receipt to its route.
 
-    `known` says that the receipt names a message which this route is known to have sent; `strikes` counts the reports
-    of this address being dead, this one included.
+    `known` says that this route has sent the message that the receipt names; `strikes` is the number of reports that
+    the address is dead, this one included.
     """
     if route.held and not known and receipt.kind not in (ReceiptKind.COMPLAINED, ReceiptKind.UNSUBSCRIBED):
         return Effect.WAITING
@@ -175,7 +175,7 @@ def apply_receipt(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, *
 
 
 def suppression_for(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, strikes: int) -> Suppression | None:
-    """The suppression that a receipt causes, if any."""
+    """The suppression that the receipt causes, if any."""
     address = route.address or receipt.address
     if address is None:
         return None
@@ -193,7 +193,7 @@ def suppression_for(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules,
 
 
 def _is_dead(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, strikes: int) -> bool:
-    """One bounce, or one vendor's report while another provider is left, does not suppress an address."""
+    """Whether to suppress the address: not for one bounce, nor for one report while another provider is left."""
     if not receipt.recipient_gone:
         return False
     doubtful = receipt.kind is ReceiptKind.BOUNCED or _following(rules, route) is not None
@@ -208,7 +208,7 @@ def _on_its_way(receipt: Receipt, route: ChangingRoute, *, known: bool) -> Effec
 
 
 def _arrived(receipt: Receipt, route: ChangingRoute) -> Effect:
-    """The person has one of the route's messages: nothing more is sent."""
+    """The person has received a message of this route: nothing more is sent."""
     if route.status is Status.SKIPPED:
         return Effect.IGNORED
     if route.status in _OPEN:
@@ -235,7 +235,7 @@ def _failed(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, *, know
         return _bury(route, classification, error)
     provider = _following(rules, route)
     if provider is not None:
-        # The next provider gets an attempt, even when the previous one used up the budget.
+        # The next provider gets an attempt even if the previous one used up the budget.
         route.max_attempts = max(route.max_attempts, route.attempt_count + 1)
         _reopen(route, provider, classification, error, rules)
         return Effect.FAILED_OVER
@@ -253,13 +253,13 @@ def _complained(route: ChangingRoute) -> Effect:
 
 
 def _is_present(receipt: Receipt, route: ChangingRoute, *, known: bool) -> bool:
-    """Whether it is about the current message of the route, and not about an earlier one."""
+    """Whether the receipt is about the route's current message, and not about an earlier one."""
     if receipt.provider != route.provider:
         return False
     named = receipt.provider_message_id
     if named is None or route.provider_message_id in (None, named):
         return True
-    # A vendor that knows the notification but not the route: its id for the message is nobody's then.
+    # The receipt names our notification, and no route has the vendor's message id.
     return not known and (receipt.idempotency_key or "").endswith("/")
 
 

@@ -1,4 +1,4 @@
-"""How a store asks its engine: a statement by its name and values by theirs, and rows come back."""
+"""The interface of a database engine: run a named statement with named values, and get rows."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import MappingProxyType
@@ -6,17 +6,17 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Row: TypeAlias = dict[str, Any]
-"""Columns by name; a time is Unix milliseconds."""
+"""Columns by name; times are Unix milliseconds."""
 Values: TypeAlias = Mapping[str, Any]
-"""Parameters by name. A list is an array of PostgreSQL and a JSON text of SQLite; `now` is SQLite's clock."""
+"""Parameters by name. A list becomes an array in PostgreSQL and a JSON text in SQLite; `now` is SQLite's clock."""
 PoolName: TypeAlias = Literal["intake", "claims", "settlements", "reads"]
-"""Which of PostgreSQL's connections do the work; SQLite has one that writes and one that reads."""
+"""Which of PostgreSQL's pools runs the statement; SQLite has one connection to write and one to read."""
 
 NOTHING: Values = MappingProxyType({})
 
 
 class Ask(NamedTuple):
-    """One statement with its values; `each` is a batch: PostgreSQL runs it once with arrays, SQLite once for each."""
+    """One statement with its values; a batch in `each` runs once with arrays in PostgreSQL, once per row in SQLite."""
 
     statement: str
     values: Values = NOTHING
@@ -24,14 +24,14 @@ class Ask(NamedTuple):
 
 
 Steps: TypeAlias = Generator[Ask, list[Row], T]
-"""Several statements of one transaction: the generator yields each, receives its rows, and returns the result.
+"""The statements of one transaction: the generator yields each, receives its rows, and returns the result.
 
-A generator knows no engine: PostgreSQL drives it in the event loop and SQLite in its thread.
+The generator does not know the engine: PostgreSQL runs it in the event loop, SQLite in its thread.
 """
 
 
 class Engine(Protocol):
-    """One database. Every method raises LedgerUnavailable for what the network, the server or the disk did."""
+    """One database. Every method raises LedgerUnavailable for a failure of the network, the server or the disk."""
 
     async def rows(
         self,
@@ -41,11 +41,11 @@ class Engine(Protocol):
         each: Sequence[Values] | None = None,
         pool: PoolName = "reads",
     ) -> list[Row]:
-        """Read; a broken connection is tried again."""
+        """Read rows; repeats the statement after a broken connection."""
         ...
 
     async def one(self, statement: str, values: Values = NOTHING, *, pool: PoolName = "reads") -> Row | None:
-        """Read the first row; None where there is none."""
+        """Read the first row; None if there is none."""
         ...
 
     async def write(
@@ -58,21 +58,21 @@ class Engine(Protocol):
         pool: PoolName = "reads",
         look: str | None = None,
     ) -> list[Row]:
-        """Change something; gives what the statement returns.
+        """Run a statement that writes; returns its rows.
 
-        Repeatable work is done again after a broken connection: twice must be the same as once. `look` names a
-        statement with which SQLite finds out first, without a lock, whether there is anything to do.
+        A repeatable statement runs again after a broken connection, so running it twice must equal running it once.
+        `look` names a statement with which SQLite checks first, without a lock, whether there is anything to do.
         """
         ...
 
     async def snapshot(self, steps: Callable[[], Steps[T]]) -> T:
-        """Read with several statements that see the same moment."""
+        """Read with several statements that see the same snapshot."""
         ...
 
     async def change(self, steps: Callable[[], Steps[T]], *, repeatable: bool, pool: PoolName = "reads") -> T:
-        """Change something with several statements in one transaction: all of them, or none."""
+        """Write with several statements in one transaction."""
         ...
 
     async def check(self) -> dict[str, Any]:
-        """Ask the engine about itself: version, durability settings, clock difference in seconds."""
+        """The engine's version, its durability settings, and the difference of its clock in seconds."""
         ...

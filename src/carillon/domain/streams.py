@@ -1,4 +1,4 @@
-"""Live streams: each person's log, the position of a reader in it, seats, replicas and tickets."""
+"""Live streams: the log of each person, a reader's position in it, seats, replicas and tickets."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,27 +11,27 @@ from carillon.domain.claims import Claim
 
 
 def log_of(tenant_id: str | None, user_id: str) -> str:
-    """The name of a person's log: two tenants may call two people the same, and no user id holds this separator."""
+    """The name of a person's log, which includes the tenant; the separator cannot occur in a user id."""
     return user_id if tenant_id is None else f"{tenant_id}\x1f{user_id}"
 
 
 def log_of_claim(claim: Claim) -> str:
-    """Whose log a claimed notification goes to."""
-    # Not `claim.user_id`: a notification that tells one person and one address has that person's id for both.
+    """The log that a claimed notification goes to."""
+    # Not from `claim.user_id`: if a notification has one person and one address, both routes carry that person's id.
     return log_of(claim.tenant_id, claim.recipient_ref.removeprefix("user:"))
 
 
 def person_of(user_id: str) -> tuple[str | None, str]:
-    """The tenant and the person's id in the name of a log."""
+    """The tenant and the person's id, from the name of a log."""
     tenant_id, separator, rest = user_id.partition("\x1f")
     return (tenant_id, rest) if separator else (None, user_id)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One line of a person's log; its number grows with every line and is what a reader resumes from."""
+    """One entry of a person's log; its number grows with every entry, and a reader resumes from it."""
 
     user_id: str
-    """The log's name, see `log_of`; the same for every `user_id` of these ports."""
+    """The name of the log (see `log_of`), as in every `user_id` of these ports."""
     seq: int
     notification_id: str
     event_type: str
@@ -44,98 +44,99 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """The oldest and newest number in a person's log; both 0 while nothing ever stood there.
+    """The oldest and newest number in a person's log; both 0 if the log never had an entry.
 
-    `oldest` is where completeness begins: something below it has been removed, and where all was, it is `newest + 1`.
+    From `oldest` on, the log is complete; below it, entries have been removed. If all have been, it is `newest + 1`.
     """
 
     oldest: int = 0
     newest: int = 0
     unsettled: int = 0
-    """The oldest number whose route is not terminal yet, among the last thousand; 0 when all are.
+    """Among the last thousand, the oldest number whose route is not terminal yet; 0 if all are terminal.
 
-    A reader who names no number begins there: what was put into the log and reached nobody must reach this one.
+    A reader without a number begins there, so that it gets entries that have not reached any reader.
     """
 
 
 class InboxCounts(msgspec.Struct, frozen=True):
-    """How many of a person's entries there are and how many of them are unread."""
+    """The number of a person's entries, and of the unread ones."""
 
     total: int
     unread: int
 
 
 class StreamLedger(Protocol):
-    """Where the logs are written down; every method raises LedgerUnavailable and has then done nothing."""
+    """The ledger of the logs; a method that raises LedgerUnavailable has changed nothing."""
 
     async def ahead(self, claims: Sequence[Claim]) -> set[tuple[str, str]]:
-        """Which of these must wait because something earlier of the same person and lane is not in the log yet.
+        """Which claims must wait, because an earlier one of the same person and lane is not in the log yet.
 
-        Ids grow with time, so they say what is earlier; what is asked about together goes into the log together.
+        Ids grow with time, so their order is the order of arrival. Claims that are passed together do not wait for
+        each other, because `append` writes them together.
         """
         ...
 
     async def append(self, claims: Sequence[Claim]) -> list[Entry]:
-        """Put each claim's notification at the end of its person's log (`log_of`), in one commit; what was put there.
+        """Append each claim's notification to its person's log (`log_of`), in one commit; returns the entries.
 
-        A claim that is already there keeps its number: the repeat after a crash carries the same id. Numbers of one
-        person become visible in their order: a reader that sees n can read everything up to n.
+        A claim that is in the log already keeps its number, so a repeat after a crash carries the same id. Numbers of
+        one person become visible in order: a reader that sees n can read every entry up to n.
         """
         ...
 
     async def read(self, user_id: str, after: int, limit: int) -> list[Entry]:
-        """The next entries after a number, oldest first."""
+        """Entries after the number `after`, oldest first."""
         ...
 
     async def bounds(self, user_ids: Collection[str]) -> dict[str, Bounds]:
-        """What is left of each log: resuming below `oldest - 1` has a gap."""
+        """The bounds of each log; a reader that resumes below `oldest - 1` has missed entries."""
         ...
 
     async def newest_first(self, user_id: str, limit: int, before: int | None = None) -> list[Entry]:
-        """The inbox, a page at a time."""
+        """One page of the inbox, newest first."""
         ...
 
     async def waiting(self, user_id: str, limit: int) -> list[Entry]:
-        """What is held until the person comes and stands in no log yet, newest first; their number is 0."""
+        """Notifications that wait until the person connects and are not in the log yet, newest first, with number 0."""
         ...
 
     async def inbox_counts(self, user_id: str) -> InboxCounts:
-        """What stands in the inbox."""
+        """The counts of the inbox."""
         ...
 
     async def acknowledge(self, user_id: str, notification_id: str) -> bool:
-        """The reader has it: pushed becomes delivered, once; False when it is not in that person's log."""
+        """Turn pushed into delivered, once; False if the notification is not in that person's log."""
         ...
 
     async def mark_read(self, user_id: str, notification_ids: Sequence[str] | None) -> int:
-        """Mark as read, all of them with None; how many were unread."""
+        """Mark entries as read, all of them if None; returns how many were unread."""
         ...
 
     async def wake(self, user_ids: Collection[str]) -> int:
-        """Make what is held for these people due now; how many routes."""
+        """Make the routes that wait for these people due now; returns their number."""
         ...
 
 
 class Presence(Protocol):
-    """Which replica serves whose log; a replica that stops renewing is forgotten."""
+    """Which replica serves which person; a replica that stops renewing is removed."""
 
     async def arrive(self, replica: str, user_ids: Collection[str]) -> None:
-        """These people have their first connection here."""
+        """Record that these people have opened their first connection at this replica."""
         ...
 
     async def leave(self, replica: str, user_ids: Collection[str]) -> None:
-        """Their last connection here is gone."""
+        """Record that these people have closed their last connection at this replica."""
         ...
 
     async def renew(self, replica: str, seconds: float) -> bool:
-        """This replica lives for so long; False when nobody knew it any more, and all its people must arrive again.
+        """Keep this replica for `seconds`; False if it had been removed, and all its people must `arrive` again.
 
-        Its name is that of one life of a process: a restart has another.
+        A replica's name is unique to one run of a process; a restart has a new name.
         """
         ...
 
     async def where(self, user_ids: Collection[str]) -> dict[str, frozenset[str]]:
-        """The living replicas at which each person is connected; people who are nowhere are left out."""
+        """The live replicas at which each person is connected; people without a connection are left out."""
         ...
 
 

@@ -16,7 +16,7 @@ _SEPARATORS = re.compile(r"[_.-]+")
 
 
 class ClaimedEnrolment(msgspec.Struct, frozen=True):
-    """The answer of enrolling; `claims` are the routes claimed in the same commit, none for a repeat."""
+    """The answer to an enrolment; `claims` are the routes claimed in the same commit, none for a repeat."""
 
     enrolled: Enrolled
     claims: tuple[Claim, ...] = ()
@@ -29,7 +29,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class Repeated(msgspec.Struct, frozen=True):
-    """The same request was written down before: its outcome is the answer."""
+    """The same request was stored before: its outcome is the answer."""
 
     notification_id: str
 
@@ -45,7 +45,7 @@ SynchronousEnrolment = Claimed | Repeated | NotClaimed
 
 
 class DeliveredNow(msgspec.Struct, frozen=True, kw_only=True):
-    """The provider took it in time."""
+    """The provider accepted the message in time."""
 
     notification_id: str
     delivered_at_ms: float
@@ -54,7 +54,7 @@ class DeliveredNow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotDelivered(msgspec.Struct, frozen=True, kw_only=True):
-    """It was not delivered in time, and nothing was queued."""
+    """The message was not delivered in time, and nothing was queued."""
 
     notification_id: str
     code: Code
@@ -71,7 +71,7 @@ def timed_out_text(seconds: float) -> str:
 
 
 def is_use_case(template_key: str, phrases: Iterable[str]) -> bool:
-    """Whether the words of the key, split at `_`, `.` and `-`, hold those of a phrase in a row."""
+    """Whether the words of the key, split at `_`, `.` and `-`, contain the words of a phrase in sequence."""
     words = f" {' '.join(_SEPARATORS.split(template_key.lower()))} "
     return any(f" {' '.join(phrase.lower().split())} " in words for phrase in phrases)
 
@@ -80,7 +80,7 @@ class SynchronousLedger(Protocol):
     """Enrols and claims in one commit, for deliveries that start at once."""
 
     async def enrol_claimed(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[ClaimedEnrolment]:
-        """Enrol and claim in one commit, so that no other worker can claim these routes; one answer each."""
+        """Enrol and claim in one commit, so that no other worker can claim the routes; one answer per enrolment."""
         ...
 
     async def queue_unclaimed(self, lane: int, instead: int) -> int:

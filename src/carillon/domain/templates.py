@@ -14,7 +14,7 @@ LONGEST_KEY, LONGEST_SUBJECT, LONGEST_BODY, LONGEST_HTML = 200, 500, 50_000, 100
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants to be the next version."""
+    """The content of a template's next version."""
 
     template_key: str
     channel: str
@@ -27,12 +27,12 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     default_variables: dict[str, Any] = {}
     is_active: bool = True
     tenant_id: str | None = None
-    """Whose it is; None is everybody's."""
+    """The tenant that owns the template; None if all tenants share it."""
     created_by: str | None = None
 
     @classmethod
     def of(cls, template: Template, tenant_id: str | None = None) -> "Draft":
-        """A template from a file, to be kept."""
+        """A draft from a template of a file."""
         return cls(
             template_key=template.code,
             channel=template.channel,
@@ -46,10 +46,10 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredTemplate(Draft, frozen=True, kw_only=True):
-    """One version; it never changes, only `is_active` may end."""
+    """One stored version; nothing of it changes except that `is_active` may become false."""
 
     template_id: str
-    """The same for every version: what a tenant says under one key, on one channel, in one locale."""
+    """The same for every version of one tenant's key, channel and locale."""
     version: int
     created_at: int
     updated_at: int
@@ -75,14 +75,14 @@ class StoredTemplate(Draft, frozen=True, kw_only=True):
 
 
 class TemplateLedger(Protocol):
-    """Where templates are kept; the version in use is the highest active one."""
+    """The store of templates; the version in use is the highest active one."""
 
     async def add_template(self, draft: Draft, new_id: str, version: int | None = None) -> StoredTemplate | None:
-        """Write the next version; None when `version` is given and is not the next one."""
+        """Store the next version; None if `version` is given and is not the next one."""
         ...
 
     async def template(self, template_id: str, version: int | None = None) -> StoredTemplate | None:
-        """One version, without a number the one in use, else the newest; a deleted one only when all are."""
+        """One version; without a number, the one in use, else the newest. A deleted one only if all are deleted."""
         ...
 
     async def template_history(self, template_id: str) -> list[StoredTemplate]:
@@ -92,28 +92,28 @@ class TemplateLedger(Protocol):
     async def list_templates(
         self, filters: Mapping[str, Any], limit: int, offset: int
     ) -> tuple[list[StoredTemplate], int]:
-        """Each template in its shown version, sorted by key, channel and locale; and how many match in all."""
+        """One page of templates, sorted by key, channel and locale, and the total number that match."""
         ...
 
     async def retire_template(self, template_id: str, *, delete: bool = False) -> int:
-        """Switch every version off, or delete all of them until a new one is written; answers how many changed."""
+        """Deactivate every version, or delete them until a new one is stored; returns how many changed."""
         ...
 
     async def current_templates(self, keys: Sequence[tuple[str | None, str]]) -> list[StoredTemplate]:
-        """What is in use under each tenant and key."""
+        """The templates in use for each (tenant, key)."""
         ...
 
     async def template_revision(self) -> tuple[int, int]:
-        """Different after every change."""
+        """A value that differs after every change."""
         ...
 
     async def template_variants(self) -> list[tuple[str | None, str, str, str]]:
-        """Tenant, key, channel and locale of everything in use."""
+        """Tenant, key, channel and locale of every template in use."""
         ...
 
 
 def unfit_name(code: str, locale: str) -> str | None:
-    """None when a template of this key and locale may be kept, otherwise why not."""
+    """None if the key and the locale are valid, otherwise the error."""
     if len(code) > LONGEST_KEY or not re.fullmatch(KEY, code):
         return f"a key is at most {LONGEST_KEY} of a-z, 0-9, '.', '_' and '-'"
     return None if re.fullmatch(LOCALE, locale) else "a locale is written as en or en-US"
@@ -133,13 +133,13 @@ class Gap(msgspec.Struct, frozen=True, order=True):
 
 
 def gaps(existing: Iterable[tuple[str | None, str, str, str]], supported: Collection[str]) -> list[Gap]:
-    """What is missing for every template to exist in every supported locale; a tenant's own stand on everybody's."""
+    """The templates that are missing in a supported locale; a tenant's templates are completed by the shared ones."""
     locales: dict[tuple[str, str, str], set[str]] = {}
     for tenant, key, channel, locale in existing:
         locales.setdefault((tenant or "", key, channel), set()).add(locale)
     found: list[Gap] = []
     for (tenant_id, key, channel), own in locales.items():
-        # Behind a tenant's own stand everybody's, whose gaps are said once.
+        # A shared template fills a tenant's gap, and gaps of shared templates are listed once.
         if not tenant_id or ("", key, channel) not in locales:
             found += [Gap(key, channel, locale, tenant_id) for locale in set(supported) - own]
     return sorted(found)
@@ -150,15 +150,15 @@ _MAX_HEADER = 1000
 
 
 class LocaleRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a wished locale becomes one that exists."""
+    """How a requested locale is resolved to an existing one."""
 
     default: str = "en-US"
     on_missing: Literal["error", "default", "chain"] = "error"
-    """error: exactly the wished one; default: exactly it, else the default; chain: pt-BR → pt → default."""
+    """error: only the requested locale; default: that one, else the default; chain: pt-BR → pt → default."""
 
 
 def parse_accept_language(header: str) -> list[str]:
-    """The tags of an Accept-Language header, best first; junk and `*` are left out."""
+    """The tags of an Accept-Language header, best first, without invalid ones and `*`."""
     found: list[tuple[float, int, str]] = []
     for position, part in enumerate(header[:_MAX_HEADER].split(",")):
         tag, _, parameters = part.strip().partition(";")
@@ -183,7 +183,7 @@ def _quality(parameters: str) -> float:
 def wished_locale(
     explicit: str | None, preferred: str | None, accept_language: str | None, tenant_default: str | None, default: str
 ) -> str:
-    """The first that is said: by the request, the person's preference, the header, the tenant, the system."""
+    """The first locale that is set: in the request, by the person, in the header, by the tenant, by the system."""
     for said in (explicit, preferred):
         if said:
             return said
@@ -195,7 +195,7 @@ def wished_locale(
 
 
 def resolve_locale(wished: str, existing: Collection[str], rules: LocaleRules) -> str | None:
-    """The existing locale that serves the wish, or None when the rules allow no other."""
+    """The existing locale for the requested one; None if the rules allow none."""
     if wished in existing:
         return wished
     match rules.on_missing:

@@ -1,26 +1,26 @@
-"""What we decide to do with a route after an attempt."""
+"""Verdicts: the engine's decision about a route after an attempt."""
 
 import msgspec
 
 
 class Finish(msgspec.Struct, frozen=True, tag="finish"):
-    """The person has been told."""
+    """The provider accepted the message: the route is done."""
 
 
 class Retry(msgspec.Struct, frozen=True, tag="retry"):
-    """Try the same provider again after `delay` seconds; the attempt stays counted."""
+    """Try the same provider again after `delay` seconds; the attempt counts."""
 
     delay: float
 
 
 class Defer(msgspec.Struct, frozen=True, tag="defer"):
-    """Come back after `delay` seconds without having spent an attempt."""
+    """Wait `delay` seconds; the attempt does not count."""
 
     delay: float
 
 
 class FailOver(msgspec.Struct, frozen=True, tag="fail_over"):
-    """Let another provider try after `delay` seconds; the attempt stays counted."""
+    """Try another provider after `delay` seconds; the attempt counts."""
 
     provider: str
     delay: float = 0.0
@@ -34,7 +34,7 @@ class Bury(msgspec.Struct, frozen=True, tag="bury"):
 
 
 FINISH = Finish()
-"""It carries nothing, so one serves all."""
+"""One shared instance, because the verdict has no fields."""
 
 Verdict = Finish | Retry | Defer | FailOver | Bury
 

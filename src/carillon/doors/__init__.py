@@ -1,1 +1,1 @@
-"""It arrives: one module for each transport that brings intents."""
+"""Doors: one folder for each transport by which intents arrive."""

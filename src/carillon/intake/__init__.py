@@ -1,1 +1,1 @@
-"""Room 2: an intent is accepted."""
+"""The intake checks, plans and stores intents."""

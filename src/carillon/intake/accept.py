@@ -28,7 +28,7 @@ QUEUED_ONLY = frozenset({"inApp"})
 
 
 class Contents:
-    """Finds address, locale and message of every route; refuses what could not be sent."""
+    """Finds address, locale and message of every route; refuses an intent that could not be sent."""
 
     def __init__(self, templates: Templates, rules: PlanRules) -> None:
         self._templates = templates
@@ -154,20 +154,20 @@ class Intake:
         )
 
     async def accept(self, intent: Intent) -> Acceptance:
-        """Write the intent down; returns after the commit, or raises and nothing was stored."""
+        """Store the intent; returns after the commit. If it raises, nothing was stored."""
         enrolment = await self.planned(intent)
         enrolled = await self._enrolments.add(enrolment)
         faultpoint("after_accept_commit")
         return self._answer(intent, enrolment, enrolled)
 
     async def planned(self, intent: Intent, tell: Tell | None = None) -> Enrolment:
-        """The rows to write; raises BadIntent if it cannot be sent; `tell` is called for every gate passed."""
+        """The rows to write; raises BadIntent if the intent cannot be sent. Calls `tell` for every gate it passes."""
         if self._add_preferences is not None:
             intent = await self._add_preferences(intent)
         return plan(intent, await self._contents.of(intent, tell), intent.notification_id or self._ids(), self._rules)
 
     async def drain(self) -> None:
-        """Wait for what is being written now."""
+        """Wait for the writes in flight."""
         await self._enrolments.drain()
 
     async def _enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:

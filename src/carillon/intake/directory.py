@@ -1,4 +1,4 @@
-"""A directory of people over HTTP: one question a person, bounded, and no further ones after the first failure."""
+"""A directory of people over HTTP: one request per person, a limited number at once, none after the first failure."""
 
 import asyncio
 import re
@@ -13,7 +13,7 @@ from carillon.domain.people import Found, NoSuchPerson, NotAnswered, Profile
 from carillon.domain.ports import Clock, Observer
 
 Fetch = Callable[[str], Awaitable[tuple[int, bytes] | str]]
-"""GET a URL within its deadline: status and body, or why there is none."""
+"""GET a URL within a deadline; returns status and body, or the error."""
 
 _OK, _NOT_FOUND = 200, 404
 _ADDRESS = re.compile(r"[^@\s\x00-\x1f\x7f,;<>\"]{1,64}@[^@\s\x00-\x1f\x7f,;<>\"]{1,255}")
@@ -26,7 +26,7 @@ class HttpDirectory:
     def __init__(self, fetch: Fetch, url: str, *, concurrency: int, clock: Clock, observer: Observer) -> None:
         self._fetch = fetch
         self._url = url
-        """With `{user_id}` where the id goes."""
+        """`url` has `{user_id}` in place of the id."""
         self._concurrency = concurrency
         self._clock = clock
         self._observe = observer
@@ -40,7 +40,7 @@ class HttpDirectory:
             nonlocal failed
             for user_id in waiting:
                 if failed:
-                    found[user_id] = NotAnswered("another question failed before this one was asked")
+                    found[user_id] = NotAnswered("an earlier request to the directory failed, so this one was not sent")
                 else:
                     found[user_id] = said = await self._ask(user_id)
                     failed |= isinstance(said, NotAnswered)
@@ -49,7 +49,7 @@ class HttpDirectory:
         return found
 
     async def aclose(self) -> None:
-        """Nothing is held here: the connections are the HTTP client's."""
+        """Connections belong to the shared client."""
 
     async def _ask(self, user_id: str) -> Found:
         began = self._clock.monotonic()
@@ -66,7 +66,7 @@ class HttpDirectory:
 
 
 def read_profile(status: int, body: bytes) -> Found:
-    """The meaning of an answer; an answer that is not understood counts as no answer, so it is asked again."""
+    """Read an answer; one that cannot be read counts as no answer, so that the intake asks again."""
     said = _object(body)
     if status == _NOT_FOUND:
         error = said.get("error") if said is not None else None

@@ -1,4 +1,4 @@
-"""`explain`: acceptance plans the request, the gates of attempts are folded over it, and nothing is written or sent."""
+"""`explain`: the intake plans the request, and a simulation shows its attempts; nothing is written or sent."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,12 +11,12 @@ from carillon.domain.explain import (
     ExplainedRoute,
     ExplainStep,
     Explanation,
-    Future,
     GateVerdict,
     Imagine,
     LookupLedger,
-    RouteAhead,
     RouteOutcome,
+    SimulatedRoute,
+    Simulation,
     ViewedBreakers,
     in_order,
     unavailable,
@@ -163,21 +163,21 @@ class Explainer:
         now = self._clock.wall()
         chains = {route.channel: self._rules.channels[route.channel] for route in enrolment.routes}
         near = {name for chain in chains.values() for name in chain}
-        # Whether a worker leaves a provider alone depends on every channel that the provider serves.
+        # Whether a worker claims for a provider with an open breaker depends on every channel of that provider.
         chains |= {channel: chain for channel, chain in self._rules.channels.items() if near & set(chain)}
         views = await self._breakers.views({name for chain in chains.values() for name in chain})
-        futures: list[list[RouteAhead]] = []
+        simulated: list[list[SimulatedRoute]] = []
         for dice in self._dice:
-            routes = _ahead(enrolment, suppressed, now)
-            future = Future(chains, self._rules.policies, views, self._imagine, dice)
+            routes = _simulated(enrolment, suppressed, now)
+            simulation = Simulation(chains, self._rules.policies, views, self._imagine, dice)
             if intent.synchronous:
-                future.synchronous(routes[0])
+                simulation.synchronous(routes[0])
             else:
-                future.queued(routes)
-            futures.append(routes)
+                simulation.queued(routes)
+            simulated.append(routes)
         explained = [
             _explained(route, soonest, latest, now, synchronous=intent.synchronous)
-            for route, soonest, latest in zip(enrolment.routes, *futures, strict=True)
+            for route, soonest, latest in zip(enrolment.routes, *simulated, strict=True)
         ]
         self._lane(walk, intent, enrolment)
         self._policy(walk, intent, enrolment.routes[0], explained[0])
@@ -241,23 +241,23 @@ def _state(view: BreakerView, now: float) -> State:
     return effective(view.breaker, view.policy, now)
 
 
-def _ahead(enrolment: Enrolment, suppressed: set[str], now: float) -> list[RouteAhead]:
+def _simulated(enrolment: Enrolment, suppressed: set[str], now: float) -> list[SimulatedRoute]:
     scheduled_for = enrolment.notification.scheduled_for_ms
     since = 0.0 if scheduled_for is None else round(scheduled_for / 1000 - now, 3)
-    found: list[RouteAhead] = []
+    found: list[SimulatedRoute] = []
     for route in enrolment.routes:
         claim = first_claim(enrolment, route.route_id, 0, 0)
-        ahead = RouteAhead(claim=claim, due=round(max(0.0, since), 3), since=since)
+        simulated = SimulatedRoute(claim=claim, due=round(max(0.0, since), 3), since=since)
         if route.status is Status.SKIPPED:
-            ahead.end(Status.SKIPPED, route.skipped_because)
+            simulated.end(Status.SKIPPED, route.skipped_because)
         elif route.route_id in suppressed:
-            ahead.end(Status.SKIPPED, "the address is suppressed")
-        found.append(ahead)
+            simulated.end(Status.SKIPPED, "the address is suppressed")
+        found.append(simulated)
     return found
 
 
 def _explained(
-    route: Route, soonest: RouteAhead, latest: RouteAhead, now: float, *, synchronous: bool
+    route: Route, soonest: SimulatedRoute, latest: SimulatedRoute, now: float, *, synchronous: bool
 ) -> ExplainedRoute:
     waits = soonest.attempts and soonest.attempts[0].at_seconds > 0.0
     outcome: RouteOutcome = "delivered" if synchronous else "queued"
@@ -280,7 +280,7 @@ def _explained(
 
 
 def _rows(soonest: Sequence[ExpectedAttempt], latest: Sequence[ExpectedAttempt], now: float) -> list[dict[str, Any]]:
-    """Attempt by attempt: the provider, and the least and the most seconds after the attempt before it."""
+    """For each attempt: the provider, and the least and the most seconds after the previous attempt."""
     rows: list[dict[str, Any]] = []
     for at, one in enumerate(soonest):
         row: dict[str, Any] = {"attempt": one.attempt, "provider": one.provider, "notBefore": _unix_ms(one, now)}

@@ -1,4 +1,4 @@
-"""Acceptance in order: arrivals are enriched, planned and written down together, and none is passed over."""
+"""Acceptance in order: arrivals are enriched, planned and stored together, and none is skipped."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -24,7 +24,7 @@ Planned = tuple[Arrival, Intent, Enrolment]
 
 
 class OrderedIntake:
-    """Satisfies OrderedAcceptor: stops before the first intent whose people the directory cannot look up."""
+    """Satisfies OrderedAcceptor: it stops before the first intent whose people cannot be looked up."""
 
     def __init__(
         self,
@@ -94,14 +94,14 @@ class OrderedIntake:
         return answers
 
     async def _enrol_chunk(self, chunk: Sequence[Enrolment]) -> list[Enrolled | str]:
-        """One answer each; a text is why the ledger cannot hold that one at all."""
+        """One answer per enrolment; a text says why the ledger can never store that one."""
         try:
             return list(await self._ledger.enrol(chunk))
         except LedgerUnavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - one that the ledger cannot hold must neither stop nor take along others
+        except Exception as error:  # noqa: BLE001 - one that the ledger cannot store must not stop the others
             if len(chunk) == 1:
-                return [f"the ledger cannot hold it: {type(error).__name__}"]
+                return [f"the ledger cannot store it: {type(error).__name__}"]
         return [answer for one in chunk for answer in await self._enrol_chunk([one])]
 
     def _tell(
@@ -161,7 +161,7 @@ def _malformed(arrival: Arrival, code: str, message: str) -> Malformed:
 
 
 def _event(arrival: Arrival, flaw: Malformed, *, expired: bool) -> IntentMalformed:
-    # Operators search for the values in the entry, valid or not.
+    # Keep the values of the entry even if they are invalid, because operators search for them.
     raw = {name: value for name, value in arrival.raw_fields.items() if isinstance(value, str) and value}
     return IntentMalformed(
         stream_entry_id=flaw.stream_entry_id,

@@ -1,4 +1,4 @@
-"""People: what a directory or they themselves say about addresses, language, channels and quiet hours."""
+"""Adds what the directory and people's own preferences say: addresses, language, channels and quiet hours."""
 
 import asyncio
 import datetime as dt
@@ -54,9 +54,9 @@ def enrich(intent: Intent, found: Mapping[str, Found]) -> Intent:
 
 
 def with_preferences(intent: Intent, found: Mapping[str, Profile], now: float | None) -> Intent:
-    """The intent with the preferences of its recipients; what the producer says overrides them.
+    """The intent with the preferences of its recipients; values of the producer override them.
 
-    With `now`, in Unix seconds, quiet hours delay what is not urgent.
+    With `now`, in Unix seconds, quiet hours delay notifications that are not urgent.
     """
     told = msgspec.structs.replace(intent, recipients=tuple(_with_profile(one, found) for one in intent.recipients))
     if now is None or intent.priority is Priority.HIGH or intent.synchronous:
@@ -100,7 +100,7 @@ def _known(recipient: Recipient, found: Mapping[str, Found]) -> Recipient:
 
 
 class StoredPeople:
-    """Reads stored preferences; questions that arise together share one query."""
+    """Reads stored preferences; concurrent requests share one query."""
 
     def __init__(self, ledger: PreferenceLedger, *, max_batch: int = 500, max_pending: int = 10_000) -> None:
         self._ledger = ledger

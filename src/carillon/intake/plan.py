@@ -1,4 +1,4 @@
-"""From an intent and its rendered contents to the rows that will be written down."""
+"""Plans an intent: the notification and the routes that will be stored."""
 
 from typing import Literal
 
@@ -12,10 +12,10 @@ from carillon.domain.templates import LocaleRules
 
 
 class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a blueprint says about turning intents into routes."""
+    """A blueprint's rules for planning."""
 
     channels: dict[str, tuple[str, ...]]
-    """Channel to its providers in the order of failover."""
+    """The providers of each channel, in the order of failover."""
     policies: PolicyTable
     lanes: Lanes
     locale: LocaleRules = LocaleRules()
@@ -27,14 +27,14 @@ class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What one recipient gets on one channel."""
+    """The address, locale and message of one recipient on one channel."""
 
     recipient_ref: str
     channel: str
     address: str | None
     locale: str | None
     message: Message | None = None
-    """None where it is rendered downstream, or never."""
+    """None if the message is rendered downstream, or never."""
     skipped_because: str | None = None
 
 

@@ -1,4 +1,4 @@
-"""The one template engine: `{{name}}` and `{{user.name}}` are looked up, nothing is evaluated."""
+"""The template engine: it replaces `{{name}}` and `{{user.name}}` by values, and evaluates nothing."""
 
 import html
 import re
@@ -18,12 +18,12 @@ _HEADER_BREAKERS = frozenset("\r\n\x00\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
 OnMissing = Literal["error", "empty", "keep"]
 Piece = str | tuple[str, ...]
 Sources = tuple[Mapping[str, Any], ...]
-"""Where a value is looked for, in this order."""
+"""The mappings in which a value is looked up, in this order."""
 
 
 @lru_cache(maxsize=4096)
 def compile_template(text: str) -> tuple[Piece, ...]:
-    """Split a template into literal text and dotted names; anything cleverer is refused."""
+    """Split a template into literal text and dotted names; refuses any other syntax."""
     for mark in ("{%", "{#"):
         if mark in text:
             raise BadTemplate(f"templates are logic-free: {mark!r} is not allowed")
@@ -48,7 +48,7 @@ def check_template(text: str) -> None:
 
 
 def variables_of(text: str) -> set[str]:
-    """The names a template asks for."""
+    """The variable names of a template."""
     return set(names_in(text))
 
 
@@ -99,7 +99,7 @@ def _value(path: tuple[str, ...], sources: Sources, missing: set[str], on_missin
     for source in sources:
         found = source
         for name in path:
-            # Nearly everything is a plain dictionary, and asking for the abstract kind costs ten times as much.
+            # Nearly every value is a plain dictionary, and isinstance with the abstract class costs ten times as much.
             found = found.get(name) if type(found) is dict or isinstance(found, Mapping) else None
         if found is not None:
             break

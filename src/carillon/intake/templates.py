@@ -47,18 +47,18 @@ class FileTemplates:
         return self._variants.get(code, [])
 
     def under(self, code: str) -> dict[tuple[str, str], Template]:
-        """Everything of one code, by channel and locale."""
+        """The templates of one code, by channel and locale."""
         return {
             (channel, locale): self._templates[code, channel, locale]
             for channel, locale in self._variants.get(code, [])
         }
 
     def all(self) -> dict[tuple[str, str, str], Template]:
-        """Everything, by code, channel and locale."""
+        """All templates, by code, channel and locale."""
         return dict(self._templates)
 
     def count(self) -> int:
-        """How many templates there are, for `doctor`."""
+        """The number of templates, for `doctor`."""
         return len(self._templates)
 
 
@@ -87,16 +87,16 @@ def _read_one(folder: Path) -> Template:
 
 
 class TemplateSet(NamedTuple):
-    """Everything under one key."""
+    """The templates of one key."""
 
     templates: dict[tuple[str, str], Template]
     """By channel and locale."""
     variants: list[tuple[str, str]]
-    """The same channels and locales, in order: asked for with every notification, sorted once."""
+    """The same channels and locales, sorted once, because every notification needs them."""
 
 
 class StoredTemplates:
-    """Satisfies Templates; while nothing changes, the ledger is asked once in `fresh_seconds`."""
+    """Satisfies Templates; reads the ledger's revision once in `fresh_seconds`, and templates only after a change."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class StoredTemplates:
         return (await self._set((tenant_id, code))).variants
 
     def forget(self) -> None:
-        """Something was written by this process: the next question is asked anew, and no answer under way is kept."""
+        """This process has stored a template: read again at the next request, and drop the reads in flight."""
         self._forgotten += 1
         self._sets.clear()
         self._fresh_until = -math.inf
@@ -135,7 +135,7 @@ class StoredTemplates:
         return self._files.all()
 
     async def gaps(self, supported: Sequence[str]) -> list[Gap]:
-        """What is missing for every template to exist in every supported locale."""
+        """The templates that are missing in a supported locale."""
         filed = [(None, *variant) for variant in self._files.all()]
         return gaps([*filed, *await self._ledger.template_variants()], supported)
 

@@ -1,1 +1,1 @@
-"""Where accepted notifications are written down, wait, and are looked after."""
+"""The store of accepted notifications, in which they wait for delivery."""

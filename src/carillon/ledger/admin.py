@@ -1,4 +1,4 @@
-"""What administrators ask and do: dead letters, redrives, their own actions, API keys and the audit log."""
+"""Statements of administrators: dead letters, redrives, recorded actions, API keys and the audit log."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from carillon.domain.admin import AdminAction, AuditRow, FailedCounts, Revival, Revived
+from carillon.domain.admin import AdminAction, AuditRow, FailedCounts, RedrivePlan, RedriveResult
 from carillon.domain.keys import ApiKey, NewKey
 from carillon.domain.ports import Signal
 from carillon.domain.store import Ask, Engine, Row, Steps
@@ -48,30 +48,30 @@ class AdminStore:
         ]
         return FailedCounts(sum(row["count"] for row in by_cause), by_cause, round(rows[0]["now"]))
 
-    async def revive(
+    async def redrive(
         self,
         filters: Mapping[str, Any],
-        revival: Revival,
+        plan: RedrivePlan,
         limit: int,
         action: AdminAction,
         action_id: int | None = None,
-    ) -> Revived:
-        values = {**_failed(filters), "limit": limit, **_how(revival)}
+    ) -> RedriveResult:
+        values = {**_failed(filters), "limit": limit, **_how(plan)}
 
-        def steps() -> Steps[Revived]:
-            keys = yield Ask("revive", values)
+        def steps() -> Steps[RedriveResult]:
+            keys = yield Ask("redrive", values)
             if not keys:
-                return Revived(0, action_id)
-            yield Ask("revive_forget", each=keys)
-            noted = yield from _note(_with_count(action, revival.done + len(keys)), action_id)
+                return RedriveResult(0, action_id)
+            yield Ask("redrive_forget", each=keys)
+            noted = yield from _note(_with_count(action, plan.done + len(keys)), action_id)
             yield Ask("mark_redriven", {"action_id": noted}, keys)
-            return Revived(len(keys), noted)
+            return RedriveResult(len(keys), noted)
 
         # Not repeated after a broken connection: the second run would find nothing and report 0.
-        revived = await self.engine.change(steps, repeatable=False)
-        if revived.count:
+        redriven = await self.engine.change(steps, repeatable=False)
+        if redriven.count:
             self.signal.ring()
-        return revived
+        return redriven
 
     async def note_action(self, action: AdminAction) -> int:
         return await self.engine.change(lambda: _note(action, None), repeatable=False)
@@ -89,7 +89,7 @@ class AdminStore:
 
 
 def _failed(filters: Mapping[str, Any]) -> dict[str, Any]:
-    """The filters of dead letters; a chosen letter is one text out of its two names."""
+    """The filters of dead letters; a listed letter becomes one text made of its notification id and route id."""
     letters = filters.get("letters")
     if letters is None:
         return chosen(filters, FAILED_FILTERS)
@@ -99,20 +99,20 @@ def _failed(filters: Mapping[str, Any]) -> dict[str, Any]:
     return chosen({**filters, "notification_ids": ids, "letters": names}, FAILED_FILTERS)
 
 
-def _how(revival: Revival) -> dict[str, Any]:
+def _how(plan: RedrivePlan) -> dict[str, Any]:
     return {
-        "new_provider": revival.provider,
-        "unqueued": list(revival.unqueued),
-        "instead": revival.instead,
-        "rate": revival.rate,
-        "began_ms": revival.began_ms,
-        "done": revival.done,
-        "forced": revival.forced,
+        "new_provider": plan.provider,
+        "unqueued": list(plan.unqueued),
+        "instead": plan.instead,
+        "rate": plan.rate,
+        "began_ms": plan.began_ms,
+        "done": plan.done,
+        "forced": plan.forced,
     }
 
 
 def _note(action: AdminAction, action_id: int | None) -> Steps[int]:
-    """Write the action, or update its detail; returns its number."""
+    """Write the action, or update its detail; returns its id."""
     detail = storable_json(action.detail)
     if action_id is not None:
         yield Ask("update_action", {"action_id": action_id, "detail_json": detail})
@@ -141,7 +141,7 @@ def _with_count(action: AdminAction, count: int) -> AdminAction:
 
 
 def _page(rows: Sequence[Row], key: str) -> tuple[list[Row], int]:
-    """An empty page has the total as well."""
+    """The rows and the total; the total is there also for an empty page."""
     found = [{name: value for name, value in row.items() if name != "total"} for row in rows if row[key] is not None]
     return found, rows[0]["total"]
 
@@ -159,7 +159,7 @@ class AuditStore:
     async def write_audit(self, rows: Sequence[AuditRow]) -> None:
         if rows:
             given = [{**msgspec.structs.asdict(row), "metadata": row.metadata_json} for row in rows]
-            # The key makes a repeat harmless.
+            # A repeat writes nothing, because the key is unique.
             await self.engine.write("write_audit", each=given, repeatable=True, pool="settlements")
 
 

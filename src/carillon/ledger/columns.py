@@ -18,7 +18,7 @@ class Way(StrEnum):
     RAW = "raw"
     """JSON of any shape, under one seal inside a JSON object: the column takes JSON only."""
     NAME = "name"
-    """Contains a person's address where nothing else names the person: an HMAC takes its place."""
+    """May contain a person's address as the only name of that person: an HMAC replaces it."""
     TEXT = "text"
     """An error text about a message: the address is removed from it."""
     SHOWN = "shown"
@@ -142,5 +142,5 @@ def opened_names() -> dict[str, Way]:
 
 
 def resealed(table: str) -> list[Way]:
-    """The ways of the columns of a table that are sealed anew under another key, in the order of their statements."""
+    """How each column of a table is sealed again under another key, in the order of the statements' columns."""
     return [way for way in COLUMNS[table].values() if way in _IN_PLACE]

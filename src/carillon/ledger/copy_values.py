@@ -40,12 +40,12 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def neutral(kinds: Sequence[Kind], row: Sequence[Any]) -> Row:
-    """As SQLite keeps it: times are Unix milliseconds, flags 0 or 1, JSON and amounts text."""
+    """A row in SQLite's form: times as Unix milliseconds, flags as 0 or 1, JSON and amounts as text."""
     return tuple(None if value is None else _NEUTRAL[kind](value) for kind, value in zip(kinds, row, strict=True))
 
 
 def for_postgres(kinds: Sequence[Kind], row: Row) -> Row:
-    """As asyncpg hands it to PostgreSQL."""
+    """A row in the form that asyncpg passes to PostgreSQL."""
     return tuple(None if value is None else _POSTGRES[kind](value) for kind, value in zip(kinds, row, strict=True))
 
 
@@ -84,7 +84,7 @@ def _meaning(text: str) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _moment(value: int) -> dt.datetime:
-    # Not from seconds, which a float does not hold exactly.
+    # Not from seconds, because a float does not hold them exactly.
     return _EPOCH + value * _MILLISECOND
 
 

@@ -17,7 +17,7 @@ from carillon.ledger.statements import load
 
 End: TypeAlias = PostgresEnd | SqliteEnd
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""The step, the rows done, and the rows in all."""
+"""Called with the step, the rows done, and the total number of rows."""
 
 PARENTS_FIRST = ("records", "routes", "dead_letters")
 BOOKKEEPING = frozenset({"schema_migrations", "claim_tokens"})
@@ -28,7 +28,7 @@ class CopyRefused(CarillonError):
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """One table at the end: the same rows at both ends."""
+    """One copied table, with the same rows at both ends."""
 
     table: str
     rows: int
@@ -40,14 +40,14 @@ class Copied(msgspec.Struct, frozen=True):
 async def copy_ledger(
     source_url: str, target_url: str, *, resume: bool, even_if_used: bool, progress: Progress
 ) -> list[Copied]:
-    """Copy every table, then read both ends and compare; raises CopyRefused unless all is the same."""
+    """Copy every table, then read both ends and compare; raises CopyRefused if they differ."""
     if source_url.startswith("sqlite:") == target_url.startswith("sqlite:"):
-        raise CopyRefused("source and target are of one kind: use pg_dump, or .backup of SQLite")
+        raise CopyRefused("source and target are the same kind of database: use pg_dump, or .backup of SQLite")
     async with AsyncExitStack() as stack:
         source = await _open(source_url)
         stack.push_async_callback(source.aclose)
         if await source.versions() != [step.version for step in migrations("sqlite")]:
-            raise CopyRefused("the source's tables are not this release's: run `carillon migrate` on it first")
+            raise CopyRefused("the source has the tables of another release: run `carillon migrate` on it first")
         target = await _open(target_url, prepared=True)
         stack.push_async_callback(target.aclose)
         if not even_if_used:
@@ -72,13 +72,15 @@ async def _refuse_used(source: End, target: End) -> None:
     for end, word in ((source, "source"), (target, "target")):
         by = await end.used_by()
         if by is not None:
-            raise CopyRefused(f"the {word} is in use: {by}; stop it, or pass --even-if-used if it is another program")
+            raise CopyRefused(
+                f"the {word} is in use: {by}; stop that process, or pass --even-if-used if it is another program"
+            )
 
 
 async def _tables(source: End, target: End) -> list[Table]:
     postgres, sqlite = (source, target) if isinstance(source, PostgresEnd) else (target, source)
     if not isinstance(postgres, PostgresEnd) or not isinstance(sqlite, SqliteEnd):
-        raise TypeError("one end of each kind")
+        raise TypeError("a copy needs one PostgreSQL end and one SQLite end")
     known = await postgres.tables()
     ours = {name: columns for name, columns in (await sqlite.columns()).items() if name not in BOOKKEEPING}
     for name, columns in ours.items():
@@ -94,7 +96,7 @@ async def _refuse_filled(target: End, tables: list[Table], *, resume: bool) -> N
     filled = [table.name for table in tables if await target.count(table)]
     if filled:
         raise CopyRefused(
-            f"the target is not empty ({', '.join(filled)}): give an empty one, or --resume for a copy that was cut off"
+            f"the target is not empty ({', '.join(filled)}): name an empty one, or pass --resume to go on with a copy"
         )
 
 
@@ -141,7 +143,7 @@ async def _compare(
         if (one.rows, one.text()) != (other.rows, other.text()):
             raise CopyRefused(
                 f"table {table.name} differs ({one.rows} rows in the source, {other.rows} in the target): the source "
-                "changed while it was copied, or the target held something else; begin again with an empty target"
+                "changed during the copy, or the target had other rows; begin again with an empty target"
             )
         found.append(Copied(table.name, one.rows, written[table.name], one.text()))
     return found

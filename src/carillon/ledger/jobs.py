@@ -28,7 +28,7 @@ class JobStore:
 
     async def write_job_logs(self, rows: Sequence[JobRow]) -> None:
         if rows:
-            # Repeating it changes nothing.
+            # A repeat changes nothing.
             given = [msgspec.structs.asdict(row) for row in rows]
             await self.engine.write("write_job_logs", each=given, repeatable=True, pool="intake")
 
@@ -114,11 +114,11 @@ class JobLogs:
         self._row(queue, message, "received", 0, now)
 
     def gone(self, queue: str, message: JobMessage, now: float) -> None:
-        """It was trimmed from the failed list: nobody can requeue it any more."""
+        """The cleanup trimmed the message from the failed list: nobody can requeue it any more."""
         self._row(queue, message, "dead", message.attempts, now)
 
     def invalid(self, queue: str, message: JobMessage) -> str:
-        """The entry of a text that is no message."""
+        """The entry of a text that is not a valid message."""
         now = self._clock.wall()
         self._row(queue, message, "failed", 0, now, error="invalid_message")
         return self._entry(queue, message, "failed", 0, {"error": "invalid_message"})
@@ -182,14 +182,14 @@ class JobLogs:
         return await self._write_rows()
 
     async def leave(self, seconds: float) -> None:
-        """Write the rest after the writes in flight; no silent server delays the end any longer."""
+        """Write the rest after the writes in flight, for at most `seconds`, even if a server does not answer."""
         writing = [asyncio.create_task(self._write_entries()), asyncio.create_task(self._write_rows())]
         _, silent = await asyncio.wait(writing, timeout=seconds)
         for task in silent:
-            # Do not wait for it: a statement in flight may end only with its connection.
+            # Do not wait for the task: a statement in flight may end only with its connection.
             task.cancel()
         if silent:
-            self._observe(Trouble(where="job_logs", error=f"not all was written within {seconds:.1f} s"))
+            self._observe(Trouble(where="job_logs", error=f"not every row was written within {seconds:.1f} s"))
 
     async def _write_entries(self) -> None:
         try:
@@ -206,7 +206,7 @@ class JobLogs:
 
     async def _written(self) -> bool:
         if self._forgotten:
-            self._observe(Trouble(where="job_logs", error=f"{self._forgotten} rows were forgotten: too many at once"))
+            self._observe(Trouble(where="job_logs", error=f"{self._forgotten} rows were dropped: too many at once"))
             self._forgotten = 0
         while self._rows and self._ledger is not None:
             rows = dict(islice(self._rows.items(), ROWS_AT_ONCE))
@@ -215,7 +215,7 @@ class JobLogs:
             except LedgerUnavailable as error:
                 self._observe(Trouble(where="job_logs", error=str(error)))
                 return False
-            except Exception as error:  # noqa: BLE001 - what no database takes must not keep others from being written
+            except Exception as error:  # noqa: BLE001 - a row that the database refuses must not block the others
                 self._observe(Trouble(where="job_logs", error=f"{type(error).__name__}: {error}"))
             for key, row in rows.items():
                 # A row that changed meanwhile is newer than the written one.
@@ -228,7 +228,7 @@ class JobLogs:
         return entries
 
     def _moment(self) -> str:
-        """Milliseconds are enough, and many entries share one."""
+        """The current time in milliseconds, formatted once for all entries of the same millisecond."""
         now = int(self._clock.wall() * 1000)
         if now != self._stamp[0]:
             self._stamp = (now, moment(now / 1000))
@@ -259,7 +259,7 @@ class JobLogs:
     ) -> None:
         key = (queue, _fit(message.id))
         held = self._rows.get(key)
-        # A producer may learn that its message arrived after a worker here has begun or ended it.
+        # The answer to a producer's enqueue may arrive after a worker here has begun or ended the message.
         if self._ledger is None or (held is not None and held.at > now):
             return
         if key not in self._rows and len(self._rows) >= MOST_ROWS:
@@ -282,7 +282,7 @@ class JobLogs:
 
 
 def _fit(text: str, longest: int = LONGEST_WORD) -> str:
-    """A text that an index of PostgreSQL takes: without NUL, and bounded."""
+    """A text that a PostgreSQL index accepts: without NUL, and with a limited length."""
     return text.replace("\x00", "\ufffd")[:longest] if len(text) > longest or "\x00" in text else text
 
 

@@ -38,9 +38,9 @@ def refuse_newer(dialect: str, applied: Iterable[int], allowed: int = 0) -> None
     newest = max(set(applied) - known, default=0)
     if newest > allowed:
         raise LedgerNewer(
-            f"a newer release has brought the ledger to migration {newest}, and this one knows {max(known)}: "
-            "upgrade this program, or restore the copy of the ledger from before; "
-            f"to go back without losing what came since, see the changelog and set ledger.allow_migration = {newest}"
+            f"a newer release has brought the ledger to migration {newest}, and this release knows {max(known)}: "
+            "upgrade this program, or restore the backup of the ledger from before the upgrade; "
+            f"to go back without losing newer data, see the changelog and set ledger.allow_migration = {newest}"
         )
 
 
@@ -53,7 +53,7 @@ def _missing(dialect: str, applied: Iterable[int], allowed: int) -> list[Migrati
 async def migrate_postgres(
     connection: "asyncpg.Connection[Any]", sql: Mapping[str, str], schemas: tuple[str, ...], allowed: int = 0
 ) -> list[str]:
-    """Apply what is missing; returns the names of the steps taken here."""
+    """Apply the missing migrations; returns the names of those applied here."""
     await connection.execute(sql["migrate_lock"])
     try:
         for schema in schemas[:1]:
@@ -66,7 +66,7 @@ async def migrate_postgres(
                 await connection.execute(step.text)
                 await connection.execute(sql["migrations_note"], step.version)
     except (asyncpg.InsufficientPrivilegeError, asyncpg.InvalidSchemaNameError) as error:
-        raise ConfigurationError(f"the database role may not create what is missing: {error}") from error
+        raise ConfigurationError(f"the database role may not apply the missing migrations: {error}") from error
     finally:
         if not connection.is_closed():
             await connection.execute(sql["migrate_unlock"])
@@ -79,7 +79,7 @@ async def _ensure_schema(connection: "asyncpg.Connection[Any]", sql: Mapping[str
 
 
 def migrate_sqlite(connection: sqlite3.Connection, sql: Mapping[str, str], allowed: int = 0) -> list[str]:
-    """Apply what is missing in one transaction that holds the whole file; returns the names of the steps taken."""
+    """Apply the missing migrations in one transaction that locks the whole file; returns their names."""
     connection.execute("BEGIN EXCLUSIVE")
     try:
         connection.execute(sql["migrations_table"])
@@ -98,7 +98,7 @@ def migrate_sqlite(connection: sqlite3.Connection, sql: Mapping[str, str], allow
 
 
 def _statements(text: str) -> Iterable[str]:
-    # The driver's executescript commits first, which would give up the lock between two steps.
+    # The driver's executescript commits first, which would release the lock between two migrations.
     pending = ""
     for line in text.splitlines(keepends=True):
         pending += line

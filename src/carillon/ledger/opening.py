@@ -1,4 +1,4 @@
-"""Which ledger a database URL means."""
+"""Opens the ledger that a database URL names."""
 
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -46,5 +46,5 @@ async def open_ledger(
         return await SqliteLedger.open(path, **shared)
     if url.startswith(_POSTGRES):
         return await PostgresLedger.open(url, **shared, allow_unsafe=allow_unsafe, rules=rules)
-    # Without the URL itself: it may carry a password.
+    # The message does not show the URL, because it may contain a password.
     raise ConfigurationError("the database URL must begin with postgresql:// or sqlite:///")

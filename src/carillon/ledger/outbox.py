@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from carillon.domain.alerts import Alert, Happened, Postponed, Telling, bare_error, provider_attempts
+from carillon.domain.alerts import Alert, DueAlert, PostponedAlert, ProviderEvent, bare_error, provider_attempts
 from carillon.domain.store import Engine, Row
 
 _ROUNDING_MS = 1
@@ -14,7 +14,7 @@ class OutboxStore:
 
     engine: Engine
 
-    async def due_alerts(self, limit: int, lease_seconds: float) -> list[Telling]:
+    async def due_alerts(self, limit: int, lease_seconds: float) -> list[DueAlert]:
         # Not repeated after a broken connection: alerts leased without an answer come back when the lease ends.
         taken = await self.engine.write(
             "due_alerts", {"limit": limit, "lease_seconds": lease_seconds}, repeatable=False, look="alerts_are_due"
@@ -29,12 +29,12 @@ class OutboxStore:
             await self.told([row["outbox_id"] for row in rows if row not in known])
         ids = sorted({row["notification_id"] for row in known})
         history = await self.engine.rows("alert_history", {"notification_ids": ids})
-        return _tellings(known, tries, history)
+        return _due_alerts(known, tries, history)
 
     async def told(self, alert_ids: Sequence[int]) -> None:
         await self.engine.write("told_alerts", {"alert_ids": sorted(alert_ids)}, repeatable=True)
 
-    async def postpone(self, postponed: Sequence[Postponed]) -> None:
+    async def postpone(self, postponed: Sequence[PostponedAlert]) -> None:
         rows = [
             {"alert_id": one.alert_id, "tries": one.tries, "told": _joined(one.told), "seconds": one.seconds}
             for one in sorted(postponed, key=lambda each: each.alert_id)
@@ -42,13 +42,13 @@ class OutboxStore:
         await self.engine.write("postpone_alerts", each=rows, repeatable=True)
 
 
-def _tellings(rows: Sequence[Row], tries: dict[int, int], history: Iterable[Row]) -> list[Telling]:
+def _due_alerts(rows: Sequence[Row], tries: dict[int, int], history: Iterable[Row]) -> list[DueAlert]:
     """Alerts with their number of tries; times are Unix milliseconds."""
     of_route: dict[tuple[str, str], list[Row]] = {}
     for row in history:
         of_route.setdefault((row["notification_id"], row["route_id"]), []).append(row)
     return [
-        Telling(
+        DueAlert(
             alert=_alert(row, of_route.get((row["notification_id"], row["route_id"]), [])),
             tries=tries[row["outbox_id"]],
             told=_split(row["told"]),
@@ -60,7 +60,7 @@ def _tellings(rows: Sequence[Row], tries: dict[int, int], history: Iterable[Row]
 def _alert(row: Row, history: Iterable[Row]) -> Alert:
     # Attempts after a later redrive do not belong to this alert.
     happened = [
-        Happened(provider=each["provider"], at_ms=each["at"], message_id=each["message_id"], error=each["error"])
+        ProviderEvent(provider=each["provider"], at_ms=each["at"], message_id=each["message_id"], error=each["error"])
         for each in history
         if each["at"] <= row["created_at"] + _ROUNDING_MS
     ]
@@ -79,12 +79,12 @@ def _alert(row: Row, history: Iterable[Row]) -> Alert:
 
 
 def _joined(told: Iterable[str]) -> str:
-    """As the column `told` holds them."""
+    """The names of sinks in the form of the column `told`."""
     return ",".join(sorted(set(told)))
 
 
 def _split(told: str) -> tuple[str, ...]:
-    """What the column `told` holds."""
+    """The names of sinks in the column `told`."""
     return tuple(name for name in told.split(",") if name)
 
 

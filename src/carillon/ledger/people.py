@@ -1,4 +1,4 @@
-"""What the ledger keeps about people: their preferences, and the addresses that nothing is sent to."""
+"""Preferences of people, and suppressed addresses."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ def preference_values(tenant_id: str | None, user_id: str, change: PreferenceCha
 
 
 def _wanted(row: Row) -> Preferences:
-    """One person's preferences as they were written."""
+    """The stored preferences of one person."""
     quiet = row["quiet_hours_json"]
     return Preferences(
         tenant_id=row["tenant_id"] or None,

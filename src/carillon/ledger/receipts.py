@@ -1,4 +1,4 @@
-"""How receipts become rows and which routes they change, the same for every engine."""
+"""Receipts as rows, and the routes that they change, the same for every engine."""
 
 import hashlib
 from collections import Counter
@@ -24,7 +24,7 @@ from carillon.ledger.rows import storable
 from carillon.ledger.sealing import Codec
 
 WAITING_SECONDS = 600.0
-"""How long a receipt waits for its message to be known here."""
+"""How long a receipt waits until its message is settled here."""
 _LONGEST_KEY = 300
 
 RECEIPT_FIELDS = (
@@ -39,7 +39,7 @@ RECEIPT_FIELDS = (
     "recipient_gone",
     "occurred_at_ms",
 )
-"""A receipt's row, without its times and its effect."""
+"""The fields of a receipt's row, without its times and its effect."""
 ROUTE_FIELDS = (
     "notification_id",
     "route_id",
@@ -59,18 +59,18 @@ ROUTE_FIELDS = (
     "error_classification",
     "error_message",
 )
-"""What a changed route is written with."""
+"""The fields of a changed route."""
 
 RouteKey = tuple[str, str]
 
 
 class ReceiptRow(NamedTuple):
-    """A receipt and the name of its row."""
+    """A receipt and the key of its row."""
 
     key: str
     receipt: Receipt
     expired: bool = False
-    """It has waited for as long as a receipt waits."""
+    """The receipt's waiting time is over."""
 
 
 class RouteMatch(NamedTuple):
@@ -78,11 +78,11 @@ class RouteMatch(NamedTuple):
 
     route: RouteKey
     known: bool
-    """The route is known to have sent the very message that the receipt names."""
+    """The route has sent the message that the receipt names."""
 
 
 def receipt_key(receipt: Receipt) -> str:
-    """The vendor's id of the report, else a digest of what it says."""
+    """The vendor's id of the report, else a digest of the report's content."""
     said = receipt.event_id
     if said is not None and len(said) <= _LONGEST_KEY:
         return storable(f"{receipt.provider}/{said}") or ""
@@ -112,7 +112,7 @@ def receipt_values(row: ReceiptRow, codec: Codec) -> tuple[Any, ...]:
 
 
 def rows_of(receipts: Sequence[Receipt]) -> dict[str, ReceiptRow]:
-    """Each report once, in an order in which two batches lock common rows alike."""
+    """Each report once, sorted, so that two batches lock common rows in the same order."""
     found: dict[str, ReceiptRow] = {}
     for receipt in receipts:
         key = receipt_key(receipt)
@@ -121,7 +121,7 @@ def rows_of(receipts: Sequence[Receipt]) -> dict[str, ReceiptRow]:
 
 
 def answers(receipts: Sequence[Receipt], found: Mapping[str, TakenReceipt]) -> list[TakenReceipt]:
-    """One for each receipt, in order; of a report that comes twice, the first is the one that counts."""
+    """One answer per receipt, in order; if a report comes twice in a batch, the first one counts."""
     left = dict(found)
     keys = [receipt_key(receipt) for receipt in receipts]
     return [
@@ -133,7 +133,7 @@ def answers(receipts: Sequence[Receipt], found: Mapping[str, TakenReceipt]) -> l
 
 
 def read_row(row: Mapping[str, Any]) -> ReceiptRow:
-    """A receipt that was written down before."""
+    """A stored receipt."""
     receipt = Receipt(
         provider=row["provider"],
         kind=ReceiptKind(row["kind"]),
@@ -148,13 +148,13 @@ def read_row(row: Mapping[str, Any]) -> ReceiptRow:
 
 
 def our_key(receipt: Receipt) -> RouteKey | None:
-    """The notification and the route that the receipt itself names; the route may be empty."""
+    """The notification and the route that the receipt names; the route may be empty."""
     notification_id, slash, route_id = (storable(receipt.idempotency_key) or "").partition("/")
     return (notification_id, route_id) if notification_id and slash else None
 
 
 def read_route(row: Mapping[str, Any]) -> ChangingRoute:
-    """A route as it stands."""
+    """A route from its row."""
     return ChangingRoute(
         notification_id=row["notification_id"],
         route_id=row["route_id"],
@@ -187,7 +187,7 @@ def route_values(route: ChangingRoute, codec: Codec) -> tuple[Any, ...]:
 def found_routes(
     rows: Sequence[ReceiptRow], sent: Mapping[int, RouteKey], meant: Mapping[int, str]
 ) -> dict[str, RouteMatch]:
-    """Where each receipt belongs: to the route it names itself, else to the one that sent its message."""
+    """The route of each receipt: the one that the receipt names, else the one that sent its message."""
     found: dict[str, RouteMatch] = {}
     for place, row in enumerate(rows):
         key = our_key(row.receipt)
@@ -202,10 +202,10 @@ def found_routes(
 
 
 class ReceiptBatch:
-    """One batch of receipts, applied in their order to routes that are locked."""
+    """One batch of receipts, applied in order to locked routes."""
 
     def __init__(self, rules: ReceiptRules, routes: Iterable[Mapping[str, Any]], strikes: Mapping[str, int]) -> None:
-        """`strikes` counts the earlier reports of an address being dead."""
+        """`strikes` is the number of earlier reports that an address is dead."""
         self._rules = rules
         self._routes = {(row["notification_id"], row["route_id"]): read_route(row) for row in routes}
         self._strikes = Counter(strikes)
@@ -219,7 +219,7 @@ class ReceiptBatch:
         return [route for _, route in sorted(self._routes.items()) if route.changed]
 
     def apply(self, row: ReceiptRow, finding: RouteMatch | None) -> None:
-        """Let one receipt do what it does; without a route it waits, for as long as receipts wait."""
+        """Apply one receipt; without a route, the receipt waits until its waiting time is over."""
         receipt = row.receipt
         route = None if finding is None else self._routes.get(finding.route)
         if finding is None or route is None:
@@ -247,7 +247,7 @@ class ReceiptBatch:
         )
 
     def effects(self, codec: Codec) -> list[tuple[Any, ...]]:
-        """Key, effect, route and address of every receipt that waits no more, in the order of their keys."""
+        """Key, effect, route and address of every receipt that no longer waits, in the order of the keys."""
         return [
             (key, str(taken.effect), taken.notification_id, taken.route_id, codec.address(self._address(taken)))
             for key, taken in sorted(self.taken.items())
@@ -255,7 +255,7 @@ class ReceiptBatch:
         ]
 
     def _address(self, taken: TakenReceipt) -> str | None:
-        """As we write it, so that reports of one address are counted together however vendors spell it."""
+        """The address in our spelling, so that all reports of one address count together."""
         route = self._routes.get((taken.notification_id or "", taken.route_id or ""))
         return (route.address if route else None) or storable(taken.receipt.address)
 

@@ -1,4 +1,4 @@
-"""How domain values become columns and rows become domain values, the same for every engine."""
+"""Conversion between domain values and rows, the same for every engine."""
 
 import json
 import math
@@ -21,7 +21,7 @@ _SENT = "sent"
 _LONGEST_DELAY = 10 * 365 * 86_400.0
 
 ALERT_FROM = 1
-"""The most urgent lane whose dead letters raise alerts; a waiting caller learns of those of lane 0."""
+"""The most urgent lane whose dead letters raise alerts; in lane 0 the waiting caller gets the error instead."""
 RECOVERY_HINT = "Repair the cause, then redrive this route; it keeps its id and gets a fresh budget."
 NEW_INTENT_HINT = (
     "Repair the cause, then publish a new intent with the same payload and audience and a new idempotency_key; "
@@ -65,7 +65,7 @@ ROUTE_FIELDS = (
 )
 
 LAID_FIELDS = ("notification_id", *ROUTE_FIELDS, "scheduled_for_ms", "tenant_id")
-"""A route with what its notification says about it."""
+"""The columns of a route and of its notification."""
 
 MALFORMED_FIELDS = (
     "stream_entry_id",
@@ -101,14 +101,14 @@ _USERS = RECORD_FIELDS.index("recipient_user_ids")
 
 
 def storable(text: str | None) -> str | None:
-    """Text that every store can hold: a NUL, half a character or a very long text must not fail a batch."""
+    """Text that every store accepts, so that a NUL, half a surrogate pair or a very long text cannot fail a batch."""
     if text is None:
         return None
     return clean_text(text, _LONGEST_TEXT)
 
 
 def storable_json(value: object) -> str:
-    """JSON text of any value, without what a JSON column refuses."""
+    """JSON text of any value, without characters that a JSON column refuses."""
     return json.dumps(_plain(value), ensure_ascii=False)
 
 
@@ -147,7 +147,7 @@ def route_rows(enrolment: Enrolment, codec: Codec) -> list[tuple[Any, ...]]:
             route.recipient_ref,
             route.max_attempts,
             route.resolved_locale,
-            # Status and reason are one value here, so that no row has only one of them.
+            # Status and reason are one value here, so that no row can have only one of them.
             (route.skipped_because or "skipped") if route.status is Status.SKIPPED else None,
             route.address,
             route.lane,
@@ -182,7 +182,7 @@ def malformed_values(malformed: Malformed, codec: Codec) -> tuple[Any, ...]:
 
 
 def answer_for_loser(notification: Notification, winner: Mapping[str, Any]) -> Enrolled | None:
-    """The answer to an enrolment that wrote nothing; None if its own earlier try has written it."""
+    """The answer to an enrolment whose key or id was taken; None if an earlier try of the same call has written it."""
     same = winner["request_fingerprint"] == notification.request_fingerprint
     if not same:
         return Conflict(winner["notification_id"], expired=bool(winner["expired"]))
@@ -202,7 +202,7 @@ def skips(wants: Sequence[Want]) -> list[int]:
 
 
 def rounds(settlements: Sequence[Settlement]) -> list[list[int]]:
-    """Positions in key order, split so that no round has a route twice: a statement changes a row only once."""
+    """Positions in key order, in rounds without a repeated route, because one statement changes a row only once."""
     order = sorted(range(len(settlements)), key=lambda place: settlements[place].claim.key)
     split: list[list[int]] = []
     before, depth = None, 0
@@ -217,7 +217,7 @@ def rounds(settlements: Sequence[Settlement]) -> list[list[int]]:
 
 
 def is_plain_success(settlement: Settlement) -> bool:
-    """Whether a sent message of a claim with a known place can be settled the fast way."""
+    """Whether the fast statement can settle this success: the claim has a place, and nothing else changes."""
     note = settlement.note
     return (
         isinstance(settlement.verdict, Finish)
@@ -229,7 +229,7 @@ def is_plain_success(settlement: Settlement) -> bool:
 
 
 def finished_columns(settlements: Sequence[Settlement]) -> tuple[list[Any], ...]:
-    """Places, tokens, providers, the vendor's ids and durations of plain successes."""
+    """The columns of plain successes: places, tokens, providers, vendors' ids and durations."""
     rows = [
         (one.claim.place, one.claim.token, note.provider, storable(note.provider_message_id), note.duration_ms)
         for one in settlements
@@ -239,7 +239,7 @@ def finished_columns(settlements: Sequence[Settlement]) -> tuple[list[Any], ...]
 
 
 def settlement_values(settlement: Settlement, codec: Codec, *, noted: bool = True) -> tuple[Any, ...]:
-    """The values of `SETTLEMENT_FIELDS`; without an outcome no attempt is written down."""
+    """The values of `SETTLEMENT_FIELDS`; without an outcome, no attempt is stored."""
     settlement = codec.settlement(settlement)
     claim, verdict, note = settlement.claim, settlement.verdict, settlement.note
     delay: float | None = None
@@ -287,7 +287,7 @@ def chosen(filters: Mapping[str, Any], known: Sequence[str]) -> Row:
 def stories(
     records: Sequence[dict[str, Any]], routes: Iterable[dict[str, Any]], attempts: Iterable[dict[str, Any]]
 ) -> list[Story]:
-    """Join rows to stories; routes and attempts come sorted by notification."""
+    """Join rows into stories; `routes` and `attempts` must be sorted by notification."""
     routes_of = _by_notification(routes)
     attempts_of = _by_notification(attempts)
     return [

@@ -1,4 +1,4 @@
-"""Sealing of what names a person: the ring of keys, the codec of sealed columns, and a change of the key."""
+"""Sealing of personal data: the ring of keys, the codec of sealed columns, and the change of the key."""
 
 import base64
 import hashlib
@@ -67,7 +67,7 @@ class Seals:
 
     @property
     def pattern(self) -> str:
-        """What SQL's LIKE finds the first key's seals by."""
+        """The LIKE pattern of values that are sealed with the first key."""
         return f"{self._first.prefix}%"
 
     def address(self, text: str | None) -> str | None:
@@ -94,10 +94,10 @@ class Seals:
 
 
 def read_keys(texts: Sequence[str]) -> Seals | None:
-    """The ring of keys written as base64; None where there are none."""
+    """The ring of base64 keys; None without keys."""
     secrets = [_decoded(number, text) for number, text in enumerate(texts, 1)]
     if len(set(secrets)) != len(secrets):
-        raise ConfigurationError("ledger.seal_keys: a key is there twice")
+        raise ConfigurationError("ledger.seal_keys: the list contains a key twice")
     return Seals(secrets) if secrets else None
 
 
@@ -118,21 +118,21 @@ def _derived(secret: bytes, purpose: str) -> bytes:
 
 
 Again: TypeAlias = Callable[[str | None, str | None], tuple[str | None, str | None]]
-"""The first and the second sealed column of a row, sealed anew."""
+"""Seals the first and the second sealed column of a row again."""
 
 TABLES = ("suppressions", "receipts", "routes", "records", "preferences")
-"""Sealed anew in this order: a suppressed address is found again before anything else."""
+"""The order of resealing: suppressions first, so that a suppressed address is found again at once."""
 HIDDEN = "(sealed)"
 _USER = "user:"
 _SHORTEST = 5
 _CLAIMED = ("address", "payload_json", "message_json", "metadata_json")
 _WRAP = "sealed"
 _PERSONAL = re.compile(r"@|\d(?:\D?\d){5}")
-"""What may be an address: an @, or six digits that stand close together."""
+"""Text that may be an address: an @, or six digits close together."""
 
 
 class Codec:
-    """Without keys it changes nothing and costs one comparison."""
+    """Seals and opens the values of sealed columns; without keys it changes nothing and costs one comparison."""
 
     def __init__(self, seals: Seals | None = None) -> None:
         self.seals = seals
@@ -140,29 +140,29 @@ class Codec:
         self._opened = opened_names()
 
     def bind(self, values: Values) -> Values:
-        """Parameters of a statement: those with the name of a sealed column are sealed."""
+        """Seal the parameters that have the name of a sealed column."""
         if self.seals is None or not (self._sealed.keys() & values.keys()):
             return values
         return {name: self._seal(self.seals, name, value) for name, value in values.items()}
 
     def row(self, row: Row) -> Row:
-        """A row of the database: columns that are sealed are opened."""
+        """Open the sealed columns of a row."""
         if self.seals is None:
             return row
         return {name: self._open(self.seals, name, value) for name, value in row.items()}
 
     def fields(self, names: Sequence[str], values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The values of a row whose fields have the names of their columns."""
+        """Seal the values of a row whose fields have the names of columns."""
         if self.seals is None:
             return values
         return tuple(self._seal(self.seals, name, value) for name, value in zip(names, values, strict=True))
 
     def address(self, address: str | None) -> str | None:
-        """An address to compare with, as its column holds it."""
+        """An address in the form of its column, for comparisons."""
         return address if self.seals is None else self._seal(self.seals, "address", address)
 
     def claims(self, claims: list[Claim]) -> list[Claim]:
-        """Claims as they come from the database, opened in place."""
+        """Open claims from the database, in place."""
         if self.seals is not None:
             for claim in claims:
                 for name in _CLAIMED:
@@ -170,14 +170,14 @@ class Codec:
         return claims
 
     def named(self, batch: Sequence[Enrolment]) -> Sequence[Enrolment]:
-        """Routes of people who are known by an address only get another name."""
+        """Rename the routes whose id contains an address."""
         seals = self.seals
         if seals is None:
             return batch
         return [Enrolment(each.notification, tuple(_named(seals, route) for route in each.routes)) for each in batch]
 
     def settlement(self, settlement: Settlement) -> Settlement:
-        """Remove the address from errors, in which vendors repeat it."""
+        """Remove the address from the error text, because vendors repeat it there."""
         if self.seals is None:
             return settlement
         address, note, verdict = settlement.claim.address, settlement.note, settlement.verdict
@@ -188,18 +188,18 @@ class Codec:
         return replace(settlement, note=note, verdict=verdict)
 
     def receipt(self, receipt: Receipt) -> Receipt:
-        """Remove the address from reports, in which vendors repeat it."""
+        """Remove the address from the report's text, because vendors repeat it there."""
         return receipt if self.seals is None else replace(receipt, reason=self.text(receipt.reason, receipt.address))
 
     def text(self, text: str | None, *about: str | None) -> str | None:
-        """A text about a message, without these addresses."""
+        """The text without these addresses."""
         if self.seals is not None:
             for address in about:
                 text = _without(text, address)
         return text
 
     def refusal(self, text: str, raw: object) -> str:
-        """The reason of a refusal, without the addresses in the refused message."""
+        """The text of a refusal, without addresses that occur in the refused input."""
         return self.text(text, *_personal(raw)) or ""
 
     def _seal(self, seals: Seals, name: str, value: Any) -> Any:  # noqa: ANN401 - whatever a column holds
@@ -228,7 +228,7 @@ class Codec:
 
 
 def again(seals: Seals, table: str) -> Again:
-    """How rows of this table are sealed anew; a table with one sealed column has no second."""
+    """The function that reseals rows of this table; for a table with one sealed column, the second is None."""
     ways: Mapping[Way, Callable[[str | None], str | None]] = {
         Way.ADDRESS: lambda text: seals.address(seals.open(text)),
         Way.CONTENT: lambda text: seals.content(seals.open(text)),
@@ -252,13 +252,13 @@ def _named(seals: Seals, route: Route) -> Route:
     address, ref = route.address, route.recipient_ref
     if not address or not ref.endswith(address) or ref.startswith(_USER):
         return route
-    # Any other name that is unique within the notification will do.
+    # The new name only has to be unique within the notification.
     name = ref.removesuffix(address) + seals.name(address)
     return replace(route, route_id=f"{route.channel}:{name}", recipient_ref=name)
 
 
 def _without(text: str | None, address: str | None) -> str | None:
-    """Remove the address in any spelling; a very short one would remove parts of other words."""
+    """Remove the address in any spelling; a very short address is left, because it may be part of other words."""
     named = (address or "").lstrip("+")
     if not text or len(named) < _SHORTEST:
         return text
@@ -283,13 +283,13 @@ _BATCH = 500
 
 
 class SealKeyStore:
-    """The seal keys of the ledger, and sealing anew."""
+    """The seal keys of the ledger, and resealing."""
 
     engine: Engine
     _codec: Codec
 
     async def seal_keys(self) -> set[str]:
-        """The ids of all keys that may have sealed something."""
+        """The ids of all keys that may have sealed a value."""
         return {row["key_id"] for row in await self.engine.rows("seal_keys")}
 
     async def note_seal_key(self, key_id: str) -> None:
@@ -299,7 +299,7 @@ class SealKeyStore:
         await self.engine.write("forget_seal_keys", {"key_id": but}, repeatable=True)
 
     async def reseal(self, table: str, pattern: str, again: Again, limit: int) -> int:
-        """Seal up to so many rows anew that are not sealed with the first key; answers how many there were."""
+        """Reseal up to `limit` rows that are not sealed with the first key; returns their number."""
 
         def steps() -> Steps[int]:
             rows = yield Ask(f"unsealed_{table}", {"pattern": pattern, "limit": limit})
@@ -323,16 +323,16 @@ class SealKeyStore:
         for table in TABLES:
             while (count := await self.reseal(table, seals.pattern, again(seals, table), _BATCH)) > 0:
                 changed += count
-        # Another process may still seal with the old key: forget it only after a run that found no row.
+        # Another process may still seal with the old key: forget the key only after a run that found no row.
         if not changed:
             await self.forget_seal_keys(seals.first)
 
 
 def _refuse_sealed(used: set[str]) -> None:
-    """A ledger without keys must not open sealed rows."""
+    """Refuse to open a sealed ledger without keys."""
     if used:
         raise ConfigurationError(
-            f"ledger.seal_keys: this ledger is sealed with the key {', '.join(sorted(used))}; give that key"
+            f"ledger.seal_keys: this ledger is sealed with the key {', '.join(sorted(used))}; add that key"
         )
 
 
@@ -341,5 +341,5 @@ def _refuse_missing(seals: Seals, used: set[str]) -> None:
     if missing:
         raise ConfigurationError(
             f"ledger.seal_keys: this ledger is sealed with the key {missing[0]}, and the keys given are "
-            f"{', '.join(sorted(seals.key_ids))}; add that key behind the one that is to seal"
+            f"{', '.join(sorted(seals.key_ids))}; add the missing key after the first one, which seals"
         )

@@ -22,7 +22,7 @@ _PARAMETER = re.compile(
 
 
 class Numbered(NamedTuple):
-    """A statement as PostgreSQL takes it: $1, $2 and so on, and which name each number stands for."""
+    """A statement with PostgreSQL's parameters $1, $2 and so on, and the name of each number."""
 
     text: str
     names: tuple[str, ...]
@@ -30,7 +30,7 @@ class Numbered(NamedTuple):
 
 @cache
 def load(dialect: str) -> Mapping[str, str]:
-    """Every statement of one dialect by its name; comments stay, so that a server's log shows the reason as well."""
+    """Every statement of one dialect by name; comments stay, so that a server's log shows them too."""
     found: dict[str, str] = {}
     for room in _rooms(dialect):
         for name in sorted(entry.name for entry in room.iterdir()):
@@ -54,7 +54,7 @@ def parse(text: str) -> dict[str, str]:
     parts = _NAME.split(text)[1:]
     names, bodies = parts[::2], parts[1::2]
     if len(set(names)) != len(names):
-        raise ValueError("two statements carry one name")
+        raise ValueError("two statements have the same name")
     return {name: body.strip() for name, body in zip(names, bodies, strict=True)}
 
 

@@ -33,7 +33,7 @@ class BreakerStore:
                 yield Ask("breaker_keep", {**key, **_breaker_columns(after)})
             return said
 
-        # A repeat after a lost answer could count a failure twice: a missing count is the smaller harm.
+        # Not repeated: a repeat after a lost answer could count a failure twice, which is worse than a missing count.
         return await self.engine.change(steps, repeatable=False, pool="settlements")
 
 

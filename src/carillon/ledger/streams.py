@@ -9,7 +9,7 @@ from carillon.domain.store import Ask, Engine, Row, Steps, Values
 from carillon.domain.streams import Bounds, Entry, InboxCounts, Ticket, person_of
 
 FORGOTTEN_SECONDS = 300.0
-"""How long a replica is remembered after its last renewal."""
+"""How long a replica's rows stay after its last renewal."""
 
 
 class StreamStore:
@@ -57,7 +57,7 @@ class StreamStore:
         await self._each_person("leave", replica, user_ids)
 
     async def renew(self, replica: str, seconds: float) -> bool:
-        """Extend the life of the replica; False if it was forgotten and must announce its people again."""
+        """Keep the replica for `seconds`; False if it was removed and must announce its people again."""
         values = {"replica": replica, "seconds": seconds}
         known = await self.engine.write("renew", values, repeatable=False, pool="settlements")
         if not known:
@@ -80,12 +80,12 @@ class StreamStore:
 
 
 def each_once(claims: Sequence[Claim]) -> list[Claim]:
-    """Without repeats of a route: a statement cannot draw two numbers for one."""
+    """The claims without repeated routes, because one statement cannot give a route two numbers."""
     return list({claim.key: claim for claim in claims}.values())
 
 
 def appended(claim: Claim, user_id: str, row: Mapping[str, Any]) -> Entry:
-    """What a claim became in its person's log."""
+    """The entry of a claim in its person's log."""
     return Entry(
         user_id=user_id,
         seq=row["seq"],

@@ -23,14 +23,14 @@ class TemplateStore:
 
     async def add_template(self, draft: Draft, new_id: str, version: int | None = None) -> StoredTemplate | None:
         values = {**_columns(draft), "template_id": new_id, "version": version}
-        # In every round one writer gets the number; the others ask for the next one.
+        # In every round one writer gets the number, and the others try the next one.
         for _ in range(_ROUNDS):
             rows = await self.engine.write("add_template", values, repeatable=False)
             if rows:
                 return _stored(rows[0])
             if version is not None:
                 return None
-        raise LedgerUnavailable("too many writers want the next version of this template")
+        raise LedgerUnavailable("too many writers store versions of this template at once; try again")
 
     async def template(self, template_id: str, version: int | None = None) -> StoredTemplate | None:
         found = await self._templates("template", {"template_id": template_id, "version": version})
@@ -44,7 +44,7 @@ class TemplateStore:
     ) -> tuple[list[StoredTemplate], int]:
         values = {**chosen(filters, _FILTERS), "limit": limit, "offset": offset}
         rows = await self.engine.rows("list_templates", values)
-        # An empty page has the total as well.
+        # The total is there also for an empty page.
         return [_stored(row) for row in rows if row["template_id"] is not None], rows[0]["total"]
 
     async def retire_template(self, template_id: str, *, delete: bool = False) -> int:
@@ -78,7 +78,7 @@ def _columns(draft: Draft) -> Row:
 
 
 def _stored(row: Row) -> StoredTemplate:
-    """One version as it was written."""
+    """One stored version."""
     defaults = row["default_variables_json"]
     return StoredTemplate(
         template_id=row["template_id"],

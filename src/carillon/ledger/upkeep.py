@@ -1,4 +1,4 @@
-"""What operators, retention and history ask: one notification, a search, counts, old rows and ended routes."""
+"""Statements of operators, retention and history: stories, searches, counts, old rows and ended routes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ class UpkeepStore:
 
 
 def _stories(ids: list[str], tenant_id: str | None) -> Steps[list[Story]]:
-    """In one snapshot: a route never shows an outcome whose attempt is missing."""
+    """Stories from one snapshot, so that a route never shows an outcome whose attempt is missing."""
     records = yield Ask("records", {"notification_ids": ids, "tenant_id": tenant_id})
     known = {"notification_ids": [record["notification_id"] for record in records]}
     routes = yield Ask("routes", known)
@@ -112,7 +112,7 @@ def _prune(old: Row) -> Steps[int]:
 
 
 class HistoryStore:
-    """Satisfies HistoryLedger; times are microseconds here, because history must not pass by what it has not read."""
+    """Satisfies HistoryLedger; times are microseconds, so that the copier cannot skip a change that it has not read."""
 
     engine: Engine
 

@@ -202,7 +202,7 @@ class _Streams:
             return Reply(200, b"", _STREAM_HEADERS, "text/event-stream")
         _refuse(self._seats.join(reading.seat))
         try:
-            # Seated before it is asked where the log ends: what is appended meanwhile is told to the seat.
+            # Take the seat before reading the end of the log, so that the seat gets entries appended meanwhile.
             bounds = await self._lookups.bounds(log)
         except BaseException:
             reading.part()
@@ -226,7 +226,7 @@ class _Streams:
         before = None if query.before is msgspec.UNSET else query.before
         found: list[Entry] = []
         if before is None:
-            # What waits for somebody who is away has no number yet, and is newer than what was pushed.
+            # Notifications that wait for an absent person have no number yet, and are newer than pushed ones.
             found += await self._ledger.waiting(log, query.limit)
         if len(found) < query.limit:
             found += await self._ledger.newest_first(log, query.limit - len(found), before)
@@ -250,12 +250,12 @@ class _Streams:
         request.json(wire.AnswerBody)
         notification_id = request.params["id"]
         if not await self._ledger.acknowledge(_log(request), notification_id):
-            raise Problem("NOT_FOUND", "this person was pushed no such notification")
+            raise Problem("NOT_FOUND", "this person's stream has no such notification")
         return Reply(200, wire.Acknowledged(notification_id))
 
 
 def _user(request: Request) -> str:
-    """The person the request is about; the declarations need one."""
+    """The person that the request is about; the endpoints' declarations require one."""
     return request.reach.user_id or ""
 
 
@@ -279,7 +279,7 @@ def _refuse(seated: Seated) -> None:
         case Seated.CROWDED:
             raise Problem("TOO_MANY_REQUESTS", "too many streams are open already", headers={"Retry-After": "5"})
         case Seated.FULL | Seated.CLOSING:
-            raise unavailable("this replica serves no more streams", _FULL_SECONDS)
+            raise unavailable("this replica has reached its limit of streams; connect again later", _FULL_SECONDS)
 
 
 def _in_inbox(entry: Entry) -> wire.InboxEntry:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redis.asyncio.client import PubSub
 
 MAX_MESSAGE_BYTES = 7000
-"""In bytes; a NOTIFY of PostgreSQL holds fewer than 8,000."""
+"""The longest message in bytes; a NOTIFY of PostgreSQL holds fewer than 8,000."""
 
 
 class _Message(msgspec.Struct, array_like=True):
@@ -124,7 +124,7 @@ class RedisBus:
                         pipeline.publish(self._prefix + replica, text)
                 await pipeline.execute()
         except self._failures as error:
-            # A delivery that waits for the answer has a timeout, and is then tried again.
+            # The messages are lost: a sender that needs an answer has a timeout and sends again.
             self._observe(Trouble(where="stream_relay", error=f"{type(error).__name__}: {error}"))
 
     async def run(self, replica: str, receive: Callable[[str], None]) -> None:

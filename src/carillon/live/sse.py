@@ -71,9 +71,9 @@ class SseProvider:
             placed = await self._placed(dispatch.claim)
         except (LedgerUnavailable, Overloaded) as error:
             # Nothing was written, so this is not a failed attempt.
-            return Throttled(f"cannot be put into the log now: {error}", retry_after=1.0)
+            return Throttled(f"the log could not be written: {error}", retry_after=1.0)
         if isinstance(placed, OutOfTurn):
-            return Throttled("something earlier goes first", retry_after=TURN_SECONDS)
+            return Throttled("an earlier notification of this person is not in the log yet", retry_after=TURN_SECONDS)
         if placed is None:
             return self._nobody()
         try:
@@ -107,8 +107,8 @@ class SseProvider:
     def _unconfirmed(self, log: str) -> Outcome:
         """The outcome without a confirmation: a reader did not take it, or its replica does not answer."""
         if self._settings.offline == "fail" or self._live.hub.here(log):
-            return Unavailable("no live connection took it", "not_written")
-        return Throttled("no replica answered", retry_after=UNCONFIRMED_SECONDS)
+            return Unavailable("no live connection accepted the notification", "not_written")
+        return Throttled("no replica confirmed the delivery", retry_after=UNCONFIRMED_SECONDS)
 
     async def _place(self, claims: Sequence[Claim]) -> list[Confirmation | OutOfTurn | None]:
         """Append the entries of people who read at any replica; None for the others."""

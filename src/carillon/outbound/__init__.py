@@ -1,1 +1,1 @@
-"""Room 4: a worker claims routes, calls providers and settles the outcomes."""
+"""Outbound: workers claim routes, call providers and settle the outcomes."""

@@ -77,7 +77,7 @@ _REMEMBERED = 4096
 _IPV6 = 6
 
 
-class Own(msgspec.Struct, frozen=True):
+class OwnAddress(msgspec.Struct, frozen=True):
     """An address of our own listeners or stores that must never be called; without a port, every port of it."""
 
     host: str
@@ -93,7 +93,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Names that the rules for names do not apply to; their addresses are still checked."""
     allow_ports: tuple[tuple[int, int], ...] = ()
     """Port ranges from 1024 up that may be called in addition to 80, 443 and 8443."""
-    own: tuple[Own, ...] = ()
+    own: tuple[OwnAddress, ...] = ()
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ def permitted(address: IPAddress, port: int, rules: Rules) -> bool:
     return check_address(address)
 
 
-def parse_own(places: Iterable[str]) -> tuple[Own, ...]:
+def parse_own(places: Iterable[str]) -> tuple[OwnAddress, ...]:
     """Read `host`, `host:port`, `v6` or `[v6]:port`; commas separate several in one text, as in a DSN."""
     return tuple(_own(place.strip().lower()) for text in places for place in text.split(","))
 
@@ -174,14 +174,14 @@ def parse_ports(texts: Iterable[str | int]) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
-def _own(place: str) -> Own:
+def _own(place: str) -> OwnAddress:
     bracketed = re.fullmatch(r"\[(?P<host>[^\]]+)\](?::(?P<port>\d+))?", place)
     if bracketed:
-        return Own(str(ip_address(bracketed["host"])), int(bracketed["port"]) if bracketed["port"] else None)
+        return OwnAddress(str(ip_address(bracketed["host"])), int(bracketed["port"]) if bracketed["port"] else None)
     if place.count(":") > 1:
-        return Own(str(ip_address(place)))
+        return OwnAddress(str(ip_address(place)))
     host, _, port = place.partition(":")
-    return Own(host, int(port) if port else None)
+    return OwnAddress(host, int(port) if port else None)
 
 
 def _port_allowed(port: int, rules: Rules) -> bool:
@@ -359,7 +359,7 @@ class EgressGuard:
             found |= {(address, own.port) for address in await self._own_addresses(own)}
         self._own_found = frozenset(found)
 
-    async def _own_addresses(self, own: Own) -> list[IPAddress]:
+    async def _own_addresses(self, own: OwnAddress) -> list[IPAddress]:
         try:
             return await self._resolve(own.host, own.port or 0)
         except OSError:

@@ -40,7 +40,7 @@ MAX_CALLBACK = 4 * 1024 * 1024
 MAX_ID = 200
 _MAX_UNREAD = 100
 UNREADABLE = (ValueError, OverflowError, RecursionError, msgspec.DecodeError)
-"""What reading one report may raise."""
+"""The exceptions that reading one report may raise."""
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
@@ -195,7 +195,7 @@ def check_token(option: str, secret: Secret) -> None:
 
 
 def read_each(body: bytes, read: Callable[[bytes], Receipt | None]) -> tuple[list[Receipt], list[str]]:
-    """Read every report of a callback by itself: one that `read` cannot make out costs none of the others."""
+    """Read every report of a callback by itself, so that an unreadable report does not affect the others."""
     reports = json_elements(body)
     if reports is None:
         return [], ["not a list of reports"]

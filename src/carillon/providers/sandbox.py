@@ -161,7 +161,7 @@ class Sandbox:
 
 
 class _AcceptedFile:
-    """The vendor's own record: it has a line for every message that the vendor accepted, even if we crash then."""
+    """The sandbox's record: it has a line for every accepted message, even if the process crashes afterwards."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)

@@ -1,1 +1,1 @@
-"""The world answers: vendors' callbacks, and the addresses they make us leave alone."""
+"""Receipts: vendors' callbacks, and the suppressions that they cause."""

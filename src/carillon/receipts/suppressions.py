@@ -1,4 +1,4 @@
-"""What operators see and do about addresses that nothing more is sent to."""
+"""The endpoints for suppressions: list, add and remove."""
 
 import datetime as dt
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from carillon.web.request import convert
 _PATH = "/api/v1/suppressions"
 _TAG = "Suppressions"
 _DEEPEST = 10_000
-"""A page costs as much as all pages before it."""
+"""The last offset: a page costs as much as all pages before it."""
 
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}\Z")]
 Address = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,2000}\Z")]

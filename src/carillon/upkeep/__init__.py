@@ -1,1 +1,1 @@
-"""Someone looks after it: logs, metrics, retention."""
+"""Upkeep: API, console, health, logs, metrics, history and retention."""

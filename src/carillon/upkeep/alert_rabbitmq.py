@@ -1,4 +1,4 @@
-"""Alerts as persistent messages of a durable RabbitMQ queue; imported only where it is asked for."""
+"""Alerts as persistent messages in a durable RabbitMQ queue; imported only where it is configured."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ _FAILURES = (AMQPError, ChannelInvalidStateError, OSError)
 
 
 class RabbitAlerts:
-    """Confirmed by the broker; connects anew after every failure."""
+    """Publishes with confirmation by the broker; reconnects after every failure."""
 
     name = "rabbitmq"
 
@@ -57,7 +57,7 @@ class RabbitAlerts:
     async def _declared(self, connection: AbstractConnection) -> AbstractChannel:
         channel = await connection.channel(on_return_raises=True)
         try:
-            # A queue that is there stays as its owner made it; a refusal costs the channel.
+            # Look first, so that an existing queue keeps the arguments of its owner; a refusal closes the channel.
             await channel.declare_queue(self._queue, passive=True)
         except ChannelNotFoundEntity:
             channel = await connection.channel(on_return_raises=True)

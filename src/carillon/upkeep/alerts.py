@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from carillon.domain.alerts import Alert, AlertOutbox, Postponed, Telling, in_order
+from carillon.domain.alerts import Alert, AlertOutbox, DueAlert, PostponedAlert, in_order
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import AlertDelayed, AlertTold, Event, ReceiptTaken, RouteAttempted, Trouble
 from carillon.domain.ports import Clock, Observer
@@ -37,7 +37,7 @@ class AlertSink(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Give connections back."""
+        """Close connections."""
         ...
 
 
@@ -48,7 +48,7 @@ class RelayRules(msgspec.Struct, frozen=True, kw_only=True):
     poll_seconds: float = 1.0
     tell_seconds: float = 5.0
     lease_seconds: float = 10.0
-    """Longer than a send may take, because a batch is sent in parallel; alerts of a dead process wait for its end."""
+    """Longer than one send, because a batch is sent in parallel; alerts of a dead process wait until it expires."""
 
 
 class AlertRelay:
@@ -86,7 +86,7 @@ class AlertRelay:
             self.ring()
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Send alerts until cancelled."""
         while True:
             self._rung.clear()
             try:
@@ -102,17 +102,17 @@ class AlertRelay:
                 await self._listen(wait)
 
     async def tell_due(self) -> float:
-        """Send what is due; returns the seconds until the next poll."""
+        """Send the due alerts; returns the seconds until the next poll."""
         rules = self._rules
-        tellings = await self._outbox.due_alerts(rules.batch, rules.lease_seconds)
-        if not tellings:
+        due = await self._outbox.due_alerts(rules.batch, rules.lease_seconds)
+        if not due:
             self._fruitless = 0
             return rules.poll_seconds
         faultpoint("before_alert")
-        missed = await asyncio.gather(*(self._tell(telling) for telling in tellings))
+        missed = await asyncio.gather(*(self._tell(due_alert) for due_alert in due))
         faultpoint("after_alert")
         later = [each for each in missed if each is not None]
-        done = [telling.alert.alert_id for telling, each in zip(tellings, missed, strict=True) if each is None]
+        done = [due_alert.alert.alert_id for due_alert, each in zip(due, missed, strict=True) if each is None]
         if done:
             await self._outbox.told(done)
         if later:
@@ -120,20 +120,22 @@ class AlertRelay:
         self._fruitless = 0 if done else self._fruitless + 1
         if self._fruitless:
             return _backoff(self._fruitless)
-        if len(tellings) == rules.batch:
+        if len(due) == rules.batch:
             return 0.0
         return min([rules.poll_seconds, *(each.seconds for each in later)])
 
-    async def _tell(self, telling: Telling) -> Postponed | None:
+    async def _tell(self, due_alert: DueAlert) -> PostponedAlert | None:
         """Send to every sink that has not confirmed yet; None once all have."""
-        alert = in_order(telling.alert, self._chains)
-        open_sinks = [sink for sink in self.sinks if sink.name not in telling.told]
-        wait = _backoff(telling.tries)
+        alert = in_order(due_alert.alert, self._chains)
+        open_sinks = [sink for sink in self.sinks if sink.name not in due_alert.told]
+        wait = _backoff(due_alert.tries)
         confirmed = await asyncio.gather(*(self._tell_one(sink, alert, wait) for sink in open_sinks))
         if all(confirmed):
             return None
         told = [sink.name for sink, ok in zip(open_sinks, confirmed, strict=True) if ok]
-        return Postponed(alert_id=alert.alert_id, tries=telling.tries, told=(*telling.told, *told), seconds=wait)
+        return PostponedAlert(
+            alert_id=alert.alert_id, tries=due_alert.tries, told=(*due_alert.told, *told), seconds=wait
+        )
 
     async def _tell_one(self, sink: AlertSink, alert: Alert, wait: float) -> bool:
         try:
@@ -174,7 +176,7 @@ class LogAlerts:
         return None
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Nothing is open."""
 
 
 class RedisAlerts:

@@ -1,4 +1,4 @@
-"""Two jobs that tidy the ledger at an interval: pruning old rows, and taking back expired leases."""
+"""Two jobs that clean up the ledger at intervals: pruning old rows, and resetting expired leases."""
 
 from collections.abc import Awaitable, Callable
 

@@ -15,7 +15,7 @@ from carillon.web.h11_server import Probe
 from carillon.web.problems import rfc3339
 
 Check = Callable[[], Awaitable[Mapping[str, Any]]]
-"""Answers with facts, among them `status` when it is not healthy; raising means unhealthy."""
+"""A check returns facts, with a `status` if it is not healthy; an exception means unhealthy."""
 
 Phase = Literal["starting", "ready", "draining"]
 _CHECK_SECONDS = 2.0
@@ -23,12 +23,12 @@ _PORTS = {"https": 443, "amqp": 5672, "amqps": 5671}
 
 
 class Checks(NamedTuple):
-    """Everything that /health asks."""
+    """All checks of /health."""
 
     needed: Mapping[str, Check]
     """The servers the process depends on."""
     facts: Mapping[str, Check]
-    """What else there is to say: breakers, calls under way."""
+    """Further facts, such as breakers and calls in flight."""
 
     def all(self) -> dict[str, Check]:
         return {**self.needed, **self.facts}
@@ -48,14 +48,14 @@ class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Readiness:
-    """What the process says of itself: starting until ready, draining afterwards."""
+    """The state of this process: starting, ready or draining."""
 
     def __init__(self) -> None:
         self.phase: Phase = "starting"
         self.away: list[str] = []
 
     def answer(self) -> tuple[int, Ready]:
-        """The process alone decides: a server that is away is named, and requests are still welcome."""
+        """Depends only on the process itself: a server that is away is named, and requests are still accepted."""
         return (200 if self.ready else 503), Ready(self.phase, self.away)
 
     @property
@@ -85,7 +85,7 @@ class StreamHealth(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def endpoints(readiness: Readiness, checks: Checks) -> list[Endpoint]:
-    """The three questions: alive, ready, healthy."""
+    """The three endpoints: alive, ready, healthy."""
 
     async def alive(_: Request) -> Reply:
         return Reply(200, Liveness())
@@ -127,7 +127,7 @@ def in_brief(checks: Checks) -> Endpoint:
 
 
 def probes(readiness: Readiness) -> dict[str, Probe]:
-    """The first two questions alone, for a listener that serves nothing else; a question asks no server."""
+    """Only the first two, for a listener that serves nothing else; neither calls another server."""
     return {"/healthz": lambda: (200, Liveness()), "/readyz": readiness.answer}
 
 
@@ -177,7 +177,7 @@ async def examine(checks: Mapping[str, Check]) -> Health:
 
 
 async def examine_in_brief(checks: Checks) -> Health:
-    """Each server with a status and whole milliseconds; what has a breaker shows its state and harms nothing else."""
+    """Each server with a status and whole milliseconds; one behind a breaker shows its state instead."""
     needed = [name for name in checks.needed if name not in checks.facts]
     asked = [*checks.needed.items(), *checks.facts.items()]
     results = await asyncio.gather(*(_run(check) for _, check in asked))
@@ -207,7 +207,7 @@ async def _run(check: Check) -> dict[str, Any]:
             facts = {"status": "unhealthy", "error": f"no answer within {_CHECK_SECONDS:g} s"}
             asking.add_done_callback(_forget)
     except Exception as error:  # noqa: BLE001 - whatever a check met, its name is the finding
-        # Only the kind: a driver's sentence may hold addresses and credentials.
+        # Show only the kind of error: a driver's text may contain addresses and credentials.
         facts = {"status": "unhealthy", "error": type(error).__name__}
     finally:
         asking.cancel()

@@ -1,4 +1,4 @@
-"""Puts dead letters of a push worker's failed queue back into its queue; imported only for that command."""
+"""Returns dead letters of a push worker's failed queue to its queue; imported only for that command."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,16 +18,16 @@ _FAILURES = (AMQPError, ChannelInvalidStateError, OSError)
 
 
 class ReplayStopped(CarillonError):
-    """The broker could not be reached or took no more; what was not confirmed is still in the failed queue."""
+    """The broker does not answer or refuses; unconfirmed messages are still in the failed queue."""
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """The results for the dead letters that were there at the start."""
+    """The result for the dead letters that were in the queue at the start."""
 
     found: int
     replayed: int = 0
     left: int = 0
-    """Left where they are: they hold no message."""
+    """Dead letters that stay in the failed queue, because they contain no valid message."""
 
 
 class _DeadLetter(msgspec.Struct):
@@ -35,7 +35,7 @@ class _DeadLetter(msgspec.Struct):
 
 
 class Replay:
-    """Moves messages from the failed queue to the other; in between each of them is in both, never in neither."""
+    """Moves messages from the failed queue to the other one; a crash leaves a message in both, never in neither."""
 
     def __init__(self, url: str, queue: str, failed_queue: str, clock: Clock) -> None:
         self._url = url
@@ -45,7 +45,7 @@ class Replay:
         self._connection: AbstractConnection | None = None
 
     async def count(self) -> int:
-        """How many dead letters are not claimed."""
+        """The number of dead letters that no consumer holds."""
         try:
             connection = await self._connected()
             channel = await connection.channel()
@@ -57,7 +57,7 @@ class Replay:
         return found.declaration_result.message_count or 0
 
     async def run(self, found: int, most: int, rate: float | None, progress: Callable[[int], None]) -> Replayed:
-        """Put back at most `most` of them, the oldest first; those that fail again meanwhile are not taken twice."""
+        """Return at most `most` dead letters, oldest first; one that fails again meanwhile is not returned twice."""
         replayed = left = 0
         began = self._clock.monotonic()
         try:
@@ -84,7 +84,7 @@ class Replay:
         return Replayed(found, replayed, left)
 
     async def aclose(self) -> None:
-        """Leave; what was taken and not acknowledged goes back to its place."""
+        """Close the connection; the broker puts unacknowledged messages back in their place."""
         if self._connection is not None:
             with suppress(*_FAILURES):
                 await self._connection.close()
@@ -112,7 +112,7 @@ class Replay:
         return True
 
     async def _publish(self, channel: AbstractChannel, body: bytes) -> None:
-        """Returns once the broker has confirmed it."""
+        """Publish a message and return once the broker has confirmed it."""
         message = aio_pika.Message(
             body, content_type="application/json", delivery_mode=aio_pika.DeliveryMode.PERSISTENT
         )
@@ -122,7 +122,7 @@ class Replay:
 
 
 def _original(body: bytes) -> bytes | None:
-    """The message byte by byte as it came first; None for what was never an object and would only fail again."""
+    """The original bytes of the message; None if they are not a JSON object, which would fail again."""
     try:
         original = bytes(msgspec.json.decode(body, type=_DeadLetter).original_message)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -81,7 +81,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[Header, ...] = ()
     path_examples: dict[str, str] = {}
     problems: tuple[str, ...] = ()
-    """Codes this endpoint answers with beyond those its shape implies."""
+    """Error codes of this endpoint beyond those that its declaration implies."""
     about: About = UNDECLARED
     """Who may call and whose data it touches; an endpoint without it does not start."""
     override: bool = False

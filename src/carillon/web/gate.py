@@ -1,4 +1,4 @@
-"""Who may call an endpoint, as whom, and how often."""
+"""The gate of every request: who calls, whether they may, and how often."""
 
 import ipaddress
 import math
@@ -181,7 +181,7 @@ class Gate:
 
 
 def _credential(request: Request) -> bytes:
-    """What the caller shows: a token or a key, in one place; both places at once are nothing."""
+    """The caller's credential, a token or a key, from one place; two places at once count as none."""
     bearer, key = request.headers.get(b"authorization"), request.headers.get(b"x-api-key")
     if bearer is None or key is not None:
         return (key or b"").strip() if bearer is None else b"?"

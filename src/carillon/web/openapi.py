@@ -147,7 +147,7 @@ def _success(answer: Answer, schema_of: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_shape(held: dict[str, Any], answer: Answer, schema_of: dict[str, Any]) -> None:
-    """One status may have several shapes."""
+    """The schema of an answer; one status may have several shapes."""
     content = held["content"][answer.media_type]
     shapes = content["schema"].get("anyOf", [content["schema"]])
     content["schema"] = {"anyOf": [*shapes, schema_of[repr(answer.kind)]]}

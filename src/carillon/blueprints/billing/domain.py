@@ -192,7 +192,7 @@ def _plan(plans: Plans, plan_id: str) -> Plan:
 
 
 def money(value: float | str) -> Decimal | None:
-    """An amount as it was written; None when it is no amount or finer than any currency."""
+    """An amount as it was written; None if it is not an amount or has too many decimals."""
     try:
         amount = Decimal(str(value))
         rounded = amount.quantize(_FINEST)

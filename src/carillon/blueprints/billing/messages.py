@@ -22,7 +22,7 @@ _LONGEST_WAIT_SECONDS = 5.0
 
 
 class QueueJob(Protocol):
-    """What a registered handler is given."""
+    """The message that a registered handler gets."""
 
     @property
     def id(self) -> str: ...
@@ -90,7 +90,7 @@ class OutgoingRelay:
         self._poll_seconds = poll_seconds
 
     async def bring(self, messages: Sequence[Outgoing]) -> None:
-        """Right after the commit; what fails here, `run` of any process brings later."""
+        """Bring messages to their queues right after the commit; `run` of any process brings those that fail here."""
         try:
             async with asyncio.timeout(_SEND_SECONDS):
                 await self._bring(messages)
@@ -98,7 +98,7 @@ class OutgoingRelay:
             self._observe(Trouble(where="outbox", error=_said(error), retry_in_seconds=_LEASE_SECONDS))
 
     async def run(self) -> None:
-        """Until cancelled, bring what was left behind."""
+        """Bring messages that were left behind, until cancelled."""
         wait = self._poll_seconds
         while True:
             try:

@@ -50,7 +50,7 @@ class Charged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MockGateway:
-    """The same transaction gets the same reference, however often it is asked for: asking again does nothing twice."""
+    """Gives the same transaction the same reference, however often it is charged, and charges it once."""
 
     def __init__(self, rules: GatewayRules, clock: Clock) -> None:
         self._rules = rules
@@ -76,11 +76,11 @@ class MockGateway:
 
 
 class Undelivered(CarillonError):
-    """A webhook was not taken; the queue's policy says when it is tried again."""
+    """The subscription service did not accept a webhook; the queue's policy decides about the retry."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Money to be asked for."""
+    """A payment to be charged."""
 
     subscription_id: str
     amount: Decimal
@@ -91,7 +91,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PaymentRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the subscription service may take to listen."""
+    """The timeout of webhooks to the subscription service."""
 
     webhook_seconds: float = 30.0
     immediate_seconds: float = 5.0

@@ -1,4 +1,4 @@
-"""What the payment and the subscription service write down, and messages on their way to a queue."""
+"""The tables of the payment and the subscription service, and committed messages on their way to a queue."""
 
 import json
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class OutgoingStore:
         return [msgspec.convert({**row, "payload": json.loads(row["payload_json"])}, Outgoing) for row in rows]
 
     async def drop_outgoing(self, message_ids: Sequence[str]) -> None:
-        """The queue has them."""
+        """Delete messages that have reached their queue."""
         ids = sorted(message_ids)
         await self._engine.write("drop_outgoing", {"message_ids": ids}, repeatable=True, pool="settlements")
 
@@ -89,7 +89,7 @@ class PaymentStore(OutgoingStore):
 
 
 class BillingStore(PaymentStore):
-    """With subscriptions, what payments made of them, and usage: all that billing writes down."""
+    """All tables of billing: payments, refunds, subscriptions, payment events and usage."""
 
     async def add_subscription(
         self, subscription_id: str, user_id: str, plan_id: str, messages: Sequence[Outgoing], *, trial: bool

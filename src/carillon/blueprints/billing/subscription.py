@@ -1,4 +1,4 @@
-"""The subscription service: who has subscribed to what, and the payments it asks for."""
+"""The subscription service: it keeps subscriptions and requests payments for them."""
 
 import datetime as dt
 import uuid
@@ -39,7 +39,7 @@ class NotYet(CarillonError):
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """How the payment service is reached."""
+    """The address and the token of the payment service."""
 
     post: Post
     where: Where
@@ -68,7 +68,7 @@ class Subscriptions:
         self._ids = ids
 
     async def create(self, user_id: str, plan_id: str, plan: Plan, *, trial: bool, key: str | None) -> Subscription:
-        """Pending until it is paid; asking for the money is part of the same commit."""
+        """Create a subscription, pending until it is paid; the request for payment is in the same commit."""
         subscription_id = self._ids() if key is None else str(uuid.uuid5(_NAMES, f"{user_id}/{key}"))
         on_trial = trial or plan.trial
         action, queue = ("trial", TRIAL_PAYMENT) if on_trial else ("initial", PAYMENT_INITIATION)
@@ -80,7 +80,7 @@ class Subscriptions:
         return found
 
     async def renew(self, subscription: Subscription, plan: Plan, key: str | None) -> str:
-        """Ask for the money of another period; the message's id."""
+        """Request payment for another period; returns the message's id."""
         renewal = plan_of(self.plans, plan.renewal_plan_id or "") if subscription.trial else None
         payload = _price(subscription.subscription_id, renewal or plan) | {"renewal": True}
         return await self._enqueue(
@@ -90,7 +90,7 @@ class Subscriptions:
     async def ask_for_plan(
         self, subscription: Subscription, new_plan_id: str, *, charge: bool, key: str | None
     ) -> tuple[str, str]:
-        """Another plan from the next payment on, or at once where nothing is charged; action and the message's id."""
+        """Request a change of plan, with a payment or without; returns the action and the message's id."""
         old, new = plan_of(self.plans, subscription.plan_id) or Plan(), plan_of(self.plans, new_plan_id) or Plan()
         action = "upgrade" if new.amount > old.amount else "downgrade"
         payload = _price(subscription.subscription_id, new) if charge else _of(subscription.subscription_id)

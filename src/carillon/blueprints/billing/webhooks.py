@@ -29,7 +29,7 @@ _VENDOR = "payment_service"
 _EXAMPLE = "payment_0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11_1767225600"
 
 Verify = Callable[[Sequence[tuple[str, str]], bytes], str]
-"""Headers and body to `ok`, or to what is wrong, a key of `_REFUSALS`."""
+"""Verifies headers and body; returns `ok`, or a key of `_REFUSALS`."""
 _REFUSALS = {
     "missing": ("VALIDATION_ERROR", "X-Webhook-Timestamp and X-Webhook-Signature are both needed, once each"),
     "bad_timestamp": ("VALIDATION_ERROR", "X-Webhook-Timestamp must be whole Unix seconds"),
@@ -40,7 +40,7 @@ _REFUSALS = {
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What a neighbour answered: a status, or None and why there was none."""
+    """The answer of the other service: a status, or None and the error."""
 
     status: int | None
     said: str = ""
@@ -59,7 +59,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 Post = Callable[[str, Mapping[str, str], bytes, float], Awaitable[Response]]
-"""URL, headers, body, seconds."""
+"""Posts to a URL with headers, a body and a timeout in seconds."""
 Sign = Callable[[int, bytes], str]
 """The signature over a timestamp and exactly these bytes."""
 Where = Callable[[], str]

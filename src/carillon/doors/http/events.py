@@ -1,4 +1,4 @@
-"""The HTTP twin of a topic: the same messages, one a request, answered after the ledger has them."""
+"""The messages of a Kafka topic over HTTP: one per request, answered after the ledger's commit."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _EXAMPLE = {
 Word = Annotated[str, Meta(min_length=1, max_length=255)]
 
 ReadEvent = Callable[[object, str | None], Intent]
-"""From a message, and the key of one without an event id, to what it asks for; raises BadIntent."""
+"""Decodes a message into an intent; the second argument is the key of a message without an event id."""
 
 
 class EventMetadata(msgspec.Struct, kw_only=True):

@@ -124,7 +124,7 @@ class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What the request says beside its body."""
+    """Everything of the request except its body."""
 
     reach: Reach
     """For whom the caller may send."""
@@ -172,7 +172,7 @@ def _payload(body: SendBody) -> dict[str, Any]:
 
 
 def _content(body: SendBody, payload: dict[str, Any], user_id: str | None) -> dict[str, Any]:
-    # Defaults are left out, so that saying a default and saying nothing are the same request.
+    # Defaults are left out, so that a request with an explicit default equals one without it.
     content: dict[str, Any] = msgspec.to_builtins(body)
     for name in ("correlationId", "idempotencyKey", "variables", "data"):
         content.pop(name, None)
@@ -219,7 +219,7 @@ def _channels_for(address: str) -> list[str]:
 
 
 def check_address(channel: str, address: str) -> None:
-    """Refuse what the channel could never deliver to."""
+    """Refuse an address to which the channel could never deliver."""
     wanted = unfit(channel, address)
     if wanted is not None:
         raise BadIntent("VALIDATION_ERROR", f"recipient must be {wanted} for {channel}", field="recipient")

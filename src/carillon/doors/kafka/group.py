@@ -278,7 +278,7 @@ class Group:
             for each in consumer.committed(partitions, timeout=ASK_SECONDS):
                 starts[each.partition] = each.offset if each.offset >= 0 else None
         except KafkaException as error:
-            self._result.errors.append(f"committed offsets are not known: {error.args[0].str()}")
+            self._result.errors.append(f"the committed offsets could not be read: {error.args[0].str()}")
         self._thread.wait_for(self._member.assigned(starts), GIVE_SECONDS)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -288,7 +288,9 @@ class Group:
                 consumer.commit(offsets=self._places(commit), asynchronous=False)
             except KafkaException as error:
                 if error.args[0].code() not in MOVING:
-                    self._result.errors.append(f"partitions were given away uncommitted: {error.args[0].str()}")
+                    self._result.errors.append(
+                        f"offsets of revoked partitions were not committed: {error.args[0].str()}"
+                    )
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         del consumer
@@ -301,7 +303,7 @@ class Group:
         try:
             return self._thread.wait_for(self._member.revoked(gone, lost=lost), GIVE_SECONDS)
         except TimeoutError:
-            self._result.errors.append("partitions were given away while their records were being written")
+            self._result.errors.append("partitions were revoked while their records were being written")
             return {}
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:

@@ -76,7 +76,9 @@ class QueueWire(msgspec.Struct, frozen=True):
             raise BadIntent("PAYLOAD_TOO_LARGE", f"the body is larger than {self.max_bytes} bytes")
         body = convert(strict_loads(message.body), SendBody)
         if body.synchronous:
-            raise BadIntent("SYNCHRONOUS_UNAVAILABLE", "nobody waits behind a queue", field="synchronous")
+            raise BadIntent(
+                "SYNCHRONOUS_UNAVAILABLE", "a message from a queue is never synchronous", field="synchronous"
+            )
         correlation = _text(message.correlation_id) or ""
         return to_intent(
             body,

@@ -50,7 +50,7 @@ LEFT JOIN (
 ) AS counted ON TRUE
 ORDER BY counted.count DESC, counted.channel, counted.classification;
 
--- name: revive
+-- name: redrive
 -- Races: retention deletes the record meanwhile; two operators redrive at once.
 --   KEY SHARE OF n          makes retention skip this record, or makes us skip what it is deleting.
 --   UPDATE OF d SKIP LOCKED the second operator redrives other dead letters, and none twice.
@@ -87,7 +87,7 @@ WITH clock AS MATERIALIZED (
         to_timestamp(:began_ms::float8 / 1000.0) + place / :rate::float8 * interval '1 second')
                AS due_at
     FROM turns CROSS JOIN clock
-), revived AS (
+), redriven AS (
     UPDATE routes r
     SET status = 'failed', attempt_count = 0, provider_since = CASE WHEN :forced::boolean THEN -1 ELSE 0 END,
         provider = coalesce(:new_provider::text, r.provider),
@@ -97,13 +97,13 @@ WITH clock AS MATERIALIZED (
     WHERE r.notification_id = due.notification_id AND r.route_id = due.route_id AND r.status = 'dead_letter'
     RETURNING r.notification_id, r.route_id
 )
-SELECT notification_id, route_id FROM revived;
+SELECT notification_id, route_id FROM redriven;
 
--- name: revive_forget
--- Runs in the transaction of the redrive, under the locks that `revive` took.
+-- name: redrive_forget
+-- Runs in the transaction of the redrive, under the locks that `redrive` took.
 DELETE FROM dead_letters d
-USING unnest(:notification_id::text[], :route_id::text[]) AS revived (notification_id, route_id)
-WHERE d.notification_id = revived.notification_id AND d.route_id = revived.route_id;
+USING unnest(:notification_id::text[], :route_id::text[]) AS redriven (notification_id, route_id)
+WHERE d.notification_id = redriven.notification_id AND d.route_id = redriven.route_id;
 
 -- name: mark_redriven
 -- Runs in the transaction of the redrive. A route redriven again belongs to the newer action.

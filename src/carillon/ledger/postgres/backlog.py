@@ -23,7 +23,7 @@ _TIMEOUT_SECONDS = 300.0
 
 
 class Vacuum:
-    """Vacuums `routes` when enough rows died since the last time; blocks nobody, one run at a time."""
+    """Vacuums `routes` when enough rows died since the last run; one run at a time, without blocking statements."""
 
     def __init__(self, address: Address, sql: Mapping[str, str], *, allowed: bool = True) -> None:
         self._allowed = allowed
@@ -57,7 +57,7 @@ class Vacuum:
             finally:
                 connection.terminate()
         now = time.monotonic()
-        # On a large table each run reads much: it may run a tenth of the time at most.
+        # A run reads much of a large table, so vacuuming takes at most a tenth of the time.
         self._not_before = now + max(_PAUSE_SECONDS, _PAUSE_FACTOR * (now - began))
 
 
@@ -91,7 +91,7 @@ class PostgresBacklog:
             repeatable=False,
         )
         # Tokens are drawn in the order of picking, an UPDATE returns rows in any order.
-        # The statement names its columns in the order of the struct's fields: by position costs half of by name.
+        # The statement returns its columns in the order of the struct's fields: positional arguments cost half.
         return self._codec.claims(sorted([Claim(*row) for row in rows], key=_token))
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
@@ -123,7 +123,7 @@ class PostgresBacklog:
 
     async def _settle_all(self, connection: Connection, settlements: Sequence[Settlement]) -> list[Settled]:
         plain = [one for one in settlements if is_plain_success(one)]
-        # Two settlements of one route are judged one after the other, in their order.
+        # Two settlements of one route are written one after the other, in order.
         if not plain or len(set(map(_route, settlements))) < len(settlements):
             return await self._settle(connection, settlements)
         if len(plain) == len(settlements):

@@ -37,7 +37,7 @@ class PostgresEnd:
 
     @classmethod
     async def prepared(cls, url: str, sql: Mapping[str, str]) -> "PostgresEnd":
-        """Open and migrate; a ledger would need the keys of sealed columns."""
+        """Open and migrate, without a ledger object, which would need the seal keys."""
         end = await cls.open(url, sql)
         await end.migrate(Address.parse(url).search_path)
         return end
@@ -45,7 +45,7 @@ class PostgresEnd:
     @classmethod
     async def open(cls, url: str, sql: Mapping[str, str]) -> "PostgresEnd":
         address = Address.parse(url)
-        # The other end may take long to write a page.
+        # No timeout while idle: the other end may need long to write a page.
         patient = address.settings("copy", {"idle_in_transaction_session_timeout": "0"})
         try:
             connection = await asyncpg.connect(address.dsn, timeout=10.0, server_settings=patient)
@@ -75,7 +75,7 @@ class PostgresEnd:
             return []
 
     async def tables(self) -> dict[str, Table]:
-        """All tables of the schema, also those of others."""
+        """All tables of the schema, also those of other programs."""
         keys = {row["table_name"]: tuple(row["key"]) for row in await self._connection.fetch(self._sql["copy_keys"])}
         columns: dict[str, list[Column]] = {}
         for row in await self._connection.fetch(self._sql["copy_columns"]):

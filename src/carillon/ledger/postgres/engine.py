@@ -1,4 +1,4 @@
-"""PostgreSQL as the engine of every store: pools, transactions, and one reading of its values."""
+"""PostgreSQL as the engine of every store: pools, transactions, and the conversion of values."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -43,7 +43,7 @@ class PostgresIntake:
             found, _ = await self._pools.intake.run(partial(self._enrol, batch, open_places), repeatable=True)
             answers |= found
         if len(answers) < len(batch):
-            raise LedgerUnavailable("idempotency keys were taken and given up again faster than they could be read")
+            raise LedgerUnavailable("retention deleted records of idempotency keys while they were read; try again")
         return [answers[place] for place in range(len(batch))]
 
     async def look_up_earlier(self, notification: Notification) -> Enrolled | None:
@@ -70,7 +70,7 @@ class PostgresIntake:
         owner: str | None = None,
         seconds: float | None = None,
     ) -> tuple[dict[int, Enrolled], list[asyncpg.Record]]:
-        """The answers by place, and a row for each route that `owner` has claimed."""
+        """The answers by position in the batch, and a row for each route that `owner` has claimed."""
         order = _first_of_each_id(batch, places)
         first = [batch[place] for place in order]
         rows = [(*record_values(batch[place].notification, self._codec), place) for place in order]
@@ -129,7 +129,7 @@ class PostgresIntake:
     ) -> list[ClaimedEnrolment]:
         answers, rows = await self._enrol(batch, list(range(len(batch))), connection, owner, seconds)
         if len(answers) < len(batch):
-            raise LedgerUnavailable("an idempotency key was taken and given up again while it was read")
+            raise LedgerUnavailable("retention deleted the record of an idempotency key while it was read; try again")
         held = {row["notification_id"] for row in rows}
         ours = {answer.notification_id for answer in answers.values() if isinstance(answer, Accepted)}
         if not ours <= held:

@@ -19,7 +19,7 @@ from carillon.ledger.stores import Stores
 
 
 class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, PostgresStreams, Stores):
-    """Satisfies IntakeLedger, Backlog and UpkeepLedger; `signal` wakes claimers in every process."""
+    """Satisfies IntakeLedger, Backlog and UpkeepLedger; `signal` wakes the workers of every process."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
         alone: bool = False,
         seals: Seals | None = None,
     ) -> None:
-        """`alone` uses no connections beside the pools: it polls, and the server vacuums."""
+        """With `alone`, the process opens no connections outside the pools: it polls, and autovacuum vacuums."""
         self._address = address
         self._pools = pools
         self._sql = sql
@@ -101,14 +101,14 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
         return steps
 
     async def refuse_newer(self) -> None:
-        """LedgerNewer where `migrate` would raise it; nothing is changed."""
+        """Raise LedgerNewer if `migrate` would raise it; changes nothing."""
         reads = self._pools.reads
         if await reads.run(lambda c: c.fetchval(self._sql["migrations_begun"]), repeatable=True):
             rows = await reads.run(lambda c: c.fetch(self._sql["migrations_applied"]), repeatable=True)
             refuse_newer("postgres", [row["version"] for row in rows], self._allow_migration)
 
     def cut_off(self) -> None:
-        """At the end of a process: wait no longer for a silent server, and ask nothing new."""
+        """At the end of the process: stop waiting for a server that does not answer, and send no new statements."""
         self._pools.cut_off()
 
     async def aclose(self) -> None:

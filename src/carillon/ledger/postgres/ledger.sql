@@ -263,7 +263,7 @@ WITH clock AS MATERIALIZED (
     SELECT 'NotificationFailed', notification_id, route_id, clock.now, clock.now, attempt_count, error_message
     FROM clock CROSS JOIN changed
     WHERE verdict = 'bury' AND lane >= $18::smallint
-), silenced AS (
+), suppressed AS (
     INSERT INTO suppressions AS s (channel, address, reason, created_at)
     SELECT DISTINCT ON (channel, address) channel, address, coalesce(error_classification, 'recipient_gone'), clock.now
     FROM clock CROSS JOIN changed

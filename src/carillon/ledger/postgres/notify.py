@@ -18,7 +18,7 @@ _CHECK_SECONDS = 15.0
 
 
 class PostgresSignal:
-    """Satisfies Signal: rings here at once, and in other processes by NOTIFY, outside of transactions that insert."""
+    """Satisfies Signal: wakes this process at once, and others by NOTIFY, outside of transactions that insert."""
 
     def __init__(self, address: Address, sql: Mapping[str, str]) -> None:
         self._address = address
@@ -38,7 +38,7 @@ class PostgresSignal:
             self._teller = asyncio.create_task(self._tell(), name="ledger-notify")
 
     async def wait(self, timeout_seconds: float) -> None:
-        # Only a waiting process listens: one that only accepts opens no connection for it.
+        # Only a process that waits for work listens: one that only accepts intents opens no connection for it.
         if not self._closed and (self._listener is None or self._listener.done()):
             self._listener = asyncio.create_task(self._listen(), name="ledger-listen")
         with contextlib.suppress(TimeoutError):
@@ -58,7 +58,7 @@ class PostgresSignal:
                     pause = _SHORTEST_PAUSE
                     while True:
                         await self._to_tell.wait()
-                        # Cleared first: rings during the NOTIFY fold into the next one.
+                        # Cleared first, so that rings during this NOTIFY cause one more.
                         self._to_tell.clear()
                         await connection.execute(self._sql["notify"], self._channel, self._me)
                         await asyncio.sleep(_BETWEEN_NOTIFIES)
@@ -73,7 +73,7 @@ class PostgresSignal:
                 async with _connected(self._address, "listen") as connection:
                     await connection.add_listener(self._channel, self._heard)
                     pause = _SHORTEST_PAUSE
-                    # A ring while nobody listened is lost: look once.
+                    # A NOTIFY from before this LISTEN is lost, so look for work once.
                     self._rung.set()
                     await _until_lost(connection)
             await asyncio.sleep(pause)
@@ -110,7 +110,7 @@ class PostgresBus:
                 self._sql["send_messages"], [channel for channel, _ in pairs], [text for _, text in pairs]
             )
         except (asyncpg.PostgresError, *UNAVAILABLE):
-            # A delivery that waits for the answer has a timeout, and is then tried again on a new connection.
+            # The message is lost: a sender that needs an answer has a timeout and sends again on a new connection.
             self._disconnect()
 
     async def run(self, replica: str, receive: Callable[[str], None]) -> None:
@@ -142,7 +142,7 @@ async def _until_lost(connection: "asyncpg.Connection[Any]") -> None:
     while not connection.is_closed():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(lost.wait(), _CHECK_SECONDS)
-        # Only a query notices a server that vanished without closing the connection.
+        # Only a query detects a server that is gone without having closed the connection.
         await connection.fetchval("SELECT 1")
 
 

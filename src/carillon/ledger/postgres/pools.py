@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: one pool per kind of work, and one translation of their errors."""
+"""Connections to PostgreSQL: one pool per kind of work, and the translation of their errors."""
 
 import asyncio
 import math
@@ -23,7 +23,7 @@ Work: TypeAlias = Callable[[Connection], Awaitable[T]]
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 _ACQUIRE_SECONDS = 2.0
 _FAREWELL_SECONDS = 1.0
-"""How long to wait for a silent server at the end; committed work stays committed."""
+"""How long the end of the process waits for a server that does not answer; committed work stays committed."""
 _BROKEN_REPEATS = 2
 _CLASH_REPEATS = 3
 _IDLE_SECONDS, _SURPLUS_SECONDS = 300.0, 5.0
@@ -118,14 +118,14 @@ class PoolRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scarce(self) -> bool:
-        """Too few for a pool per kind of work and for connections outside of pools."""
+        """Whether the limit is too low for a pool per kind of work and for connections outside of pools."""
         return self.max_connections is not None and self.max_connections < _OUTSIDE_POOLS + _KINDS_OF_WORK
 
 
 async def _nothing_to_reset(_connection: object) -> None:
-    """Our statements leave no setting, lock or listener behind, and asking for that would be a second trip each time.
+    """Skip asyncpg's reset: our statements leave no setting, lock or listener, and a reset is one more round trip.
 
-    An open transaction is rolled back by the driver before it asks here.
+    The driver rolls back an open transaction before it calls this.
     """
 
 
@@ -145,7 +145,7 @@ class Pool:
         self._lifetime = rules.connection_lifetime_seconds or math.inf
         self._expire_at = time.monotonic() + self._lifetime
         self._patience: set[asyncio.Timeout] = set()
-        """One for each piece of work in flight; without a deadline until the pool is cut off."""
+        """One timeout for each piece of work in flight; without a deadline until the pool is cut off."""
         self._cut_off = False
         self._pool = asyncpg.create_pool(
             address.dsn,
@@ -169,7 +169,7 @@ class Pool:
             self._pool.terminate()
 
     def cut_off(self) -> None:
-        """Wait no longer: work in flight, or waiting for a connection, fails now."""
+        """Stop waiting: work in flight, or waiting for a connection, fails now."""
         self._cut_off = True
         self._pool.terminate()
         for patience in self._patience:
@@ -179,7 +179,7 @@ class Pool:
     async def run(self, work: Work[T], *, repeatable: bool) -> T:
         """Do the work on one connection; only repeatable work is repeated after a broken connection."""
         if self._cut_off:
-            raise LedgerUnavailable("PostgreSQL was silent, and this process ends without it")
+            raise LedgerUnavailable("PostgreSQL does not answer, and this process ends without waiting for it")
         broken = clashed = 0
         if time.monotonic() >= self._expire_at:
             self._expire_at = time.monotonic() + self._lifetime
@@ -208,7 +208,7 @@ class Pool:
                 self._patience.discard(patience)
 
     async def _renew(self, error: BaseException) -> None:
-        # A primary that became a standby keeps its connections: new ones find the new primary.
+        # A primary that became a standby keeps its connections open: new connections find the new primary.
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
             await self._pool.expire_connections()
 
@@ -219,7 +219,7 @@ class Pools(msgspec.Struct):
     intake: Pool
     claims: Pool
     settlements: Pool
-    """Settling and renewing: reserved, because a lease lost to a full pool is a message sent twice."""
+    """Settling and renewing have their own pool, because a lease that expires in a full pool sends a message twice."""
     reads: Pool
 
     @classmethod
@@ -265,7 +265,7 @@ class Pools(msgspec.Struct):
 
 
 def _sizes(wished: dict[str, int], most: int | None) -> dict[str, int]:
-    """The wished sizes, the largest made smaller until all of them and what is outside of pools fit into `most`."""
+    """The wanted sizes, the largest reduced until the pools and the connections outside of pools fit into `most`."""
     sizes = dict(wished)
     while most is not None and sum(sizes.values()) > most - _OUTSIDE_POOLS:
         sizes[max(sizes, key=lambda name: sizes[name])] -= 1
@@ -273,7 +273,7 @@ def _sizes(wished: dict[str, int], most: int | None) -> dict[str, int]:
 
 
 async def guarded(work: Awaitable[T]) -> T:
-    """The same translation of errors for work at the start and outside the pools."""
+    """Translates errors of work at the start and outside the pools, as the pools do."""
     try:
         return await work
     except LedgerUnavailable as error:
@@ -286,7 +286,7 @@ async def guarded(work: Awaitable[T]) -> T:
 
 def _is_broken(error: BaseException) -> bool:
     if isinstance(error, TimeoutError):
-        # Since 3.11 an asyncio timeout is an OSError too; repeating what was slow would only add to the load.
+        # Since Python 3.11 an asyncio timeout is an OSError too; repeating a slow statement would only add load.
         return False
     return isinstance(error, (*BROKEN, asyncpg.InterfaceError))
 

@@ -1,1 +1,1 @@
-"""The backlog that is a RabbitMQ queue."""
+"""The backlog in a RabbitMQ queue."""

@@ -1,4 +1,4 @@
-"""The backlog whose claims are unacknowledged RabbitMQ deliveries; waits and counts live in this process's memory."""
+"""The backlog in a RabbitMQ queue: a claim is an unacknowledged delivery; waits and counts are in memory."""
 
 import asyncio
 import heapq
@@ -18,7 +18,7 @@ from carillon.domain.ports import Clock, Dice, Observer
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry
 from carillon.faultpoint import faultpoint
 from carillon.ledger.local_signal import LocalSignal
-from carillon.ledger.rabbitmq.connection import Delivery, Line, LineRules
+from carillon.ledger.rabbitmq.connection import BrokerConnection, BrokerRules, Delivery
 from carillon.ledger.rabbitmq.deliveries import (
     LEAVE_SECONDS,
     ClaimedDelivery,
@@ -35,10 +35,10 @@ from carillon.ledger.rabbitmq.marks import MarkAnswer, Marks, MarkStep, Verb
 class QueueRules(msgspec.Struct, frozen=True, kw_only=True):
     """A blueprint's rules for its queue."""
 
-    line: LineRules
+    broker: BrokerRules
     claims: ClaimRules
     pause_seconds: float = 1.0
-    """Before a delivery is given back."""
+    """The pause before a delivery goes back to the queue."""
 
 
 class RabbitBacklog:
@@ -65,9 +65,16 @@ class RabbitBacklog:
         self._clock = clock
         self._observe = observer
         self.signal = LocalSignal()
-        self.line = Line(rules.line, arrived=self._arrive, lost=self._lose, observer=observer, dice=dice)
+        self.connection = BrokerConnection(
+            rules.broker, arrived=self._arrive, lost=self._lose, observer=observer, dice=dice
+        )
         self._ends = DeliveryEnds(
-            line=self.line, marks=marks, audit=audit, clock=clock, observer=observer, pause_seconds=rules.pause_seconds
+            connection=self.connection,
+            marks=marks,
+            audit=audit,
+            clock=clock,
+            observer=observer,
+            pause_seconds=rules.pause_seconds,
         )
         self._tokens = itertools.count(1)
         self._arrived: deque[Delivery] = deque()
@@ -87,7 +94,7 @@ class RabbitBacklog:
         try:
             said = await self._marks.run(steps)
         except LedgerUnavailable:
-            # Nothing is sent without a mark.
+            # Without a mark, the worker sends nothing.
             for held in again:
                 self._wait(held, self._rules.pause_seconds)
             for held in fresh:
@@ -125,21 +132,21 @@ class RabbitBacklog:
     async def stop(self) -> None:
         """Claim no more: messages without an attempt go back to the queue at once."""
         self._stopping = True
-        await self.line.stop_consuming()
+        await self.connection.stop_consuming()
         while self._arrived:
             self._ends.give_back(self._arrived.popleft(), 0.0)
 
     async def aclose(self, seconds: float = LEAVE_SECONDS) -> None:
         """Return waiting messages, finish dead letters in flight, close; each step gets `seconds`."""
         waiting, self._waiting = [held for _, _, held in self._waiting], []
-        # A mark that a silent Redis keeps is taken over after its age limit.
+        # If Redis does not answer, the mark stays, and another worker takes it over after its age limit.
         with suppress(LedgerUnavailable, TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._marks.run([MarkStep("release", held.key, held.mark) for held in waiting])
         for held in waiting:
             self._ends.give_back(held.message, 0.0)
         await self._ends.aclose(seconds)
-        await self.line.aclose()
+        await self.connection.aclose()
 
     def _arrive(self, message: Delivery) -> None:
         if self._stopping:
@@ -196,7 +203,7 @@ class RabbitBacklog:
         self._held.pop(held.claim.token, None)
 
     def _sort(self, held: ClaimedDelivery, said: MarkAnswer) -> bool:
-        """Whether a new message is ours to send."""
+        """Whether this process may send a new message."""
         if said.word == "go":
             return True
         self._drop(held)
@@ -207,7 +214,7 @@ class RabbitBacklog:
         return False
 
     def _still(self, held: ClaimedDelivery, said: MarkAnswer) -> bool:
-        """Whether a message that waited is still ours; if Redis lost the mark, the message is delivered again."""
+        """Whether this process still holds a message that waited; if Redis lost the mark, the broker redelivers it."""
         if said.word == "done":
             return True
         self._drop(held)
@@ -215,7 +222,7 @@ class RabbitBacklog:
         return False
 
     def _next(self, held: ClaimedDelivery) -> Claim:
-        """The next attempt of a message that waited; its rendered content stays."""
+        """The claim for the next attempt of a message that waited; it keeps the rendered content."""
         self._drop(held)
         age = self._clock.monotonic() - held.taken_at
         held.claim = msgspec.structs.replace(
@@ -234,7 +241,7 @@ class RabbitBacklog:
                 return []
 
     def _conclude(self, each: Settlement, held: ClaimedDelivery, *, mine: bool) -> Settled:
-        """The last step after mark and audit row; a lost delivery cannot be acknowledged and comes again."""
+        """The last step after mark and audit row; a lost delivery cannot be acknowledged, and is redelivered."""
         verdict = each.verdict
         if not isinstance(verdict, Retry | FailOver) or held.lost or not mine:
             self._drop(held)
@@ -261,7 +268,7 @@ class RabbitBacklog:
 
 
 def _verb(each: Settlement, held: ClaimedDelivery) -> Verb | None:
-    """The step of the mark; a lost delivery comes again, and must not find a failure without a dead letter."""
+    """The step for the mark. A lost delivery is redelivered, so its mark must not say failed without a dead letter."""
     match each.verdict:
         case Finish():
             return "sent"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 GONE = (AMQPError, ChannelInvalidStateError, OSError, RuntimeError)
-"""What the client raises on a broken connection."""
+"""The exceptions that the client raises on a broken connection."""
 
 
 class Delivery(msgspec.Struct, frozen=True, eq=False):
@@ -32,15 +32,15 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def lost(self) -> bool:
-        """Its channel is closed: the broker delivers it again."""
+        """Whether the channel is closed, so that the broker redelivers the message."""
         return self.acks.channel.is_closed
 
     def ack(self) -> None:
-        """Acknowledge; on a closed channel the message comes again and finds its mark."""
+        """Acknowledge; on a closed channel, the broker redelivers the message, and its mark prevents a second send."""
         self.acks.ack(self.tag)
 
     async def give_back(self) -> None:
-        """Let the broker deliver it again; raises one of GONE."""
+        """Let the broker redeliver the message; raises one of GONE."""
         await self.acks.give_back(self.tag)
 
 
@@ -54,11 +54,11 @@ class Acks:
         self._done: list[int] = []
         self._last = 0
         self._gapless = True
-        """Every tag so far arrived here; an acknowledgement of all earlier tags must not cover an unknown one."""
+        """Whether every tag so far arrived here: an acknowledgement of all earlier tags must not cover others."""
         self._leaving: asyncio.Task[None] | None = None
 
     def arrived(self, tag: int) -> None:
-        """Note a new delivery: only its own answer acknowledges it."""
+        """Add a new delivery, which only its own `ack` may acknowledge."""
         self._gapless = self._gapless and tag == self._last + 1
         self._last = tag
         self._open[tag] = None
@@ -71,7 +71,7 @@ class Acks:
 
     async def give_back(self, tag: int) -> None:
         await self.channel.basic_nack(tag, requeue=True, wait=False)
-        # Not before it is sent: an acknowledgement of all earlier tags would cover it.
+        # Remove the tag only now: before, an acknowledgement of all earlier tags could have covered it.
         self._open.pop(tag, None)
 
     async def drain(self) -> None:
@@ -93,7 +93,7 @@ class Acks:
 
 
 def words(done: list[int], first_open: int | None) -> list[tuple[int, bool]]:
-    """Tags to acknowledge, and whether each covers all earlier tags: only below the first open tag."""
+    """Tags to acknowledge, and whether each covers all earlier tags, which is allowed below the first open tag."""
     below = [tag for tag in done if first_open is None or tag < first_open]
     above = [(tag, False) for tag in done if first_open is not None and tag > first_open]
     return [(max(below), len(below) > 1), *above] if below else above
@@ -103,8 +103,8 @@ FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 _CONNECT_SECONDS, _HEARTBEAT_SECONDS, _LEAVE_SECONDS = 5.0, 10, 1.0
 
 
-class LineRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which queues, and how many deliveries are held at once."""
+class BrokerRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The queues, and the number of unacknowledged deliveries."""
 
     url: str
     queue: str = "push.queue"
@@ -117,7 +117,7 @@ class LineRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def depths(url: str, queues: Iterable[str]) -> dict[str, int | None]:
-    """How many messages wait in each queue, None where it is not there yet; ConnectionError says what is wrong."""
+    """The number of waiting messages of each queue, None if the queue does not exist; raises ConnectionError."""
     found: dict[str, int | None] = {}
     try:
         connection = await aio_pika.connect(url, timeout=_CONNECT_SECONDS)
@@ -134,12 +134,12 @@ async def depths(url: str, queues: Iterable[str]) -> dict[str, int | None]:
     return found
 
 
-class Line:
-    """Connects, declares, consumes, and calls back on arrival and on loss; never gives up."""
+class BrokerConnection:
+    """Connects and reconnects, declares the queues, consumes, and calls back on arrivals and on loss."""
 
     def __init__(
         self,
-        rules: LineRules,
+        rules: BrokerRules,
         *,
         arrived: Callable[[Delivery], None],
         lost: Callable[[], None],
@@ -169,7 +169,7 @@ class Line:
                 await self._open()
                 wait = FIRST_WAIT
                 await self._over.wait()
-            except Exception as error:  # noqa: BLE001 - without a connection nothing would be delivered again
+            except Exception as error:  # noqa: BLE001 - any error must lead to a new connection
                 said = f"{type(error).__name__}: {error}"
             finally:
                 await self._leave()
@@ -180,7 +180,7 @@ class Line:
             wait = min(wait * 2, LONGEST_WAIT)
 
     async def stop_consuming(self) -> None:
-        """Consume no more; unacknowledged messages stay ours."""
+        """Stop consuming; this process keeps its unacknowledged messages."""
         consumed, self._consumed = self._consumed, None
         if consumed is not None and self._acks is not None:
             with contextlib.suppress(*GONE, TimeoutError):
@@ -196,7 +196,7 @@ class Line:
         await self._publisher.default_exchange.publish(message, routing_key=self._rules.failed_queue, mandatory=True)
 
     async def check(self) -> None:
-        """Open a channel and close it again, or raise."""
+        """Check the connection by opening and closing a channel; raises if that fails."""
         if self._connection is None or self._connection.is_closed:
             raise ConnectionError("there is no connection to the broker")
         channel = await self._connection.channel()
@@ -229,7 +229,7 @@ class Line:
         await channel.set_qos(prefetch_count=rules.prefetch, timeout=_CONNECT_SECONDS)
         acks = self._acks = Acks(underlay)
 
-        # Below aio-pika's own consumer, which makes two more tasks and a second message of each delivery.
+        # Consume below aio-pika's own consumer, which creates two tasks and a second message for each delivery.
         async def take(message: "DeliveredMessage") -> None:
             tag = message.delivery_tag or 0
             acks.arrived(tag)
@@ -243,7 +243,7 @@ class Line:
     async def _declare(self, connection: AbstractConnection, queue: str) -> AbstractChannel:
         channel = await connection.channel()
         try:
-            # An existing queue keeps its owner's arguments; a refusal closes the channel.
+            # Look first, so that an existing queue keeps the arguments of its owner; a refusal closes the channel.
             await channel.declare_queue(queue, passive=True, timeout=_CONNECT_SECONDS)
         except ChannelNotFoundEntity:
             channel = await connection.channel()

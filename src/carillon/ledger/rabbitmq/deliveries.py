@@ -1,4 +1,4 @@
-"""Deliveries of a queue: how each becomes a claim, and the ways it ends."""
+"""Deliveries of a queue: how each becomes a claim, and how it ends."""
 
 import asyncio
 import datetime as dt
@@ -15,7 +15,7 @@ from carillon.domain.events import IntentMalformed, MessageFinished, Trouble
 from carillon.domain.intents import Intent, Malformed
 from carillon.domain.ports import Clock, Observer
 from carillon.faultpoint import faultpoint
-from carillon.ledger.rabbitmq.connection import GONE, Delivery, Line
+from carillon.ledger.rabbitmq.connection import GONE, BrokerConnection, Delivery
 from carillon.ledger.rabbitmq.marks import Marks, MarkStep
 
 
@@ -29,7 +29,7 @@ class ClaimedDelivery(msgspec.Struct, kw_only=True):
     """The holder's name in its mark."""
     taken_at: float
     lost: bool = False
-    """Its channel is closed: the broker delivers it again, and it can no longer be acknowledged."""
+    """The channel is closed: the broker redelivers the message, and this delivery cannot be acknowledged."""
 
     @property
     def key(self) -> str:
@@ -115,9 +115,16 @@ class DeliveryEnds:
     """The ways in which deliveries end, each in a task of its own: a hanging broker delays no other settlement."""
 
     def __init__(
-        self, *, line: Line, marks: Marks, audit: AuditLedger, clock: Clock, observer: Observer, pause_seconds: float
+        self,
+        *,
+        connection: BrokerConnection,
+        marks: Marks,
+        audit: AuditLedger,
+        clock: Clock,
+        observer: Observer,
+        pause_seconds: float,
     ) -> None:
-        self._line = line
+        self._connection = connection
         self._marks = marks
         self._audit = audit
         self._clock = clock
@@ -126,15 +133,15 @@ class DeliveryEnds:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ack(self, held: ClaimedDelivery) -> None:
-        """It is done."""
+        """Acknowledge a message that is done."""
         held.message.ack()
 
     def give_back(self, message: Delivery, seconds: float | None = None) -> None:
-        """Return it to the queue after a pause, which avoids busy redelivery."""
+        """Return the message to the queue after a pause, which avoids busy redelivery."""
         self._spawn(self._given_back(message, self._pause if seconds is None else seconds))
 
     def give_up(self, held: ClaimedDelivery, reason: str) -> None:
-        """Publish it to the failed queue, and acknowledge it once the broker has confirmed."""
+        """Publish the message to the failed queue, and acknowledge it once the broker has confirmed."""
         self._spawn(self._dead_lettered(held.message, reason))
 
     def refuse(self, message: Delivery, read: Malformed) -> None:
@@ -150,11 +157,11 @@ class DeliveryEnds:
         self._spawn(self._dead_lettered(message, f"invalid message: {read.failure_message}"))
 
     def skip(self, held: ClaimedDelivery, sender: str) -> None:
-        """Sent before: write its audit row if the sender did not."""
+        """Acknowledge a message that was sent before, and write its audit row if the sender did not."""
         self._spawn(self._skipped(held, sender))
 
     def release(self, held: ClaimedDelivery) -> None:
-        """Release its mark: the broker delivers the message again."""
+        """Release the mark of a message that the broker redelivers."""
         self._spawn(self._released(held))
 
     async def aclose(self, seconds: float) -> None:
@@ -174,7 +181,7 @@ class DeliveryEnds:
         body = dead_letter(message.body, reason, self._clock.wall())
         while not message.lost:
             try:
-                await self._line.publish_failed(body)
+                await self._connection.publish_failed(body)
             except GONE as error:
                 self._observe(
                     Trouble(where="park", error=f"{type(error).__name__}: {error}", retry_in_seconds=self._pause)
@@ -196,7 +203,7 @@ class DeliveryEnds:
         held.message.ack()
 
     async def _released(self, held: ClaimedDelivery) -> None:
-        # A mark that Redis keeps is taken over by this process, or after its age limit.
+        # If the release fails, this process takes the mark over at redelivery, or another one after its age limit.
         with suppress(LedgerUnavailable):
             await self._marks.run([MarkStep("release", held.key, held.mark)])
 
@@ -207,7 +214,7 @@ class DeliveryEnds:
 
 
 def finished(held: ClaimedDelivery, status: str, attempts: int, now: float) -> MessageFinished:
-    """The event of a message that ended here."""
+    """The event of a finished message."""
     claim = held.claim
     return MessageFinished(
         trace_id=claim.trace_id or "",

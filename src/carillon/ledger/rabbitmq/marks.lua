@@ -1,4 +1,4 @@
--- Steps over idempotency marks of messages, all in one script: no other step comes between a look and its mark.
+-- Steps on the idempotency marks of messages, in one script, so that no other step comes between reading and setting.
 -- ARGV: this process, seconds a mark lives, seconds after which another's `processing` is taken over, the prefix of marks
 -- (the keys and values of the blueprint push-worker), the prefix of their holders (who set it and as which claim), and MessagePack of
 -- [verb, key, claim, verb, key, claim, ...]; as arguments of their own they would cost their sender more than the script.

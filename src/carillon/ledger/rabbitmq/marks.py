@@ -26,7 +26,7 @@ class MarkRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MarkStep(msgspec.Struct, frozen=True):
-    """One step over one key, as one claim."""
+    """One step on the mark of one message, for one claim."""
 
     verb: Verb
     key: str

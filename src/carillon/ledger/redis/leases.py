@@ -1,4 +1,4 @@
-"""Leases in Redis, where other services can see them, beside those of the ledger, which decides."""
+"""Leases in Redis that other services can see, in addition to the leases of the ledger, which decide."""
 
 import asyncio
 from binascii import b2a_base64
@@ -22,7 +22,7 @@ _pack = msgspec.msgpack.encode
 
 
 class RedisLeases:
-    """Satisfies Backlog: a worker works on a route that it holds in the ledger and in Redis."""
+    """Satisfies Backlog: a worker attempts only routes whose lease it holds both in the ledger and in Redis."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RedisLeases:
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
         """Claim from the ledger; defer routes that another process holds in Redis, without spending an attempt."""
         if self._away:
-            # Claiming first would write every due route twice for nothing, at every poll.
+            # If Redis is down, do not claim: every poll would write each due route twice, to claim and release it.
             await self._look()
         asked_at = _now()
         claims = await self._backlog.claim(wants, total, owner)
@@ -66,7 +66,7 @@ class RedisLeases:
         return [claim for place, claim in enumerate(claims) if place not in waits]
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Renew in the ledger, which decides, and in Redis if it can be reached."""
+        """Renew the leases in the ledger, which decides, and in Redis if it answers."""
         asked_at = _now()
         lost = await self._backlog.extend(claims)
         gone = {claim.token for claim in lost}
@@ -77,7 +77,7 @@ class RedisLeases:
         return lost
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Settle in the ledger; the leases in Redis are released after its commit."""
+        """Settle in the ledger, and release the leases in Redis after the commit."""
         settled = await self._backlog.settle(settlements)
         if settlements and not self._away:
             task = asyncio.create_task(self._release([settlement.claim for settlement in settlements]))
@@ -86,21 +86,22 @@ class RedisLeases:
         return settled
 
     async def aclose(self) -> None:
-        """Wait for the releases in flight; client and ledger belong to the caller."""
+        """Wait for the releases in flight; the caller closes the Redis client and the ledger."""
         if self._releasing:
             await asyncio.wait(self._releasing)
 
     async def _release(self, claims: Sequence[Claim]) -> None:
-        # A lease that cannot be released expires.
+        # If the release fails, the lease expires.
         with suppress(*_AWAY):
             await self._run("release", claims, _now())
 
     async def _run(self, verb: str, claims: Sequence[Claim], asked_at: float) -> list[int]:
         packed = _pack(list(self._pairs(claims)))
-        # Counted from before the ledger was asked: the next holder in the ledger must not find an old lease here.
+        # The time counts from before the claim in the ledger, so the lease in Redis ends first, and the next holder
+        # in the ledger does not meet it.
         lease_ms = max(1, int((asked_at + self._seconds - _now()) * 1000))
         try:
-            # A Redis that hangs must not keep a claim until its lease in the ledger is over.
+            # A Redis that hangs must not delay a claim until its lease in the ledger has expired.
             async with asyncio.timeout(self._seconds / 3):
                 held: list[int] = await self._script(args=[verb, lease_ms, self._owner, packed])
         except _AWAY:
@@ -120,11 +121,11 @@ class RedisLeases:
         prefix, owner = self._prefix, self._owner
         for claim in claims:
             yield f"{prefix}:{_segment(claim.notification_id)}:{_segment(claim.route_id)}"
-            # One value a claim: a process that was suspended must not release its next claim of the same route.
+            # One value per claim, so that a late release cannot remove the lease of a newer claim of the same route.
             yield f"{owner}{claim.token}"
 
     def _wait(self, left_ms: int) -> float:
-        # A lease without an expiry is looked at again after a while.
+        # For a lease without an expiry, look again after a fixed time.
         return left_ms / 1000 if left_ms >= 0 else self._seconds
 
 
@@ -137,4 +138,4 @@ def _segment(text: str) -> str:
 
 
 def _unavailable(error: BaseException) -> LedgerUnavailable:
-    return LedgerUnavailable(f"Redis leases cannot be taken: {type(error).__name__}: {error}")
+    return LedgerUnavailable(f"the leases in Redis are not available: {type(error).__name__}: {error}")

@@ -75,10 +75,10 @@ class ListSignal:
 
 
 CLAIM_BYTES = 4 * 1024 * 1024
-"""The most bytes of one claim; a single larger message still comes."""
+"""The most bytes of one claim; a single larger message is still claimed, alone."""
 HINT_ROUNDS = 3
 NOTHING = JobMessage("", "", 0, {})
-"""Stands for a text that is no JSON object."""
+"""Stands for a text that is not a JSON object."""
 _SETTLED = {0: Settled.STALE, 1: Settled.APPLIED, 2: Settled.ADOPTED}
 _encode = msgspec.json.Encoder().encode
 
@@ -97,9 +97,9 @@ class ListRules(msgspec.Struct, frozen=True, kw_only=True):
     """The queues of this process and their policies."""
 
     policies: Mapping[str, Policy]
-    """Every queue that is worked on here, with its policy."""
+    """The queues that this process works on, each with its policy."""
     actions: Mapping[str, str]
-    """A queue's own action, for messages that name none."""
+    """The action of each queue for messages without one."""
     lane: int = 1
     service: str = "carillon"
     busy_pause_seconds: float = 1.0
@@ -107,7 +107,7 @@ class ListRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RedisLists:
-    """Satisfies Backlog: a message is ours while its lock holds our token."""
+    """Satisfies Backlog: this process holds a message while the message's lock has its token."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class RedisLists:
             known = want.lane == self._rules.lane and want.provider in self._rules.policies
             if known and want.limit > 0 and total > 0 and not self.signal.paused(want.provider):
                 limits[want.provider] = min(total, limits.get(want.provider, 0) + want.limit)
-        # Begin with another queue each time: the rest of the shares must not always go to the same one.
+        # Begin with another queue each time, so that the remainder of the shares does not always go to the same one.
         names = list(limits)
         at = self._turn % max(1, len(names))
         self._turn += 1
@@ -212,7 +212,7 @@ class RedisLists:
             "hints": hints,
             "bytes": CLAIM_BYTES,
         }
-        # Numbers are spent before the answer: those of a lost answer must not be used twice.
+        # Numbers are used up before the answer, so that those of a lost answer are never used twice.
         self._number += total
         asked_at = _now()
         time, found, busy, strange, errors = await self._scripts.run("claim", given)
@@ -281,7 +281,7 @@ class RedisLists:
                 self.signal.pause(queue, self._rules.busy_pause_seconds)
 
     async def _refuse(self, invalid: Sequence[ListPlace]) -> None:
-        """Move texts that are no messages to the failed list, unchanged."""
+        """Move invalid messages to the failed list, unchanged."""
         items, texts = [], []
         for place in invalid:
             own_id = place.id.decode("utf-8", "replace")

@@ -1,7 +1,7 @@
 -- Claim and lock in one step, so that no message is ever in processing without its lock.
 -- given: queues {{name, most, lock in ms}, ...}, total, owner, number (of the first token), hints, bytes
 -- Answers: time, claims {queue, text, id, number, ...}, busy {queue, text, id, ...}, strange {queue, text, ...},
--- errors {queue, error, ...}; a queue is meant by its place.
+-- errors {queue, error, ...}; a queue is given by its position.
 local claims, busy, strange, errors = {}, {}, {}, {}
 local left, number, bytes = given.total, given.number, given.bytes
 local WINDOW = 100

@@ -1,4 +1,4 @@
--- How much waits where, of many queues at one moment; a key of another kind counts as empty.
+-- The depths of many queues at one moment; a key of another type counts as empty.
 -- given: queues. Answers: time, then main, processing, delayed, failed and the oldest text of main for each.
 local answers = {time}
 local function size(command, key)

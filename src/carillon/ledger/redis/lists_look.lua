@@ -1,6 +1,6 @@
 -- One window of a processing list, from its old end: which messages have a lock and which have none.
 -- given: queue, first, last, hints. Answers {what, text, id, ...}: 'locked' without the text, 'orphan', or 'strange'
--- whose id must be brought along.
+-- whose id the caller must pass as a hint.
 local answers = {}
 local window = redis.pcall('LRANGE', given.queue .. ':processing', given.first, given.last)
 if failed_with(window) then return redis.error_reply(window.err) end

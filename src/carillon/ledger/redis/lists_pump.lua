@@ -1,6 +1,6 @@
 -- Due messages move from delayed to the end of their queue, in the order in which they became due.
--- given: queues, window. ZREM = 1 gives the right to push: of several pumps, one moves each message.
--- Answers {moved, seconds late, ...} for each queue, moved below zero where the main key is no list.
+-- given: queues, window. Only the pump whose ZREM returns 1 pushes: of several pumps, one moves each message.
+-- Answers {moved, seconds late, ...} for each queue; moved is negative if the main key is not a list.
 local answers = {}
 for _, queue in ipairs(given.queues) do
   local delayed = queue .. ':delayed'

@@ -1,5 +1,5 @@
--- What every script of the list queue shares; it is put before each of them.
--- ARGV: MessagePack of what to do, and all texts it speaks of, end to end: a text need not be UTF-8.
+-- The functions that the scripts of the list queue share; this text is put before each script.
+-- ARGV: MessagePack of the arguments, and all texts they refer to, end to end, because a text need not be UTF-8.
 local given = cmsgpack.unpack(ARGV[1])
 local texts, place = ARGV[2], 1
 
@@ -58,9 +58,9 @@ local function put_off(key, score, text)
   return added
 end
 
--- One message leaves the processing list for where its verb says: whether it was there to leave, and its score when it
--- was put off. What cannot be put there stays where it was. Old ones are at the tail, so the search begins there; where a
--- list has grown long it is because workers died, and only theirs (`old`) are still found at its tail.
+-- Move one message from the processing list to the place that its verb names. Returns whether it was in the list, and
+-- its score if it is delayed. If the target refuses it, it stays. Old messages are at the tail, so the search begins
+-- there; in a list that is long because workers died, only their messages (`old`) are searched for at the tail.
 local LONG = 1000
 local function leave(queue, verb, old, text, changed, delay)
   local processing = queue .. ':processing'

@@ -27,14 +27,14 @@ class Put(msgspec.Struct, frozen=True):
 
 
 class ListQueues:
-    """Enqueues, lists and requeues in any queue, also without a worker here."""
+    """Enqueues, lists and requeues messages of any queue, also in a process without a worker."""
 
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     async def enqueue(self, puts: Sequence[Put]) -> list[float | BadMessage]:
-        """Enqueue all of them; returns the time of each, or why it was refused."""
+        """Enqueue messages; returns for each the time, or why it was refused."""
         given = {"items": [(put.queue, len(put.raw), put.delay_seconds) for put in puts]}
         time, errors = await self._scripts.run("enqueue", given, [put.raw for put in puts])
         now = seconds(time)
@@ -70,7 +70,7 @@ class ListQueues:
     async def _requeue(self, queue: str, chosen: Sequence[bytes]) -> int:
         texts: list[bytes] = []
         for raw in chosen:
-            # A text that is no message stays as it is, and will fail again.
+            # An invalid message stays unchanged, and will fail again.
             texts += (raw, raw if read_message(raw, "", "") is None else with_attempts(raw, 0))
         items = [(queue, len(texts[at]), len(texts[at + 1])) for at in range(0, len(texts), 2)]
         if not items:
@@ -101,25 +101,25 @@ def _failed(queue: str, raw: bytes) -> FailedMessage:
 PUMP_WINDOW = 100
 SWEEP_WINDOW = 500
 MOST_SUSPECTS = 100_000
-"""The most messages remembered between looks; others follow when there is room."""
+"""The most messages that the sweep remembers between two looks; it takes in others when there is room."""
 
 
-class BeatRules(msgspec.Struct, frozen=True, kw_only=True):
+class ListUpkeepRules(msgspec.Struct, frozen=True, kw_only=True):
     """The queues and limits of the upkeep."""
 
     policies: Mapping[str, Policy]
     actions: Mapping[str, str]
     grace_seconds: float = 5.0
-    """A message without a lock in two looks this far apart is an orphan."""
+    """A message that two looks this far apart find without a lock is an orphan."""
     failed_over: int = 1000
     failed_keep: int = 100
 
 
-class ListBeat:
+class ListUpkeep:
     """The upkeep of list queues; many processes may run it at once."""
 
     def __init__(
-        self, *, scripts: Scripts, logs: JobLogs, rules: BeatRules, clock: Clock, dice: Dice, observer: Observer
+        self, *, scripts: Scripts, logs: JobLogs, rules: ListUpkeepRules, clock: Clock, dice: Dice, observer: Observer
     ) -> None:
         self._scripts = scripts
         self._logs = logs
@@ -139,7 +139,7 @@ class ListBeat:
             more = []
             for queue, number, late in zip(queues, answers[::2], answers[1::2], strict=True):
                 if number < 0:
-                    self._observe(Trouble(where="pump", error=f"{queue}: its keys have another type"))
+                    self._observe(Trouble(where="pump", error=f"{queue}: its keys in Redis have the wrong type"))
                 elif number > 0:
                     self._observe(QueuePumped(queue=queue, moved=number, late_seconds=float(late)))
                     moved += number
@@ -198,7 +198,7 @@ class ListBeat:
     def _suspects(
         self, queue: str, window: Sequence[tuple[bytes, bytes, bytes]], present: set[tuple[str, bytes]]
     ) -> list[tuple[bytes, bytes]]:
-        """The orphans of a window: without a lock before, and still without one."""
+        """The orphans of a window: messages without a lock at an earlier look and now."""
         now, policy = self._clock.monotonic(), self._rules.policies[queue]
         orphans = []
         for what, text, own_id in window:
@@ -242,7 +242,7 @@ class ListBeat:
         return sum(answers[::2])
 
     def _fate(self, queue: str, raw: bytes, message: JobMessage | None) -> tuple[str, bytes, float | None]:
-        """A worker that died has spent an attempt."""
+        """The next step of an orphan; the dead worker's run counts as an attempt."""
         policy = self._rules.policies[queue]
         if message is None:
             return "fail", b"", None

@@ -34,7 +34,7 @@ class Scripts:
         self.log = {"log": log_key, "log_keeps": log_keeps}
 
     async def run(self, name: str, given: Mapping[str, Any], texts: Iterable[bytes] = ()) -> Any:  # noqa: ANN401 - what the script answers
-        """Run one script once: it is never repeated here, because it may have run."""
+        """Run one script once; it is not repeated after an error, because it may have run."""
         packed, joined = _pack(given), b"".join(texts)
         try:
             try:
@@ -45,18 +45,18 @@ class Scripts:
             raise unavailable(error) from error
 
     async def logged(self, entries: Sequence[str]) -> None:
-        """Write job log entries that no other script carries."""
+        """Write job log entries with a script of their own."""
         if entries:
             await self.run("log", {"entries": list(entries), **self.log})
 
 
 def hints_for(texts: Iterable[bytes]) -> dict[str, str]:
-    """The ids of texts without one, which scripts cannot compute, under the SHA-1 of each text."""
+    """The ids of messages without one, which Lua cannot compute, by the SHA-1 of each message."""
     return {_digest(text): text_id(text) for text in texts}
 
 
 def seconds(time: Sequence[bytes]) -> float:
-    """The server's time, as every script answers it."""
+    """The server's time in an answer of a script."""
     return int(time[0]) + int(time[1]) / 1_000_000
 
 

@@ -50,7 +50,7 @@ LEFT JOIN (
 ) AS counted ON TRUE
 ORDER BY counted.count DESC, counted.channel, counted.classification;
 
--- name: revive
+-- name: redrive
 -- Race: two operators redrive at once.
 --   status                  the second finds no dead letter any more and gives no second budget.
 --   provider_since = -1     tells the worker that an operator chose the provider: its breaker is not asked.
@@ -91,7 +91,7 @@ FROM due
 WHERE routes.notification_id = due.notification_id AND routes.route_id = due.route_id AND status = 'dead_letter'
 RETURNING notification_id, route_id;
 
--- name: revive_forget
+-- name: redrive_forget
 -- Runs in the transaction of the redrive.
 DELETE FROM dead_letters WHERE notification_id = :notification_id AND route_id = :route_id;
 

@@ -18,7 +18,7 @@ _BUSY_SECONDS = 2.0
 
 
 class SqliteEnd:
-    """Locks the whole file from the first read on, so that nobody writes to it meanwhile."""
+    """Locks the whole file from the first read on, so that no other process writes to it."""
 
     def __init__(self, connection: sqlite3.Connection, sql: Mapping[str, str]) -> None:
         self._connection = connection
@@ -26,7 +26,7 @@ class SqliteEnd:
 
     @classmethod
     def prepared(cls, path: str, sql: Mapping[str, str]) -> "SqliteEnd":
-        """Open and migrate; a ledger would need the keys of sealed columns."""
+        """Open and migrate, without a ledger object, which would need the seal keys."""
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as connection:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -41,7 +41,7 @@ class SqliteEnd:
             raise ConfigurationError(f"there is no ledger at {path}")
         connection = _connected(path)
         try:
-            # Before the first read: even an idle process that has the file open holds a lock.
+            # Set before the first read. Even an idle process that has the file open holds a lock.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = FULL")
@@ -52,14 +52,14 @@ class SqliteEnd:
             raise LedgerUnavailable(f"{path} is in use ({error}): stop every process that works on it") from None
         except sqlite3.DatabaseError as error:
             connection.close()
-            raise ConfigurationError(f"{path} is no SQLite ledger: {error}") from None
+            raise ConfigurationError(f"{path} is not a SQLite ledger: {error}") from None
         return cls(connection, sql)
 
     async def aclose(self) -> None:
         self._connection.close()
 
     async def used_by(self) -> str | None:
-        """Nobody: we hold the lock."""
+        """None: this process holds the lock."""
         return None
 
     async def versions(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""SQLite as the engine of every store: transactions in its threads, and one reading of its values."""
+"""SQLite as the engine of every store: transactions in its threads, and the conversion of values."""
 
 import json
 import sqlite3

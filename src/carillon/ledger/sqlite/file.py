@@ -1,4 +1,4 @@
-"""One SQLite file: a thread that writes, a thread that reads, and one translation of its errors."""
+"""One SQLite file: a thread that writes, a thread that reads, and the translation of errors."""
 
 import asyncio
 import sqlite3
@@ -28,7 +28,7 @@ _UNAVAILABLE = {
 
 
 class SqliteFile:
-    """Never blocks the event loop; several processes may share the file."""
+    """Runs statements in threads, so that they never block the event loop; several processes may share the file."""
 
     def __init__(self, path: Path, sql: Mapping[str, str]) -> None:
         self._path = path
@@ -51,12 +51,12 @@ class SqliteFile:
             executor.shutdown(wait=False)
 
     async def write(self, work: Work[T]) -> T:
-        """Do the work in one transaction, with the ledger's clock; all of it is on disk on return, or none of it."""
+        """Run the work in one transaction, with the ledger's clock; on return it is on disk."""
         connection = _opened(self._writer)
         return await _in(self._writing, lambda: self._transaction("BEGIN IMMEDIATE", connection, work))
 
     async def write_if(self, look: Work[bool], work: Work[T]) -> T | None:
-        """Write only if a read without a lock finds work; an idle poll costs no commit and waits for nobody."""
+        """Write only if a read without a lock finds work, so that an idle poll needs no commit and no lock."""
         connection = _opened(self._writer)
 
         def both() -> T | None:
@@ -67,7 +67,7 @@ class SqliteFile:
         return await _in(self._writing, both)
 
     async def read(self, work: Work[T]) -> T:
-        """Do the work on one snapshot, beside the writer."""
+        """Run the work on one snapshot, in parallel to the writer."""
         connection = _opened(self._reader)
         return await _in(self._reading, lambda: self._transaction("BEGIN DEFERRED", connection, work))
 
@@ -84,7 +84,7 @@ class SqliteFile:
         try:
             result = work(connection, self._now(connection))
             if isinstance(result, sqlite3.Cursor):
-                # A cursor left open would be closed in another thread, while this one works on.
+                # Another thread would close a cursor that is left open, while this thread uses the connection.
                 result.close()
             connection.execute("COMMIT")
         except BaseException:
@@ -118,7 +118,7 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
         else:
             break
     if mode != "wal":
-        raise ConfigurationError("this SQLite database cannot keep a write-ahead log; give it a file on a local disk")
+        raise ConfigurationError("this SQLite database cannot use a write-ahead log; put the file on a local disk")
 
 
 def _opened(connection: sqlite3.Connection | None) -> sqlite3.Connection:

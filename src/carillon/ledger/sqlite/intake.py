@@ -68,7 +68,7 @@ class SqliteIntake:
         if connection.execute(self._sql["enrol"], values).rowcount == 0:
             winner = connection.execute(self._sql["winners"], values).fetchone()
             if winner is None:
-                raise LedgerUnavailable("an idempotency key was taken by a record that cannot be read")
+                raise LedgerUnavailable("the record that uses this idempotency key cannot be read")
             return answer_for_loser(notification, dict(winner)) or Accepted(notification.notification_id)
         routes = [dict(zip(_ROUTE_NAMES, (*row, now), strict=True)) for row in route_rows(enrolment, self._codec)]
         connection.executemany(self._sql["enrol_route"], routes)

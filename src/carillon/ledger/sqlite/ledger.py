@@ -20,7 +20,7 @@ from carillon.ledger.stores import Stores
 
 
 class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, Stores):
-    """Satisfies IntakeLedger, Backlog and UpkeepLedger; `signal` wakes claimers in this process."""
+    """Satisfies IntakeLedger, Backlog and UpkeepLedger; `signal` wakes the workers of this process."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, S
         return steps
 
     async def refuse_newer(self) -> None:
-        """LedgerNewer where `migrate` would raise it; nothing is changed."""
+        """Raise LedgerNewer if `migrate` would raise it; changes nothing."""
 
         def applied(connection: sqlite3.Connection, _now: int) -> list[int]:
             begun = connection.execute(self._sql["migrations_begun"]).fetchone()[0]

@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, BreakerStep, BreakerVerb, State
 from carillon.domain.ports import Clock, Observer
 from carillon.outbound.breakers import RecoverableBreakers
-from carillon.outbound.breakers.shared import Away, SharedBreakers
+from carillon.outbound.breakers.shared import SharedBreakers, StoreUnavailable
 
 _SCRIPT = (files("carillon.outbound.breakers") / "breakers.lua").read_text()
 _PARTS = ("state", "failures", "successes", "opened_at", "probes")
@@ -35,7 +35,7 @@ class RedisBreakers(SharedBreakers):
         self._script = redis.register_script(_SCRIPT)
         self._prefix = prefix
 
-    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> BreakerStep | Away:
+    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> BreakerStep | StoreUnavailable:
         """Run the script; any error of Redis means that the store is away."""
         try:
             state, said, failures, *seen = await self._script(
@@ -50,7 +50,7 @@ class RedisBreakers(SharedBreakers):
                 ],
             )
         except (RedisError, OSError, TimeoutError) as error:
-            return Away(str(error))
+            return StoreUnavailable(str(error))
         known = State(_text(state))
         clean = known is State.CLOSED and _text(failures) == "0"
         return BreakerStep(

@@ -22,7 +22,7 @@ _SURE = {State.CLOSED: Admission.GO, State.OPEN: Admission.STOP}
 """The admission that follows from a fresh state; only a half-open breaker must be asked for each call."""
 
 
-class Away(msgspec.Struct, frozen=True):
+class StoreUnavailable(msgspec.Struct, frozen=True):
     """The store of the breakers does not answer now."""
 
     error: str
@@ -117,8 +117,8 @@ class SharedBreakers:
         said = await self._run("admit", provider)
         return said or BreakerStep(State.HALF_OPEN, await self._fallback.admit(provider))
 
-    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> BreakerStep | Away:
-        """One atomic step of the breaker in its store; Away when the store does not answer."""
+    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> BreakerStep | StoreUnavailable:
+        """One atomic step of the breaker in its store; StoreUnavailable when the store does not answer."""
         raise NotImplementedError
 
     async def _run(self, verb: BreakerVerb, provider: str) -> BreakerStep | None:
@@ -126,7 +126,7 @@ class SharedBreakers:
             return None
         policy = self._policies.get(provider) or self._policies["*"]
         step = await self._step(verb, provider, policy)
-        if isinstance(step, Away):
+        if isinstance(step, StoreUnavailable):
             self._observe(Trouble(where="breakers", error=step.error))
             self._seen.pop(provider, None)
             # A store that hangs must not cost every attempt a timeout.
@@ -172,8 +172,8 @@ class LedgerBreakers(SharedBreakers):
         self._ledger = ledger
         self._service = service
 
-    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> BreakerStep | Away:
+    async def _step(self, verb: BreakerVerb, provider: str, policy: BreakerPolicy) -> BreakerStep | StoreUnavailable:
         try:
             return await self._ledger.breaker_step(self._service, provider, verb, policy)
         except LedgerUnavailable as error:
-            return Away(str(error))
+            return StoreUnavailable(str(error))

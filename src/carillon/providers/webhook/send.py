@@ -130,7 +130,7 @@ class Webhook:
         retry_after = parse_retry_after(answer.headers.get("retry-after"), self._clock.wall())
         if answer.status == _TOO_MANY:
             return Throttled(error, retry_after=retry_after)
-        # The older contract (x-webhook) has two answers only: 2xx, and try again.
+        # The older contract (x-webhook) has only two answers: 2xx, and retry.
         if self._settings.scheme == "standard":
             if answer.status == _GONE:
                 return Refused(error, classification="endpoint_gone", recipient_gone=True)

@@ -1,4 +1,4 @@
-"""What administrators do over HTTP: retry by hand, redrive many, read the state of providers and the audit trail."""
+"""The administrators' endpoints: retry, redrive, the state of providers, and the audit trail."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
@@ -29,7 +29,7 @@ from carillon.upkeep.api.admin_wire import (
     redrive_page,
 )
 from carillon.upkeep.api.notifications import OperatorLedger, notification
-from carillon.upkeep.redriving import last_turn_ms, redrive_action, redrive_failed, revival
+from carillon.upkeep.redriving import last_turn_ms, redrive_action, redrive_failed, redrive_plan
 from carillon.web import (
     ADMINISTRATORS,
     About,
@@ -45,7 +45,7 @@ from carillon.web.problems import rfc3339_ms
 from carillon.web.request import unix_ms
 
 NEWEST = 1000
-"""Attempts that providers are judged by."""
+"""The number of recent attempts that the state of providers is computed from."""
 _DEEPEST = 10_000
 _PATH = "/api/v1/admin"
 _FOR_ADMINISTRATORS: dict[str, Any] = {"tag": "Administration", "about": ADMINISTRATORS}
@@ -97,13 +97,13 @@ class Administration:
             raise _not_retryable()
         channels = self._channels(dead, body.force_provider)
         retry_id = self._ids()
-        revived = 0
+        redriven = 0
         for channel in channels:
             action = self._retry_action(request, body, story, retry_id)
             chosen = {"notification_id": story.notification["notification_id"], "channel": channel}
-            how = revival(self._lanes, provider=body.force_provider, forced=body.force_provider is not None)
-            revived += (await self.ledger.revive(chosen, how, len(dead), action)).count
-        if not revived:
+            how = redrive_plan(self._lanes, provider=body.force_provider, forced=body.force_provider is not None)
+            redriven += (await self.ledger.redrive(chosen, how, len(dead), action)).count
+        if not redriven:
             raise _not_retryable()
         return Reply(200, self._retried(story, retry_id, [route for route in dead if route["channel"] in channels]))
 
@@ -122,7 +122,7 @@ class Administration:
             done = await redrive_failed(
                 self.ledger,
                 filters,
-                revival(self._lanes, rate=body.rate_per_second),
+                redrive_plan(self._lanes, rate=body.rate_per_second),
                 redrive_action(
                     actor=_actor(request),
                     reason=body.reason,
@@ -189,7 +189,7 @@ class Administration:
         )
 
     def _retried(self, story: Story, retry_id: str, routes: Sequence[Mapping[str, Any]]) -> Retried:
-        how = revival(self._lanes)
+        how = redrive_plan(self._lanes)
         ranks = [how.instead if route["lane"] in how.unqueued else route["lane"] for route in routes]
         latest = max(self._lanes.by_rank(rank).max_latency_seconds for rank in ranks)
         return Retried(

@@ -21,7 +21,7 @@ Chosen = Annotated[
 Row = Mapping[str, Any]
 
 _BAD = frozenset({"unavailable", "unknown"})
-"""Outcomes that speak against the provider, as its breaker counts them."""
+"""Outcomes that a breaker counts as failures of the provider."""
 
 
 class RetryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -224,7 +224,7 @@ def failed_page(rows: Iterable[Row], total: int, number: int, size: int) -> Fail
 
 
 def action_page(rows: Iterable[Row], total: int, number: int, size: int) -> ActionPage:
-    """One page of what operators did."""
+    """One page of recorded actions."""
     return ActionPage(
         items=[_action(row) for row in rows],
         total_count=total,

@@ -23,7 +23,7 @@ from carillon.upkeep.api.notifications_wire import (
     notification_view,
     statuses_of,
 )
-from carillon.upkeep.redriving import redrive_action, redrive_failed, revival
+from carillon.upkeep.redriving import redrive_action, redrive_failed, redrive_plan
 from carillon.web import (
     ADMINISTRATORS,
     About,
@@ -42,7 +42,7 @@ from carillon.web.request import unix_ms
 _PATH = "/api/v1"
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
 _DEEPEST = 10_000
-"""A page costs as much as all pages before it."""
+"""The last offset: a page costs as much as all pages before it."""
 _FILTERS = {
     "channel": "channel",
     "classification": "classification",
@@ -52,7 +52,7 @@ _FILTERS = {
     "service_origin": "origin",
     "notification_id": "notification_id",
 }
-"""A query's field to the ledger's name for it."""
+"""The ledger's name of each field of a query."""
 
 
 class OperatorLedger(AdminLedger, UpkeepLedger, Protocol):
@@ -233,7 +233,7 @@ class _Notifications:
             matched=counts.total,
             provider=body.provider,
         )
-        how = revival(self._lanes, provider=body.provider)
+        how = redrive_plan(self._lanes, provider=body.provider)
         return Reply(200, Redriven((await redrive_failed(self.ledger, filters, how, action, counts)).count))
 
     def _check_provider(self, provider: str, keys: list[tuple[str, str]]) -> None:

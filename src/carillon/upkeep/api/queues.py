@@ -28,7 +28,7 @@ from carillon.web.problems import rfc3339, rfc3339_ms
 _PATH = "/ops"
 _FOR_ADMINISTRATORS: dict[str, Any] = {"tag": "Queues", "about": OPERATORS}
 _REQUEUE = "requeue"
-"""The only thing that is done to a queue by hand."""
+"""The only action of operators on a queue."""
 _EXAMPLE = "q:pay:refund_initiation"
 _LONGEST_TEXT = 2000
 _TIMES = ("next_retry_at", "created_at", "updated_at")
@@ -46,7 +46,7 @@ class InspectedQueues(Protocol):
 
 
 class Records(Protocol):
-    """Job logs in SQL, and where it is written down who did what."""
+    """Job logs in SQL, and the audit trail."""
 
     async def job_logs(self, filters: Mapping[str, str | None], limit: int) -> list[dict[str, Any]]: ...
     async def note_action(self, action: AdminAction) -> int: ...

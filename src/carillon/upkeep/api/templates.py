@@ -51,7 +51,7 @@ _FIELDS = {
     "default_variables": "default_variables",
     "is_active": "is_active",
 }
-"""A change's field to the ledger's name for it."""
+"""The ledger's name of each field of a change."""
 _ID = f"{_PATH}/{{id}}"
 _MOUNT = "/template-service/api/v1/templates/{code}"
 _EXAMPLES = {"id": "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"}

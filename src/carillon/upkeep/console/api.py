@@ -35,10 +35,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SeriesStep(msgspec.Struct):
-    """What was counted within one step."""
+    """The counts of one step."""
 
     at: float
-    """Unix seconds of its beginning."""
+    """The beginning of the step in Unix seconds."""
     accepted: int = 0
     delivered: int = 0
     retried: int = 0
@@ -65,11 +65,11 @@ class Series:
             self._tell(event)
 
     def steps(self) -> list[dict[str, Any]]:
-        """The last hour, oldest first; what is quiet is left out."""
+        """The steps of the last hour, oldest first, without empty ones."""
         return [_seen(step) for step in self._steps]
 
     def since(self, number: int) -> tuple[int, list[dict[str, Any]]]:
-        """What happened after a number: failures, breakers, troubles; and the newest number."""
+        """Failures, breaker changes and troubles after the event number `after`, and the newest number."""
         return self._number, [told for told in self._recent if told["number"] > number]
 
     def _attempted(self, event: RouteAttempted) -> None:
@@ -240,7 +240,7 @@ class Surface(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Console:
-    """Answers what the console asks beyond the API."""
+    """Serves the data that the console needs beyond the API."""
 
     def __init__(
         self, ledger: UpkeepLedger, lanes: Lanes, series: Series, clock: Clock, *, blueprint: str, pages: Sequence[str]

@@ -41,13 +41,13 @@ class HistoryRules(msgspec.Struct, frozen=True, kw_only=True):
     poll_seconds: float = 5.0
     lag_seconds: float = 1.0
     lease_seconds: float = 30.0
-    """Longer than the archive may take over a batch; two at once would do no harm but work."""
+    """Longer than the archive needs for a batch; two copiers at once would only waste work."""
 
 
 class History:
-    """Reads endings in the order of their commits, and advances its mark after the archive has them.
+    """Reads ended routes in the order of their commits, and advances its mark after the archive has them.
 
-    A crash in between copies them again; the archive counts an ending once.
+    A crash in between copies them again; the archive counts each ended route once.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class History:
         observer: Observer,
         rules: HistoryRules | None = None,
     ) -> None:
-        """`owner` is this process's alone."""
+        """`owner` is unique to this process."""
         self._ledger = ledger
         self._archive = archive
         self._owner = owner
@@ -69,7 +69,7 @@ class History:
         self._rules = rules or HistoryRules()
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Copy until cancelled."""
         failures = 0
         while True:
             try:
@@ -83,7 +83,7 @@ class History:
             await self._clock.sleep(wait)
 
     async def keep(self) -> bool:
-        """Copy one batch; whether there may be more to copy at once."""
+        """Copy one batch; returns whether more may be ready to copy."""
         rules = self._rules
         cursor = await self._ledger.take_history(self._owner, rules.lease_seconds, rules.lag_seconds)
         if cursor is None:
@@ -101,7 +101,7 @@ class History:
 
 
 class ArchiveAddress(msgspec.Struct, frozen=True):
-    """Where history is kept."""
+    """The address of the archive."""
 
     scheme: str
     host: str = ""
@@ -118,7 +118,7 @@ class ArchiveAddress(msgspec.Struct, frozen=True):
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            raise ConfigurationError("history.url is no URL; write http://host:8123 or chdb:///folder") from None
+            raise ConfigurationError("history.url is not a URL; write http://host:8123 or chdb:///folder") from None
         if parts.scheme == _CHDB:
             if parts.netloc or len(parts.path) <= 1:
                 raise ConfigurationError("history.url names no folder; write chdb:///folder, from the root on")
@@ -152,7 +152,7 @@ class ClickHouse:
         _need_packages(self._place)
 
     async def add(self, endings: Sequence[EndedRoute]) -> None:
-        """Keep them all, or raise ArchiveUnavailable and have kept any part of them."""
+        """Store all of them; after ArchiveUnavailable, any part of them may be stored."""
 
         def work(client: "Client") -> None:
             if not self._prepared:
@@ -169,7 +169,7 @@ class ClickHouse:
             raise
 
     async def ask(self, question: str, **given: object) -> list[dict[str, Any]]:
-        """The rows that answer a named question."""
+        """The rows of a named query."""
 
         def work(client: "Client") -> list[dict[str, Any]]:
             self._prepare(client)
@@ -178,7 +178,7 @@ class ClickHouse:
         return await self._do(work)
 
     async def version(self) -> str:
-        """Which ClickHouse answers."""
+        """The version of the ClickHouse that answers."""
         return await self._do(lambda client: str(client.server_version))
 
     def _prepare(self, client: "Client") -> None:
@@ -210,7 +210,7 @@ class ClickHouse:
     def _connected(self) -> "Iterator[Client]":
         import clickhouse_connect  # noqa: PLC0415 - an extra, and slow to load
 
-        # What goes wrong is raised as well, and told once.
+        # The driver logs errors that it also raises: keep only the exception.
         logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
         place = self._place
         if place.scheme == _CHDB:
@@ -234,12 +234,12 @@ class ClickHouse:
 
 
 def _aside(call: Callable[[], T]) -> asyncio.Future[T]:
-    """In a thread of its own, and a daemon: an archive that hangs holds up neither the loop nor the end."""
+    """Run in a daemon thread, so that an archive that hangs blocks neither the event loop nor the exit."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
     def tell(finish: Callable[[], None]) -> None:
-        # Nobody may be waiting any more, and the loop may be closed.
+        # The caller may have stopped waiting, and the event loop may be closed.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(lambda: None if done.done() else finish())
 
@@ -290,7 +290,7 @@ def _moment(unix_us: int) -> datetime:
 
 
 def _sentence(error: BaseException) -> str:
-    """What went wrong at the bottom: the driver wraps what the system said three times over."""
+    """The innermost error: the driver wraps the system's error three times."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     said = str(error).strip().splitlines()

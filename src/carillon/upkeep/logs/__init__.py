@@ -1,1 +1,1 @@
-"""Log lines: made, redacted, written."""
+"""Log lines: formatting, redaction and writing."""

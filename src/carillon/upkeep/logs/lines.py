@@ -48,7 +48,7 @@ Format = Literal["json", "pretty", "auto"]
 
 
 class Bridge(logging.Handler):
-    """Carries the standard library's log records into the sink."""
+    """Writes the standard library's log records to the sink."""
 
     def __init__(self, sink: LogSink) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Bridge(logging.Handler):
         self._sink.emit(level, event, message, {"logger": record.name, "exception": traceback_text(error)}, key=key)
 
 
-class Stray(io.TextIOBase):
+class PrintedText(io.TextIOBase):
     """Replaces stdout or stderr, so that printed text becomes log lines."""
 
     def __init__(self, sink: LogSink, name: str) -> None:
@@ -89,7 +89,7 @@ class Stray(io.TextIOBase):
 
 
 def route_logging(sink: LogSink, stack: contextlib.ExitStack) -> None:
-    """What libraries log, and Python's warnings, until the stack is unwound."""
+    """Route logs of libraries and Python's warnings into the log, until the stack is unwound."""
     root = logging.getLogger()
     stack.callback(root.setLevel, root.level)
     stack.callback(setattr, root, "handlers", root.handlers)
@@ -100,7 +100,7 @@ def route_logging(sink: LogSink, stack: contextlib.ExitStack) -> None:
 
 
 def route_crashes(sink: LogSink, stack: contextlib.ExitStack) -> None:
-    """What ends a thread or the process without being caught, until the stack is unwound."""
+    """Route uncaught exceptions of threads and of the process into the log, until the stack is unwound."""
 
     def crashed(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
         fields = {"exception": traceback_text(error)}
@@ -163,8 +163,8 @@ def configure(
         route_crashes(sink, stack)
         route_logging(sink, stack)
         if not pretty:
-            stack.enter_context(contextlib.redirect_stdout(Stray(sink, "stdout")))
-            stack.enter_context(contextlib.redirect_stderr(Stray(sink, "stderr")))
+            stack.enter_context(contextlib.redirect_stdout(PrintedText(sink, "stdout")))
+            stack.enter_context(contextlib.redirect_stderr(PrintedText(sink, "stderr")))
         route_structlog(sink, stack)
         stack.callback(activate, before)
         activate(sink)
@@ -172,7 +172,7 @@ def configure(
 
 
 def ready(addresses: Sequence[str], **hints: str) -> None:
-    """Say that doors are open, at every log level: tests and operators wait for this line; hints say what to try."""
+    """Log that the process is ready, at every log level, because tests and operators wait for this line."""
     where = ", ".join(addresses) or "no address"
     sink = active()
     if sink.readable:
@@ -183,16 +183,16 @@ def ready(addresses: Sequence[str], **hints: str) -> None:
 
 
 def failed_to_start(reason: str) -> None:
-    """Say why the process ends before it was ready, at every log level."""
+    """Log why the process ends before it was ready, at every log level."""
     active().emit(ERROR, "start_failed", reason, {}, always=True)
 
 
 def granian_logging() -> dict[str, Any]:
-    """What granian's `log_dictconfig` needs so that it leaves its lines to the root logger."""
+    """The `log_dictconfig` with which granian leaves its lines to the root logger."""
     return {"handlers": {}, "loggers": {"_granian": {"propagate": True}, "granian.access": {"propagate": True}}}
 
 
-# By the verdict or the outcome where an event has one, else by the event's own word.
+# By the verdict or the outcome if an event has one, else by the event's name.
 _SAID: Final[dict[str, tuple[int, str]]] = {
     "intent_accepted": (INFO, "Accepted {notification_type} from {producer}, routes: {routes}"),
     "duplicate": (INFO, "{notification_type} from {producer} came again and had been accepted before"),
@@ -210,7 +210,7 @@ _SAID: Final[dict[str, tuple[int, str]]] = {
     "intent_malformed": (WARNING, "Kept {stream_entry_id} as malformed, {failure_code}: {failure_message}"),
     "person_sought": (DEBUG, "Asked the directory about a person: {result}"),
     "door_stopped": (ERROR, "{door} stopped before {stream_entry_id}: {reason}; again in {retry_in_seconds} s"),
-    "stream_trimmed": (ERROR, "{stream} was trimmed past the offset {offset}: entries nobody had read are gone"),
+    "stream_trimmed": (ERROR, "{stream} was trimmed past the offset {offset}: unread entries are lost"),
     "part_started": (INFO, "{part} started"),
     "part_stopped": (INFO, "{part} stopped"),
     "request_served": (INFO, "{method} {path} answered {status}"),
@@ -235,20 +235,20 @@ _SAID: Final[dict[str, tuple[int, str]]] = {
     "receipt_waiting": (INFO, "{provider} reported {kind} for {provider_message_id}, which is not known here yet"),
     "receipt_repeated": (DEBUG, "{provider} reported {kind} for {provider_message_id} again"),
     "callback_refused": (WARNING, "A callback of {vendor} was refused: {reason}"),
-    "alert_told": (INFO, "Told {sink} that {channel} of {notification_id} was given up"),
-    "alert_delayed": (WARNING, "{sink} could not be told of alert {alert_id}: {error}; again in {retry_in_seconds} s"),
-    "message_finished": (INFO, "{template_code} for {user_id} came to its end: {status}"),
-    "history_kept": (DEBUG, "Kept {endings} endings, the newest {behind_seconds} s old"),
+    "alert_told": (INFO, "{sink} confirmed the alert that {channel} of {notification_id} was given up"),
+    "alert_delayed": (WARNING, "{sink} did not confirm alert {alert_id}: {error}; again in {retry_in_seconds} s"),
+    "message_finished": (INFO, "{template_code} for {user_id} has ended: {status}"),
+    "history_kept": (DEBUG, "Copied {endings} ended routes, the newest {behind_seconds} s old"),
     "queue_pumped": (DEBUG, "{moved} messages of {queue} are due again"),
-    "queue_looked": (DEBUG, "{queue} holds {main}, {processing} in hand, {delayed} delayed, {failed} failed"),
+    "queue_looked": (DEBUG, "{queue} has {main} waiting, {processing} processing, {delayed} delayed, {failed} failed"),
     "queue_deep": (WARNING, "{depth} messages wait in {queue}, more than {limit}"),
     "message_swept": (WARNING, "The worker of {message_id} of {queue} died: {verdict} after {attempts} attempts"),
-    "message_overdue": (WARNING, "{message_id} of {queue} has been in a worker's hands for {seconds} s"),
-    "failed_trimmed": (WARNING, "{messages} old failed messages of {queue} were thrown away"),
-    "webhook_called": (DEBUG, "Told of {event_id}: {status}"),
+    "message_overdue": (WARNING, "A worker has held {message_id} of {queue} for {seconds} s"),
+    "failed_trimmed": (WARNING, "Deleted {messages} old failed messages of {queue}"),
+    "webhook_called": (DEBUG, "Called the webhook for {event_id}: {status}"),
     "pruned": (INFO, "Removed {records} old records and {malformed_intents} malformed intents"),
 }
-# What repeats by itself is thinned out, and this field says what is a repetition of what.
+# Events that repeat are rate-limited; lines with the same value of this field count as repeats.
 _REPEATING: Final = {
     "lease_lost": "provider",
     "breaker_changed": "provider",
@@ -264,9 +264,9 @@ _STALE: Final = "; it changed nothing, the lease was lost before"
 def log_observer(
     sink: LogSink | None = None, sentences: Mapping[str, str] = MappingProxyType({}), *, name_people: bool = False
 ) -> Observer:
-    """Turn each event into a line; below the level nothing of it is formatted.
+    """Log each event; an event below the level is not formatted.
 
-    A blueprint may have sentences of its own, and lines that name the person an attempt was for.
+    A blueprint may have its own sentences, and may log the recipient of each attempt.
     """
     out = sink or active()
     said = _SAID | {word: (_SAID.get(word, (INFO, ""))[0], sentence) for word, sentence in sentences.items()}
@@ -274,7 +274,7 @@ def log_observer(
     def observe(event: Event) -> None:
         if isinstance(event, RouteAttempted):
             word = "failover" if event.verdict == "finish" and event.failed_over else event.verdict
-            # The end of this process is no trouble of a provider, and a clean end leaves no warning.
+            # A call that the shutdown cancelled says nothing about the provider: a clean end logs no warning.
             word = STOPPING if event.classification == STOPPING else word
         elif isinstance(event, ReceiptTaken):
             word = f"receipt_{event.effect}"
@@ -297,10 +297,10 @@ def _say(out: LogSink, level: int, sentence: str, fields: dict[str, Any]) -> Non
     try:
         message = sentence.format_map(fields)
     except (KeyError, ValueError, IndexError, AttributeError):
-        # A blueprint's own sentence may ask for what this event does not have; the line must come all the same.
+        # A blueprint's own sentence may name a field that this event does not have; write the line nevertheless.
         message = sentence
     if fields.get("settled") == Settled.STALE:
         message += _STALE
-    # Each attempt and intent is about one message, so none is sampled away.
+    # Each attempt and intent is about one message, so these lines are never rate-limited.
     key = f"{word}/{level}/{fields[_REPEATING[word]]}" if word in _REPEATING else ""
     out.emit(level, word, message, fields | {"failed_over": fields.get("failed_over") or None}, key=key)

@@ -1,4 +1,4 @@
-"""What every log line passes before it is written: floods are thinned, secrets and people hidden, controls escaped."""
+"""The filters of every log line: rate limit, redaction of secrets and personal data, escaping of control characters."""
 
 import json
 import re
@@ -35,7 +35,7 @@ _CONTENT_NAMES = frozenset(
 )
 _PHONE_NAMES = ("phone", "phonenumber", "msisdn", "mobile")
 
-# Everything the patterns below can match holds one of these, and looking for them once is cheap.
+# Every match of the patterns below contains one of these words, and one search for the words is cheap.
 _TRIGGER = re.compile(
     r"[@+]|[0-9](?:[ -]?[0-9]){12}|eyj|whs|bearer|basic|-begin|authorization|cookie|api.?key|server.?key|access.?key"
     r"|private.?key|signing.?key|token|jwt|secret|passw|passphrase|pwd|signature|dsn|apa91|sg\.|akia|aiza|\bck_"
@@ -46,7 +46,7 @@ _NAMED = rf"({_KEYS}|token|jwt|secret|passw(?:or)?d|passphrase|pwd|signature|dsn
 _LOCAL = r"[^\s@\\\"'<>()\[\],:;=\x00-\x1f]"
 _SAYS = r"(\\*[\"']?\s*[:=]\s*)"
 _VALUE = r"(?:\\+[\"'][^\"'\\]*|\"(?:\\.|[^\"\\])*\"?|'(?:\\.|[^'\\])*'?|[^\s,;&\"'})\]]+)"
-# A pattern is only tried where one of its words occurs. Runs are bounded or start at a boundary, so that hostile text
+# A pattern runs only if one of its words occurs. Repetitions are bounded or start at a boundary, so that hostile text
 # costs linear time.
 _PATTERNS: Final = tuple(
     (tuple(words.split()), re.compile(pattern, re.IGNORECASE | re.ASCII), replacement)
@@ -60,7 +60,7 @@ _PATTERNS: Final = tuple(
         ("eyj", r"eyJ[\w-]{4,1000}\.[\w-]{2,}+(?:\.[\w-]*)?", REDACTED),
         ("whs ck_", r"whs(?:ec|k)_[\w+/=-]+|\bck_[0-9A-Z]{8}_[0-9A-Z]{20,}", REDACTED),
         ("bearer basic", r"\b(bearer|basic)(\s+)[\w.~+/=:-]{6,}", rf"\1\2{REDACTED}"),
-        # Both halves of userinfo go: some vendors put the key where the user belongs.
+        # Redact user and password: some vendors put the key in place of the user.
         ("://", r"([a-z][a-z0-9+.-]{0,20}://)[^\s/?#\"'<>]*@(?=[^\s/?#\"'<>@])", rf"\1{REDACTED}@"),
         ("key token jwt secret pass pwd signature dsn otp pin code", _NAMED + _SAYS + _VALUE, rf"\1\2{REDACTED}"),
         ("apa91", r"(?<![\w-])[\w-]{6,}+:APA91[\w-]{8,}", REDACTED),
@@ -69,7 +69,7 @@ _PATTERNS: Final = tuple(
     )
 )
 _PHONE = re.compile(r"(?<![\w+])\+[1-9](?:[ ().-]{0,2}[0-9]){6,14}(?![0-9])")
-# Identifiers come first in the alternation: the digits inside one are nobody's card.
+# Identifiers come first in the alternation, so that digits inside an identifier are not taken for a card number.
 _CARD = re.compile(
     r"(?P<uuid>\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b)"
     r"|(?<![0-9A-Za-z.])[2-6](?:[ -]?[0-9]){12,18}(?![0-9A-Za-z])",
@@ -79,12 +79,12 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2
 
 
 def escape_control(text: str, *, keep: str = "") -> str:
-    """Spell control and direction characters out, so that one line stays one line on any screen."""
+    """Escape control and direction characters, so that one line stays one line on any screen."""
     return _UNPRINTABLE.sub(lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text)
 
 
 def escaped(line: dict[str, Any]) -> dict[str, Any]:
-    """The line for a person's screen: only a traceback keeps its own lines."""
+    """The line for a terminal: only a traceback keeps its line breaks."""
     return {
         name: escape_control(value, keep="\n\t" if name == "exception" else "") if isinstance(value, str) else value
         for name, value in line.items()
@@ -92,12 +92,12 @@ def escaped(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def traceback_text(error: BaseException | None) -> str | None:
-    """The end of the traceback, which is where the reason stands."""
+    """The end of the traceback, which has the reason."""
     return None if error is None else "".join(traceback.format_exception(error))[-12_000:]
 
 
 def encode(line: dict[str, Any]) -> str:
-    """One JSON object on one line, whatever is in it."""
+    """One JSON object on one line, for any values."""
     try:
         text = msgspec.json.encode(line).decode()
     except (TypeError, ValueError, OverflowError):
@@ -127,7 +127,7 @@ class Throttle:
 
 
 class Redaction:
-    """Hides by name, by pattern and by value; `secrets` are the configured values nobody may ever see."""
+    """Redacts by name, by pattern and by value; `secrets` are the secret values of the settings."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = tuple(sorted({one for one in secrets if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True))
@@ -135,11 +135,11 @@ class Redaction:
         self._clean: set[str] = set()
 
     def fields(self, fields: dict[str, Any], *, debug: bool = False) -> dict[str, Any]:
-        """The same fields as plain JSON values, fit to be written; content is only let through when debugging."""
+        """The fields as redacted JSON values; message contents are kept only at debug level."""
         return {name: self._named(name, value, "content" if debug else "", 0) for name, value in fields.items()}
 
     def text(self, text: str) -> str:
-        """The text without what its patterns give away."""
+        """The text without matches of the patterns."""
         if not self._suspicious(text):
             return text
         for secret in self._secrets:
@@ -178,7 +178,7 @@ class Redaction:
         return rule
 
     def _remembered(self, name: str, text: str) -> str:
-        """Words repeat from line to line and ids do not, so only words are worth remembering as clean."""
+        """Cache clean words, which repeat from line to line; ids do not repeat and are not cached."""
         if text in self._clean:
             return text
         short = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + _CUT
@@ -219,7 +219,7 @@ class Redaction:
                 yield _CUT
                 return
             match value:
-                # Headers travel as pairs, and a pair's first half is a name like any other.
+                # Headers may be pairs; the first half of a pair is a name.
                 case (str() | bytes() as name, inner) if self._rule(_name(name)) is not None:
                     yield [_name(name), self._named(_name(name), inner, shown, depth + 1)]
                 case _:
@@ -245,7 +245,7 @@ def _rule_for(name: str) -> str | None:
 
 
 def _ordinary(name: str, value: int) -> bool:
-    """Too short for a card number, or a time."""
+    """Whether the digits are too short for a card number, or are a time."""
     return -(10**12) < value < 10**12 or (name.endswith(("_ms", "_nano")) and abs(value) < 2**63)
 
 
@@ -278,14 +278,14 @@ def _mask_phone(found: re.Match[str]) -> str:
 def _mask_digits(text: str) -> str:
     digits = re.sub(r"[^0-9]", "", text)
     plus = "+" if text.lstrip().startswith("+") else ""
-    # Of a short number, four digits in front and two behind would be nearly all of it.
+    # For a short number, four digits at the start and two at the end would be nearly all of it.
     return f"{plus}{digits[:4]}*****{digits[-2:]}" if len(digits) >= _LONG_NUMBER else f"{plus}{digits[:2]}*****"
 
 
 def _hide_card(found: re.Match[str]) -> str:
     if found["uuid"]:
         return found[0]
-    # What follows a card after a space may be swallowed with it, so the number may end at any gap.
+    # The match may include digits after the card number, so check the number up to each gap.
     ends = [gap.start() for gap in re.finditer("[ -]|$", found[0])]
     return REDACTED if any(_is_card(re.sub("[ -]", "", found[0][:end])) for end in ends) else found[0]
 

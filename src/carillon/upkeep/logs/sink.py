@@ -1,4 +1,4 @@
-"""Where every log line is finished, redacted and written."""
+"""The sink that completes, redacts and writes every log line."""
 
 import contextlib
 import logging
@@ -22,7 +22,7 @@ _WORDS: Final = {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "criti
 
 
 class LogSink:
-    """Where every line is finished, redacted and written; never raises, and writes whole lines only."""
+    """Completes, redacts and writes every line; never raises, and writes whole lines only."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class LogSink:
             clean = stamp | self._redaction.fields(line, debug=level == DEBUG)
             self.write(encode(clean) if self._pretty is None else self._readable(self._pretty, clean))
         except Exception as error:  # noqa: BLE001 - an observer must not raise, whatever it was handed
-            self.write(encode(self.header(ERROR, "unloggable", f"A line was lost to {type(error).__name__}")))
+            self.write(encode(self.header(ERROR, "unloggable", f"A log line was lost: {type(error).__name__}")))
 
     def header(self, level: int, event: str, message: str) -> dict[str, Any]:
-        """What every line begins with."""
+        """The first fields of every line."""
         second, rest = divmod(time.time_ns(), 1_000_000_000)
         if second != self._second:
             self._second, self._stamp = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
@@ -73,12 +73,12 @@ class LogSink:
         return line | (_speaker.get() or self._origin) | _span()
 
     def clean(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """The fields as this sink would write them."""
+        """The redacted fields."""
         return self._redaction.fields(fields)
 
     @property
     def readable(self) -> bool:
-        """Whether a person is reading."""
+        """Whether the output is a terminal, which a person reads."""
         return self._pretty is not None
 
     def write(self, line: str) -> None:
@@ -98,7 +98,7 @@ def _renderer(stream: TextIO) -> "ConsoleRenderer":
 
 
 class LoggerSink(LogSink):
-    """For programs that have a log of their own: each line goes to the logger `carillon`, its fields beside it."""
+    """For programs with a log of their own: each line goes to the logger `carillon`, with its fields."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__(sys.stderr, level="debug", redaction=Redaction(secrets))
@@ -107,7 +107,7 @@ class LoggerSink(LogSink):
     def emit(
         self, level: int, event: str, message: str, fields: dict[str, Any], *, key: str = "", always: bool = False
     ) -> None:
-        """Hand one line over; whether it is wanted is the logger's to say."""
+        """Pass one line to the logger, which decides by its level."""
         del key, always
         if self._logger.isEnabledFor(level):
             clean = self.clean({"event": event, "message": message, **fields})
@@ -126,7 +126,7 @@ _speaker: ContextVar[dict[str, str] | None] = ContextVar("speaker", default=None
 
 
 def speak_for(service: str, blueprint: str) -> None:
-    """From here on, this task and those it starts speak for one of several blueprints in a process."""
+    """Log lines of this task and of the tasks that it starts carry this blueprint's name."""
     _speaker.set({"service": service, "blueprint": blueprint})
 
 

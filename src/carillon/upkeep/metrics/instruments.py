@@ -1,4 +1,4 @@
-"""What is counted, and under which names it leaves."""
+"""The metrics and their exported names."""
 
 from typing import Final
 
@@ -6,19 +6,19 @@ import msgspec
 
 
 class Instrument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How one of our numbers leaves: its name, and which attributes under which names and words."""
+    """The exported form of one metric: its name, its attributes, and their names and values."""
 
     name: str
     unit: str = "1"
     description: str = ""
     attributes: dict[str, str] | None = None
-    """Our attribute to the exported one; None exports all under our names, what is missing is summed over."""
+    """The exported name of each attribute; None exports all unchanged, and missing attributes are summed over."""
     values: dict[str, dict[str, str]] = {}
-    """For one of our attributes, our word to the exported one."""
+    """For an attribute, the exported value of each of our values."""
     scale: float = 1.0
 
 
-# What is counted, and by which attributes. None of them is an id, an address or a key, and none may become one.
+# The metrics and their attributes. No attribute is an id, an address or a key, and none may become one.
 ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
     "intents": ("outcome", "notification_type", "producer", "audience_kind"),
     "attempts": ("channel", "provider", "outcome", "verdict", "notification_type"),

@@ -1,4 +1,4 @@
-"""Numbers about what happens, counted from events and handed to OpenTelemetry."""
+"""Counts events and passes the numbers to OpenTelemetry."""
 
 import asyncio
 import time
@@ -48,23 +48,23 @@ from carillon.upkeep.metrics.instruments import ATTRIBUTES, CARILLON, DURATION, 
 
 T = TypeVar("T")
 
-# Half of what the SDK lets pass before it drops attributes by itself.
+# Half of the SDK's own limit, above which the SDK drops attributes.
 _MAX_SERIES = 1000
 _OTHER = "other"
 _NONE = "none"
 _UNREAD = frozenset({"invalid_envelope", "unsupported_notification_type", "invalid_audience"})
-"""With these codes, type, producer and audience are unchecked text of a producer: an id, an address, a long text."""
+"""With these codes, type, producer and audience are a producer's unchecked text, which may be an id or an address."""
 _ASK_SECONDS, _FRESH_SECONDS = 2.0, 0.5
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0)
 
 
 class Metrics:
-    """Counts events; what is costly happens when an exporter asks, so that counting stays cheap."""
+    """Counts events cheaply; the costly work happens at an export."""
 
     def __init__(
         self, meter: otel.Meter | None = None, table: Mapping[str, Instrument] | None = None, *, only: bool = False
     ) -> None:
-        """Give a table to rename instruments, and `only` to export no others."""
+        """`table` renames instruments; `only` exports no others."""
         meter = meter or otel.get_meter("carillon")
         self._table = {**CARILLON, **(table or {})}
         shown = {counted: self._table[counted] for counted in (table or {})} if only else self._table
@@ -93,7 +93,7 @@ class Metrics:
     def __call__(self, event: Event) -> None:
         """Be an Observer."""
         match event:
-            # The two that come by the thousand are asked for first.
+            # Check for the two frequent events first.
             case RouteAttempted():
                 self._attempted(event)
             case IntentAccepted():
@@ -168,20 +168,20 @@ class Metrics:
                 self._add("stream_trims", ())
 
     def watch(self, ledger: UpkeepLedger, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on, exports ask this ledger how much is due; without an exporter it is never asked."""
+        """Read the number of due routes from this ledger at every export; without an exporter, never."""
         self._ask = _asking(ledger.counts, loop)
         self._asked_at = float("-inf")
 
     def watch_stream(self, ask: Callable[[], Awaitable[float | None]], loop: asyncio.AbstractEventLoop) -> None:
-        """From now on, exports ask how many milliseconds the oldest unread entry has waited; 0 when there is none."""
+        """Read the age of the oldest unread entry in milliseconds at every export; 0 if there is none."""
         self._ask_stream = _asking(ask, loop)
 
     def watch_streams(self, count: Callable[[], int]) -> None:
-        """From now on, exports say how many live streams there are."""
+        """Read the number of live streams at every export."""
         self._count_streams = count
 
     def _attempted(self, event: RouteAttempted) -> None:
-        # Without a call there was no attempt, only a decision.
+        # Without a call, there was a decision and no attempt.
         if event.outcome != "none":
             key = (event.channel, event.provider, event.outcome)
             self._add("attempts", (*key, event.verdict, event.notification_type))
@@ -217,7 +217,7 @@ class Metrics:
     def _counter(self, counted: str) -> Callable[[otel.CallbackOptions], Iterable[otel.Observation]]:
         def observe(_options: otel.CallbackOptions) -> Iterable[otel.Observation]:
             totals: dict[tuple[tuple[str, str], ...], int] = {}
-            # The list is a copy: events go on being counted in another thread.
+            # Copy the list, because another thread goes on counting events.
             for key, amount in list(self._sums[counted].items()):
                 exported = tuple(self._exported(counted, key).items())
                 totals[exported] = totals.get(exported, 0) + amount
@@ -249,7 +249,7 @@ class Metrics:
         }[counted]
 
     def _snapshot(self, counted: str) -> dict[str, Any] | None:
-        """One query of the ledger serves all gauges of an export; a gauge that is read again begins the next export."""
+        """One query serves all gauges of an export; a gauge that is read a second time begins the next export."""
         again = counted in self._served or time.monotonic() >= self._asked_at + _FRESH_SECONDS
         if again and not _in_loop():
             self._served = set()
@@ -269,7 +269,7 @@ def _in_loop() -> bool:
 
 
 def _asking(question: Callable[[], Awaitable[T]], loop: asyncio.AbstractEventLoop) -> Callable[[], T | None]:
-    """Ask from an exporter's thread and wait for the loop's answer; None when there is none in time."""
+    """Run the query in the event loop from an exporter's thread; None if it does not answer in time."""
 
     async def put() -> T:
         return await question()
@@ -279,7 +279,7 @@ def _asking(question: Callable[[], Awaitable[T]], loop: asyncio.AbstractEventLoo
         try:
             asked = asyncio.run_coroutine_threadsafe(putting, loop)
         except RuntimeError:
-            # The loop is closed: the last export comes after its end.
+            # The event loop is closed: this is the last export, after the end of the program.
             putting.close()
             return None
         try:

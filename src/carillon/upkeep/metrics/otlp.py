@@ -56,7 +56,7 @@ class TelemetryProvider(Protocol):
     def shutdown(self) -> Any: ...  # noqa: ANN401 - the SDK's own signatures differ
 
 
-class Lines:
+class LogStream:
     """The log's stream as an exporter sees it, so that telemetry and log lines never cut each other."""
 
     def write(self, line: str) -> None:
@@ -145,7 +145,7 @@ def configure_metrics(*, stdout: bool, otlp: bool = True, service: str = "carill
     from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
     from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader  # noqa: PLC0415
 
-    exporters: list[MetricExporter] = [ConsoleMetricExporter(Lines(), _metrics_line)] if stdout else []  # type: ignore[arg-type]
+    exporters: list[MetricExporter] = [ConsoleMetricExporter(LogStream(), _metrics_line)] if stdout else []  # type: ignore[arg-type]
     if collector is not None:
         exporters.append(collector)
     try:
@@ -186,7 +186,7 @@ def configure_traces(*, stdout: bool, service: str = "carillon") -> "TracerProvi
     provider = TracerProvider(resource=resource(service), id_generator=Ids())
     if stdout:
         # At once, like log lines: a batch that is full would drop spans.
-        console = ConsoleSpanExporter(out=Lines(), formatter=_span_line)  # type: ignore[arg-type]
+        console = ConsoleSpanExporter(out=LogStream(), formatter=_span_line)  # type: ignore[arg-type]
         provider.add_span_processor(SimpleSpanProcessor(console))
     if collector is not None:
         provider.add_span_processor(BatchSpanProcessor(collector))

@@ -48,7 +48,7 @@ function parts(schema) {
   return schema.properties ? [schema] : [];
 }
 
-// The fields of a schema, with those of what it refers to inside; `seen` ends a circle.
+// The fields of a schema, with those of the schemas that it refers to; `seen` ends a circle.
 function fields(spec, schema, seen = []) {
   const own = resolve(spec, schema);
   const needed = own.required || [];

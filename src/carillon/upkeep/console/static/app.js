@@ -1,4 +1,4 @@
-/** The shell: which page is shown, who is asking, light or dark, and whether things are live. */
+/** The shell: navigation, sign-in, theme and live updates. */
 
 import { ask, follow, Problem, remember, token } from "./lib/api.js";
 import { card, empty, fill, h, toast } from "./lib/dom.js";
@@ -16,7 +16,7 @@ let surface = null;
 let leave = null;
 let turns = 0;
 
-/** What pages get: who they are for, and the live ticks while they are shown. */
+/** What every page gets: the caller's surface, and live ticks while the page is shown. */
 const shellOf = (turn) => ({
   get surface() { return surface; },
   /** Call on every tick until the page is left. */
@@ -49,7 +49,7 @@ function tick(_event, data) {
 function lively(word) {
   const live = document.getElementById("live");
   alive = word === "live";
-  // What happened while nobody was listening is told by no tick: look once.
+  // No tick reports events from before the connection: load the page once.
   if (alive) tick("live", {});
   live.textContent = { live: "live", polling: "every few seconds" }[word] ?? "not live";
   live.className = `live ${word}`;
@@ -58,7 +58,7 @@ function lively(word) {
 async function show() {
   const [page, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
   const name = surface.pages.includes(page) ? page : surface.pages[0];
-  // A page that loads after its reader has gone on draws into an element that is no longer shown.
+  // If the user has left a page before it is loaded, it draws into an element that is no longer shown.
   const turn = ++turns;
   const place = h("div", {});
   listeners.clear();
@@ -77,7 +77,7 @@ async function show() {
     const left = (await render(place, shellOf(turn), rest)) ?? null;
     if (turn !== turns) return left?.();
     leave = left;
-    // A field may be in use before everything around it has come.
+    // The user may have the focus in a field before the whole page is loaded.
     if (!main.contains(document.activeElement)) main.focus({ preventScroll: true });
   } catch (error) {
     if (turn !== turns) return;

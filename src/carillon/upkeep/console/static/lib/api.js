@@ -1,4 +1,4 @@
-/** Asking Carillon: one function for JSON, one for what keeps coming. The token stays in this tab. */
+/** Calls the API: one function for JSON, one for server-sent events. The token stays in this tab. */
 
 const TOKEN = "carillon.token";
 

@@ -1,4 +1,4 @@
-/** Small drawings of numbers over time, with a table for those who cannot see them. */
+/** Small charts of numbers over time, each with a table for screen readers. */
 
 import { h } from "./dom.js";
 import { moment, number } from "./format.js";

@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 const MOST = 600;
 
 /**
- * Lines with what became of them.
+ * The lines of both texts, each kept, added or removed.
  * @param {string} before
  * @param {string} after
  * @returns {{mark: " "|"+"|"-", text: string}[]}
@@ -13,7 +13,7 @@ const MOST = 600;
 export function diff(before, after) {
   const one = before ? before.split("\n") : [];
   const other = after ? after.split("\n") : [];
-  // A table of all pairs: fine for templates, too much for books.
+  // A table of all pairs of lines: fast enough for templates.
   if (one.length > MOST || other.length > MOST)
     return [...one.map((text) => ({ mark: "-", text })), ...other.map((text) => ({ mark: "+", text }))];
   const longest = Array.from({ length: one.length + 1 }, () => new Uint16Array(other.length + 1));
@@ -42,7 +42,7 @@ function walked(one, other, longest) {
 }
 
 /**
- * The same as something to look at; what was taken away and what was added is also said in words.
+ * The differences as an element; added and removed lines are also marked in words.
  * @param {string} label
  * @param {string} before
  * @param {string} after

@@ -44,12 +44,12 @@ export function card(title, ...children) {
   return h("section", { class: "card" }, title ? h("h2", { text: title }) : null, ...children);
 }
 
-/** What is shown where nothing is. */
+/** The placeholder of an empty list. */
 export function empty(sentence, ...beside) {
   return h("div", { class: "empty" }, h("p", { text: sentence }), ...beside);
 }
 
-/** A word in the colour of what it means. */
+/** A badge: a word in the colour of its meaning. */
 export function badge(word) {
   return h("span", { class: `badge ${MOODS[word] ?? ""}`, text: word });
 }
@@ -68,7 +68,7 @@ export function table(label, columns, rows) {
     h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell ?? "–")))))));
 }
 
-/** Say something for a moment, to eyes and to screen readers. */
+/** Show a message for a moment, also to screen readers. */
 export function toast(sentence, mood = "") {
   const said = h("div", { class: `toast ${mood}`, text: sentence });
   document.getElementById("toasts").append(said);

@@ -1,4 +1,4 @@
-/** Fields with their labels, and the few lines every page needs to draw again when something happened. */
+/** Form fields with labels, and redrawing after events. */
 
 import { fill, h } from "./dom.js";
 import { number } from "./format.js";
@@ -55,7 +55,7 @@ export function area(name, label, more = {}) {
 }
 
 /**
- * What a form says, without what was left empty.
+ * The values of a form, without empty ones.
  * @param {HTMLFormElement} form
  * @returns {Object<string, string>}
  */
@@ -66,7 +66,7 @@ export function given(form) {
 }
 
 /**
- * Call a while later, once for a burst; `stop` forgets it.
+ * Call after a pause, once for a burst of calls; `stop` cancels it.
  * @param {() => void} call
  * @param {number} milliseconds
  */
@@ -86,7 +86,7 @@ export function soon(call, milliseconds) {
 }
 
 /**
- * Draw again soon after a tick, and every few seconds without one; what it gives stops that.
+ * Redraw soon after a tick, and every few seconds without one; the returned function stops it.
  * @param {{onTick: (call: () => void) => void}} shell
  * @param {() => Promise<any>} draw
  */
@@ -101,8 +101,8 @@ export function live(shell, draw) {
 }
 
 /**
- * Answers may overtake one another: call it when asking, and what it gives when answered, which says whether
- * nothing asked for later has been shown yet.
+ * Answers may overtake one another. Call the result before a request, and what that returns after the answer: it
+ * tells whether the answer is still the newest.
  * @returns {() => () => boolean}
  */
 export function newest() {
@@ -151,7 +151,7 @@ export function refill(place, ...children) {
 }
 
 function known(one) {
-  // What it says may change, its id does not.
+  // The text of the element may change; its id does not.
   if (one.id) return `${one.tagName} ${one.id}`;
   return [
     one.tagName,

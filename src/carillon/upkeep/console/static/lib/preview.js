@@ -1,4 +1,4 @@
-/** A message as its reader would see it: a phone, a letter, a bubble. Markup is shown as text: it is somebody else's. */
+/** A message as its recipient sees it: a push, a mail or a text. Markup is shown as text, because it is not trusted. */
 
 import { h } from "./dom.js";
 

@@ -1,4 +1,4 @@
-/** Who gave failed messages another life by hand, and why. */
+/** Who requeued failed messages, and why. */
 
 import { ask } from "./api.js";
 import { badge, card, empty, h, table } from "./dom.js";
@@ -8,7 +8,7 @@ import { moment, number } from "./format.js";
 const SHOWN = 8;
 
 /**
- * The card with the newest of it.
+ * The card with the newest actions.
  * @param {string|null} name of one queue, or of all
  */
 export function auditOf(name) {

@@ -1,4 +1,4 @@
-/** How far redrives came, as Carillon says: they go on without this page, and are seen again when it is opened. */
+/** The progress of redrives: the server runs them, so they go on when this page is closed. */
 
 import { ask } from "./api.js";
 import { bar } from "./charts.js";
@@ -29,7 +29,7 @@ export function redrives(place) {
       items.filter((one) => seen.has(one.id)).map((one) => shown(one)),
     );
     clearTimeout(timer);
-    // A look that fails is no reason to stop looking.
+    // Keep polling after an error.
     if (items.some((one) => one.waiting)) timer = setTimeout(() => look().catch(again), STEP_MS);
   };
   const again = () => {
@@ -37,7 +37,7 @@ export function redrives(place) {
   };
   return {
     look,
-    /** Show this one, even when it ends before anybody looks. */
+    /** Show this redrive even if it ends before the next poll. */
     follow: (id) => {
       seen.add(id);
       return look();

@@ -1,4 +1,4 @@
-/** Trying again by hand: first how many, then how fast, then how it goes. */
+/** Redriving by hand: count, choose a rate, redrive, and watch the progress. */
 
 import { ask } from "./api.js";
 import { card, fill, h, toast } from "./dom.js";
@@ -14,7 +14,7 @@ const RATES = [
   ["20", "20 a second"],
   ["100", "100 a second"],
 ];
-/** So many may be named one by one. */
+/** At most this many can be chosen one by one. */
 const MOST = 1000;
 
 /**
@@ -60,7 +60,7 @@ export function redriving(state, done) {
     const chosen = state.chosen.size;
     act.textContent = chosen ? `Redrive ${number(chosen)} chosen` : `Redrive all ${number(state.total)} that match`;
     act.disabled = (!chosen && !state.total) || chosen > MOST;
-    // What was counted stands until something else would be tried again.
+    // The count stays until the selection changes.
     const now = JSON.stringify([state.filters, [...state.chosen.keys()], state.total]);
     if (now !== counted)
       fill(count, chosen > MOST ? `At most ${number(MOST)} can be chosen one by one. A filter can match more.` : null);

@@ -1,4 +1,4 @@
-/** Plausible values for the variables of a template, so that a preview says something. */
+/** Sample values for the variables of a template, for the preview. */
 
 const KNOWN = {
   name: "Ada Lovelace",

@@ -1,4 +1,4 @@
-/** One template in one language: written, seen at once as its reader would, compared, published, rolled back. */
+/** The editor of one template in one language: live preview, differences, publishing, rolling back. */
 
 import { ask, Problem } from "./api.js";
 import { card, fill, h, head, toast } from "./dom.js";
@@ -138,7 +138,7 @@ function build(state, parts, look, again) {
   };
 }
 
-/** What stands in the fields; an empty field is no part. */
+/** The content of the fields, without empty ones. */
 function written(form) {
   return Object.fromEntries(PARTS.map(([name]) => [name, form.elements[name]?.value || null]));
 }
@@ -204,7 +204,7 @@ async function shown(state, parts) {
   }
 }
 
-/** The samples, with something for every variable that was just written. */
+/** The samples, with a value for every variable of the text. */
 function completed(state, content, place) {
   const data = JSON.parse(place.value || "{}");
   const names = Object.values(content).flatMap((text) => [...(text ?? "").matchAll(NAME)].map(([, name]) => name));

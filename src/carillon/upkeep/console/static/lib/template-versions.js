@@ -1,4 +1,4 @@
-/** The versions of a template: who wrote them, what each one changes against what is used, and back to an old one. */
+/** The versions of a template: their authors, the differences from the version in use, and rolling back. */
 
 import { ask } from "./api.js";
 import { badge, card, empty, fill, h, table, toast } from "./dom.js";

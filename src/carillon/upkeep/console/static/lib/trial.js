@@ -1,4 +1,4 @@
-/** A message sent to see what becomes of it: one form, and the tries as they happen. */
+/** A trial send: a form, and the attempts as they happen. */
 
 import { ask } from "./api.js";
 import { badge, card, empty, fill, h, toast } from "./dom.js";

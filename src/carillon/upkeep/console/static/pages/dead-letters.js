@@ -1,4 +1,4 @@
-/** What was given up: by cause, one by one, and tried again on purpose. */
+/** Dead letters: by cause, one by one, and redriving. */
 
 import { ask } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
@@ -186,11 +186,11 @@ async function list(place, state, draw, panel, still) {
 }
 
 function box(one, state, panel, all) {
-  // A notification may have been given up on several routes; each is a letter of its own.
+  // A notification may have several routes that were given up; each is a dead letter.
   const key = `${one.id}/${one.routeId}`;
   const made = h("input", {
     type: "checkbox",
-    // Many were given up in the same second: only the id says on which of them somebody stands.
+    // Many may be given up in the same second: only the id identifies the row that has the focus.
     id: `choose-${key}`,
     "aria-label": `Choose ${one.templateKey} on ${one.channel}, failed ${moment(one.failedAt)}`,
   });

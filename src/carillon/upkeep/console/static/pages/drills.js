@@ -1,4 +1,4 @@
-/** Rehearsals: make a provider slow, fail or refuse, send something through it, and watch who carries it instead. */
+/** Drills: make a provider slow, fail or refuse, send a message, and watch the failover. */
 
 import { ask } from "../lib/api.js";
 import { bar } from "../lib/charts.js";
@@ -97,7 +97,7 @@ function begin(shell, draw) {
   ];
 }
 
-/** Ask only for what the chosen trouble needs. */
+/** Show only the fields that the chosen answer needs. */
 function fit(form) {
   const kind = form.elements.kind.value;
   form.elements.delay.value = kind === "slow" ? "5" : "";
@@ -155,7 +155,7 @@ function underWay(drills, draw) {
   );
 }
 
-/** Each channel as the row of those who are asked, first to last. */
+/** Each channel with its providers in the order of failover. */
 function chains(providers, drills, sandboxes) {
   const channels = Map.groupBy(providers, (one) => one.channel);
   return h(

@@ -1,4 +1,4 @@
-/** Search notifications, and read one's story: routes, attempts, waits, and the message as its reader sees it. */
+/** Search notifications, and show the story of one: routes, attempts, waits and the message. */
 
 import { ask } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, table } from "../lib/dom.js";
@@ -26,7 +26,7 @@ async function list(main, shell) {
   };
   fill(main, h("div", { class: "page" }, head("Notifications"), card(null, form(shell, asked, draw)), card(null, results)));
   let waiting = null;
-  // Before the first look: what happens while it is answered is not missed.
+  // Subscribe before the first request, so that no event is missed.
   shell.onTick(() => { if (asked.page === 1) waiting ??= setTimeout(() => { waiting = null; draw().catch(() => {}); }, 1500); });
   await draw();
   return () => clearTimeout(waiting);
@@ -122,7 +122,7 @@ function attempt(one) {
     one.error ? h("div", { class: "bad", text: reason(one) }) : null);
 }
 
-/** The cause and what was said of it; words that begin with their cause say it once. */
+/** The cause and the error text; a text that begins with the cause is shown alone. */
 function reason(one) {
   return !one.classification || one.error.startsWith(`${one.classification}: `) ? one.error : `${one.classification}: ${one.error}`;
 }

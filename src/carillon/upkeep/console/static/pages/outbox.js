@@ -1,4 +1,4 @@
-/** What the sandbox was asked to send, as those who would have got it see it. */
+/** The messages that the sandbox captured, as their recipients would see them. */
 
 import { ask } from "../lib/api.js";
 import { badge, card, empty, fill, h, head } from "../lib/dom.js";
@@ -72,7 +72,7 @@ function filters(shell, state, draw) {
   return form;
 }
 
-/** A message that was tried several times is one message; the newest try says how it stands. */
+/** Attempts of one message are shown once, with the outcome of the newest. */
 function folded(items) {
   const found = new Map();
   for (const one of items) {

@@ -1,4 +1,4 @@
-/** The first page: what needs a human, then how much is going on, then who carries it. */
+/** The first page: what needs attention, then throughput, then providers. */
 
 import { ask } from "../lib/api.js";
 import { bar, lines } from "../lib/charts.js";
@@ -102,7 +102,7 @@ function lately(recent) {
   if (!recent.length) return card("Lately", empty("No failure, no open breaker and no error in this process."));
   return card("Lately", table("What happened lately", ["when", "what", "where", "why"], recent.slice(0, 12).map((one) => [
     moment(one.at), badge(one.verdict ?? one.after ?? one.type), one.notification_id
-      // Several tries of one notification lead to the same place: when they were tells them apart.
+      // Several attempts of one notification have the same link: their times make them distinct.
       ? h("a", { id: `lately-${one.at}-${one.notification_id}`, href: `#/notifications/${one.notification_id}` }, `${one.channel} by ${one.provider}`)
       : one.provider ?? one.where,
     one.error ?? (one.before ? `was ${one.before}` : "")])));

@@ -1,4 +1,4 @@
-/** Queues: what waits where, who works it off, what failed, and another life for it. */
+/** Queues: their depths, handlers and failed messages, and requeueing. */
 
 import { ask } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";

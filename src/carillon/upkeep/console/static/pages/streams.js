@@ -1,4 +1,4 @@
-/** Live streams: who reads here, what waits for whom, one person's inbox, and a word to somebody. */
+/** Live streams: connected readers, waiting notifications, the inbox of one person, and sending to a person. */
 
 import { ask, follow } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
@@ -216,7 +216,7 @@ function entries(found) {
   );
 }
 
-/** Opens this person's stream here; this page is then a reader like any other, and gets what waits. */
+/** Opens this person's stream in this page, which then counts as a reader and gets waiting notifications. */
 function readAlong(user) {
   let reading = null;
   const list = h("ol", { class: "heard", "aria-live": "polite" });

@@ -1,4 +1,4 @@
-"""What acceptance asks the ledger: templates and people, rarely and together, and never what is out of date."""
+"""Templates and preferences that the intake reads from the ledger: rarely, together, and never out of date."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Many calls from one task: each is gated, told and decided on its own, and settled while others are under way."""
+"""Many concurrent calls in one task: each is gated and decided on its own, and settled while others run."""
 
 import asyncio
 from collections.abc import Callable, Sequence

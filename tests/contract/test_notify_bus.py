@@ -1,4 +1,4 @@
-"""Letters between replicas, over Redis and over PostgreSQL: they arrive, also after the line was cut."""
+"""Messages between replicas, over Redis and over PostgreSQL: they arrive, also after a broken connection."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -21,47 +21,47 @@ from tests.support.waiting import until
 ME, OTHER = "a" * 32, "b" * 32
 
 
-class Line:
-    """A post and a way to cut it."""
+class CuttableBus:
+    """A notify bus, and a way to cut its connection."""
 
-    def __init__(self, post: NotifyBus, cut: Callable[[], Any]) -> None:
-        self.post = post
+    def __init__(self, notify_bus: NotifyBus, cut: Callable[[], Any]) -> None:
+        self.sender = notify_bus
         self.cut = cut
         self.heard: list[str] = []
 
     async def send_until_heard(self, text: str) -> None:
-        """A letter may be lost; the next one must not be."""
+        """A message may be lost; the next one must not be."""
 
         async def arrived() -> bool:
-            await self.post.send({ME: [text]})
+            await self.sender.send({ME: [text]})
             return text in self.heard
 
         await until(arrived, timeout=30, what=text)
 
 
 @asynccontextmanager
-async def listening(post: NotifyBus, cut: Callable[[], Any]) -> AsyncIterator[Line]:
-    line = Line(post, cut)
-    hearing = asyncio.create_task(post.run(ME, line.heard.append))
-    await line.send_until_heard("first")
+async def listening(notify_bus: NotifyBus, cut: Callable[[], Any]) -> AsyncIterator[CuttableBus]:
+    bus = CuttableBus(notify_bus, cut)
+    hearing = asyncio.create_task(notify_bus.run(ME, bus.heard.append))
+    await bus.send_until_heard("first")
     try:
-        yield line
+        yield bus
     finally:
         hearing.cancel()
         await asyncio.gather(hearing, return_exceptions=True)
 
 
 @pytest.fixture(params=["redis", "postgres"])
-async def line(request: pytest.FixtureRequest, postgres: Postgres, redis_server: Redis) -> AsyncIterator[Line]:
+async def bus(request: pytest.FixtureRequest, postgres: Postgres, redis_server: Redis) -> AsyncIterator[CuttableBus]:
     if request.param == "redis":
         client = RedisClient.from_url(redis_server.url(5))
-        post: NotifyBus = RedisBus(client, prefix="test:", clock=SystemClock(), observer=lambda _event: None)
-        async with listening(post, lambda: redis_server.execute("CLIENT KILL TYPE pubsub")) as open_line:
-            yield open_line
+        notify_bus: NotifyBus = RedisBus(client, prefix="test:", clock=SystemClock(), observer=lambda _event: None)
+        async with listening(notify_bus, lambda: redis_server.execute("CLIENT KILL TYPE pubsub")) as open_bus:
+            yield open_bus
         await client.aclose()
         return
     dsn = postgres.database()
-    post = PostgresBus(Address.parse(dsn), load("postgres"))
+    notify_bus = PostgresBus(Address.parse(dsn), load("postgres"))
 
     async def cut() -> None:
         connection = await asyncpg.connect(dsn)
@@ -71,26 +71,26 @@ async def line(request: pytest.FixtureRequest, postgres: Postgres, redis_server:
         )
         await connection.close()
 
-    async with listening(post, cut) as open_line:
-        yield open_line
+    async with listening(notify_bus, cut) as open_bus:
+        yield open_bus
     postgres.drop(dsn)
 
 
-async def test_letters_arrive_in_order_and_at_nobody_elses(line: Line) -> None:
+async def test_messages_arrive_in_order_and_only_at_their_replica(bus: CuttableBus) -> None:
     texts = [f"{number} ünïcödé" for number in range(50)]
-    await line.post.send({OTHER: ["not mine"], ME: texts})
-    await line.send_until_heard("last")
-    assert [text for text in line.heard if text not in {"first", "last"}] == texts
+    await bus.sender.send({OTHER: ["not mine"], ME: texts})
+    await bus.send_until_heard("last")
+    assert [text for text in bus.heard if text not in {"first", "last"}] == texts
 
 
-async def test_a_line_that_was_cut_is_mended(line: Line) -> None:
-    done = line.cut()
+async def test_a_bus_that_was_cut_reconnects(bus: CuttableBus) -> None:
+    done = bus.cut()
     if asyncio.iscoroutine(done):
         await done
-    await line.send_until_heard("after the cut")
+    await bus.send_until_heard("after the cut")
 
 
-async def test_sending_to_a_server_that_is_away_harms_nobody() -> None:
+async def test_sending_while_the_server_is_away_does_not_raise() -> None:
     away = RedisBus(
         RedisClient.from_url("redis://127.0.0.1:1/0"), prefix="", clock=SystemClock(), observer=lambda _event: None
     )

@@ -1,4 +1,4 @@
-"""Addresses that fall silent: by hard bounces, complaints, unsubscribes and operators; and receipts that grow old."""
+"""Suppressions by hard bounces, complaints, unsubscribes and operators; and receipts that grow old."""
 
 import pytest
 
@@ -24,7 +24,7 @@ engine = engine_fixture()
 ledger = ledger_fixture()
 
 
-async def silences(ledger: Ledger) -> list[tuple[str, str, str, str]]:
+async def suppressed(ledger: Ledger) -> list[tuple[str, str, str, str]]:
     rows, total = await ledger.suppressions({}, 100, 0)
     assert total == len(rows)
     return sorted((row["channel"], row["address"], row["tenant_id"], row["source"]) for row in rows)
@@ -34,24 +34,24 @@ ANN = ("email", "ann@example.com", "", "receipt")
 
 
 @pytest.mark.req("S2-90")
-async def test_the_second_hard_bounce_silences_an_address(engine: Engine, ledger: Ledger) -> None:
+async def test_the_second_hard_bounce_suppresses_an_address(engine: Engine, ledger: Ledger) -> None:
     await publish(ledger)
     assert await effect(ledger, bounced(address="Ann@Example.com")) == "failed_over"
-    assert await silences(ledger) == []
+    assert await suppressed(ledger) == []
     await resend(ledger, "s-1")
     assert await effect(ledger, bounced("s-1", provider=SECOND)) == "buried"
-    assert await silences(ledger) == [ANN]
+    assert await suppressed(ledger) == [ANN]
     assert (await engine.only("dead_letters"))["failure_message"] == "hard"
     await ledger.enrol([enrolment()])
     skipped = [row for row in await engine.rows("routes") if row["status"] == "skipped"]
     assert len(skipped) == 1
 
 
-async def test_soft_bounces_silence_nobody(ledger: Ledger) -> None:
+async def test_soft_bounces_suppress_no_address(ledger: Ledger) -> None:
     for number in range(3):
         await publish(ledger, f"m-{number}")
         assert await effect(ledger, bounced(f"m-{number}", recipient_gone=False)) == "failed_over"
-    assert await silences(ledger) == []
+    assert await suppressed(ledger) == []
 
 
 async def test_how_many_bounces_and_for_how_long_are_settings(engine: Engine, ledger: Ledger) -> None:
@@ -61,36 +61,36 @@ async def test_how_many_bounces_and_for_how_long_are_settings(engine: Engine, le
     row = await engine.only("suppressions")
     assert row["expires_at"] == row["created_at"] + 60_000
     await engine.grow_old("suppressions", "expires_at", 61)
-    assert await silences(ledger) == []
+    assert await suppressed(ledger) == []
     await publish(ledger, "m-2")
     await ledger.prune(1e9, 1e9, 10)
     assert await engine.rows("suppressions") == []
 
 
-async def test_a_dead_address_that_nobody_else_could_reach_is_silent_at_once(engine: Engine, ledger: Ledger) -> None:
+async def test_a_dead_address_without_another_provider_is_suppressed_at_once(engine: Engine, ledger: Ledger) -> None:
     await publish(ledger)
     assert await effect(ledger, failed(recipient_gone=True), rules=ALONE) == "buried"
-    assert await silences(ledger) == [ANN]
+    assert await suppressed(ledger) == [ANN]
     assert (await engine.only("routes"))["last_error_message"] == "unknown handset"
 
 
 async def test_a_dead_address_is_asked_of_the_next_provider_first(ledger: Ledger) -> None:
     await publish(ledger)
     assert await effect(ledger, failed(recipient_gone=True)) == "failed_over"
-    assert await silences(ledger) == []
+    assert await suppressed(ledger) == []
 
 
 async def test_a_repeated_bounce_is_one_bounce(ledger: Ledger) -> None:
     await publish(ledger)
     await ledger.take_receipts([bounced(event_id="1"), bounced(event_id="1")], RULES)
     await ledger.take_receipts([bounced(event_id="1")], RULES)
-    assert await silences(ledger) == []
+    assert await suppressed(ledger) == []
     await ledger.take_receipts([bounced(event_id="2")], RULES)
-    assert await silences(ledger) == [ANN]
+    assert await suppressed(ledger) == [ANN]
 
 
 @pytest.mark.req("S2-91")
-async def test_a_complaint_ends_the_route_and_silences_the_address_for_its_tenant(
+async def test_a_complaint_ends_the_route_and_suppresses_the_address_for_its_tenant(
     engine: Engine, ledger: Ledger
 ) -> None:
     await publish(ledger, tenant_id="t1")
@@ -98,7 +98,7 @@ async def test_a_complaint_ends_the_route_and_silences_the_address_for_its_tenan
     row = await engine.only("routes")
     assert (row["status"], row["receipt"], row["next_attempt_at"]) == ("dead_letter", "complained", None)
     assert (await engine.only("dead_letters"))["failure_classification"] == "complained"
-    assert await silences(ledger) == [("email", "ann@example.com", "t1", "receipt")]
+    assert await suppressed(ledger) == [("email", "ann@example.com", "t1", "receipt")]
     assert await effect(ledger, receipt(ReceiptKind.OPENED)) == "noted"
     assert (await engine.only("routes"))["receipt"] == "complained"
     await ledger.enrol([enrolment(tenant_id="t1"), enrolment(tenant_id="t2")])
@@ -113,7 +113,7 @@ async def test_an_unsubscribe_switches_the_channel_off(engine: Engine, ledger: L
     (wished,) = await ledger.preferences([("t1", "ann")])
     assert wished is not None
     assert wished.channels == {"email": False}
-    assert await silences(ledger) == [("email", "ann@example.com", "t1", "unsubscribe")]
+    assert await suppressed(ledger) == [("email", "ann@example.com", "t1", "unsubscribe")]
     assert (await engine.only("routes"))["status"] == "published"
 
 
@@ -126,7 +126,7 @@ async def test_an_unsubscribe_leaves_other_wishes_alone(ledger: Ledger) -> None:
     assert wished.channels == {"email": False, "push": False}
 
 
-async def test_a_silence_only_grows(engine: Engine, ledger: Ledger) -> None:
+async def test_a_suppression_only_grows(engine: Engine, ledger: Ledger) -> None:
     def wish(seconds: float | None, reason: str) -> Suppression:
         return Suppression("sms", "+1", "", reason, "operator", seconds)
 
@@ -140,10 +140,10 @@ async def test_a_silence_only_grows(engine: Engine, ledger: Ledger) -> None:
     assert (row["reason"], row["expires_at"]) == ("d", None)
 
 
-async def test_silences_are_listed_and_ended(ledger: Ledger) -> None:
+async def test_suppressions_are_listed_and_ended(ledger: Ledger) -> None:
     given = [Suppression("sms", f"+{number}", tenant, "r", "operator") for number in range(3) for tenant in ("", "t1")]
     await ledger.suppress(given)
-    assert len(await silences(ledger)) == 6
+    assert len(await suppressed(ledger)) == 6
     page, total = await ledger.suppressions({"tenant_id": "t1"}, 2, 2)
     assert (total, len(page)) == (3, 1)
     assert page[0].keys() >= {"channel", "address", "reason", "created_at", "expires_at", "tenant_id", "source"}
@@ -168,7 +168,7 @@ async def test_old_receipts_are_removed_and_waiting_ones_kept(engine: Engine, le
     assert await engine.rows("receipts") == []
 
 
-async def test_a_route_without_an_address_silences_the_reported_one(engine: Engine, ledger: Ledger) -> None:
+async def test_a_route_without_an_address_suppresses_the_reported_one(engine: Engine, ledger: Ledger) -> None:
     await ledger.enrol([enrolment(route("ann"))])
     await engine.execute("UPDATE routes SET address = NULL")
     given = receipt(ReceiptKind.COMPLAINED, None, idempotency_key="nobody/x", address="a@example.com")
@@ -177,4 +177,4 @@ async def test_a_route_without_an_address_silences_the_reported_one(engine: Engi
     key = f"{row['notification_id']}/{row['route_id']}"
     known = receipt(ReceiptKind.COMPLAINED, None, idempotency_key=key, address="a@example.com", provider=PROVIDER)
     assert await effect(ledger, known) == "buried"
-    assert await silences(ledger) == [("email", "a@example.com", "", "receipt")]
+    assert await suppressed(ledger) == [("email", "a@example.com", "", "receipt")]

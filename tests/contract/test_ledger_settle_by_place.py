@@ -1,4 +1,4 @@
-"""Settling by the place of a row: only a hint, and never the reason for which a row is changed."""
+"""Settling by the place of a row: the place is only a hint, and the token decides whether the row changes."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Redriving by hand over HTTP: some by name or all, at a rate, seen to its end by whoever asks, and bounded."""
+"""Redrive over HTTP: listed dead letters or all, at a rate, with progress for every operator, and bounded."""
 
 import http.client
 import json
@@ -17,7 +17,7 @@ OVERRIDE = {"X-Admin-Override": "true"}
 REFUSED = {"sandbox": {"outcome": "refused", "times": 1}}
 MOST = 1000
 PAGES = 620
-"""More than one commit revives, so that there is a middle to leave in."""
+"""More dead letters than one commit redrives, so that a caller can leave in the middle."""
 PATIENCE = 40.0
 
 
@@ -96,7 +96,7 @@ def test_only_what_was_named_is_redriven_and_it_is_written_down(client: Client) 
 
 
 def test_both_ways_over_http_tell_the_same_story(client: Client) -> None:
-    """Whoever redrives at the dead letters themselves is found by who asks how far redrives came, and who did what."""
+    """A redrive of listed dead letters is in the list of redrives and in the audit trail too."""
     first, second = bury(client, 2)
     begun = redrive(client, items=[first, second], ratePerSecond=0.001).body["actionId"]
     wait_until(lambda: newest(client)["delivered"] == 1, timeout=PATIENCE, what="the first had its turn")
@@ -171,13 +171,13 @@ def test_as_many_as_are_allowed_may_be_named(client: Client) -> None:
     assert redrive(client, items=[*others, known]).body["redriven"] == 1
 
 
-def test_whoever_leaves_before_the_answer_loses_nothing(client: Client, program: Program) -> None:
+def test_a_caller_who_leaves_before_the_answer_loses_nothing(client: Client, program: Program) -> None:
     bury(client, PAGES)
     place = urlsplit(program.wait_ready()["addresses"][0])
     connection = http.client.HTTPConnection(place.hostname or "", place.port)
     body = json.dumps({"reason": "gone at once"})
     connection.request("POST", "/api/v1/admin/redrive", body, {"Content-Type": "application/json", **OVERRIDE})
-    # Whoever hangs up before the request was read has asked for nothing: leave when the first of two commits is there.
+    # A caller who leaves before the request is read has asked for nothing: leave after the first of two commits.
     wait_until(lambda: newest(client)["reason"] == "gone at once", timeout=PATIENCE, what="it began")
     connection.close()
     wait_until(lambda: newest(client)["redriven"] == PAGES, timeout=PATIENCE, what="all had their turn")

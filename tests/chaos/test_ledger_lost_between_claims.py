@@ -1,4 +1,4 @@
-"""A ledger that goes away between two claims of one turn: what the first claim brought is carried out."""
+"""A ledger that goes away between two claims of one turn: the worker attempts the routes of the first claim."""
 
 import asyncio
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class LeavingLedger:
         return [Settled.APPLIED for _ in settlements]
 
 
-class Telling:
+class Delivering:
     """Every attempt succeeds."""
 
     def takes_many(self, _claim: Claim) -> bool:
@@ -69,9 +69,9 @@ def _ignore(_event: Event) -> None:
     """Nobody listens here."""
 
 
-async def test_claims_in_hand_are_carried_out_when_the_ledger_leaves() -> None:
+async def test_claims_are_attempted_although_the_ledger_goes_away() -> None:
     ledger, clock = LeavingLedger(), SystemClock()
-    attempts: Any = Telling()
+    attempts: Any = Delivering()
     leases = Leases(ledger, clock, _ignore, 30.0)
     worker = Worker(
         backlog=ledger,

@@ -1,4 +1,4 @@
-"""Receipts in any order, any number of times: what must hold of a route after each."""
+"""Receipts in any order and number: the invariants of a route after each."""
 
 import msgspec
 import pytest
@@ -117,7 +117,7 @@ def test_a_persons_word_counts_also_while_a_worker_holds_the_route(kind: Receipt
 
 
 @pytest.mark.parametrize(("strikes", "dead"), [(1, False), (2, True), (3, True)])
-def test_a_dead_address_is_silenced_for_everybody_after_its_strikes(strikes: int, dead: bool) -> None:  # noqa: FBT001 - a row of a table
+def test_a_dead_address_is_suppressed_for_all_tenants_after_its_strikes(strikes: int, dead: bool) -> None:  # noqa: FBT001 - a row of a table
     receipt = Receipt(provider="third", kind=ReceiptKind.BOUNCED, recipient_gone=True)
     asked = suppression_for(receipt, published(provider="third"), RULES, strikes)
     assert (asked is not None) == dead

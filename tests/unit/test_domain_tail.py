@@ -1,4 +1,4 @@
-"""A reader's place: whatever order entries are told in, they leave in the log's order, once, without a gap."""
+"""A reader's tail: entries may arrive in any order and leave in the order of the log, once, without a gap."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What was accepted into a file is delivered from PostgreSQL, once the ledger was carried over."""
+"""Notifications accepted into a SQLite file are delivered from PostgreSQL after `carillon ledger copy`."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Routes that are leased in the commit that writes them down: counted, fenced and lost like any claim."""
+"""Routes claimed in the commit that enrols them: counted, fenced and lost like any claim."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ async def held(ledger: Ledger, given: Enrolment, owner: str = "here") -> Claimed
     return found
 
 
-async def test_a_held_route_is_somebodys_from_its_first_moment(engine: Engine, ledger: Ledger) -> None:
+async def test_a_route_claimed_on_accept_belongs_to_its_owner_at_once(engine: Engine, ledger: Ledger) -> None:
     found = await held(ledger, enrolment(metadata_json='{"a":1}', idempotency_key="k", trace_id="t"))
     (claim,) = found.claims
     row = await engine.only("routes")
@@ -34,7 +34,7 @@ async def test_a_held_route_is_somebodys_from_its_first_moment(engine: Engine, l
     assert (await engine.only("attempts"))["attempt"] == 1
 
 
-async def test_it_is_what_a_claim_would_have_brought(engine: Engine, ledger: Ledger) -> None:
+async def test_it_equals_a_claim_made_later(engine: Engine, ledger: Ledger) -> None:
     found = await held(ledger, enrolment(metadata_json='{"a":1}', idempotency_key="k", request_id="r", user_id="u"))
     await engine.expire_leases()
     again = await claim_one(ledger)
@@ -47,7 +47,7 @@ def _without(claim: Claim, changed: Mapping[str, object]) -> Claim:
     return msgspec.structs.replace(claim, **changed)
 
 
-async def test_a_lease_from_birth_runs_out_like_any_other(engine: Engine, ledger: Ledger) -> None:
+async def test_its_lease_expires_like_any_other(engine: Engine, ledger: Ledger) -> None:
     found = await held(ledger, enrolment())
     await engine.expire_leases()
     heir = await claim_one(ledger)
@@ -55,7 +55,7 @@ async def test_a_lease_from_birth_runs_out_like_any_other(engine: Engine, ledger
     assert await ledger.settle([finish(heir)]) == [Settled.APPLIED]
 
 
-async def test_what_is_not_due_is_not_held(engine: Engine, ledger: Ledger) -> None:
+async def test_a_route_that_is_not_due_is_not_claimed(engine: Engine, ledger: Ledger) -> None:
     skipped = route("bob", status=Status.SKIPPED, skipped_because="no address")
     found = await held(ledger, enrolment(route("ann"), skipped))
     assert [claim.route_id for claim in found.claims] == ["email:user:ann"]
@@ -65,7 +65,7 @@ async def test_what_is_not_due_is_not_held(engine: Engine, ledger: Ledger) -> No
     assert [row["attempt_count"] for row in rows.values() if row["claim_token"] is None] == [0, 0]
 
 
-async def test_a_dead_address_is_skipped_and_not_held(engine: Engine, ledger: Ledger) -> None:
+async def test_a_route_to_a_suppressed_address_is_skipped_and_not_claimed(engine: Engine, ledger: Ledger) -> None:
     await ledger.enrol([enrolment()])
     await ledger.settle([bury(await claim_one(ledger), suppress=True)])
     found = await held(ledger, enrolment())
@@ -82,7 +82,7 @@ async def test_a_key_that_was_used_before_brings_no_claim(engine: Engine, ledger
     assert len(await engine.rows("routes")) == 1
 
 
-async def test_a_repeat_takes_its_own_again_and_nobody_elses(engine: Engine, ledger: Ledger) -> None:
+async def test_a_repeat_claims_its_own_routes_again_and_no_others(engine: Engine, ledger: Ledger) -> None:
     given = enrolment()
     (first,) = (await held(ledger, given)).claims
     assert (await held(ledger, given, owner="stranger")).claims == ()
@@ -93,7 +93,7 @@ async def test_a_repeat_takes_its_own_again_and_nobody_elses(engine: Engine, led
     assert await ledger.settle([finish(second)]) == [Settled.APPLIED]
 
 
-async def test_a_batch_gives_each_its_own(engine: Engine, ledger: Ledger) -> None:
+async def test_each_enrolment_of_a_batch_gets_its_own_claims(engine: Engine, ledger: Ledger) -> None:
     batch = [enrolment(route("ann"), route("bob")), enrolment(), enrolment(scheduled_for_ms=4_000_000_000_000)]
     found = await ledger.enrol_claimed(batch, "here", 30.0)
     assert [one.enrolled.notification_id for one in found] == [each.notification.notification_id for each in batch]

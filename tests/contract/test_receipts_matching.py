@@ -1,4 +1,4 @@
-"""Which route a receipt is about, what it does before its message is known, and two callbacks at once."""
+"""The route of a receipt, receipts that come before their message is known, and two callbacks at once."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Pushed means written to a live connection: what was only put into the log is not told, and not forgotten either."""
+"""Pushed means written to a live connection: an entry that is only in the log is not pushed, and is not lost."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ async def test_a_half_closed_connection_tells_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("S4-52", "S4-68")
-async def test_what_a_stalled_reader_did_not_get_goes_to_whoever_comes_next(tmp_path: Path) -> None:
+async def test_entries_that_a_stalled_reader_did_not_get_go_to_the_next_reader(tmp_path: Path) -> None:
     async with stand(tmp_path) as sse:
         await sse.start()
         stalled = await sse.read("ada", receive_buffer=4096)

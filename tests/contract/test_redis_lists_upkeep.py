@@ -40,7 +40,7 @@ def texts(number: int, **changes: object) -> list[bytes]:
 
 @pytest.mark.req("S3-39", "S3-33")
 async def test_three_pumps_move_each_message_once(client: Client) -> None:
-    pumps = [Lists(client).beat for _ in range(3)]
+    pumps = [Lists(client).upkeep for _ in range(3)]
     due = time.time() - 5
     await client.zadd(DELAYED, {text: due + n / 1000 for n, text in enumerate(texts(1000, attempts=1))})
     moved = await asyncio.gather(*(pump.pump() for pump in pumps))
@@ -55,14 +55,14 @@ async def test_what_was_due_first_comes_first(lists: Lists) -> None:
     shuffled = texts(250)
     scores = {text: 1000.0 + (n * 7919 % 250) for n, text in enumerate(shuffled)}
     await lists.redis.zadd(DELAYED, scores)
-    assert await lists.beat.pump() == 250
+    assert await lists.upkeep.pump() == 250
     assert await lists.main() == sorted(shuffled, key=lambda text: scores[text])
     assert sum(event.moved for event in lists.told(QueuePumped)) == 250
 
 
 async def test_what_is_not_due_stays(lists: Lists) -> None:
     await lists.redis.zadd(DELAYED, {b'{"id":"later"}': time.time() + 3600, b'{"id":"now"}': time.time() - 1})
-    assert await lists.beat.pump() == 1
+    assert await lists.upkeep.pump() == 1
     assert [text for text, _ in await lists.delayed()] == [b'{"id":"later"}']
 
 
@@ -96,17 +96,17 @@ async def test_an_orphan_whose_budget_is_spent_fails(lists: Lists, raw: bytes) -
 async def test_one_look_is_not_enough(lists: Lists) -> None:
     (raw,) = texts(1)
     await lists.redis.lpush(PROCESSING, raw)
-    assert await lists.beat.sweep() == 0
+    assert await lists.upkeep.sweep() == 0
     lists.clock.now += 4.0
-    assert await lists.beat.sweep() == 0
-    # Whoever claimed it in two steps has come to the second one now.
+    assert await lists.upkeep.sweep() == 0
+    # A worker that claimed it in two steps would have made the second one by now.
     await lists.redis.set(f"lock:{QUEUE}:m0", "a slow worker", ex=60)
     lists.clock.now += 60.0
-    assert await lists.beat.sweep() == 0
+    assert await lists.upkeep.sweep() == 0
     await lists.redis.delete(f"lock:{QUEUE}:m0")
-    assert await lists.beat.sweep() == 0
+    assert await lists.upkeep.sweep() == 0
     lists.clock.now += 5.0
-    assert await lists.beat.sweep() == 1
+    assert await lists.upkeep.sweep() == 1
 
 
 @pytest.mark.req("S3-44", "S3-46")
@@ -123,10 +123,10 @@ async def test_what_a_worker_holds_is_never_swept(lists: Lists, raw: bytes) -> N
 async def test_what_is_locked_for_too_long_is_reported_once_and_left_alone(lists: Lists) -> None:
     await lists.put(envelope(id="m0"))
     await lists.claim()
-    await lists.beat.sweep()
+    await lists.upkeep.sweep()
     for _ in range(3):
         lists.clock.now += POLICY.visibility_timeout_seconds
-        await lists.beat.sweep()
+        await lists.upkeep.sweep()
     assert [event.message_id for event in lists.told(MessageOverdue)] == ["m0"]
     assert len(await lists.processing()) == 1
 
@@ -135,10 +135,10 @@ async def test_sweepers_share_orphans_without_doubling_them(client: Client) -> N
     sweepers = [Lists(client) for _ in range(3)]
     await client.lpush(PROCESSING, *texts(SWEEP_WINDOW + 100))
     for each in sweepers:
-        await each.beat.sweep()
+        await each.upkeep.sweep()
         each.clock.now += 60.0
-    swept = await asyncio.gather(*(each.beat.sweep() for each in sweepers))
-    swept2 = await asyncio.gather(*(each.beat.sweep() for each in sweepers))
+    swept = await asyncio.gather(*(each.upkeep.sweep() for each in sweepers))
+    swept2 = await asyncio.gather(*(each.upkeep.sweep() for each in sweepers))
     assert sum(swept) + sum(swept2) == SWEEP_WINDOW + 100
     assert await client.zcard(DELAYED) == SWEEP_WINDOW + 100
     assert await client.llen(PROCESSING) == 0
@@ -159,7 +159,7 @@ async def test_the_living_among_many_orphans_are_passed_over(lists: Lists) -> No
 async def test_too_many_failures_are_cut_to_the_newest(lists: Lists) -> None:
     failures = texts(1500)
     await lists.redis.lpush(FAILED, *failures)
-    assert await lists.beat.cleanup() == 1400
+    assert await lists.upkeep.cleanup() == 1400
     assert await lists.failed() == list(reversed(failures[-100:]))
     assert [event.messages for event in lists.told(FailedTrimmed)] == [1400]
 
@@ -167,7 +167,7 @@ async def test_too_many_failures_are_cut_to_the_newest(lists: Lists) -> None:
 @pytest.mark.req("S3-48")
 async def test_a_thousand_failures_are_left_alone(lists: Lists) -> None:
     await lists.redis.lpush(FAILED, *texts(1000))
-    assert await lists.beat.cleanup() == 0
+    assert await lists.upkeep.cleanup() == 0
     assert await lists.redis.llen(FAILED) == 1000
 
 
@@ -231,9 +231,9 @@ async def test_a_hundred_thousand_orphans_do_not_block_the_server(client: Client
     spent = []
     for _ in range(10):
         await client.config_resetstat()
-        window = await lists.beat._window(QUEUE, -1)  # noqa: SLF001 - one step of the sweep
+        window = await lists.upkeep._window(QUEUE, -1)  # noqa: SLF001 - one step of the sweep
         assert len(window) == SWEEP_WINDOW
         orphans = [(text, own_id) for _, text, own_id in window]
-        assert await lists.beat._take_out(QUEUE, orphans) == SWEEP_WINDOW  # noqa: SLF001 - see above
+        assert await lists.upkeep._take_out(QUEUE, orphans) == SWEEP_WINDOW  # noqa: SLF001 - see above
         spent.append((await client.info("commandstats"))["cmdstat_lrem"]["usec_per_call"])
     assert min(spent) < 200, "an orphan is found at the tail, not by walking the list"

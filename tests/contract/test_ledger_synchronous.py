@@ -1,4 +1,4 @@
-"""Routes that are leased at their birth: nobody else's from the first moment on, and never sent late."""
+"""Synchronous routes: claimed in the commit that enrols them, and never sent late."""
 
 import asyncio
 from typing import Any
@@ -49,7 +49,7 @@ def sweep(ledger: Ledger) -> SynchronousSweep:
 
 
 @pytest.mark.req("S2-25")
-async def test_what_is_held_is_written_down_leased_and_one_attempt_old(engine: Engine, ledger: Ledger) -> None:
+async def test_a_claimed_enrolment_is_stored_leased_and_with_one_attempt(engine: Engine, ledger: Ledger) -> None:
     claim = await held(ledger, idempotency_key="k")
     row = await engine.only("routes")
     assert (row["claim_token"], row["lease_owner"], row["attempt_count"]) == (claim.token, "me", 1)
@@ -57,7 +57,7 @@ async def test_what_is_held_is_written_down_leased_and_one_attempt_old(engine: E
     assert await ledger.claim([want(lane=LANE)], 10, "somebody") == []
 
 
-async def test_a_held_claim_is_what_a_claim_would_have_been(engine: Engine, ledger: Ledger) -> None:
+async def test_its_claim_equals_one_made_later(engine: Engine, ledger: Ledger) -> None:
     claim = await held(ledger)
     await engine.expire_leases()
     (again,) = await ledger.claim([want(lane=LANE)], 10, "somebody")
@@ -73,7 +73,7 @@ async def test_it_settles_like_any_other(engine: Engine, ledger: Ledger) -> None
 
 
 @pytest.mark.req("S2-13")
-async def test_of_rivals_with_one_key_one_holds_it(ledger: Ledger) -> None:
+async def test_of_rivals_with_one_key_one_gets_the_claim(ledger: Ledger) -> None:
     batches = [ledger.enrol_claimed([waited_for(idempotency_key="k")], "me", 60.0) for _ in range(10)]
     answers = [found for (found,) in await asyncio.gather(*batches)]
     assert sum(isinstance(answer.enrolled, Accepted) for answer in answers) == 1
@@ -83,7 +83,7 @@ async def test_of_rivals_with_one_key_one_holds_it(ledger: Ledger) -> None:
     assert (type(other.enrolled), other.claims) == (Conflict, ())
 
 
-async def test_a_batch_is_held_one_by_one(ledger: Ledger) -> None:
+async def test_a_batch_is_claimed_one_by_one(ledger: Ledger) -> None:
     batch = [waited_for(idempotency_key="a"), waited_for(), waited_for(idempotency_key="a")]
     first, second, third = await ledger.enrol_claimed(batch, "me", 60.0)
     assert [len(each.claims) for each in (first, second, third)] == [1, 1, 0]
@@ -92,7 +92,7 @@ async def test_a_batch_is_held_one_by_one(ledger: Ledger) -> None:
     assert await ledger.enrol_claimed([], "me", 60.0) == []
 
 
-async def test_a_dead_address_is_not_held(engine: Engine, ledger: Ledger) -> None:
+async def test_a_route_to_a_suppressed_address_is_not_claimed(engine: Engine, ledger: Ledger) -> None:
     await ledger.suppress([])
     now = "1" if engine.dialect == "sqlite" else "now()"
     await engine.execute(
@@ -103,14 +103,14 @@ async def test_a_dead_address_is_not_held(engine: Engine, ledger: Ledger) -> Non
     assert (await engine.only("routes"))["status"] == "skipped"
 
 
-async def test_what_is_for_later_is_not_held(engine: Engine, ledger: Ledger) -> None:
+async def test_a_scheduled_route_is_not_claimed(engine: Engine, ledger: Ledger) -> None:
     (found,) = await ledger.enrol_claimed([waited_for(scheduled_for_ms=4_000_000_000_000)], "me", 60.0)
     assert (type(found.enrolled), found.claims) == (Accepted, ())
     row = await engine.only("routes")
     assert (row["claim_token"], row["attempt_count"], row["next_attempt_at"]) == (None, 0, 4_000_000_000_000)
 
 
-async def test_a_repeat_takes_nobody_elses(engine: Engine, ledger: Ledger) -> None:
+async def test_a_repeat_claims_no_route_of_another_owner(engine: Engine, ledger: Ledger) -> None:
     given = waited_for()
     (first,) = await ledger.enrol_claimed([given], "me", 60.0)
     (stranger,) = await ledger.enrol_claimed([given], "somebody", 6.0)
@@ -119,7 +119,7 @@ async def test_a_repeat_takes_nobody_elses(engine: Engine, ledger: Ledger) -> No
 
 
 @pytest.mark.req("S2-25", "S2-26")
-async def test_the_sweep_buries_what_its_process_left_and_nothing_else(engine: Engine, ledger: Ledger) -> None:
+async def test_the_sweep_dead_letters_abandoned_deliveries_and_nothing_else(engine: Engine, ledger: Ledger) -> None:
     await held(ledger)
     assert await sweep(ledger).sweep() == 0
     await engine.expire_leases()
@@ -153,27 +153,27 @@ async def test_what_is_given_back_to_be_sent_again_goes_to_a_lane_with_workers(e
 
 MUTANTS: Mutants = {
     "hold without a lease": (
-        test_what_is_held_is_written_down_leased_and_one_attempt_old,
+        test_a_claimed_enrolment_is_stored_leased_and_with_one_attempt,
         {"enrol": ("$37::float8 * interval '1 second'", "$37::float8 * interval '0 second'")},
         {"claim_enrolled": ("next_attempt_at = :lease_until", "next_attempt_at = :now")},
     ),
     "queueing what is held": (
-        test_the_sweep_buries_what_its_process_left_and_nothing_else,
+        test_the_sweep_dead_letters_abandoned_deliveries_and_nothing_else,
         {"queue_unclaimed": (" AND r.claim_token IS NULL", "")},
         {"queue_unclaimed": (" AND claim_token IS NULL", ""), "waits_unclaimed": (" AND claim_token IS NULL", "")},
     ),
     "holding what was skipped": (
-        test_a_dead_address_is_not_held,
+        test_a_route_to_a_suppressed_address_is_not_claimed,
         {"enrol": ("AND given.skipped_because IS NULL AND dead.found IS NULL AS held", "AS held")},
         {"claim_enrolled": (" AND status = 'pending'\n  AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
     ),
     "holding what is for later": (
-        test_what_is_for_later_is_not_held,
+        test_a_scheduled_route_is_not_claimed,
         {"enrol": ("given.scheduled_for_ms IS NULL\n                   AND ", "")},
         {"claim_enrolled": ("AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
     ),
     "a repeat that takes anybody's": (
-        test_a_repeat_takes_nobody_elses,
+        test_a_repeat_claims_no_route_of_another_owner,
         {"claim_enrolled": ("AND r.lease_owner = $2", "")},
         {"claim_enrolled": ("AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
     ),
