@@ -38,7 +38,7 @@ test: dev ## Run every test on private servers (narrow down: make test ARGS="-k 
 	@scripts/ensure-servers
 	@$(BIN)/python -m scripts.run_tests $(ARGS)
 
-quick: dev ## The house, unit and contract tests only (the same: make test ARGS=--quick)
+quick: dev ## The house, unit and contract tests without the slow ones (the same: make test ARGS=--quick)
 	@scripts/ensure-servers
 	@$(BIN)/python -m scripts.run_tests --quick $(ARGS)
 

@@ -16,6 +16,8 @@ from tests.support.rabbitmq_queue import BODY, Queue, queue
 from tests.support.stream_door import becomes
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 RECORDS = "SELECT count(*) AS n FROM records"
 PARKED = "SELECT * FROM malformed_intents ORDER BY recorded_at, stream_entry_id"
 

@@ -18,6 +18,8 @@ from tests.support.rabbitmq_queue import BODY, Queue, queue
 from tests.support.stream_door import becomes
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 class Ledger:
     """Accepts each key once; can be away, full, broken or slow."""

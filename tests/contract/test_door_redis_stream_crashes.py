@@ -16,6 +16,8 @@ from tests.support.stream_door import LEASE, OFFSET, STREAM, add, becomes, clien
 from tests.support.stream_reader import Journal
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 class Fleet:
     """Reader processes over one journal."""

@@ -22,6 +22,8 @@ from carillon.outbound.breakers import MemoryBreakers
 from tests.support.clocks import ManualClock
 from tests.support.explain_world import CHAINS, Case, Played, World, differences
 
+pytestmark = pytest.mark.slow
+
 SHARDS, EXAMPLES = 4, 500
 _NAMES = [name for chain in CHAINS.values() for name in chain]
 _OUTCOMES: list[Outcome] = [

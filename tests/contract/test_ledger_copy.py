@@ -18,6 +18,8 @@ from tests.support import copied, tables
 from tests.support.process import run_carillon
 from tests.support.servers import Postgres
 
+pytestmark = pytest.mark.slow
+
 
 class Moved:
     """A full SQLite ledger, carried to PostgreSQL by a command that was killed on its way, and resumed."""

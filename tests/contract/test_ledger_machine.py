@@ -17,6 +17,8 @@ from tests.support.ledger_builders import PROVIDER, enrolment, redrive, route, s
 from tests.support.ledger_engines import Engine, engine_fixture
 from tests.support.ledger_model import Model
 
+pytestmark = pytest.mark.slow
+
 engine = engine_fixture()
 
 KEYS = st.sampled_from([None, None, "k1", "k2"])

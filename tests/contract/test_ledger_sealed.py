@@ -46,6 +46,8 @@ from tests.support.ledger_builders import enrolment, notification, route, want
 from tests.support.ledger_sealed import SealedEngine, SealedPostgresEngine, SealedSqliteEngine, no_leaks
 from tests.support.receipt_builders import RULES
 
+pytestmark = pytest.mark.slow
+
 SUITES: list[ModuleType] = [
     test_ledger_admin,
     test_ledger_backlog,

@@ -11,6 +11,8 @@ from carillon.ledger.statements import numbered
 from tests.support.ledger_engines import PostgresEngine
 from tests.support.ledger_postgres import connected
 
+pytestmark = pytest.mark.slow
+
 # Half a million that are over, half a million that wait, some in a picker's hands. Few of them need a record, for it is
 # routes and logs that are looked for; the planner is told that there are as many records.
 MILLION = """

@@ -18,6 +18,8 @@ from tests.support.push_stand import Push, message, stand_fixture
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.vendor import Reply
 
+pytestmark = pytest.mark.slow
+
 push: Any = stand_fixture(start=False)
 QUEUES = ("push.queue", "failed.queue")
 

@@ -21,6 +21,8 @@ from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 engine = engine_fixture()
 ledger = ledger_fixture()
 server = clickhouse_fixture()
