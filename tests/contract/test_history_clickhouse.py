@@ -109,7 +109,7 @@ async def test_a_server_that_lost_its_table_gets_a_new_one(place: Server) -> Non
         ("ftp://x", "must begin with"),
         ("chdb://data", "names no folder"),
         ("chdb:///", "names no folder"),
-        ("http://host:port", "is no URL"),
+        ("http://host:port", "is not a URL"),
     ],
 )
 def test_a_wrong_url_is_told(url: str, said: str) -> None:

@@ -141,7 +141,7 @@ async def test_what_is_no_ledger_is_refused_and_not_made(postgres_dsn: str, tmp_
     with pytest.raises(CopyRefused, match="carillon migrate"):
         await copy(postgres_dsn, f"sqlite:///{tmp_path}/target.db")
     (tmp_path / "text.db").write_text("no database at all, but long enough to look like one" * 40)
-    with pytest.raises(ConfigurationError, match="no SQLite ledger"):
+    with pytest.raises(ConfigurationError, match="not a SQLite ledger"):
         await copy(f"sqlite:///{tmp_path}/text.db", postgres_dsn)
     with pytest.raises(CopyRefused, match="pg_dump"):
         await copy(postgres_dsn, postgres_dsn)

@@ -187,7 +187,7 @@ async def test_a_role_that_may_not_create_needs_the_schema_to_exist(engine: Post
     try:
         dsn = engine.dsn.replace("postgres@", f"{role}@") + "?search_path=notification"
         ledger = await PostgresLedger.open(dsn, allow_unsafe=True)
-        with pytest.raises(ConfigurationError, match="may not create"):
+        with pytest.raises(ConfigurationError, match="may not apply the missing migrations"):
             await ledger.migrate()
         await engine.execute(f"CREATE SCHEMA notification AUTHORIZATION {role}")
         await ledger.migrate()

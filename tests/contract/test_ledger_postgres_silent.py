@@ -60,5 +60,5 @@ async def test_waiting_callers_get_the_error_at_once(own_postgres: Postgres, led
 async def test_nothing_is_asked_any_more(ledger: PostgresLedger) -> None:
     ledger.cut_off()
     ledger.cut_off()
-    with pytest.raises(LedgerUnavailable, match="ends without it"):
+    with pytest.raises(LedgerUnavailable, match="ends without waiting for it"):
         await ledger.check()

@@ -45,7 +45,7 @@ def test_statements_are_found_by_name() -> None:
         "a": "-- why\nSELECT 1;",
         "b": "SELECT 2;",
     }
-    with pytest.raises(ValueError, match="one name"):
+    with pytest.raises(ValueError, match="the same name"):
         parse("-- name: a\nx\n-- name: a\ny\n")
 
 
