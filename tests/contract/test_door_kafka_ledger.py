@@ -137,6 +137,17 @@ async def test_an_error_nobody_expects_parks_the_one_and_stops_nobody(
         assert max(map(len, ledger.offered[-3:])) > 1, "many at a time again"
 
 
+async def test_a_commit_that_is_repeated_does_not_overwrite_a_newer_one(kafka: Kafka, topic: Topic) -> None:
+    """The client repeats a commit that found no coordinator; a commit that overtakes it would be undone."""
+    async with home(topic) as living:
+        for number in range(0, 8, 2):
+            kafka.tell("fail", OFFSET_COMMIT, COORDINATOR_NOT_AVAILABLE)
+            for each in (number, number + 1):
+                await fill(topic, [each], partition=0)
+                await living.until_keys(each + 1)
+            await all_committed(topic)
+
+
 async def test_a_commit_that_fails_is_made_again(kafka: Kafka, topic: Topic) -> None:
     async with home(topic) as living:
         await fill(topic, range(10))

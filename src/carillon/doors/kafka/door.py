@@ -114,7 +114,7 @@ class KafkaDoor:
 
     async def _poll(self, group: Group) -> None:
         held = self._partitions
-        commit = self._commits()
+        commit = {} if group.committing else self._commits()
         pause = {name for name, each in held.items() if each.full and not each.paused}
         resume = {name for name, each in held.items() if each.fresh or (each.roomy and each.paused)} - pause
         for name in pause | resume:

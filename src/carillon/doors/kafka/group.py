@@ -193,6 +193,8 @@ class Group:
         self._thread = ClientThread("kafka")
         self._result = Poll()
         self._consumer: Consumer | None = None
+        self.committing = False
+        """A commit is under way. The client may repeat it later, so a newer one beside it could be overwritten by it."""
 
     async def open(self) -> None:
         """Join the group; later polls assign partitions."""
@@ -233,6 +235,7 @@ class Group:
         result = self._result = Poll()
         if commit:
             faultpoint("before_kafka_commit")
+            self.committing = True
             consumer.commit(offsets=self._places(commit), asynchronous=True)
         if pause:
             consumer.pause(self._places(pause))
@@ -307,6 +310,7 @@ class Group:
             return {}
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self.committing = False
         failed = {each.partition: each.error or error for each in partitions if each.error or error}
         self._result.uncommitted.update(failed)
         said = {found.str() for found in failed.values() if found is not None and found.code() not in MOVING}
