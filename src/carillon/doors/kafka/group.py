@@ -194,7 +194,7 @@ class Group:
         self._result = Poll()
         self._consumer: Consumer | None = None
         self.committing = False
-        """A commit is under way. The client may repeat it later, so a newer one beside it could be overwritten by it."""
+        """A commit is under way. The client may repeat it later and undo a newer one: so there is none beside it."""
 
     async def open(self) -> None:
         """Join the group; later polls assign partitions."""
