@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Event
@@ -144,6 +145,9 @@ async def offset_becomes(redis: Redis, entry_id: str) -> None:
 
 def _equals(redis: Redis, entry_id: str) -> Callable[[], Awaitable[bool]]:
     async def asked() -> bool:
-        return await redis.get(OFFSET) == entry_id
+        # A pooled connection may be one to the server before its restart.
+        with suppress(RedisConnectionError):
+            return bool(await redis.get(OFFSET) == entry_id)
+        return False
 
     return asked
