@@ -184,6 +184,8 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 _ANYBODY = Caller()
+STRANGER = Caller(role="stranger")
+"""A caller without credentials where others show some."""
 _NOTHING = Reach()
 
 
