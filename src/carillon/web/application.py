@@ -95,10 +95,10 @@ class Application:
 
     async def _admitted(self, request: Request) -> Reply:
         scope = request.scope
+        request.check_headers()
         self._gate.check_host(request)
         endpoint, request.params = self._routes.find(scope["method"], scope["path"])
         self._refuse_beyond_bound(endpoint)
-        request.check_single_headers()
         try:
             await self._gate.admit(request, endpoint)
             if endpoint.body is not None or endpoint.raw is not None:

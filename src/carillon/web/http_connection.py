@@ -12,7 +12,16 @@ from urllib.parse import unquote
 import h11
 
 from carillon.web.application import ASGI
-from carillon.web.http_exchange import Exchange, HeadReader, Message, ReplyWriter, check, refusal
+from carillon.web.http_exchange import (
+    ChunkLines,
+    Exchange,
+    HeadReader,
+    Message,
+    ReplyWriter,
+    check,
+    refusal,
+    refuse_trailers,
+)
 from carillon.web.settings import ServerSettings
 from carillon.web.streaming import SINK
 
@@ -24,7 +33,7 @@ BEGAN = "carillon.began"
 
 _log = logging.getLogger(__name__)
 _LINGER_SECONDS = 1.0
-_ABSOLUTE = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
+_ABSOLUTE = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
 _OVER = frozenset({h11.CLOSED, h11.ERROR})
 
 
@@ -87,6 +96,8 @@ class Connection(asyncio.Protocol):
         self._heads = HeadReader(server.settings.head_bytes)
         self._http: h11.Connection
         """The parser of the request under way; every request has its own."""
+        self._chunks: ChunkLines | None = None
+        """Checks the body of the request under way, if that comes in chunks."""
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._began: float | None = None
@@ -130,8 +141,7 @@ class Connection(asyncio.Protocol):
         if self._exchange is None:
             self._begin(data)
         else:
-            self._http.receive_data(data)
-            self._advance()
+            self._go_on(data)
 
     def eof_received(self) -> bool:
         """A client that sends no more has left its stream; a reply under way is still written."""
@@ -155,11 +165,23 @@ class Connection(asyncio.Protocol):
             return
         if whole is not None:
             self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._server.settings.head_bytes)
+            self._chunks = None
             self._http.receive_data(whole)
-            self._advance()
+            self._advance(whole[self._heads.body_at :])
 
-    def _advance(self) -> None:
-        """Process the bytes that have arrived."""
+    def _go_on(self, data: bytes) -> None:
+        """Read more of the body."""
+        try:
+            if self._chunks is not None:
+                self._chunks.feed(data)
+        except h11.RemoteProtocolError as error:
+            self._refuse(error.error_status_hint)
+            return
+        self._http.receive_data(data)
+        self._advance()
+
+    def _advance(self, behind: bytes = b"") -> None:
+        """Process the bytes that have arrived; those that came with a head lie `behind` it."""
         try:
             while not self.transport.is_closing():
                 event = self._http.next_event()
@@ -168,19 +190,23 @@ class Connection(asyncio.Protocol):
                 if event is h11.PAUSED:
                     self.transport.pause_reading()
                     return
-                self._take(event)
+                self._take(event, behind)
         except h11.RemoteProtocolError as error:
             self._refuse(error.error_status_hint)
 
-    def _take(self, event: object) -> None:
+    def _take(self, event: object, behind: bytes) -> None:
         if isinstance(event, h11.Request):
             check(event, self._server.settings.head_bytes)
+            if any(name == b"transfer-encoding" for name, _ in event.headers):
+                self._chunks = ChunkLines()
+                self._chunks.feed(behind)
             self._stop_waiting()
             self._exchange = Exchange(self.writer, self._http, event)
             self._task = self._loop.create_task(self._serve(self._exchange, event))
         elif isinstance(event, h11.Data) and self._exchange is not None:
             self._exchange.feed(bytes(event.data))
         elif isinstance(event, h11.EndOfMessage) and self._exchange is not None:
+            refuse_trailers(event)
             self._exchange.feed(None)
 
     async def _serve(self, exchange: Exchange, request: h11.Request) -> None:
@@ -215,7 +241,13 @@ class Connection(asyncio.Protocol):
             self._hang_up()
 
     def _scope(self, exchange: Exchange, request: h11.Request) -> Message:
-        target, _, query = _ABSOLUTE.sub(b"", request.target, count=1).partition(b"?")
+        headers, target = list(request.headers), request.target
+        absolute = _ABSOLUTE.match(target)
+        if absolute is not None:
+            # The address in the first line counts, as on granian; RFC 9112 lets a server ignore the header then.
+            target = target[absolute.end() :]
+            headers = [(b"host", absolute[1]), *(pair for pair in headers if pair[0] != b"host")]
+        target, _, query = target.partition(b"?")
         peer = self.transport.get_extra_info("peername") or ("", 0)
         return {
             "type": "http",
@@ -223,7 +255,7 @@ class Connection(asyncio.Protocol):
             "path": unquote(target.decode("ascii", "replace"), errors="replace") or "/",
             "raw_path": target or b"/",
             "query_string": query,
-            "headers": list(request.headers),
+            "headers": headers,
             "client": [str(peer[0]), str(peer[1])],
             "extensions": {SINK: exchange, BEGAN: self._began},
         }
@@ -244,6 +276,9 @@ class Connection(asyncio.Protocol):
         self.transport.abort()
 
     def _refuse(self, status: int) -> None:
+        if status == HTTPStatus.NOT_IMPLEMENTED:
+            # h11's word for a coding other than `chunked`: granian says 400, and so do both listeners.
+            status = HTTPStatus.BAD_REQUEST
         if self._exchange is not None:
             # The application is reading this body: it answers.
             self.transport.pause_reading()

@@ -34,9 +34,11 @@ _SINGLE = frozenset(
     {
         b"authorization",
         b"content-encoding",
+        b"content-length",
         b"content-type",
         b"host",
         b"idempotency-key",
+        b"transfer-encoding",
         b"x-api-key",
         b"x-idempotency-key",
     }
@@ -247,15 +249,22 @@ class Request:
         fits = given is not None and _CORRELATION.fullmatch(given)
         self.correlation_id = given.decode() if given and fits else f"{_noise.getrandbits(128):032x}"
 
-    def check_single_headers(self) -> None:
-        """400 for a repeated single header, because a proxy and this server could read different values."""
+    def check_headers(self) -> None:
+        """400 for what a proxy and this server could read differently: a repeated single header, an odd coding.
+
+        The connection ends with the reply, because the next request may begin elsewhere for the proxy.
+        """
+        coding = self.headers.get(b"transfer-encoding")
+        if coding is not None and coding.strip().lower() != b"chunked":
+            # Granian reads `gzip, chunked` as `chunked`.
+            raise _ambiguous("transfer-encoding", "is not chunked")
         pairs = self.scope["headers"]
         if len(pairs) == len(self.headers):
             return
         names = [name for name, _ in pairs if name in _SINGLE]
         if len(names) != len(set(names)):
             twice = next(name for name in names if names.count(name) > 1).decode("latin-1")
-            raise Problem("VALIDATION_ERROR", f"header {twice} is given twice", details=[Detail("given twice", twice)])
+            raise _ambiguous(twice, "is given twice")
 
     def header(self, name: bytes) -> str | None:
         value = self.headers.get(name)
@@ -333,6 +342,11 @@ class Request:
             raise Problem("VALIDATION_ERROR", "a query parameter is given twice")
         self._pairs = found
         return found
+
+
+def _ambiguous(header: str, why: str) -> Problem:
+    details = [Detail(why.removeprefix("is "), header)]
+    return Problem("VALIDATION_ERROR", f"header {header} {why}", details=details, headers={"Connection": "close"})
 
 
 def trace_of(traceparent: bytes) -> str | None:
