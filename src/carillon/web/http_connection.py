@@ -197,12 +197,12 @@ class Connection(asyncio.Protocol):
     def _take(self, event: object, behind: bytes) -> None:
         if isinstance(event, h11.Request):
             check(event, self._server.settings.head_bytes)
-            if any(name == b"transfer-encoding" for name, _ in event.headers):
-                self._chunks = ChunkLines()
-                self._chunks.feed(behind)
             self._stop_waiting()
             self._exchange = Exchange(self.writer, self._http, event)
             self._task = self._loop.create_task(self._serve(self._exchange, event))
+            if any(name == b"transfer-encoding" for name, _ in event.headers):
+                self._chunks = ChunkLines()
+                self._chunks.feed(behind)
         elif isinstance(event, h11.Data) and self._exchange is not None:
             self._exchange.feed(bytes(event.data))
         elif isinstance(event, h11.EndOfMessage) and self._exchange is not None:
