@@ -172,7 +172,18 @@ def test_who_is_refused_learns_what_to_give(tmp_path: Path) -> None:
     [
         ("top", "--once"),
         ("tail", "--lines", "1", "--only", "notifications"),
-        ("send", "welcome", "--channel", "push", "--to", "x", "--data", "name=Ada", "--data", "link=https://example.org"),
+        (
+            "send",
+            "welcome",
+            "--channel",
+            "push",
+            "--to",
+            "x",
+            "--data",
+            "name=Ada",
+            "--data",
+            "link=https://example.org",
+        ),
         ("load", "--count", "1"),
     ],
     ids=lambda words: words[0],
@@ -184,7 +195,11 @@ def test_a_token_need_not_stand_in_the_process_list(guarded: str, tmp_path: Path
     by_file = carillon(*words, "--token-file", str(file))
     by_variable = carillon(*words, CARILLON_TOKEN_FILE=str(file), CARILLON_TOKEN="wrong")
     by_stdin = subprocess.run(
-        [*carillon_command(), *words, "--token-file", "-"], input=token("admin"), capture_output=True, text=True, check=False
+        [*carillon_command(), *words, "--token-file", "-"],
+        input=token("admin"),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     as_argument = carillon(*words, "--token", token("admin"))
     told = [by_file, by_variable, by_stdin, as_argument]
@@ -215,7 +230,17 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with Program("serve", env=environment, cwd=folder) as running:
         address = str(running.wait_ready(60)["addresses"][0])
         # `tail` ends once it has seen a line.
-        words = ("welcome", "--channel", "push", "--to", "x", "--data", "name=Ada", "--data", "link=https://example.org")
+        words = (
+            "welcome",
+            "--channel",
+            "push",
+            "--to",
+            "x",
+            "--data",
+            "name=Ada",
+            "--data",
+            "link=https://example.org",
+        )
         assert carillon("send", *words, "--url", address, CARILLON_TOKEN=token("admin")).returncode == 0
         yield address
 

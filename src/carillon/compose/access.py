@@ -95,6 +95,8 @@ def web_settings(settings: Settings, keys: KeyFinder, tickets: Tickets | None, o
     return WebSettings(
         body_limit=http.max_body_bytes,
         max_in_flight=http.max_requests_in_flight,
+        slow_bodies_per_address=http.max_slow_bodies_per_address,
+        trusted_proxies=tuple(http.trusted_proxies),
         requests_per_second=http.requests_per_second or None,
         requests_burst=http.requests_burst,
         key_requests_per_second=http.key_requests_per_second or None,

@@ -151,4 +151,7 @@ def server_settings(settings: Settings, *, share_port: bool) -> ServerSettings:
         head_seconds=http.header_timeout_seconds,
         read_seconds=http.read_timeout_seconds,
         idle_seconds=http.idle_timeout_seconds,
+        max_connections=http.max_connections,
+        idle_per_address=http.max_idle_connections_per_address,
+        trusted_proxies=tuple(http.trusted_proxies),
     )

@@ -101,7 +101,7 @@ def endpoints(readiness: Readiness, checks: Checks, *, tells_strangers: bool = T
     return [
         _endpoint("/healthz", alive, "Is the process alive?", Liveness, (200,)),
         _endpoint("/readyz", ready, "Should requests be sent here?", Ready, (200, 503)),
-        _endpoint("/health", health, "Can everything that is needed be reached?", Health, (200, 503), WELCOME),
+        _endpoint("/health", health, "Can everything that is needed be reached?", Health, (200, 503), about=WELCOME),
     ]
 
 
@@ -232,6 +232,7 @@ def _endpoint(
     summary: str,
     kind: type[msgspec.Struct],
     statuses: tuple[int, ...],
+    *,
     about: About = EVERYBODY,
 ) -> Endpoint:
     words = {200: "Yes", 503: "No"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import TokenRefused
 from carillon.domain.streams import Ticket
-from carillon.web.auth import TICKET_BODY, JwtSettings, Keys, Unauthorized, is_key, shown, shown_in_body
+from carillon.web.auth import JwtSettings, Keys, Unauthorized, is_key, shown
 from carillon.web.endpoint import Endpoint
 from carillon.web.guard import check_override, check_proof, check_role, check_site, reach_of
 from carillon.web.problems import Problem
@@ -154,12 +154,6 @@ class Gate:
         if self._tickets is None or endpoint.ticket == "no":
             return None
         text = shown(request)
-        if text is None and endpoint.body is not None and request.bodied and not _credential(request):
-            # The body may name the ticket: a caller who shows nothing yet pays for that, and is read little of.
-            if self._anonymous is not None:
-                _slow_down(self._anonymous, request.client, "too many requests without a valid token or key")
-            await request.read(optional=endpoint.body_optional, limit=TICKET_BODY)
-            text = shown_in_body(request)
         return None if text is None else await self._tickets.find(text, opens=endpoint.ticket == "opens")
 
     async def _prove(self, request: Request) -> Proof:

@@ -22,6 +22,7 @@ from carillon.web.http_exchange import (
     refusal,
     refuse_trailers,
 )
+from carillon.web.peers import Proxies, grouped
 from carillon.web.settings import ServerSettings
 from carillon.web.streaming import SINK
 
@@ -48,11 +49,9 @@ class Connections:
         """True: no connection takes another request."""
         self._open: set[Connection] = set()
         self._gone = asyncio.Event()
-
-    @property
-    def full(self) -> bool:
-        """Whether no further connection is accepted."""
-        return self.stopping or len(self._open) >= self.settings.max_connections
+        self._proxies = Proxies(settings.trusted_proxies)
+        self._idle: dict[str, dict[Connection, None]] = {}
+        """The connections without a request under way by address, the longest idle first."""
 
     def __iter__(self) -> Iterator["Connection"]:
         return iter(self._open)
@@ -60,13 +59,48 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, connection: "Connection") -> None:
+    def admit(self, connection: "Connection") -> bool:
+        """Take a new connection, at the cost of the longest idle one if there are too many; false if none is idle."""
+        if self.stopping:
+            return False
+        if len(self._open) >= self.settings.max_connections and not self._close_idle():
+            return False
         self._open.add(connection)
+        self.rests(connection)
+        return True
+
+    def rests(self, connection: "Connection") -> None:
+        """Note that the connection waits for a request; one too many of its address ends the longest idle."""
+        resting = self._idle.setdefault(grouped(connection.address), {})
+        resting[connection] = None
+        if 0 < self.settings.idle_per_address < len(resting) and connection.address not in self._proxies:
+            self._close(next(iter(resting)))
+
+    def works(self, connection: "Connection") -> None:
+        """Note that the connection has a request under way."""
+        address = grouped(connection.address)
+        resting = self._idle.get(address, {})
+        resting.pop(connection, None)
+        if not resting:
+            self._idle.pop(address, None)
 
     def left(self, connection: "Connection") -> None:
         """Forget a connection that is gone."""
         self._open.discard(connection)
+        self.works(connection)
         self._gone.set()
+
+    def _close_idle(self) -> bool:
+        """Close the longest idle connection of the address that has most of them."""
+        if not self._idle:
+            return False
+        heaviest: dict[Connection, None] = max(self._idle.values(), key=len)
+        self._close(next(iter(heaviest)))
+        return True
+
+    def _close(self, connection: "Connection") -> None:
+        connection.abort()
+        self.left(connection)
 
     async def stop(self, grace: float, cancel_seconds: float) -> None:
         """Let running requests finish for `grace` seconds, then cancel the rest, then close what is left."""
@@ -107,6 +141,8 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self.address = ""
+        """The peer's, for limits."""
         self.transport: asyncio.Transport
         self.writer: ReplyWriter
 
@@ -114,12 +150,13 @@ class Connection(asyncio.Protocol):
         # uvloop's transports satisfy the interface without inheriting from it.
         self.transport = cast("asyncio.Transport", transport)
         self.writer = ReplyWriter(self.transport, self._server.settings.write_seconds)
-        if self._server.full:
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        if not self._server.admit(self):
             self.transport.abort()
             return
         # The transport buffers nothing without notice: paused means that the kernel did not take everything.
         self.transport.set_write_buffer_limits(high=0)
-        self._server.add(self)
         self._wait(self._server.settings.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
@@ -198,6 +235,7 @@ class Connection(asyncio.Protocol):
         if isinstance(event, h11.Request):
             check(event, self._server.settings.head_bytes)
             self._stop_waiting()
+            self._server.works(self)
             self._exchange = Exchange(self.writer, self._http, event)
             self._task = self._loop.create_task(self._serve(self._exchange, event))
             if any(name == b"transfer-encoding" for name, _ in event.headers):
@@ -230,6 +268,7 @@ class Connection(asyncio.Protocol):
         elif served.lasts and self._http.their_state not in _OVER and not self._server.stopping:
             arrived, closed = self._http.trailing_data
             self._began, self._kept = None, True
+            self._server.rests(self)
             self.transport.resume_reading()
             if arrived:
                 self._begin(arrived)

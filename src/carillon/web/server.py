@@ -14,7 +14,8 @@ from granian.rsgi import HTTPProtocol, ProtocolClosed, Scope
 from granian.server import embed
 
 from carillon.web.application import Application, encoded, head
-from carillon.web.settings import ServerSettings, refused, reserve, share
+from carillon.web.idle import IdleConnections
+from carillon.web.settings import ServerSettings, fitted, refused, reserve, share
 from carillon.web.streaming import pour
 
 Message = MutableMapping[str, Any]
@@ -155,8 +156,10 @@ class Server:
 
     def __init__(self, application: Application, settings: ServerSettings) -> None:
         self._application = application
-        self._settings = settings
-        self._running: set[asyncio.Task[Any]] = set()
+        self._settings = fitted(settings)
+        self._running: dict[asyncio.Task[Any], str] = {}
+        """The requests under way, and the connections they came on."""
+        self._closing_idle: asyncio.Task[None] | None = None
         self._reserved: socket.socket | None = None
         self._granian: Any = None
         self._serving: asyncio.Task[None] | None = None
@@ -173,11 +176,18 @@ class Server:
         self._serving = asyncio.create_task(self._granian.serve(), name="http-server")
         await self._until_listening(address)
         share(self._reserved, shared=self._settings.share_port)
+        idle = IdleConnections(self.port, self._settings, self._busy)
+        self._closing_idle = asyncio.create_task(idle.run(), name="http-idle")
+
+    def _busy(self) -> set[str]:
+        return set(self._running.values())
 
     async def stop(self, grace: float) -> None:
         """Stop accepting at once, let running requests finish for `grace` seconds, then cancel the rest."""
         if self._granian is None or self._serving is None or self._reserved is None:
             return
+        if self._closing_idle is not None:
+            self._closing_idle.cancel()
         self._granian.stop()
         await asyncio.wait({self._serving}, timeout=grace)
         for task in list(self._running):
@@ -227,8 +237,8 @@ class Server:
         task = asyncio.current_task()
         if task is None:
             return
-        self._running.add(task)
+        self._running[task] = scope.client
         try:
             await serve(self._application, scope, protocol)
         finally:
-            self._running.discard(task)
+            del self._running[task]
