@@ -48,7 +48,7 @@ class IdleConnections:
             gone = 0
             with suppress(OSError):
                 # Without the list, or without a free descriptor to read it, the next look may fare better.
-                gone = await self.look() if len(os.listdir(_DESCRIPTORS)) > self._calm else 0
+                gone = await self.look() if len(os.listdir(_DESCRIPTORS)) > self._calm else 0  # noqa: PTH208 - names
             await asyncio.sleep(_ALERT_SECONDS if gone else _LOOK_SECONDS)
 
     async def look(self) -> int:
@@ -56,7 +56,7 @@ class IdleConnections:
         idle: list[IdlePeer] = []
         connections = 0
         busy = self._busy()
-        for number, name in enumerate(os.listdir(_DESCRIPTORS)):
+        for number, name in enumerate(os.listdir(_DESCRIPTORS)):  # noqa: PTH208 - names
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
                 busy = self._busy()
