@@ -16,8 +16,8 @@ from tests.support.servers import Postgres
 from tests.support.strangers import HEAD, asked
 
 PART = "strangers"
-LISTENERS = {
-    "granian": ("local", "/api/v1/notifications/send", WELCOME, 202),
+LISTENERS: dict[str, tuple[str, str, dict[str, object], int]] = {
+    "granian": ("local", "/api/v1/notifications/send", {**WELCOME}, 202),
     "h11": ("sse", "/notifications", {"event_type": "job.new", "user_id": "ada"}, 202),
 }
 """Listener to the blueprint that uses it, and to what another caller asks and hears there."""
@@ -27,7 +27,7 @@ MOST = 60.0
 TARGET = 25.0
 
 
-def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3, requests: int = 300) -> Outcome:
+def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3, requests: int = 200) -> Outcome:
     """The 99th percentile of accepted notifications, each on a connection of its own, beside each kind of stranger."""
     del postgres
     with ExitStack() as stack:
@@ -58,8 +58,7 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3
 def _beside(kind: str | None, url: str, path: str, ask: Callable[[], float]) -> float:
     command = [sys.executable, "-m", "bench.runners.stranger", str(kind), url, path, str(MOST)]
     with nullcontext() if kind is None else started(command):
-        found = ask()
-    return found
+        return ask()
 
 
 def _ask(url: str, path: str, body: dict[str, object], status: int, requests: int) -> float:

@@ -39,8 +39,7 @@ class Crowd:
 
     def fill(self) -> None:
         """Open what is missing; a listener that takes no more for now is asked again later."""
-        most = self._missing
-        for _ in range(most):
+        for _ in range(self._missing):
             try:
                 connection = self._stranger.connect(seconds=0.2)
                 connection.settimeout(0.2)
@@ -50,7 +49,7 @@ class Crowd:
             except OSError:
                 break
             self._missing -= 1
-            self._selector.register(connection, selectors.EVENT_READ)
+            self._selector.register(connection, selectors.EVENT_READ, connection)
         # The list only serves to close all of them at the end of a block.
         self._stranger.connections.clear()
 
@@ -60,7 +59,7 @@ class Crowd:
         renewed = 0.0
         while (now := time.monotonic()) < until:
             for key, _ in self._selector.select(0.01):
-                self._heard(key.fileobj)  # type: ignore[arg-type] - what was registered
+                self._heard(key.data)
             if self._missing and now - renewed > self._missing / RENEWALS_PER_SECOND:
                 renewed = now
                 self.fill()

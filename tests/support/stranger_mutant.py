@@ -1,4 +1,4 @@
-"""The carillon command with one guard against strangers switched off: `python -m tests.support.stranger_mutant NAME …`."""
+"""carillon with one guard against strangers switched off: `python -m tests.support.stranger_mutant NAME serve …`."""
 
 import asyncio
 import sys

@@ -87,9 +87,9 @@ def readable(connections: list[socket.socket], enough: int, seconds: float) -> l
     until = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         for connection in connections:
-            selector.register(connection, selectors.EVENT_READ)
+            selector.register(connection, selectors.EVENT_READ, connection)
         while len(found) < enough and (left := until - time.monotonic()) > 0:
             for key, _ in selector.select(left):
                 selector.unregister(key.fileobj)
-                found.append(key.fileobj)  # type: ignore[arg-type] - what was registered
+                found.append(key.data)
     return found

@@ -50,6 +50,11 @@ def token_of(context: typer.Context, token: str | None, file: str | None) -> str
     return token if file is None else _read(file)
 
 
+def bearer(token: str | None) -> dict[str, str]:
+    """The header that shows a token."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
 def _read(file: str) -> str:
     try:
         text = (sys.stdin.read() if file == _STDIN else Path(file).expanduser().read_text(encoding="utf-8")).strip()
@@ -80,7 +85,7 @@ class Remote(msgspec.Struct, frozen=True):
 
     @property
     def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        return bearer(self.token)
 
 
 def call(url: str, headers: dict[str, str], body: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from carillon.cli.options import AsJson
-from carillon.cli.remote import HERE, Token, TokenFile, Url, call, token_of
+from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.domain.errors import CarillonError
 
 POLL_SECONDS = 0.2
@@ -60,8 +60,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     body |= {"templateKey": template, "data": variables(data or [])} | _metadata(metadata)
     body |= {"synchronous": True} if synchronous else {}
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
-    token = token_of(context, token, token_file)
-    headers |= {"Authorization": f"Bearer {token}"} if token else {}
+    headers |= bearer(token_of(context, token, token_file))
     if dry_run:
         _show_explanation(call(f"{url}/api/v1/notifications/explain", headers, body), as_json=as_json)
         return
