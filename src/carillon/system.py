@@ -4,10 +4,8 @@ import asyncio
 import gc
 import os
 import random
-import resource
 import threading
 import time
-from contextlib import suppress
 
 # Seeded once: ids must be unique, not secret, and a system call for each would cost more than the id.
 _noise = random.Random()  # noqa: S311 - see above
@@ -47,17 +45,6 @@ def collect_rarely() -> None:
 def collect_no_more() -> None:
     """Call after closing: skip the last garbage collection, which would take longer than the closing."""
     gc.freeze()
-
-
-def allow_files(wanted: int) -> int:
-    """Raise the limit of open files as far as needed and allowed; returns the limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return wanted if soft == resource.RLIM_INFINITY else soft
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def system_dice() -> float:

@@ -2,14 +2,15 @@
 
 import errno
 import logging
+import resource
 import socket
+from contextlib import suppress
 
 import msgspec
 
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.keys import KeyFinder
 from carillon.domain.ports import Observer
-from carillon.system import allow_files
 from carillon.web.auth import JwtSettings, Tickets
 
 _log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def fitted(settings: ServerSettings) -> ServerSettings:
     """The settings with as many connections as this process may have open files beside its own."""
-    room = allow_files(settings.max_connections + OTHER_FILES) - OTHER_FILES
+    room = _allow_files(settings.max_connections + OTHER_FILES) - OTHER_FILES
     if room >= settings.max_connections:
         return settings
     room = max(_FEWEST_CONNECTIONS, room)
@@ -95,6 +96,17 @@ def fitted(settings: ServerSettings) -> ServerSettings:
         *(room, settings.max_connections),
     )
     return msgspec.structs.replace(settings, max_connections=room)
+
+
+def _allow_files(wanted: int) -> int:
+    """Raise the limit of open files as far as needed and allowed; returns the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted if soft == resource.RLIM_INFINITY else soft
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def listen(settings: ServerSettings) -> socket.socket:
