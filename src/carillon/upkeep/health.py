@@ -85,7 +85,7 @@ class StreamHealth(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def endpoints(readiness: Readiness, checks: Checks, *, tells_strangers: bool = True) -> list[Endpoint]:
-    """The three endpoints: alive, ready, healthy; without `tells_strangers` only an administrator's token shows details."""
+    """The endpoints alive, ready and healthy; without `tells_strangers` only an administrator sees details."""
 
     async def alive(_: Request) -> Reply:
         return Reply(200, Liveness())
