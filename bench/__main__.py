@@ -26,6 +26,7 @@ from bench import (
     push,
     queues,
     sse,
+    strangers,
     web,
 )
 from bench.measure import Outcome
@@ -43,6 +44,7 @@ PARTS: dict[str, Callable[[Postgres, Callable[[str], None]], Outcome]] = {
     "queues": queues.measure,
     "sse": sse.measure,
     "web": web.measure,
+    "strangers": strangers.measure,
     "extras": extras.measure,
 }
 RESULTS = Path(".bench/results.json")

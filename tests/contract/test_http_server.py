@@ -250,6 +250,19 @@ async def test_rates_are_limited_when_asked_to() -> None:
         assert (await get(server, "/alive"))[0] == 200
 
 
+async def test_callers_behind_a_proxy_are_limited_one_by_one() -> None:
+    limits = WebSettings(requests_per_second=0.01, requests_burst=1)
+    behind = WebSettings(requests_per_second=0.01, requests_burst=1, trusted_proxies=("127.0.0.0/8",))
+    async with serving(Desk(), behind) as server:
+        # What stands further left in the header is the caller's own word.
+        for address, status in [("192.0.2.1", 200), ("192.0.2.2", 200), ("192.0.2.9, 192.0.2.1", 429)]:
+            assert (await get(server, "/ok", **{"X-Forwarded-For": address}))[0] == status
+        assert (await get(server, "/ok", **{"X-Forwarded-For": "192.0.2.3, 127.0.0.5"}))[0] == 200
+    async with serving(Desk(), limits) as server:
+        told = [(await get(server, "/ok", **{"X-Forwarded-For": f"192.0.2.{number}"}))[0] for number in (1, 2)]
+        assert told == [200, 429]
+
+
 async def test_only_loopback_names_are_served_without_a_secret() -> None:
     async with serving(Desk(), WebSettings(allowed_hosts=("bell.example",))) as server:
         for host, status in [("localhost", 200), ("[::1]:80", 200), ("bell.example", 200), ("evil.example", 421)]:

@@ -244,12 +244,23 @@ async def test_stopping_does_not_wait_for_ever() -> None:
 
 
 async def test_more_connections_than_allowed_are_turned_away() -> None:
+    async with standing(max_connections=1, read_seconds=30) as stand:
+        reader, writer = await asyncio.open_connection("127.0.0.1", stand.server.port)
+        writer.write(GET + SLOW_BODY)
+        # Behind the first reply the second request has begun.
+        await reader.readuntil(b'"ok"}')
+        heard, _ = await talk(stand, GET)
+        assert heard == b""
+        writer.close()
+
+
+async def test_an_idle_connection_makes_room_for_another() -> None:
     async with standing(max_connections=1, idle_seconds=30) as stand:
         reader, writer = await asyncio.open_connection("127.0.0.1", stand.server.port)
         writer.write(GET)
         await reader.readuntil(b'"ok"}')
-        heard, _ = await talk(stand, GET)
-        assert heard == b""
+        assert (await ask(stand, "GET", "/healthz"))[0] == 200
+        assert await asyncio.wait_for(reader.read(), 30) == b""
         writer.close()
 
 

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,10 @@ def test_without_a_secret_the_door_is_open_and_says_so(listo: Listo) -> None:
     assert "JWT_SECRET_KEY" in line["setting"]
     assert send(listo.client).status == 202
     assert send(listo.client, {"Host": "evil.example"}).status == 421
+    # The line to paste is whole, the address of its recipient too.
+    pasted = subprocess.run(shlex.split(program.wait_ready()["send"]), capture_output=True, check=True, text=True)
+    assert "ada@example.org" in program.wait_ready()["send"]
+    assert "MISSING_VARIABLES" in pasted.stdout or "notificationId" in pasted.stdout, pasted.stdout
 
 
 @pytest.mark.req("S2-15", "S2-126")
@@ -70,6 +75,24 @@ def test_with_a_secret_a_token_is_needed(listo: Listo) -> None:
     assert listo.client.get("/api/v1/dead-letters", token(role="admin")).status == 200
     for path in ("/health", "/healthz", "/readyz"):
         assert listo.client.get(path).status == 200
+
+
+@pytest.mark.req("S2-15")
+def test_strangers_learn_from_health_only_what_a_load_balancer_needs(listo: Listo) -> None:
+    listo.start(JWT_SECRET_KEY=SECRET)
+    for caller in (None, token()):
+        told = listo.client.get("/health", caller).body
+        assert set(told) == {"status", "timestamp", "checks"}
+        assert "ledger" in told["checks"]
+        assert all(set(facts) == {"status"} for facts in told["checks"].values()), told
+        assert "breakers" not in told["checks"]
+    whole = listo.client.get("/health", token(role="admin")).body["checks"]
+    assert whole["ledger"]["version"]
+    assert "states" in whole["breakers"]
+    assert listo.client.get("/health", {"Authorization": "Bearer nonsense"}).status == 401
+    # Whether a process lives and takes requests is nobody's token's business.
+    for path in ("/healthz", "/readyz"):
+        assert listo.client.get(path, {"Authorization": "Bearer nonsense"}).status == 200
 
 
 @pytest.mark.req("S2-15")

@@ -93,7 +93,9 @@ async def test_a_ticket_opens_one_stream_and_speaks_for_its_reader(sse: SseStand
     told = await sse.tell("tess", headers=bearer("root", role="admin"))
     await reader.number(1)
     assert (await sse.read(query=f"ticket={text}")).status == 401
-    assert (await sse.ask("POST", f"/notifications/{told}/ack", {"ticket": text})).status == 200
+    # Who calls is asked before a byte of the body is read, so a body shows no ticket.
+    assert (await sse.ask("POST", f"/notifications/{told}/ack", {"ticket": text})).status == 401
+    assert (await sse.ask("POST", f"/notifications/{told}/ack?ticket={text}", {})).status == 200
     assert (await sse.ask("GET", f"/notifications/tess?ticket={text}")).json["count"] == 1
     assert (await sse.ask("GET", f"/notifications/own?ticket={text}")).status == 403
     assert (

@@ -12,7 +12,7 @@ import pytest
 from tests.support.billing_stand import Billing
 from tests.support.client import Client
 from tests.support.ports import free_port
-from tests.support.process import Program, run_carillon
+from tests.support.process import Program, carillon_command, run_carillon
 from tests.support.servers import Redis
 from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
@@ -165,6 +165,84 @@ def test_who_is_refused_learns_what_to_give(tmp_path: Path) -> None:
     assert "CARILLON_TOKEN" in said["nobody"].stderr
     assert "wrong, expired or revoked" in said["somebody unknown"].stderr
     assert "administrator" in said["a user"].stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("top", "--once"),
+        ("tail", "--lines", "1", "--only", "notifications"),
+        (
+            "send",
+            "welcome",
+            "--channel",
+            "push",
+            "--to",
+            "x",
+            "--data",
+            "name=Ada",
+            "--data",
+            "link=https://example.org",
+        ),
+        ("load", "--count", "1"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_token_need_not_stand_in_the_process_list(guarded: str, tmp_path: Path, command: tuple[str, ...]) -> None:
+    file = tmp_path / "token"
+    file.write_text(token("admin") + "\n")
+    words = (*command, "--url", guarded)
+    by_file = carillon(*words, "--token-file", str(file))
+    by_variable = carillon(*words, CARILLON_TOKEN_FILE=str(file), CARILLON_TOKEN="wrong")
+    by_stdin = subprocess.run(
+        [*carillon_command(), *words, "--token-file", "-"],
+        input=token("admin"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    as_argument = carillon(*words, "--token", token("admin"))
+    told = [by_file, by_variable, by_stdin, as_argument]
+    assert [one.returncode for one in told] == [0, 0, 0, 0], [one.stderr for one in told]
+    assert ["process" in one.stderr for one in told] == [False, False, False, True]
+
+
+def test_a_token_s_file_must_hold_one_token(guarded: str, tmp_path: Path) -> None:
+    for number, text in enumerate(("", "two words", "two\nlines")):
+        file = tmp_path / str(number)
+        file.write_text(text)
+        failed = carillon("top", "--once", "--url", guarded, "--token-file", str(file))
+        assert (failed.returncode, "one token" in failed.stderr) == (1, True), failed.stderr
+    missing = carillon("top", "--once", "--url", guarded, "--token-file", str(tmp_path / "none"))
+    assert "No such file" in missing.stderr
+    both = carillon("top", "--once", "--url", guarded, "--token-file", str(file), "--token", "x")
+    assert "give one of them" in both.stderr
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("guarded")
+    environment = {
+        "DATABASE_URL": f"sqlite:///{folder}/c.db",
+        "CARILLON_HTTP__PORT": "0",
+        "JWT_SECRET_KEY": SECRET,
+    }
+    with Program("serve", env=environment, cwd=folder) as running:
+        address = str(running.wait_ready(60)["addresses"][0])
+        # `tail` ends once it has seen a line.
+        words = (
+            "welcome",
+            "--channel",
+            "push",
+            "--to",
+            "x",
+            "--data",
+            "name=Ada",
+            "--data",
+            "link=https://example.org",
+        )
+        assert carillon("send", *words, "--url", address, CARILLON_TOKEN=token("admin")).returncode == 0
+        yield address
 
 
 def token(role: str) -> str:

@@ -145,6 +145,15 @@ def test_pretty_lines_stay_single_and_name_the_field() -> None:
     assert "\x1b[31mb" not in stream.getvalue()
 
 
+@pytest.mark.parametrize("pretty", [False, True])
+def test_what_people_paste_is_whole_and_holds_no_secret(*, pretty: bool) -> None:
+    stream = io.StringIO()
+    sink = LogSink(stream, level="error", pretty=pretty, redaction=Redaction([CANARY]))
+    sink.ready(["http://127.0.0.1:1"], {"send": f"curl -d 'ada@example.org +4915112345678 token={CANARY}'"})
+    assert "ada@example.org +4915112345678" in stream.getvalue()
+    assert CANARY not in stream.getvalue()
+
+
 EVERYTHING = f"""
 import asyncio, logging, sys, threading, warnings
 import structlog

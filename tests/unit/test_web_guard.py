@@ -57,6 +57,7 @@ CALLERS: dict[str, dict[str, Any] | None] = {
 # Who reaches the handler with Ada's data in reach. For all others: the status of the refusal, or `elsewhere` where the
 # handler runs over what is theirs. The order is that of CALLERS.
 EVERYBODY_SEES = ["yes", "yes", "yes", "yes", "yes", "yes", "yes", "yes"]
+WELCOMED = ["elsewhere", "yes", "yes", "elsewhere", "yes", "elsewhere", "yes", "yes"]
 PROOF_ALONE = ["401", "401", "401", "401", "401", "401", "401", "401"]
 OF_THE_TENANT = ["401", "yes", "yes", "elsewhere", "yes", "elsewhere", "yes", "yes"]
 NAMED_WIDE = ["401", "yes", "yes", "403", "yes", "403", "yes", "yes"]
@@ -79,6 +80,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
     name: (wide, own)
     for names, wide, own in [
         ("send explain", NAMED_WIDE, NAMED_OWN),
+        ("health", WELCOMED, WELCOMED),
         ("sendBatch", OF_THE_TENANT, OF_THE_TENANT),
         ("searchNotifications", SEARCH_WIDE, SEARCH_OWN),
         ("showNotification cancelNotification", FOUND_WIDE, FOUND_OWN),
@@ -116,7 +118,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
         ("postEvent", SERVICES_TOO, SERVICES_TOO),
         ("processPayment", PROOF_ALONE, PROOF_ALONE),
         (
-            "twilioSmsStatus sendgridEvents fcmDeliveryStatus azureEmailEvents takePaymentEvent health healthz readyz",
+            "twilioSmsStatus sendgridEvents fcmDeliveryStatus azureEmailEvents takePaymentEvent healthz readyz",
             EVERYBODY_SEES,
             EVERYBODY_SEES,
         ),

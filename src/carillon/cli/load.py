@@ -22,7 +22,7 @@ from rich.text import Text
 
 from carillon.cli.options import AsJson
 from carillon.cli.plots import bar, histogram, percentile
-from carillon.cli.remote import Remote, RemoteFailed, Token
+from carillon.cli.remote import Remote, RemoteFailed, Token, TokenFile, token_of
 from carillon.cli.send import Data, variables
 from carillon.client import Client, Item
 from carillon.domain.errors import CarillonError
@@ -123,6 +123,7 @@ class Result(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def load(  # noqa: PLR0917 - a command line has many options
+    context: typer.Context,
     count: Annotated[int, typer.Option(min=1, max=100_000, help="How many notifications.")] = 500,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="How many at once.")] = 8,
     seconds: Annotated[float, typer.Option(min=1, max=600, help="End after so many seconds.")] = 60.0,
@@ -132,6 +133,7 @@ def load(  # noqa: PLR0917 - a command line has many options
     to: Annotated[str | None, typer.Option("--to", help="An address; by default one that belongs to nobody.")] = None,
     url: Annotated[str | None, typer.Option(help="Where Carillon listens; by default a throw-away instance.")] = None,
     token: Token = None,
+    token_file: TokenFile = None,
     *,
     any_provider: Annotated[bool, typer.Option("--any-provider", help="Allow real vendors, who send to --to.")] = False,
     as_json: AsJson = False,
@@ -140,6 +142,7 @@ def load(  # noqa: PLR0917 - a command line has many options
     given = variables(data or ["name=Ada", "link=https://example.org/"])
     if any_provider and to is None:
         raise LoadRefused("--any-provider: say --to, the address that gets the messages")
+    token = token_of(context, token, token_file)
     with throwaway() if url is None else nullcontext(url.rstrip("/")) as address:
         if not any_provider:
             _refuse_vendors(Remote(address, token), channel)

@@ -1,9 +1,11 @@
 """Calls a running Carillon over HTTP, with the standard library alone."""
 
 import json
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -15,7 +17,18 @@ PATIENCE_SECONDS = 30
 UNAUTHORIZED, NOT_FOUND = 401, 404
 
 Url = Annotated[str, typer.Option(envvar="CARILLON_URL", help="Where Carillon listens.")]
-Token = Annotated[str | None, typer.Option(envvar="CARILLON_TOKEN", help="Bearer token, if the server needs one.")]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        envvar="CARILLON_TOKEN",
+        help="Bearer token, if the server needs one; as an argument it stands in the process list.",
+    ),
+]
+TokenFile = Annotated[
+    str | None,
+    typer.Option("--token-file", envvar="CARILLON_TOKEN_FILE", help="A file that holds the token; - reads stdin."),
+]
+_STDIN = "-"
 HERE = "http://127.0.0.1:8080"
 
 
@@ -23,6 +36,34 @@ class RemoteFailed(CarillonError):
     """The server did not answer or refused; the message says what to do."""
 
     status: int | None = None
+
+
+def token_of(context: typer.Context, token: str | None, file: str | None) -> str | None:
+    """The token of `--token` or `--token-file`; a file goes before an environment variable that holds a token."""
+    source = context.get_parameter_source("token")
+    as_argument = token is not None and source is not None and source.name == "COMMANDLINE"
+    if as_argument and file is not None:
+        raise RemoteFailed("--token and --token-file: give one of them")
+    if as_argument:
+        said = "--token shows the token to everybody who lists processes; use CARILLON_TOKEN or --token-file"
+        typer.echo(f"warning: {said}", err=True)
+    return token if file is None else _read(file)
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    """The header that shows a token."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _read(file: str) -> str:
+    try:
+        text = (sys.stdin.read() if file == _STDIN else Path(file).expanduser().read_text(encoding="utf-8")).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RemoteFailed(f"--token-file {file}: {getattr(error, 'strerror', None) or 'not a text'}") from None
+    if not text or any(character.isspace() for character in text):
+        # A header takes one line: say here what the HTTP library would refuse in its own words.
+        raise RemoteFailed(f"--token-file {file}: it must hold one token and nothing else")
+    return text
 
 
 class Remote(msgspec.Struct, frozen=True):
@@ -44,7 +85,7 @@ class Remote(msgspec.Struct, frozen=True):
 
     @property
     def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        return bearer(self.token)
 
 
 def call(url: str, headers: dict[str, str], body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -87,4 +128,4 @@ def _advice(status: int, headers: dict[str, str]) -> str:
         return ""
     if "Authorization" in headers:
         return "; the one given is wrong, expired or revoked"
-    return "; give one with --token or CARILLON_TOKEN, a JWT or an API key of `carillon keys create`"
+    return "; give one with CARILLON_TOKEN or --token-file, a JWT or an API key of `carillon keys create`"

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from carillon.cli.options import AsJson
-from carillon.cli.remote import HERE, Token, Url, call
+from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.domain.errors import CarillonError
 
 POLL_SECONDS = 0.2
@@ -27,6 +27,7 @@ class SendFailed(CarillonError):
 
 
 def send(  # noqa: PLR0917 - a command line has many options
+    context: typer.Context,
     template: Annotated[str, typer.Argument(help="The template's key, e.g. welcome.")],
     to: Annotated[str | None, typer.Option("--to", help="An address: email, +phone, push token, URL.")] = None,
     channel: Annotated[str | None, typer.Option(help="push, sms, email, inApp or webhook.")] = None,
@@ -40,6 +41,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     key: Annotated[str | None, typer.Option(help="Idempotency key; a fresh one by default.")] = None,
     url: Url = HERE,
     token: Token = None,
+    token_file: TokenFile = None,
     wait: Annotated[
         float,
         typer.Option(help="Seconds to wait for the outcome; 0 returns at once. Still queued is exit code 0."),
@@ -58,7 +60,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     body |= {"templateKey": template, "data": variables(data or [])} | _metadata(metadata)
     body |= {"synchronous": True} if synchronous else {}
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
-    headers |= {"Authorization": f"Bearer {token}"} if token else {}
+    headers |= bearer(token_of(context, token, token_file))
     if dry_run:
         _show_explanation(call(f"{url}/api/v1/notifications/explain", headers, body), as_json=as_json)
         return

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import typer
 from rich.console import Console
 
-from carillon.cli.remote import HERE, Remote, RemoteFailed, Token, Url
+from carillon.cli.remote import HERE, Remote, RemoteFailed, Token, TokenFile, Url, token_of
 from carillon.cli.top import told_line
 
 PAGE, PAGES = 100, 10
@@ -34,6 +34,7 @@ class Only(StrEnum):
 
 
 def tail(  # noqa: PLR0917 - a command line has many options
+    context: typer.Context,
     channel: Annotated[str | None, typer.Option(help="Only this channel.")] = None,
     status: Annotated[str | None, typer.Option(help="Only notifications in this state, e.g. failed.")] = None,
     kind: Annotated[str | None, typer.Option("--type", help="Only notifications of this template.")] = None,
@@ -44,11 +45,12 @@ def tail(  # noqa: PLR0917 - a command line has many options
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between two polls.")] = 1.0,
     url: Url = HERE,
     token: Token = None,
+    token_file: TokenFile = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document a line, for machines.")] = False,
 ) -> None:
     """Follow notifications, their outcomes and troubles until Ctrl-C."""
-    remote = Remote(url.rstrip("/"), token)
+    remote = Remote(url.rstrip("/"), token_of(context, token, token_file))
     wanted = {"channel": channel, "status": status, "templateKey": kind, "userId": user}
     filters = {name: value for name, value in wanted.items() if value is not None}
     console = Console(emoji=False)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from carillon.cli.options import AsJson
 from carillon.cli.plots import bar, sparkline
-from carillon.cli.remote import HERE, NOT_FOUND, Remote, RemoteFailed, Token, Url
+from carillon.cli.remote import HERE, NOT_FOUND, Remote, RemoteFailed, Token, TokenFile, Url, token_of
 
 STEP_SECONDS, STEPS = 10, 60
 _BAR = 20
@@ -26,15 +26,17 @@ _STATES = {"closed": "green", "half_open": "yellow", "open": "red"}
 
 
 def top(
+    context: typer.Context,
     url: Url = HERE,
     token: Token = None,
+    token_file: TokenFile = None,
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between two polls.")] = 2.0,
     *,
     once: Annotated[bool, typer.Option("--once", help="Print once; the default if stdout is no terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Watch throughput, latency, lanes, providers and the newest troubles; Ctrl-C ends."""
-    remote = Remote(url.rstrip("/"), token)
+    remote = Remote(url.rstrip("/"), token_of(context, token, token_file))
     console = Console(emoji=False)
     if once or (not as_json and not console.is_terminal):
         seen = look(remote)

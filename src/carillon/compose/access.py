@@ -10,6 +10,7 @@ from carillon.domain.ports import Observer
 from carillon.web import JwtSettings, WebSettings
 from carillon.web.auth import Revoked, Tickets
 from carillon.web.gate import is_loopback, token_guard
+from carillon.web.peers import Proxies
 
 _MOST = 1e9
 
@@ -17,6 +18,8 @@ _MOST = 1e9
 def refuse_open_door(settings: Settings) -> None:
     """Refuse to serve the API without authentication, except on loopback; probes show nothing, so they need none."""
     http = settings.http
+    # Built for its error: a network that is none stops the start before any part is opened.
+    Proxies(http.trusted_proxies)
     if http.surface != "full":
         return
     if not settings.auth.asked() and not is_loopback(http.host):
@@ -95,6 +98,8 @@ def web_settings(settings: Settings, keys: KeyFinder, tickets: Tickets | None, o
     return WebSettings(
         body_limit=http.max_body_bytes,
         max_in_flight=http.max_requests_in_flight,
+        slow_bodies_per_address=http.max_slow_bodies_per_address,
+        trusted_proxies=tuple(http.trusted_proxies),
         requests_per_second=http.requests_per_second or None,
         requests_burst=http.requests_burst,
         key_requests_per_second=http.key_requests_per_second or None,

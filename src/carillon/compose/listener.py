@@ -58,14 +58,16 @@ class Listener(Part):
     @property
     def address(self) -> str:
         """The address that the process prints for people."""
-        return f"http://{self._process.settings.http.host}:{self.port}"
+        return self._url(self._process.settings.http.host)
 
     @property
     def own_address(self) -> str:
         """The address under which this process calls itself."""
         host = self._process.settings.http.host
-        reached = host if is_loopback(host) else "127.0.0.1"
-        return f"http://{f'[{reached}]' if ':' in reached else reached}:{self.port}"
+        return self._url(host if is_loopback(host) else "127.0.0.1")
+
+    def _url(self, host: str) -> str:
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     async def start(self, parts: Sequence[Part], readiness: Readiness, series: Series, *, doors: bool) -> Checks:
         """Serve the endpoints of these parts; returns the checks of everything that the process depends on."""
@@ -91,7 +93,9 @@ class Listener(Part):
         if doors:
             endpoints += [] if surface == "health" else [each for part in parts for each in part.endpoints()]
             endpoints += self._console(parts, series)
-        endpoints = with_usual(endpoints, health.endpoints(readiness, checks))
+        # Where callers prove nothing, only loopback may see details, as it may see everything else.
+        local = not process.settings.auth.asked() and is_loopback(process.settings.http.host)
+        endpoints = with_usual(endpoints, health.endpoints(readiness, checks, tells_strangers=local))
         if surface == "health" and not access.console_served(process.settings):
             # The listener serves health checks only, which need no authentication.
             return Server(app(endpoints), where)
@@ -147,4 +151,7 @@ def server_settings(settings: Settings, *, share_port: bool) -> ServerSettings:
         head_seconds=http.header_timeout_seconds,
         read_seconds=http.read_timeout_seconds,
         idle_seconds=http.idle_timeout_seconds,
+        max_connections=http.max_connections,
+        idle_per_address=http.max_idle_connections_per_address,
+        trusted_proxies=tuple(http.trusted_proxies),
     )

@@ -1,6 +1,5 @@
 """Live streams of one process, built from their settings."""
 
-import resource
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -36,10 +35,6 @@ from carillon.web.auth import Tickets
 
 if TYPE_CHECKING:
     from carillon.web.h11_server import StreamServer
-
-OTHER_CONNECTIONS = 1000
-"""Connections for requests other than streams."""
-OTHER_FILES = 512
 
 
 class LiveStreams:
@@ -99,8 +94,8 @@ class LiveStreams:
         """The listener for slow readers, with room for the allowed number of connections."""
         from carillon.web.h11_server import StreamServer  # noqa: PLC0415 - only streams need its library
 
-        room = self._settings.max_connections + OTHER_CONNECTIONS
-        _allow_files(room + OTHER_FILES)
+        # Streams have their own limit: the connections of all other requests come on top.
+        room = self._settings.max_connections + where.max_connections
         return StreamServer(
             application,
             msgspec.structs.replace(where, max_connections=room, write_seconds=self._settings.write_seconds),
@@ -197,11 +192,3 @@ def _post(process: Process, ledger: Ledger, stack: AsyncExitStack) -> tuple[Noti
         return {}
 
     return RedisBus(redis, prefix=prefix, clock=process.clock, observer=process.observe), ask
-
-
-def _allow_files(wanted: int) -> None:
-    """Raise the limit of open files to the number of connections, as far as the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

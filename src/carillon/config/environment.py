@@ -8,7 +8,7 @@ from typing import Any
 from carillon.domain.errors import ConfigurationError
 
 PREFIX = "CARILLON_"
-COMMAND_LINE = frozenset({"BLUEPRINT", "CHILD", "CONFIG", "FAULTPOINTS", "TOKEN", "URL"})
+COMMAND_LINE = frozenset({"BLUEPRINT", "CHILD", "CONFIG", "FAULTPOINTS", "TOKEN", "TOKEN_FILE", "URL"})
 """CARILLON_* variables that only the command line reads."""
 TABLES = ("env", "env_required", "env_refused", "env_ignored")
 ADDRESS = "http.address"

@@ -26,6 +26,10 @@ class Http(Section, frozen=True):
 
     bounds: ClassVar[dict[str, Bounds]] = {
         "max_body_bytes": (1024, 64 * 1024 * 1024),
+        "max_requests_in_flight": (1, 1_000_000),
+        "max_connections": (16, 1_000_000),
+        "max_idle_connections_per_address": (0, 1_000_000),
+        "max_slow_bodies_per_address": (0, 1_000_000),
         "port": (0, 65_535),
         "header_timeout_seconds": (0.001, 86_400),
         "read_timeout_seconds": (0.001, 86_400),
@@ -36,6 +40,14 @@ class Http(Section, frozen=True):
     port: int = 8080
     max_body_bytes: int = 256 * 1024
     max_requests_in_flight: int = 1024
+    max_connections: int = 4096
+    """Connections at once; streams come on top."""
+    max_idle_connections_per_address: int = 1024
+    """Connections of one address without a request under way; 0 is no limit, here and in the next."""
+    max_slow_bodies_per_address: int = 64
+    """Bodies of one address that take longer than a second."""
+    trusted_proxies: list[str] = []
+    """Addresses and networks of your own proxies: limits per address then count the address in X-Forwarded-For."""
     header_timeout_seconds: float = 10.0
     read_timeout_seconds: float = 10.0
     idle_timeout_seconds: float = 60.0

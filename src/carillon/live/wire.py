@@ -57,14 +57,12 @@ class AnswerBody(msgspec.Struct, frozen=True):
     """Who answers; nothing at all where a token says so."""
 
     user_id: UserId = ""
-    ticket: str = ""
 
 
 class ReadBody(msgspec.Struct, frozen=True):
     """Which; all without it."""
 
     notification_ids: Annotated[list[str], Meta(max_length=1000)] | None = None
-    ticket: str = ""
 
 
 class InboxEntry(msgspec.Struct, frozen=True):

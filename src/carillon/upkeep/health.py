@@ -3,14 +3,14 @@
 import asyncio
 import datetime as dt
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
-from carillon.web import EVERYBODY, Answer, Endpoint, Reply, Request
+from carillon.web import EVERYBODY, WELCOME, About, Answer, Endpoint, Reply, Request
 from carillon.web.h11_server import Probe
 from carillon.web.problems import rfc3339
 
@@ -84,8 +84,8 @@ class StreamHealth(msgspec.Struct, frozen=True, omit_defaults=True):
     away: list[str] = []
 
 
-def endpoints(readiness: Readiness, checks: Checks) -> list[Endpoint]:
-    """The three endpoints: alive, ready, healthy."""
+def endpoints(readiness: Readiness, checks: Checks, *, tells_strangers: bool = True) -> list[Endpoint]:
+    """The endpoints alive, ready and healthy; without `tells_strangers` only an administrator sees details."""
 
     async def alive(_: Request) -> Reply:
         return Reply(200, Liveness())
@@ -93,14 +93,15 @@ def endpoints(readiness: Readiness, checks: Checks) -> list[Endpoint]:
     async def ready(_: Request) -> Reply:
         return Reply(*readiness.answer())
 
-    async def health(_: Request) -> Reply:
+    async def health(request: Request) -> Reply:
         found = await examine(checks.all())
-        return Reply(503 if found.status == "unhealthy" else 200, found)
+        told = tells_strangers or (request.caller.sub is not None and request.caller.administers)
+        return Reply(503 if found.status == "unhealthy" else 200, found if told else outline(found, checks.needed))
 
     return [
         _endpoint("/healthz", alive, "Is the process alive?", Liveness, (200,)),
         _endpoint("/readyz", ready, "Should requests be sent here?", Ready, (200, 503)),
-        _endpoint("/health", health, "Can everything that is needed be reached?", Health, (200, 503)),
+        _endpoint("/health", health, "Can everything that is needed be reached?", Health, (200, 503), about=WELCOME),
     ]
 
 
@@ -129,6 +130,11 @@ def in_brief(checks: Checks) -> Endpoint:
 def probes(readiness: Readiness) -> dict[str, Probe]:
     """Only the first two, for a listener that serves nothing else; neither calls another server."""
     return {"/healthz": lambda: (200, Liveness()), "/readyz": readiness.answer}
+
+
+def outline(found: Health, needed: Iterable[str]) -> Health:
+    """What a load balancer needs: whether each server answers, without versions, names of providers and reasons."""
+    return Health(found.status, found.timestamp, {name: {"status": found.checks[name]["status"]} for name in needed})
 
 
 def away(found: Health) -> list[str]:
@@ -226,6 +232,8 @@ def _endpoint(
     summary: str,
     kind: type[msgspec.Struct],
     statuses: tuple[int, ...],
+    *,
+    about: About = EVERYBODY,
 ) -> Endpoint:
     words = {200: "Yes", 503: "No"}
     return Endpoint(
@@ -236,6 +244,6 @@ def _endpoint(
         summary=summary,
         tag="Health",
         answers=tuple(Answer(status=status, description=words[status], kind=kind) for status in statuses),
-        about=EVERYBODY,
+        about=about,
         always=True,
     )

@@ -83,6 +83,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """For which parameters of the path only administrators may call."""
     head_proof: Callable[[Any], None] | None = None
     """With PROOF: checks what the request's head proves, before its body is read; raises 401."""
+    welcomes: bool = False
+    """With EVERYBODY: a caller who shows credentials is known to the handler; one who shows none is a stranger."""
     shared: bool = False
     """True: services reach all people of their tenant here; people do if auth.people_reach_tenant is true."""
 
@@ -94,6 +96,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 UNDECLARED = About(callers=Callers.UNDECLARED)
 EVERYBODY = About(callers=Callers.EVERYBODY)
+WELCOME = About(callers=Callers.EVERYBODY, welcomes=True)
 PROOF = About(callers=Callers.PROOF)
 KNOWN = About(callers=Callers.KNOWN)
 SERVICES = About(callers=Callers.SERVICES)

@@ -11,6 +11,7 @@ from carillon.domain.errors import BadIntent, DirectoryUnavailable, LedgerUnavai
 from carillon.web.endpoint import Endpoint, Routes, pages
 from carillon.web.gate import Gate
 from carillon.web.openapi import document as openapi
+from carillon.web.peers import Proxies, SlowBodies
 from carillon.web.problems import MEDIA_TYPE, Problem, document, from_bad_intent, unavailable
 from carillon.web.request import Receive, Reply, Request
 from carillon.web.settings import WebSettings
@@ -48,6 +49,8 @@ class Application:
         self._settings = settings
         self._routes = Routes(endpoints)
         self._gate = Gate(settings)
+        self._proxies = Proxies(settings.trusted_proxies)
+        self._slow = SlowBodies(settings.slow_bodies_per_address)
         self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,7 +69,10 @@ class Application:
 
     def request(self, scope: Scope, receive: Receive) -> Request:
         """A request under this application's limits."""
-        return Request(scope, receive, self._settings.body_limit, self._settings.body_seconds)
+        request = Request(scope, receive, self._settings.body_limit, self._settings.body_seconds, self._slow)
+        if self._proxies:
+            request.client = self._proxies.client(request.client, request.headers)
+        return request
 
     async def reply(self, request: Request) -> Reply:
         """The reply; every exception becomes a problem document."""
@@ -95,10 +101,10 @@ class Application:
 
     async def _admitted(self, request: Request) -> Reply:
         scope = request.scope
+        request.check_headers()
         self._gate.check_host(request)
         endpoint, request.params = self._routes.find(scope["method"], scope["path"])
         self._refuse_beyond_bound(endpoint)
-        request.check_single_headers()
         try:
             await self._gate.admit(request, endpoint)
             if endpoint.body is not None or endpoint.raw is not None:

@@ -51,8 +51,6 @@ _FORM = re.compile(rb"ck_([0-9A-Za-z]{8})_([0-9A-Za-z]{43})")
 _MAX_REMEMBERED = 10_000
 _NOBODY = "0" * 64
 TICKET_PREFIX = "st_"
-TICKET_BODY = 64 * 1024
-"""The largest body that is read in search of a ticket."""
 _NOISE_BYTES = 32
 _LONGEST = 100
 _NAMED = re.compile(rb"(?:\A|&)ticket=([^&]*)")
@@ -280,10 +278,3 @@ def shown(request: Request) -> str | None:
         return unquote(named[1].decode("latin-1"))
     text = (request.header(b"authorization") or "").partition(" ")[2].strip()
     return text if text.startswith(TICKET_PREFIX) else None
-
-
-def shown_in_body(request: Request) -> str | None:
-    """The ticket in a body that was read."""
-    body = request.value()
-    told = body.get("ticket") if isinstance(body, dict) else None
-    return told if isinstance(told, str) else None

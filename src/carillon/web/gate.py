@@ -7,13 +7,14 @@ from collections import OrderedDict
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import TokenRefused
 from carillon.domain.streams import Ticket
-from carillon.web.auth import TICKET_BODY, JwtSettings, Keys, Unauthorized, is_key, shown, shown_in_body
+from carillon.web.auth import JwtSettings, Keys, Unauthorized, is_key, shown
 from carillon.web.endpoint import Endpoint
 from carillon.web.guard import check_override, check_proof, check_role, check_site, reach_of
 from carillon.web.problems import Problem
-from carillon.web.request import Caller, Proof, Request
+from carillon.web.request import STRANGER, Caller, Proof, Request
 from carillon.web.settings import WebSettings
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class Gate:
                 request.caller = Caller(ticket.user_id, "user", ticket.tenant_id)
                 request.prove = partial(self._prove_ticket, Proof(ticket.expires_at_ms, ticket.token_id))
             check_role(request, endpoint.about)
+        elif self._asks and endpoint.about.welcomes:
+            request.caller = await self._welcomed(request)
         check_proof(request, endpoint.about)
         check_site(request, endpoint)
         if endpoint.override:
@@ -151,12 +154,6 @@ class Gate:
         if self._tickets is None or endpoint.ticket == "no":
             return None
         text = shown(request)
-        if text is None and endpoint.body is not None and request.bodied and not _credential(request):
-            # The body may name the ticket: a caller who shows nothing yet pays for that, and is read little of.
-            if self._anonymous is not None:
-                _slow_down(self._anonymous, request.client, "too many requests without a valid token or key")
-            await request.read(optional=endpoint.body_optional, limit=TICKET_BODY)
-            text = shown_in_body(request)
         return None if text is None else await self._tickets.find(text, opens=endpoint.ticket == "opens")
 
     async def _prove(self, request: Request) -> Proof:
@@ -168,6 +165,15 @@ class Gate:
         if self._tickets is not None:
             self._tickets.check(proof)
         return proof
+
+    async def _welcomed(self, request: Request) -> Caller:
+        """A stranger where the caller shows nothing, or where the ledger cannot say whose key it is."""
+        if not _credential(request):
+            return STRANGER
+        try:
+            return await self._known(request)
+        except LedgerUnavailable:
+            return STRANGER
 
     async def _known(self, request: Request) -> Caller:
         credential = _credential(request)

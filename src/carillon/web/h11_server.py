@@ -13,7 +13,7 @@ from carillon.web.application import ASGI, Scope, Send
 from carillon.web.http_connection import BEGAN, Connection, Connections, Refused
 from carillon.web.http_exchange import PROBLEM_TYPE, ProblemSummary, summary
 from carillon.web.request import Receive
-from carillon.web.settings import ServerSettings, listen
+from carillon.web.settings import ServerSettings, fitted, listen
 
 _CANCEL_SECONDS = 1.0
 Probe = Callable[[], tuple[int, object]]
@@ -35,7 +35,7 @@ class StreamServer:
     def __init__(
         self, application: ASGI, settings: ServerSettings, refused: Refused = lambda _status, _seconds: None
     ) -> None:
-        self._settings = settings
+        self._settings = settings = fitted(settings)
         self.connections = Connections(application, settings, refused)
         self._listener: asyncio.Server | None = None
         self.port = settings.port

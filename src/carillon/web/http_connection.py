@@ -12,7 +12,17 @@ from urllib.parse import unquote
 import h11
 
 from carillon.web.application import ASGI
-from carillon.web.http_exchange import Exchange, HeadReader, Message, ReplyWriter, check, refusal
+from carillon.web.http_exchange import (
+    ChunkLines,
+    Exchange,
+    HeadReader,
+    Message,
+    ReplyWriter,
+    check,
+    refusal,
+    refuse_trailers,
+)
+from carillon.web.peers import Proxies, grouped
 from carillon.web.settings import ServerSettings
 from carillon.web.streaming import SINK
 
@@ -24,7 +34,7 @@ BEGAN = "carillon.began"
 
 _log = logging.getLogger(__name__)
 _LINGER_SECONDS = 1.0
-_ABSOLUTE = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
+_ABSOLUTE = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
 _OVER = frozenset({h11.CLOSED, h11.ERROR})
 
 
@@ -39,11 +49,9 @@ class Connections:
         """True: no connection takes another request."""
         self._open: set[Connection] = set()
         self._gone = asyncio.Event()
-
-    @property
-    def full(self) -> bool:
-        """Whether no further connection is accepted."""
-        return self.stopping or len(self._open) >= self.settings.max_connections
+        self._proxies = Proxies(settings.trusted_proxies)
+        self._idle: dict[str, dict[Connection, None]] = {}
+        """The connections without a request under way by address, the longest idle first."""
 
     def __iter__(self) -> Iterator["Connection"]:
         return iter(self._open)
@@ -51,13 +59,48 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, connection: "Connection") -> None:
+    def admit(self, connection: "Connection") -> bool:
+        """Take a new connection, at the cost of the longest idle one if there are too many; false if none is idle."""
+        if self.stopping:
+            return False
+        if len(self._open) >= self.settings.max_connections and not self._close_idle():
+            return False
         self._open.add(connection)
+        self.rests(connection)
+        return True
+
+    def rests(self, connection: "Connection") -> None:
+        """Note that the connection waits for a request; one too many of its address ends the longest idle."""
+        resting = self._idle.setdefault(grouped(connection.address), {})
+        resting[connection] = None
+        if 0 < self.settings.idle_per_address < len(resting) and connection.address not in self._proxies:
+            self._close(next(iter(resting)))
+
+    def works(self, connection: "Connection") -> None:
+        """Note that the connection has a request under way."""
+        address = grouped(connection.address)
+        resting = self._idle.get(address, {})
+        resting.pop(connection, None)
+        if not resting:
+            self._idle.pop(address, None)
 
     def left(self, connection: "Connection") -> None:
         """Forget a connection that is gone."""
         self._open.discard(connection)
+        self.works(connection)
         self._gone.set()
+
+    def _close_idle(self) -> bool:
+        """Close the longest idle connection of the address that has most of them."""
+        if not self._idle:
+            return False
+        heaviest: dict[Connection, None] = max(self._idle.values(), key=len)
+        self._close(next(iter(heaviest)))
+        return True
+
+    def _close(self, connection: "Connection") -> None:
+        connection.abort()
+        self.left(connection)
 
     async def stop(self, grace: float, cancel_seconds: float) -> None:
         """Let running requests finish for `grace` seconds, then cancel the rest, then close what is left."""
@@ -87,6 +130,8 @@ class Connection(asyncio.Protocol):
         self._heads = HeadReader(server.settings.head_bytes)
         self._http: h11.Connection
         """The parser of the request under way; every request has its own."""
+        self._chunks: ChunkLines | None = None
+        """Checks the body of the request under way, if that comes in chunks."""
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._began: float | None = None
@@ -96,6 +141,8 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self.address = ""
+        """The peer's, for limits."""
         self.transport: asyncio.Transport
         self.writer: ReplyWriter
 
@@ -103,12 +150,13 @@ class Connection(asyncio.Protocol):
         # uvloop's transports satisfy the interface without inheriting from it.
         self.transport = cast("asyncio.Transport", transport)
         self.writer = ReplyWriter(self.transport, self._server.settings.write_seconds)
-        if self._server.full:
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        if not self._server.admit(self):
             self.transport.abort()
             return
         # The transport buffers nothing without notice: paused means that the kernel did not take everything.
         self.transport.set_write_buffer_limits(high=0)
-        self._server.add(self)
         self._wait(self._server.settings.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
@@ -130,8 +178,7 @@ class Connection(asyncio.Protocol):
         if self._exchange is None:
             self._begin(data)
         else:
-            self._http.receive_data(data)
-            self._advance()
+            self._go_on(data)
 
     def eof_received(self) -> bool:
         """A client that sends no more has left its stream; a reply under way is still written."""
@@ -155,11 +202,23 @@ class Connection(asyncio.Protocol):
             return
         if whole is not None:
             self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._server.settings.head_bytes)
+            self._chunks = None
             self._http.receive_data(whole)
-            self._advance()
+            self._advance(whole[self._heads.body_at :])
 
-    def _advance(self) -> None:
-        """Process the bytes that have arrived."""
+    def _go_on(self, data: bytes) -> None:
+        """Read more of the body."""
+        try:
+            if self._chunks is not None:
+                self._chunks.feed(data)
+        except h11.RemoteProtocolError as error:
+            self._refuse(error.error_status_hint)
+            return
+        self._http.receive_data(data)
+        self._advance()
+
+    def _advance(self, behind: bytes = b"") -> None:
+        """Process the bytes that have arrived; those that came with a head lie `behind` it."""
         try:
             while not self.transport.is_closing():
                 event = self._http.next_event()
@@ -168,19 +227,24 @@ class Connection(asyncio.Protocol):
                 if event is h11.PAUSED:
                     self.transport.pause_reading()
                     return
-                self._take(event)
+                self._take(event, behind)
         except h11.RemoteProtocolError as error:
             self._refuse(error.error_status_hint)
 
-    def _take(self, event: object) -> None:
+    def _take(self, event: object, behind: bytes) -> None:
         if isinstance(event, h11.Request):
             check(event, self._server.settings.head_bytes)
             self._stop_waiting()
+            self._server.works(self)
             self._exchange = Exchange(self.writer, self._http, event)
             self._task = self._loop.create_task(self._serve(self._exchange, event))
+            if any(name == b"transfer-encoding" for name, _ in event.headers):
+                self._chunks = ChunkLines()
+                self._chunks.feed(behind)
         elif isinstance(event, h11.Data) and self._exchange is not None:
             self._exchange.feed(bytes(event.data))
         elif isinstance(event, h11.EndOfMessage) and self._exchange is not None:
+            refuse_trailers(event)
             self._exchange.feed(None)
 
     async def _serve(self, exchange: Exchange, request: h11.Request) -> None:
@@ -204,6 +268,7 @@ class Connection(asyncio.Protocol):
         elif served.lasts and self._http.their_state not in _OVER and not self._server.stopping:
             arrived, closed = self._http.trailing_data
             self._began, self._kept = None, True
+            self._server.rests(self)
             self.transport.resume_reading()
             if arrived:
                 self._begin(arrived)
@@ -215,7 +280,13 @@ class Connection(asyncio.Protocol):
             self._hang_up()
 
     def _scope(self, exchange: Exchange, request: h11.Request) -> Message:
-        target, _, query = _ABSOLUTE.sub(b"", request.target, count=1).partition(b"?")
+        headers, target = list(request.headers), request.target
+        absolute = _ABSOLUTE.match(target)
+        if absolute is not None:
+            # The address in the first line counts, as on granian; RFC 9112 lets a server ignore the header then.
+            target = target[absolute.end() :]
+            headers = [(b"host", absolute[1]), *(pair for pair in headers if pair[0] != b"host")]
+        target, _, query = target.partition(b"?")
         peer = self.transport.get_extra_info("peername") or ("", 0)
         return {
             "type": "http",
@@ -223,7 +294,7 @@ class Connection(asyncio.Protocol):
             "path": unquote(target.decode("ascii", "replace"), errors="replace") or "/",
             "raw_path": target or b"/",
             "query_string": query,
-            "headers": list(request.headers),
+            "headers": headers,
             "client": [str(peer[0]), str(peer[1])],
             "extensions": {SINK: exchange, BEGAN: self._began},
         }
@@ -244,6 +315,9 @@ class Connection(asyncio.Protocol):
         self.transport.abort()
 
     def _refuse(self, status: int) -> None:
+        if status == HTTPStatus.NOT_IMPLEMENTED:
+            # h11's word for a coding other than `chunked`: granian says 400, and so do both listeners.
+            status = HTTPStatus.BAD_REQUEST
         if self._exchange is not None:
             # The application is reading this body: it answers.
             self.transport.pause_reading()

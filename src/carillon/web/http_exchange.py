@@ -19,10 +19,12 @@ PROBLEM_TYPE = b"application/problem+json"
 _END = b"\r\n\r\n"
 _MOST_HEADERS = 100
 _VERSIONS = frozenset({b"1.0", b"1.1"})
-# h11 forgives bare line feeds, folded lines, control characters and a repeated length. A proxy in front of the server
+# h11 forgives bare line feeds, folded lines, control characters and a length said twice. A proxy in front of the server
 # may read such a head differently, so the server refuses it.
 _AMBIGUOUS = re.compile(rb"(?<!\r)\n|\r(?!\n)|\r\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_LENGTH = re.compile(rb"\r\ncontent-length:", re.IGNORECASE)
+_LENGTH = re.compile(rb"\r\ncontent-length:([^\r]*)", re.IGNORECASE)
+_CHUNK = re.compile(rb"([0-9a-f]{1,8})[ \t]*(?:;[\t\x20-\x7e]*)?\r\n", re.IGNORECASE)
+_LONGEST_CHUNK_LINE = 256
 Message = MutableMapping[str, Any]
 _MOST_BUFFERED = 65_536
 _PERSISTENT = b"1.1"
@@ -53,6 +55,8 @@ class HeadReader:
     def __init__(self, most: int) -> None:
         self._most = most
         self._arrived = bytearray()
+        self.body_at = 0
+        """Where the body begins in the bytes that `feed` returned last."""
 
     @property
     def begun(self) -> bool:
@@ -75,11 +79,48 @@ class HeadReader:
             if arrived and arrived[0] <= ord(" ") and arrived != b"\r":
                 raise _refused("no request begins with this byte")
             return None
-        if _AMBIGUOUS.search(arrived, 0, end) or len(_LENGTH.findall(arrived, 0, end)) > 1:
+        if _AMBIGUOUS.search(arrived, 0, end) or not _plain(_LENGTH.findall(arrived, 0, end)):
             raise _refused("the head is ambiguous")
         whole = bytes(arrived)
         arrived.clear()
+        self.body_at = end + len(_END)
         return whole
+
+
+class ChunkLines:
+    """Checks the lines between the chunks of a body: h11 forgives control characters there and sizes beyond reason."""
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._skip = 0
+        """How many bytes of content lie before the next line."""
+        self._over = False
+
+    def feed(self, data: bytes) -> None:
+        """Look at the next bytes of the body; a line that two parsers may read differently is refused."""
+        at = 0
+        while at < len(data) and not self._over:
+            if self._skip:
+                step = min(self._skip, len(data) - at)
+                self._skip -= step
+                at += step
+                continue
+            end = data.find(b"\n", at) + 1 or len(data)
+            self._line += data[at:end]
+            at = end
+            if len(self._line) > _LONGEST_CHUNK_LINE:
+                raise _refused("the line of a chunk is too long")
+            if self._line.endswith(b"\n"):
+                self._take_line()
+
+    def _take_line(self) -> None:
+        found = _CHUNK.fullmatch(self._line)
+        if found is None:
+            raise _refused("the line of a chunk is ambiguous")
+        size = int(found[1], 16)
+        self._over = size == 0
+        self._skip = size + len(b"\r\n")
+        self._line.clear()
 
 
 def check(request: h11.Request, most: int) -> None:
@@ -89,8 +130,22 @@ def check(request: h11.Request, most: int) -> None:
     size = len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
     if size > most or len(request.headers) > _MOST_HEADERS:
         raise _refused("the head is too large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-    if {b"transfer-encoding", b"content-length"} <= {name for name, _ in request.headers}:
+    names = {name for name, _ in request.headers}
+    if {b"transfer-encoding", b"content-length"} <= names:
         raise _refused("the body has two lengths")
+    if b"transfer-encoding" in names and request.http_version != _PERSISTENT:
+        raise _refused("HTTP/1.0 knows no chunks")
+
+
+def refuse_trailers(end: h11.EndOfMessage) -> None:
+    """Refuse headers behind a body: no endpoint reads them, and h11 forgives folded lines and line feeds there."""
+    if end.headers:
+        raise _refused("headers behind the body are not read")
+
+
+def _plain(lengths: list[bytes]) -> bool:
+    """Whether the head declares no length, or one number; h11 forgives a number that is said twice."""
+    return not lengths or (len(lengths) == 1 and lengths[0].strip(b" \t").isdigit())
 
 
 def _refused(reason: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> h11.RemoteProtocolError:

@@ -13,6 +13,7 @@ import msgspec
 from carillon.border import hint, strict_loads
 from carillon.domain.errors import CarillonError
 from carillon.web.about import Reach
+from carillon.web.peers import UNLIMITED, SlowBodies
 from carillon.web.problems import Detail, Problem
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -34,9 +35,11 @@ _SINGLE = frozenset(
     {
         b"authorization",
         b"content-encoding",
+        b"content-length",
         b"content-type",
         b"host",
         b"idempotency-key",
+        b"transfer-encoding",
         b"x-api-key",
         b"x-idempotency-key",
     }
@@ -72,25 +75,37 @@ def check_head(headers: Mapping[bytes, bytes], limit: int, raw: RawBody | None =
         raise _too_large(limit)
 
 
-async def read_body(receive: Receive, limit: int, seconds: float) -> bytes:
-    """The whole body, never more than `limit` bytes of it in memory."""
+async def read_body(
+    receive: Receive, limit: int, seconds: float, slow: SlowBodies = UNLIMITED, address: str = ""
+) -> bytes:
+    """The whole body in time, never more than `limit` bytes of it in memory, and few slow ones of one address."""
     try:
-        async with asyncio.timeout(seconds):
-            message = await _next(receive)
-            chunk: bytes = _bytes(message)
-            if not message.get("more_body"):
-                return _within(chunk, limit)
-            chunks, size = [chunk], len(chunk)
-            while message.get("more_body"):
-                if size > limit:
-                    raise _too_large(limit)
-                message = await _next(receive)
-                chunk = _bytes(message)
-                chunks.append(chunk)
-                size += len(chunk)
-            return _within(b"".join(chunks), limit)
+        async with asyncio.timeout(seconds) as deadline:
+            with slow.watch(address, deadline) as watched:
+                return await _whole(receive, limit)
     except TimeoutError:
-        raise Problem("REQUEST_TIMEOUT", "the body did not arrive in time", headers={"Connection": "close"}) from None
+        # The connection ends: the rest of the body would be in the way of the next request.
+        close = {"Connection": "close"}
+        if watched.refused:
+            text = "too many slow bodies come from this address: send a body at once"
+            raise Problem("TOO_MANY_REQUESTS", text, headers=close | {"Retry-After": "1"}) from None
+        raise Problem("REQUEST_TIMEOUT", "the body did not arrive in time", headers=close) from None
+
+
+async def _whole(receive: Receive, limit: int) -> bytes:
+    message = await _next(receive)
+    chunk: bytes = _bytes(message)
+    if not message.get("more_body"):
+        return _within(chunk, limit)
+    chunks, size = [chunk], len(chunk)
+    while message.get("more_body"):
+        if size > limit:
+            raise _too_large(limit)
+        message = await _next(receive)
+        chunk = _bytes(message)
+        chunks.append(chunk)
+        size += len(chunk)
+    return _within(b"".join(chunks), limit)
 
 
 async def _next(receive: Receive) -> MutableMapping[str, Any]:
@@ -184,6 +199,8 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 _ANYBODY = Caller()
+STRANGER = Caller(role="stranger")
+"""A caller without credentials where others show some."""
 _NOTHING = Reach()
 
 
@@ -213,8 +230,10 @@ class Request:
         "_body_seconds",
         "_pairs",
         "_receive",
+        "_slow",
         "_value",
         "caller",
+        "client",
         "correlation_id",
         "found",
         "headers",
@@ -224,8 +243,19 @@ class Request:
         "scope",
     )
 
-    def __init__(self, scope: MutableMapping[str, Any], receive: Receive, body_limit: int, body_seconds: float) -> None:
+    def __init__(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Receive,
+        body_limit: int,
+        body_seconds: float,
+        slow: SlowBodies = UNLIMITED,
+    ) -> None:
         self.scope = scope
+        self._slow = slow
+        client = scope.get("client")
+        self.client: str = client[0] if client else ""
+        """The caller's address, for limits: the peer's, or the one that a trusted proxy names."""
         self._receive = receive
         self._body_limit = body_limit
         self._body_seconds = body_seconds
@@ -245,25 +275,26 @@ class Request:
         fits = given is not None and _CORRELATION.fullmatch(given)
         self.correlation_id = given.decode() if given and fits else f"{_noise.getrandbits(128):032x}"
 
-    def check_single_headers(self) -> None:
-        """400 for a repeated single header, because a proxy and this server could read different values."""
+    def check_headers(self) -> None:
+        """400 for what a proxy and this server could read differently: a repeated single header, an odd coding.
+
+        The connection ends with the reply, because the next request may begin elsewhere for the proxy.
+        """
+        coding = self.headers.get(b"transfer-encoding")
+        if coding is not None and coding.strip().lower() != b"chunked":
+            # Granian reads `gzip, chunked` as `chunked`.
+            raise _ambiguous("transfer-encoding", "is not chunked")
         pairs = self.scope["headers"]
         if len(pairs) == len(self.headers):
             return
         names = [name for name, _ in pairs if name in _SINGLE]
         if len(names) != len(set(names)):
             twice = next(name for name in names if names.count(name) > 1).decode("latin-1")
-            raise Problem("VALIDATION_ERROR", f"header {twice} is given twice", details=[Detail("given twice", twice)])
+            raise _ambiguous(twice, "is given twice")
 
     def header(self, name: bytes) -> str | None:
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
-
-    @property
-    def client(self) -> str:
-        """The peer's address, for limits."""
-        client = self.scope.get("client")
-        return client[0] if client else ""
 
     @property
     def trace_id(self) -> str | None:
@@ -271,18 +302,16 @@ class Request:
         given = self.headers.get(b"traceparent")
         return None if given is None else trace_of(given)
 
-    async def read(self, *, optional: bool = False, raw: RawBody | None = None, limit: int | None = None) -> None:
+    async def read(self, *, optional: bool = False, raw: RawBody | None = None) -> None:
         """Read the body, once; 408, 413 and 415 are raised."""
-        if self._body is not None:
-            return
         if not self.bodied and (optional or raw is not None):
             self._body = _NO_JSON if raw is None else b""
             return
-        limit = raw.limit if raw is not None else limit or self._body_limit
+        limit = raw.limit if raw is not None else self._body_limit
         # A chunked body may turn out to be empty, and then it needs no type.
         if not optional or b"content-type" in self.headers:
             check_head(self.headers, limit, raw)
-        body = await read_body(self._receive, limit, self._body_seconds)
+        body = await read_body(self._receive, limit, self._body_seconds, self._slow, self.client)
         if optional and not body.strip():
             body = _NO_JSON
         elif optional:
@@ -331,6 +360,11 @@ class Request:
             raise Problem("VALIDATION_ERROR", "a query parameter is given twice")
         self._pairs = found
         return found
+
+
+def _ambiguous(header: str, why: str) -> Problem:
+    details = [Detail(why.removeprefix("is "), header)]
+    return Problem("VALIDATION_ERROR", f"header {header} {why}", details=details, headers={"Connection": "close"})
 
 
 def trace_of(traceparent: bytes) -> str | None:

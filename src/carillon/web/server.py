@@ -14,7 +14,8 @@ from granian.rsgi import HTTPProtocol, ProtocolClosed, Scope
 from granian.server import embed
 
 from carillon.web.application import Application, encoded, head
-from carillon.web.settings import ServerSettings, refused, reserve, share
+from carillon.web.idle import IdleConnections
+from carillon.web.settings import ServerSettings, fitted, refused, reserve, share
 from carillon.web.streaming import pour
 
 Message = MutableMapping[str, Any]
@@ -31,7 +32,7 @@ async def serve(application: Application, scope: Scope, protocol: HTTPProtocol) 
     headers, length = _headers(scope)
     exchange = _Exchange(protocol, length)
     if scope.authority:
-        headers.append((b"host", scope.authority.encode("latin-1")))
+        headers = _addressed(headers, scope.authority.encode("latin-1"))
     method, path = scope.method, scope.path
     request = application.request(
         {
@@ -52,6 +53,14 @@ async def serve(application: Application, scope: Scope, protocol: HTTPProtocol) 
         return
     body = encoded(reply.body)
     protocol.response_bytes(reply.status, head(request, reply, len(body)), b"" if method == "HEAD" else body)
+
+
+def _addressed(headers: list[tuple[bytes, bytes]], authority: bytes) -> list[tuple[bytes, bytes]]:
+    """The headers with the address of the first line, which counts: RFC 9112 lets a server ignore `Host` then."""
+    hosts = [pair for pair in headers if pair[0] == b"host"]
+    if len(hosts) > 1:
+        return headers
+    return [(b"host", authority), *(pair for pair in headers if pair[0] != b"host")]
 
 
 @lru_cache(maxsize=256)
@@ -75,11 +84,13 @@ def _headers(scope: Scope) -> tuple[list[tuple[bytes, bytes]], str]:
 class _Exchange:
     """Reads the body of a request, and writes an answer that comes in pieces."""
 
-    __slots__ = ("_chunks", "_head", "_protocol", "_read", "_stream", "_whole")
+    __slots__ = ("_chunks", "_empty", "_head", "_protocol", "_read", "_stream", "_whole")
 
     def __init__(self, protocol: HTTPProtocol, length: str) -> None:
         self._protocol = protocol
         self._chunks: AsyncIterator[bytes] | None = None
+        self._empty = 0
+        """How many empty pieces came."""
         self._read = False
         self._head: tuple[int, list[tuple[str, str]]]
         self._stream: Any = None
@@ -102,10 +113,16 @@ class _Exchange:
         if self._chunks is None:
             self._chunks = aiter(self._protocol)
         try:
-            return {"type": "http.request", "body": bytes(await anext(self._chunks)), "more_body": True}
+            chunk = bytes(await anext(self._chunks))
         except StopAsyncIteration:
             self._read = True
             return {"type": "http.request", "body": b"", "more_body": False}
+        self._empty += not chunk
+        if self._empty > 1:
+            # Granian ends a whole body with one empty piece, and a body that breaks off, or has headers behind it, with
+            # two. Without this the part that arrived would pass for the whole.
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": chunk, "more_body": True}
 
     def begin(self, status: int, headers: list[tuple[str, str]]) -> None:
         """Keep the head until the first piece of the answer goes with it."""
@@ -139,8 +156,10 @@ class Server:
 
     def __init__(self, application: Application, settings: ServerSettings) -> None:
         self._application = application
-        self._settings = settings
-        self._running: set[asyncio.Task[Any]] = set()
+        self._settings = fitted(settings)
+        self._running: dict[asyncio.Task[Any], str] = {}
+        """The requests under way, and the connections they came on."""
+        self._closing_idle: asyncio.Task[None] | None = None
         self._reserved: socket.socket | None = None
         self._granian: Any = None
         self._serving: asyncio.Task[None] | None = None
@@ -157,11 +176,18 @@ class Server:
         self._serving = asyncio.create_task(self._granian.serve(), name="http-server")
         await self._until_listening(address)
         share(self._reserved, shared=self._settings.share_port)
+        idle = IdleConnections(self.port, self._settings, self._busy)
+        self._closing_idle = asyncio.create_task(idle.run(), name="http-idle")
+
+    def _busy(self) -> set[str]:
+        return set(self._running.values())
 
     async def stop(self, grace: float) -> None:
         """Stop accepting at once, let running requests finish for `grace` seconds, then cancel the rest."""
         if self._granian is None or self._serving is None or self._reserved is None:
             return
+        if self._closing_idle is not None:
+            self._closing_idle.cancel()
         self._granian.stop()
         await asyncio.wait({self._serving}, timeout=grace)
         for task in list(self._running):
@@ -211,8 +237,8 @@ class Server:
         task = asyncio.current_task()
         if task is None:
             return
-        self._running.add(task)
+        self._running[task] = scope.client
         try:
             await serve(self._application, scope, protocol)
         finally:
-            self._running.discard(task)
+            del self._running[task]

@@ -1,7 +1,10 @@
 """The settings of the HTTP surface, and the sockets that its servers bind."""
 
 import errno
+import logging
+import resource
 import socket
+from contextlib import suppress
 
 import msgspec
 
@@ -10,12 +13,21 @@ from carillon.domain.keys import KeyFinder
 from carillon.domain.ports import Observer
 from carillon.web.auth import JwtSettings, Tickets
 
+_log = logging.getLogger(__name__)
+OTHER_FILES = 512
+"""Files that a process opens beside its connections: stores, vendors, logs."""
+_FEWEST_CONNECTIONS = 64
+
 
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of the HTTP surface, and how callers prove who they are; None sets no limit."""
 
     body_limit: int = 262_144
     body_seconds: float = 10.0
+    slow_bodies_per_address: int = 64
+    """Bodies of one address that take longer than a second; 0 sets no limit."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies, whose X-Forwarded-For is believed."""
     max_in_flight: int = 1000
     requests_per_second: float | None = None
     """For each caller that a token names, or for each address where no tokens are used."""
@@ -67,6 +79,34 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     head_bytes: int = 16_384
     backlog: int = 1024
     max_connections: int = 4096
+    idle_per_address: int = 1024
+    """Connections of one address without a request under way; 0 sets no limit."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies, for which `idle_per_address` does not hold."""
+
+
+def fitted(settings: ServerSettings) -> ServerSettings:
+    """The settings with as many connections as this process may have open files beside its own."""
+    room = _allow_files(settings.max_connections + OTHER_FILES) - OTHER_FILES
+    if room >= settings.max_connections:
+        return settings
+    room = max(_FEWEST_CONNECTIONS, room)
+    _log.warning(
+        "only %d connections at once instead of %d: raise the limit of open files (ulimit -n, LimitNOFILE)",
+        *(room, settings.max_connections),
+    )
+    return msgspec.structs.replace(settings, max_connections=room)
+
+
+def _allow_files(wanted: int) -> int:
+    """Raise the limit of open files as far as needed and allowed; returns the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted if soft == resource.RLIM_INFINITY else soft
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def listen(settings: ServerSettings) -> socket.socket:

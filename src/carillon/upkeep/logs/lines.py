@@ -173,13 +173,7 @@ def configure(
 
 def ready(addresses: Sequence[str], **hints: str) -> None:
     """Log that the process is ready, at every log level, because tests and operators wait for this line."""
-    where = ", ".join(addresses) or "no address"
-    sink = active()
-    if sink.readable:
-        lines = [f"Carillon is ready on {where}", *(f"  {name:7} {hint}" for name, hint in hints.items())]
-        sink.write("\n" + "\n".join(lines) + "\n\n")
-        return
-    sink.emit(INFO, "ready", f"Ready on {where}", {"addresses": list(addresses), **hints}, always=True)
+    active().ready(addresses, hints)
 
 
 def failed_to_start(reason: str) -> None:

@@ -138,12 +138,17 @@ class Redaction:
         """The fields as redacted JSON values; message contents are kept only at debug level."""
         return {name: self._named(name, value, "content" if debug else "", 0) for name, value in fields.items()}
 
+    def without_secrets(self, text: str) -> str:
+        """The text without the configured secrets; addresses of people stay."""
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        return text
+
     def text(self, text: str) -> str:
         """The text without matches of the patterns."""
         if not self._suspicious(text):
             return text
-        for secret in self._secrets:
-            text = text.replace(secret, REDACTED)
+        text = self.without_secrets(text)
         lowered = text.lower()
         for words, pattern, replacement in _PATTERNS:
             if any(word in lowered for word in words):

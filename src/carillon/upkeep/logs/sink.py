@@ -5,7 +5,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -63,6 +63,17 @@ class LogSink:
         except Exception as error:  # noqa: BLE001 - an observer must not raise, whatever it was handed
             self.write(encode(self.header(ERROR, "unloggable", f"A log line was lost: {type(error).__name__}")))
 
+    def ready(self, addresses: Sequence[str], hints: Mapping[str, str]) -> None:
+        """Write where the process listens and what to try, at every level: people paste it, so it is whole."""
+        where = ", ".join(addresses) or "no address"
+        shown = {name: self._redaction.without_secrets(hint) for name, hint in hints.items()}
+        if self._pretty is None:
+            line = self.header(INFO, "ready", f"Ready on {where}")
+            self.write(encode(line | {"addresses": list(addresses), **shown}))
+            return
+        lines = [f"Carillon is ready on {where}", *(f"  {name:7} {hint}" for name, hint in shown.items())]
+        self.write("\n" + "\n".join(lines) + "\n\n")
+
     def header(self, level: int, event: str, message: str) -> dict[str, Any]:
         """The first fields of every line."""
         second, rest = divmod(time.time_ns(), 1_000_000_000)
@@ -75,11 +86,6 @@ class LogSink:
     def clean(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The redacted fields."""
         return self._redaction.fields(fields)
-
-    @property
-    def readable(self) -> bool:
-        """Whether the output is a terminal, which a person reads."""
-        return self._pretty is not None
 
     def write(self, line: str) -> None:
         """Write a finished line and flush it, so that a reader of the stream sees it at once."""
