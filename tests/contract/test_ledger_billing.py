@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 
 from carillon.blueprints.billing.domain import (
@@ -72,7 +73,7 @@ async def test_a_payment_and_its_messages_are_one_commit(store: BillingStore, en
     made = await store.add_payment(payment(), [outgoing("m1", correlation_id="s1"), outgoing("m2")])
     assert made is not None
     assert (made.amount, made.created_at > 0) == (Decimal("9.99"), True)
-    assert await store.payment_by_key("s1", "k1") == await store.payment("t1") == made
+    assert await store.payment_by_key(None, "s1", "k1") == await store.payment("t1") == made
     assert await store.due_outgoing(10, 60) == [], "leased at once: the process that committed it brings it first"
     await overdue(engine)
     assert await store.due_outgoing(10, 60) == [outgoing("m1", correlation_id="s1"), outgoing("m2")]
@@ -165,14 +166,14 @@ async def test_two_events_are_two_periods_whatever_their_order(store: BillingSto
 async def test_what_could_not_be_carried_out_is_remembered_and_may_come_again(store: BillingStore) -> None:
     for _ in range(2):
         assert await take(store, event()) == UnknownSubscription("s1")
-        await store.fail_payment_event("e1", '{"event_id":"e1"}', "there is no subscription s1 here")
+        await store.fail_payment_event(event(), '{"event_id":"e1"}', "there is no subscription s1 here")
     row = await store.payment_event("e1")
     assert row is not None
     assert (row.processed, row.retry_count, row.processed_at) == (False, 2, None)
     assert row.error_message == "there is no subscription s1 here"
     await subscribed(store)
     assert await take(store, event()) == "processed"
-    await store.fail_payment_event("e1", "{}", "too late")
+    await store.fail_payment_event(event(), "{}", "too late")
     row = await store.payment_event("e1")
     assert row is not None
     assert (row.processed, row.retry_count, row.error_message) == (True, 2, None)
@@ -206,13 +207,13 @@ async def test_usage_is_counted_once_for_each_message_and_begins_anew(store: Bil
     await asyncio.gather(*(store.add_usage("m1", "u1", "api_calls", 3, later) for _ in range(5)))
     await store.add_usage("m2", "u1", "api_calls", 4, None)
     await store.add_usage("m3", "u1", "storage", -1, None)
-    first, second = await store.usage_of("u1")
+    first, second = await store.usage_of(None, "u1")
     assert (first.feature_name, first.usage_count, first.reset_at) == ("api_calls", 7, later)
     assert (second.feature_name, second.usage_count, second.reset_at) == ("storage", -1, None)
     await engine.execute("UPDATE usage_counters SET reset_at = updated_at WHERE feature_name = 'api_calls'")
     await a_moment_later()
     await store.add_usage("m4", "u1", "api_calls", 2, None)
-    (fresh, _) = await store.usage_of("u1")
+    (fresh, _) = await store.usage_of(None, "u1")
     assert (fresh.usage_count, fresh.reset_at) == (2, None)
 
 
@@ -252,3 +253,90 @@ async def test_the_rows_lock_is_what_lets_them_follow(engine: PostgresEngine) ->
             assert found.status == "trial"
     finally:
         await gate.close()
+
+
+async def test_the_same_names_in_two_tenants_are_two_people(store: BillingStore) -> None:
+    for number, tenant in enumerate((None, "acme", "globex")):
+        await store.add_usage(f"m{number}", "u1", "export", number + 1, None, tenant_id=tenant)
+        made = payment(f"t{number}", tenant_id=tenant)
+        assert await store.add_payment(made, []) is not None, "the same subscription and key"
+        found = await store.payment_by_key(tenant, "s1", "k1")
+        assert found is not None
+        assert (found.transaction_id, found.tenant_id) == (f"t{number}", tenant)
+    counted = [(await store.usage_of(tenant, "u1"))[0].usage_count for tenant in (None, "acme", "globex")]
+    assert counted == [1, 2, 3]
+    assert await store.usage_of("initech", "u1") == []
+
+
+async def test_a_subscription_changes_for_its_own_tenant_only(store: BillingStore) -> None:
+    await store.add_subscription("s1", "u1", "basic", [], trial=False, tenant_id="acme")
+    assert not await store.change_plan("s1", "pro", "globex")
+    foreign = PaymentEvent(event_id="e1", subscription_id="s1", status="success", tenant_id="globex")
+    assert await take(store, foreign) == UnknownSubscription("s1")
+    found = await store.subscription("s1")
+    assert found is not None
+    assert (found.tenant_id, found.plan_id, found.status) == ("acme", "basic", "pending")
+    # A message that names no tenant was on its way before billing knew tenants.
+    assert await store.change_plan("s1", "pro")
+    assert await take(store, event(event_id="e2")) == "processed"
+    assert await store.change_plan("s1", "gold", "acme")
+    kept = await store.payment_event("e2")
+    assert kept is not None
+    assert kept.tenant_id == "acme"
+
+
+async def test_an_event_is_about_the_person_of_the_subscription_in_its_tenant(store: BillingStore) -> None:
+    await store.add_subscription("s1", "u1", "basic", [], trial=False, tenant_id="acme")
+    for tenant, user in (("acme", "u1"), ("globex", None)):
+        told = PaymentEvent(event_id=f"e-{tenant}", subscription_id="s1", status="success", tenant_id=tenant)
+        await store.take_payment_event(told, json.dumps({"subscription_id": "s1"}), PLANS)
+        found = await store.payment_event(f"e-{tenant}")
+        assert found is not None
+        assert (found.tenant_id, found.user_id) == (tenant, user)
+
+
+async def test_refunds_are_listed_for_a_tenant_or_for_all(store: BillingStore) -> None:
+    refund = Refund(refund_id="r1", transaction_id="t1", amount=Decimal(1), reason="x", status="refunded")
+    await store.add_refund(msgspec.structs.replace(refund, tenant_id="acme"))
+    seen = [len(await store.refunds("t1", tenant)) for tenant in (None, "acme", "globex", "")]
+    assert seen == [1, 1, 0, 0]
+
+
+async def _as_today(store: BillingStore, user_id: str, number: int) -> None:
+    """What a person has without a tenant."""
+    await store.add_subscription(f"s{number}", user_id, "basic", [], trial=False)
+    await store.add_payment(payment(f"t{number}", subscription_id=f"s{number}"), [])
+    refund = Refund(
+        refund_id=f"r{number}", transaction_id=f"t{number}", amount=Decimal(1), reason="x", status="refunded"
+    )
+    await store.add_refund(refund)
+    told = event(event_id=f"e{number}", subscription_id=f"s{number}")
+    await store.take_payment_event(told, json.dumps({"subscription_id": f"s{number}"}), PLANS)
+    await store.add_usage(f"m{number}", user_id, "export", 2, None)
+
+
+async def test_rows_without_a_tenant_are_assigned_by_user_or_all_at_once(store: BillingStore) -> None:
+    await _as_today(store, "ada", 1)
+    await _as_today(store, "bob", 2)
+    await store.add_usage("m3", "ada", "export", 5, None, tenant_id="acme")
+    assert set((await store.assign("acme", ["ada"])).values()) == {1}
+    assert set((await store.assign("acme", ["ada"])).values()) == {0}, "again is nothing more"
+    mine, event_of_mine, paid = (
+        await store.subscription("s1"),
+        await store.payment_event("e1"),
+        await store.payment("t1"),
+    )
+    assert mine is not None
+    assert event_of_mine is not None
+    assert paid is not None
+    assert {mine.tenant_id, event_of_mine.tenant_id, paid.tenant_id} == {"acme"}
+    assert event_of_mine.user_id == "ada"
+    assert len(await store.refunds("t1", "acme")) == 1
+    assert [each.usage_count for each in await store.usage_of("acme", "ada")] == [7]
+    assert await store.usage_of(None, "ada") == []
+    others = await store.subscription("s2")
+    assert others is not None
+    assert others.tenant_id is None
+    assert set((await store.assign("globex", None)).values()) == {1}
+    assert [each.usage_count for each in await store.usage_of("globex", "bob")] == [2]
+    assert len(await store.refunds("t2", "globex")) == 1

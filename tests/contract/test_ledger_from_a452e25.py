@@ -10,10 +10,13 @@ import pytest
 
 from carillon.blueprints.billing.store import BillingStore
 from carillon.domain.errors import ConfigurationError
+from carillon.ledger.migrate import migrations
 from carillon.ledger.opening import Ledger, open_ledger
 from tests.support.ledger_builders import enrolment, finish, redrive, route, want
 from tests.support.ledger_sealed import SEALS
 
+LATEST = 9
+"""The newest migration that commit knew."""
 DUMPS = Path(__file__).parent / "ledger_a452e25"
 
 
@@ -85,12 +88,13 @@ async def it_goes_on(ledger: Ledger) -> None:
 async def test_it_opens_and_goes_on(url: str, kind: str) -> None:
     ledger = await opened(url, seals=SEALS if kind == "sealed" else None)
     try:
-        assert await ledger.migrate() == []
+        assert await ledger.migrate() == [step.name for step in migrations("sqlite") if step.version > LATEST]
         await what_was_written_is_there(ledger)
         await it_goes_on(ledger)
         billing = BillingStore(ledger.engine)
         paid = await billing.payment("t1")
         assert paid is not None
+        assert paid.tenant_id is None
         assert (paid.amount, [each.message_id for each in await billing.due_outgoing(10, 5.0)]) == (
             Decimal("9.99"),
             ["o1"],

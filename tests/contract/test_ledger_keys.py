@@ -134,7 +134,7 @@ async def test_a_use_is_noted_once_a_minute(ledger: Ledger, engine: Engine) -> N
 async def test_a_good_key_names_its_caller(ledger: Ledger) -> None:
     made, _ = await added(ledger)
     caller = await Time().keys(ledger).caller(made.text.encode())
-    assert caller == Caller(f"key:{made.key_id}", "user", "acme", made.key_id)
+    assert caller == Caller(f"key:{made.key_id}", "user", "acme", made.key_id, "orders")
     assert caller.user_id is None
 
 

@@ -201,6 +201,8 @@ def test_the_table_is_the_documents(billing: Billing) -> None:
         "retry_count": "integer",
         "created_at": "timestamp with time zone",
         "updated_at": "timestamp with time zone",
+        # Beside the document's columns.
+        "tenant_id": "text",
     }
     event_id = name()
     billing.deliver(event(event_id, billing.create(), amount=1.5, metadata={"deep": [1, None]}))

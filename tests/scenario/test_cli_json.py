@@ -27,6 +27,7 @@ MATRIX: dict[str, tuple[str, ...]] = {
     "carillon migrate": (),
     "carillon version": (),
     "carillon config show": (),
+    "carillon billing assign": ("acme", "--everybody", "-b", "local"),
     "carillon dead-letters list": (),
     "carillon dead-letters show": ("{dead}",),
     "carillon dead-letters redrive": ("--all", "--dry-run"),

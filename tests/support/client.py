@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -35,16 +36,27 @@ class Client:
     def of(cls, program: Program) -> "Client":
         return cls(program.wait_ready()["addresses"][0])
 
-    def call(self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None) -> Reply:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: dict[str, str] | None = None,
+        *,
+        listen_seconds: float = 0.0,
+    ) -> Reply:
+        """The reply; of a stream, what comes up to its first notification, or until it is silent for so long."""
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **(headers or {})} if content is not None else headers or {}
         connection = http.client.HTTPConnection(self._host, self._port, timeout=30)
         try:
             connection.request(method, path, content, sent)
+            # Of a reply that ends with its connection, http.client gives the socket away.
+            wire = connection.sock
             answer = connection.getresponse()
-            # A stream has no end to wait for; its head says what callers are tested about.
+            # A stream has no end to wait for.
             lasts = answer.getheader("Content-Type", "").startswith("text/event-stream")
-            text = b"" if lasts else answer.read()
+            text = _heard(wire, answer, listen_seconds) if lasts else answer.read()
         finally:
             connection.close()
         found = {name.lower(): value for name, value in answer.getheaders()}
@@ -66,3 +78,19 @@ class Client:
         what = f"{notification_id} to settle"
         wait_until(lambda: self.story(notification_id)["status"] != "queued", timeout=timeout, what=what)
         return self.story(notification_id)
+
+
+def _heard(wire: socket.socket, answer: http.client.HTTPResponse, seconds: float) -> bytes:
+    if not seconds:
+        return b""
+    wire.settimeout(seconds)
+    text = b""
+    while b"event: notification" not in text:
+        try:
+            more = answer.read1(65_536)
+        except (TimeoutError, http.client.IncompleteRead):
+            break
+        if not more:
+            break
+        text += more
+    return text

@@ -27,6 +27,12 @@ class Aims(NamedTuple):
     key: str
     user: str
     address: str
+    told: str = ""
+    """A notification of a person's stream."""
+    subscription: str = ""
+    transaction: str = ""
+    event: str = ""
+    queue: str = ""
 
 
 class Operation(NamedTuple):
@@ -85,7 +91,7 @@ def same_for_all(reply: Reply, *aims: Aims) -> tuple[int, str]:
     """An answer without handles, times and ids: what is left must not depend on whether the object exists."""
     text = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
     found = text.decode()
-    for handle in sorted({handle for aim in aims for handle in aim}, key=len, reverse=True):
+    for handle in sorted({handle for aim in aims for handle in aim if handle}, key=len, reverse=True):
         found = found.replace(handle, "<aim>").replace(quote(handle, safe=""), "<aim>")
     return reply.status, _VARYING.sub("<varies>", found)
 
@@ -98,26 +104,41 @@ def _fields(document: Mapping[str, Any], told: Mapping[str, Any]) -> frozenset[s
 
 def _in_path(path: str, name: str, aims: Aims) -> str:
     if name == "id":
-        return aims.template if "/templates/" in path else aims.failed if "/admin/" in path else aims.notification
+        ids = {"/templates/": aims.template, "/admin/": aims.failed, "/v1/subscriptions/": aims.subscription}
+        ids["/ack"] = aims.told
+        return next((handle for part, handle in ids.items() if part in path), aims.notification)
     # A name nobody thought of stops here: say what of a tenant's it stands for.
-    return {"userId": aims.user, "code": aims.key, "channel": "email"}[name]
+    return {
+        "userId": aims.user,
+        "user_id": aims.user,
+        "code": aims.key,
+        "channel": "email",
+        "transaction_id": aims.transaction,
+        "event_id": aims.event,
+        "queue": aims.queue,
+    }[name]
 
 
 def _queries(operation: Operation, aims: Aims) -> list[dict[str, str]]:
     said = {
         "tenantId": aims.tenant,
+        "tenant_id": aims.tenant,
         "userId": aims.user,
+        "user_id": aims.user,
+        "transaction_id": aims.transaction,
+        "subscription_id": aims.subscription,
         "recipient": aims.address,
         "address": aims.address,
         "notificationId": aims.failed,
         "subject": aims.failed,
         "templateKey": aims.key,
         "channel": "email",
+        "last_event_id": "0",
     }
     known = [one for one in operation.told.get("parameters", ()) if one["in"] == "query"]
     needed = {one["name"]: said[one["name"]] for one in known if one["required"]}
     aimed = {one["name"]: said[one["name"]] for one in known if one["name"] in said}
-    untold = {name: value for name, value in aimed.items() if name != "tenantId"}
+    untold = {name: value for name, value in aimed.items() if name not in {"tenantId", "tenant_id"}}
     found = [needed, untold, aimed]
     return [query for at, query in enumerate(found) if query not in found[:at]]
 
@@ -127,8 +148,14 @@ def _bodies(operation: Operation, aims: Aims) -> Iterator[Any]:
     for example in content.get("examples", {}).values():
         body = _aimed(example["value"], aims)
         yield body
-        if "tenantId" in operation.fields:
-            yield {**body, "tenantId": aims.tenant}
+        whose = {name: aims.user for name in ("userId", "user_id") if name in operation.fields}
+        if whose:
+            yield {**body, **whose}
+        for name in ("tenantId", "tenant_id"):
+            if name in operation.fields:
+                yield {**body, **whose, name: aims.tenant}
+        if "notifications" in operation.fields:
+            yield {"notifications": [{**one, "userId": aims.user} for one in body["notifications"]]}
 
 
 def _aimed(value: Any, aims: Aims) -> Any:
@@ -140,6 +167,8 @@ def _aimed(value: Any, aims: Aims) -> Any:
         "recipient": aims.address,
         "address": aims.address,
         "templateId": aims.template,
+        "user_id": aims.user,
+        "notification_ids": [aims.told],
     }
     if isinstance(value, dict):
         return {name: said[name] if name in said else _aimed(inner, aims) for name, inner in value.items()}

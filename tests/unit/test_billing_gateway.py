@@ -92,7 +92,7 @@ async def test_an_order_without_a_gateway_is_503_and_nothing_is_written_down(led
     problem = json.loads(said[1]["body"])
     assert (said[0]["status"], problem["error"]["code"]) == (503, "UNAVAILABLE")
     assert dict(said[0]["headers"])[b"retry-after"]
-    assert await BillingStore(ledger.engine).payment_by_key("s", "k") is None
+    assert await BillingStore(ledger.engine).payment_by_key(None, "s", "k") is None
 
 
 @pytest.mark.parametrize("value", [None, "", True, 1.5, [], "x" * 256, "nul\x00"])

@@ -153,7 +153,8 @@ def test_a_producers_key_is_the_same_within_the_hour() -> None:
 
 
 def test_an_order_makes_one_transaction_in_every_process() -> None:
-    assert transaction_of("s", "k") == transaction_of("s", "k") != transaction_of("s", "l")
+    assert transaction_of(None, "s", "k") == transaction_of(None, "s", "k") != transaction_of(None, "s", "l")
+    assert len({transaction_of(tenant, "s", "k") for tenant in (None, "acme", "globex")}) == 3
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ HOMES = {
     "migrate": "settings:migrate",
     "version": "settings:version",
     "config": "settings:app",
+    "billing": "billing:app",
     "dead-letters": "dead_letters:app",
     "galaxy": "galaxy:app",
     "history": "history:app",

@@ -117,6 +117,9 @@ def _warn(settings: Settings) -> None:
     if is_open(settings) and settings.blueprint != "local":
         sentence = "Callers do not authenticate: every program on this machine may send and read everything"
         logs.active().emit(warning, "open_door", sentence, {"setting": "auth.secret (JWT_SECRET_KEY)"})
+    if settings.auth.people_reach_tenant and settings.auth.asked():
+        sentence = "Every token and key of a tenant sees, cancels and sends all notifications of that tenant"
+        logs.active().emit(warning, "people_reach_tenant", sentence, {"setting": "auth.people_reach_tenant"})
 
 
 def _remarks(settings: Settings) -> list[tuple[str, str]]:

@@ -108,6 +108,7 @@ def web_settings(settings: Settings, keys: KeyFinder, tickets: Tickets | None, o
         jwt=token_settings(settings),
         keys=keys if settings.auth.asked() else None,
         tickets=tickets,
+        people_reach_tenant=settings.auth.people_reach_tenant,
         observe=observe,
         allowed_hosts=tuple(http.allowed_hosts),
         docs=http.docs,

@@ -83,6 +83,8 @@ class Auth(Section, frozen=True):
     """A file of revoked tokens, one `jti` a line, read again every few seconds."""
     required: bool = False
     """True requires an API key although no tokens are configured."""
+    people_reach_tenant: bool = False
+    """True: people and services see, cancel and send everything of their tenant, not only what is their own."""
 
     def asked(self) -> bool:
         """Whether callers must authenticate."""

@@ -51,6 +51,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     notification_id: str | None = None
     """Set by a door whose transport gives the message an id; otherwise the intake makes one."""
     tenant_id: str | None = None
+    sent_by: str | None = None
+    """The service that asked for it, where a door knows one."""
     priority: Priority = Priority.NORMAL
     bulk: bool = False
     synchronous: bool = False
@@ -92,6 +94,16 @@ class Progress(msgspec.Struct, frozen=True):
     """Why the next arrival could not be stored; None if all are."""
 
 
+def own_key(user_id: str, key: str) -> str:
+    """A person's idempotency key as it is stored: two people may use the same one, and so may a service."""
+    return f"{user_id}{_OWNED}{key}"
+
+
+def said_key(key: str) -> str:
+    """A stored idempotency key as its caller has said it."""
+    return key.rpartition(_OWNED)[2]
+
+
 def canonical(value: Any) -> str:
     """JSON with sorted keys, no spaces and no escaped non-ASCII, so that equal values give equal text."""
     return _writer.encode(value)
@@ -102,5 +114,7 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
+# No key that a caller may say holds it.
+_OWNED = "\x1f"
 # One encoder for all calls: creating an encoder costs as much as encoding a text.
 _writer = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

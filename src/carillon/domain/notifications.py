@@ -58,6 +58,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     origin: str = "system"
     tenant_id: str | None = None
     user_id: str | None = None
+    sent_by: str | None = None
     recipient_user_ids: list[str] | None = None
     idempotency_key: str | None = None
     idempotency_ttl_seconds: float | None = None

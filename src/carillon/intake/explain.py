@@ -21,7 +21,7 @@ from carillon.domain.explain import (
     in_order,
     unavailable,
 )
-from carillon.domain.intents import Intent
+from carillon.domain.intents import Intent, said_key
 from carillon.domain.notifications import Conflict, Enrolment, Route, Status
 from carillon.domain.ports import Clock
 from carillon.intake.accept import Intake, key_conflict, refuse_queued_only
@@ -146,6 +146,7 @@ class Explainer:
             walk.passed("idempotency", {"key": None})
             return False
         found = await self._ledger.look_up_earlier(enrolment.notification)
+        key = said_key(key)
         match found:
             case None:
                 walk.passed("idempotency", {"key": key, "replays": None})

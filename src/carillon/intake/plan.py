@@ -77,6 +77,7 @@ def _notification(intent: Intent, notification_id: str, rules: PlanRules) -> Not
         priority=int(intent.priority),
         origin=intent.origin,
         tenant_id=intent.tenant_id,
+        sent_by=intent.sent_by,
         user_id=user_ids[0] if len(user_ids) == 1 else None,
         recipient_user_ids=user_ids or None,
         idempotency_key=intent.idempotency_key,

@@ -33,7 +33,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
     "records": _table(
         "notification_id notification_type producer audience_kind recipient_user_ids idempotency_key"
         " request_fingerprint request_id trace_id occurred_at accepted_at updated_at idempotency_expires_at origin"
-        " tenant_id user_id priority is_bulk scheduled_for",
+        " tenant_id user_id priority is_bulk scheduled_for sent_by",
         payload_json=Way.CONTENT,
         metadata_json=Way.CONTENT,
     ),
@@ -109,17 +109,19 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         " created_at updated_at"
     ),
     "job_effects": _table("effect_key holder held_until done_at"),
-    "subscriptions": _table("subscription_id user_id plan_id status trial started_at ends_at created_at updated_at"),
+    "subscriptions": _table(
+        "subscription_id user_id plan_id status trial started_at ends_at created_at updated_at tenant_id"
+    ),
     "payments": _table(
         "transaction_id subscription_id status amount currency action event_id idempotency_key gateway_reference"
-        " message created_at"
+        " message created_at tenant_id"
     ),
-    "refunds": _table("refund_id transaction_id amount reason status gateway_reference created_at"),
+    "refunds": _table("refund_id transaction_id amount reason status gateway_reference created_at tenant_id"),
     "payment_webhook_requests": _table(
-        "id event_id payload processed processed_at error_message retry_count created_at updated_at"
+        "id event_id payload processed processed_at error_message retry_count created_at updated_at tenant_id"
     ),
-    "usage_counters": _table("user_id feature_name usage_count reset_at updated_at"),
-    "usage_deltas": _table("message_id user_id feature_name delta counted_at"),
+    "usage_counters": _table("user_id feature_name usage_count reset_at updated_at tenant_id"),
+    "usage_deltas": _table("message_id user_id feature_name delta counted_at tenant_id"),
     # The statements of billing call the value `body`: `payload_json` is a sealed column of the records.
     "queue_outbox": _table(
         "message_id queue action correlation_id idempotency_key payload_json created_at next_attempt_at"

@@ -48,6 +48,7 @@ RECORD_FIELDS = (
     "is_bulk",
     "metadata_json",
     "scheduled_for_ms",
+    "sent_by",
 )
 
 ROUTE_FIELDS = (

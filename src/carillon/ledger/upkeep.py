@@ -14,6 +14,7 @@ from carillon.ledger.rows import chosen, counted, stories
 
 SEARCH_FILTERS = (
     "user_id",
+    "sent_by",
     "notification_type",
     "tenant_id",
     "trace_id",

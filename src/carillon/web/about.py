@@ -19,7 +19,7 @@ class Callers(StrEnum):
     KNOWN = "known"
     """Every caller with a token, an API key or a ticket."""
     SERVICES = "services"
-    """Programs with an API key, and administrators."""
+    """Programs with an API key or a token of the role service, and administrators."""
     ADMINISTRATORS = "administrators"
     """The role admin; one that acts for a tenant reaches that tenant only."""
     OPERATORS = "operators"
@@ -52,6 +52,8 @@ class Found(NamedTuple):
     value: Any
     tenant_id: str | None
     user_id: str | None
+    sent_by: str | None = None
+    """The service that sent it, for things that services send."""
 
 
 Find = Callable[[str, str | None], Awaitable[Found | None]]
@@ -86,7 +88,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     welcomes: bool = False
     """With EVERYBODY: a caller who shows credentials is known to the handler; one who shows none is a stranger."""
     shared: bool = False
-    """True: services reach all people of their tenant here; people do if auth.people_reach_tenant is true."""
+    """True: a service sends here for all people of its tenant and reaches what it sent; with auth.people_reach_tenant
+    people and services reach everything of their tenant."""
 
     @property
     def asks(self) -> bool:
@@ -116,12 +119,21 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     every_tenant: bool = False
     user_id: str | None = None
     """The only person; None for all people of the tenant."""
+    sent_by: str | None = None
+    """The only service whose notifications are in reach; None for those of all senders."""
     bound: bool = True
     """True: the caller reaches only what is the caller's own."""
+
+    @property
+    def oneself(self) -> str | None:
+        """The caller, if the caller is a person who reaches nobody else."""
+        return self.user_id if self.bound and self.sent_by is None else None
 
     def filters(self) -> dict[str, Any]:
         """The same as the ledger's filters."""
         found: dict[str, Any] = {} if self.every_tenant else {"tenant_id": self.tenant_id or NO_TENANT}
         if self.user_id is not None:
             found["user_id"] = self.user_id
+        if self.sent_by is not None:
+            found["sent_by"] = self.sent_by
         return found

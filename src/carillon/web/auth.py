@@ -172,7 +172,7 @@ class Keys:
         if not key.active(self._wall() * 1000):
             raise Unauthorized("expired" if key.revoked_at is None else "revoked")
         self._note(key.key_id)
-        return Caller(f"key:{key.key_id}", key.role, key.tenant_id, key.key_id)
+        return Caller(f"key:{key.key_id}", key.role, key.tenant_id, key.key_id, key.name)
 
     async def _find(self, key_id: str) -> ApiKey | None:
         now = self._monotonic()

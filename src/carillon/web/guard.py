@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from urllib.parse import urlsplit
 
-from carillon.web.about import About, Callers, Owned, Reach, RequestPlace
+from carillon.web.about import About, Callers, Found, Owned, Reach, RequestPlace
 from carillon.web.endpoint import Endpoint
 from carillon.web.problems import Detail, Problem
 from carillon.web.request import Caller, Request
@@ -22,7 +22,7 @@ def check_role(request: Request, about: About) -> None:
     """403 where callers of this kind may not call at all."""
     caller, callers = request.caller, about.callers
     if callers is Callers.SERVICES and caller.kind == "person":
-        raise Problem("FORBIDDEN", "an API key or the role admin is required")
+        raise Problem("FORBIDDEN", "an API key, the role service or the role admin is required")
     admins = callers in {Callers.ADMINISTRATORS, Callers.OPERATORS}
     if not admins and about.administrators_if is not None:
         admins = about.administrators_if(request.params)
@@ -81,9 +81,12 @@ def reach_of_item(request: Request, about: About, item: object) -> Reach:
 
 def _reach(caller: Caller, about: About, look: Look, *, bound: bool) -> Reach:
     tenant_id = caller.tenant_id if about.tenant is None else _tenant(caller, look(about.tenant), about.tenant)
-    user_id = _person(caller, about, look, bound=bound) if about.person or about.oneself != "never" else None
+    sent_by = caller.service if bound and about.shared else None
+    # A service names any person of its tenant; what it reaches is limited by who sent it.
+    to_oneself = bound and sent_by is None
+    user_id = _person(caller, about, look, bound=to_oneself) if about.person or about.oneself != "never" else None
     every = tenant_id is None and caller.kind == "operator"
-    return Reach(tenant_id=tenant_id, every_tenant=every, user_id=user_id, bound=bound)
+    return Reach(tenant_id=tenant_id, every_tenant=every, user_id=user_id, sent_by=sent_by, bound=bound)
 
 
 def _tenant(caller: Caller, named: str | None, place: RequestPlace) -> str | None:
@@ -122,14 +125,8 @@ def _text(found: object, name: str) -> str | None:
 
 
 def _bound(caller: Caller, about: About, *, people_reach_tenant: bool) -> bool:
-    """Whether the caller reaches only what is the caller's own."""
-    match caller.kind:
-        case "person":
-            return not (about.shared and people_reach_tenant)
-        case "service":
-            return not about.shared
-        case _:
-            return False
+    """Whether the caller reaches only what is the caller's own: a person's notifications, what a service sent."""
+    return not caller.administers and not (about.shared and people_reach_tenant)
 
 
 def _person(caller: Caller, about: About, look: Look, *, bound: bool) -> str | None:
@@ -154,14 +151,20 @@ def _person(caller: Caller, about: About, look: Look, *, bound: bool) -> str | N
 async def _owned(request: Request, owned: Owned, *, bound: bool) -> Reach:
     caller = request.caller
     found = await owned.find(request.params[owned.param], caller.tenant_id)
-    if (
-        found is None
-        or (caller.kind != "operator" and found.tenant_id != caller.tenant_id)
-        or (bound and found.user_id != caller.user_id)
-    ):
+    if found is None or not _is_of_tenant(caller, found) or (bound and not _is_own(caller, found)):
         raise Problem("NOT_FOUND", owned.missing)
     request.found = found.value
     return Reach(tenant_id=found.tenant_id, user_id=found.user_id, bound=bound)
+
+
+def _is_of_tenant(caller: Caller, found: Found) -> bool:
+    return caller.kind == "operator" or found.tenant_id == caller.tenant_id
+
+
+def _is_own(caller: Caller, found: Found) -> bool:
+    if caller.kind == "service":
+        return found.sent_by == caller.service
+    return found.user_id is not None and found.user_id == caller.user_id
 
 
 def _foreign_origin(request: Request) -> bool:

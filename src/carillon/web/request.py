@@ -165,26 +165,27 @@ def unix_ms(text: str, field: str) -> int:
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks; anonymous when no secret is configured."""
+    """Who asks; without tokens and keys every caller is an operator, and only loopback is served."""
 
     sub: str | None = None
     role: str = "admin"
-    """None without tokens: then all callers are alike, and only loopback is served."""
     tenant_id: str | None = None
     key_id: str | None = None
-    """The id of an API key; a program holds it, not a user."""
+    """The id of an API key; a program holds it, not a person."""
+    service: str | None = None
+    """The name of a service: its keys' name, or the `sub` of its token. Together with the tenant, its identity."""
 
     @property
     def user_id(self) -> str | None:
         """The user who asks, where it is one."""
-        return self.sub if self.key_id is None else None
+        return self.sub if self.service is None else None
 
     @property
     def kind(self) -> Literal["person", "service", "administrator", "operator"]:
         """One of the four kinds of callers."""
         if self.role == "admin":
             return "operator" if self.tenant_id is None else "administrator"
-        return "person" if self.key_id is None else "service"
+        return "person" if self.service is None else "service"
 
     @property
     def administers(self) -> bool:

@@ -45,8 +45,8 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Set where tickets open streams."""
     observe: Observer = lambda _: None
     """Receives an event for every refused token."""
-    people_reach_tenant: bool = True
-    """True: a person's token reaches everybody's notifications of the tenant, where an endpoint is shared."""
+    people_reach_tenant: bool = False
+    """True: people and services reach all notifications of their tenant, where an endpoint is shared."""
     allowed_hosts: tuple[str, ...] = ()
     """Host names served beside loopback; if it is empty and credentials are required, every name is served."""
     docs: bool = True

@@ -44,7 +44,7 @@ _EXAMPLES = (
     "example",
 )
 _PRIVATE_PARTS = frozenset({"d", "p", "q", "dp", "dq", "qi", "k"})
-ROLES = frozenset({"admin", "user"})
+ROLES = frozenset({"admin", "service", "user"})
 _MAX_TOKEN_BYTES = 8192
 _SUBJECT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
 _OURS_TYPE = "jwt"
@@ -214,7 +214,8 @@ class Guard:
         tenant = claims.get("tenant_id")
         if not _SUBJECT.fullmatch(claims["sub"]) or not (tenant is None or TENANT.fullmatch(tenant)):
             raise Unauthorized("malformed")
-        return Caller(claims["sub"], role, tenant)
+        service = claims["sub"] if role == "service" else None
+        return Caller(claims["sub"], role, tenant, service=service)
 
     def _check_times(self, issued: float, expires: float, role: str) -> None:
         settings = self._settings

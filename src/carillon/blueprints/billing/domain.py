@@ -62,6 +62,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: float | None
     created_at: float
     updated_at: float
+    tenant_id: str | None = None
 
 
 class Payment(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +79,7 @@ class Payment(msgspec.Struct, frozen=True, kw_only=True):
     gateway_reference: str | None = None
     message: str | None = None
     created_at: float = 0.0
+    tenant_id: str | None = None
 
 
 class Refund(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +92,7 @@ class Refund(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     gateway_reference: str | None = None
     created_at: float = 0.0
+    tenant_id: str | None = None
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +114,8 @@ class PaymentEvent(msgspec.Struct, frozen=True, kw_only=True):
     status: Result
     action: str | None = None
     metadata: dict[str, Any] | None = None
+    tenant_id: str | None = None
+    """The subscription's; a payment service that knows no tenants names none."""
 
     @property
     def new_plan_id(self) -> str | None:
@@ -138,6 +143,9 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     retry_count: int
     created_at: float
     updated_at: float
+    tenant_id: str | None = None
+    user_id: str | None = None
+    """Whose subscription it is about; None while that is not known here."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,9 +219,19 @@ def producer_key(subscription_id: str, action: str, wall: float) -> str:
     return hashlib.sha256(f"{subscription_id}:{action}:{int(wall // _HOUR)}".encode()).hexdigest()
 
 
-def transaction_of(subscription_id: str, key: str) -> str:
+def in_tenant(tenant_id: str | None, name: str) -> str:
+    """A name that two tenants may use for two things, told apart; neither a tenant nor a name holds the separator."""
+    return name if tenant_id is None else f"{tenant_id}\x1f{name}"
+
+
+def with_tenant(payload: dict[str, Any], tenant_id: str | None) -> dict[str, Any]:
+    """A payload that says whose it is; one without a tenant has the fields that it always had."""
+    return payload if tenant_id is None else {**payload, "tenant_id": tenant_id}
+
+
+def transaction_of(tenant_id: str | None, subscription_id: str, key: str) -> str:
     """The same order makes the same transaction, also when a process dies before it records the first one."""
-    return str(uuid.uuid5(_NAMES, f"{subscription_id}/{key}"))
+    return str(uuid.uuid5(_NAMES, in_tenant(tenant_id, f"{subscription_id}/{key}")))
 
 
 def event_id_of(transaction_id: str, wall: float) -> str:

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Protocol
 
-from carillon.blueprints.billing.domain import DECIMALS, Outgoing, money
+from carillon.blueprints.billing.domain import DECIMALS, Outgoing, Payment, Subscription, money
 from carillon.blueprints.billing.store import OutgoingStore
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.jobs import Permanent
 from carillon.domain.ports import Clock, Observer
 from carillon.faultpoint import faultpoint
+from carillon.web.auth import fits_tenant
 
 _LONGEST = 255
 _BATCH = 100
@@ -41,6 +42,26 @@ def text_in(payload: Mapping[str, Any], name: str) -> str:
     if not 0 < len(text) <= _LONGEST or "\x00" in text:
         raise Permanent(f"the payload must name {name}, in at most {_LONGEST} characters")
     return text
+
+
+def tenant_in(payload: Mapping[str, Any]) -> str | None:
+    """The tenant that a message is about; None where it names none."""
+    found = payload.get("tenant_id")
+    if found is None:
+        return None
+    if not isinstance(found, str) or not fits_tenant(found):
+        raise Permanent(f"tenant_id: {str(found)[:40]!r} is no name of a tenant")
+    return found
+
+
+def owner_of(payload: Mapping[str, Any], found: Subscription | Payment | None) -> str | None:
+    """The tenant of what a message names: the ledger knows it, and a message of another tenant is refused."""
+    named = tenant_in(payload)
+    if found is None:
+        return named
+    if named not in {None, found.tenant_id}:
+        raise Permanent(f"the message is of the tenant {named}, what it names belongs to another one")
+    return found.tenant_id
 
 
 def amount_in(payload: Mapping[str, Any], name: str) -> Decimal | None:

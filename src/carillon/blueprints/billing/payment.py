@@ -17,8 +17,9 @@ from carillon.blueprints.billing.domain import (
     event_id_of,
     number,
     transaction_of,
+    with_tenant,
 )
-from carillon.blueprints.billing.messages import OutgoingRelay, QueueJob, amount_in, text_in
+from carillon.blueprints.billing.messages import OutgoingRelay, QueueJob, amount_in, owner_of, text_in
 from carillon.blueprints.billing.store import PaymentStore
 from carillon.blueprints.billing.webhooks import Webhooks
 from carillon.domain.errors import CarillonError
@@ -88,6 +89,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     metadata: dict[str, Any]
     idempotency_key: str | None = None
+    tenant_id: str | None = None
 
 
 class PaymentRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +129,7 @@ class Payments:
         transaction_id = (
             self._ids()
             if order.idempotency_key is None
-            else transaction_of(order.subscription_id, order.idempotency_key)
+            else transaction_of(order.tenant_id, order.subscription_id, order.idempotency_key)
         )
         charged = await self._gateway.charge(transaction_id, order.amount)
         faultpoint("after_charge")
@@ -143,6 +145,7 @@ class Payments:
             idempotency_key=order.idempotency_key,
             gateway_reference=charged.reference,
             message=charged.message,
+            tenant_id=order.tenant_id,
         )
         payload = event_payload(payment, order.metadata, wall)
         messages = self._messages(payment, payload)
@@ -158,7 +161,7 @@ class Payments:
     async def _known(self, order: Order) -> Payment | None:
         if order.idempotency_key is None:
             return None
-        return await self.ledger.payment_by_key(order.subscription_id, order.idempotency_key)
+        return await self.ledger.payment_by_key(order.tenant_id, order.subscription_id, order.idempotency_key)
 
     def _messages(self, payment: Payment, payload: dict[str, Any]) -> list[Outgoing]:
         found = [
@@ -172,16 +175,17 @@ class Payments:
             )
         ]
         if payment.action == "trial" and payment.status == "success":
+            refund = {
+                "transaction_id": payment.transaction_id,
+                "amount": number(payment.amount),
+                "reason": TRIAL_REFUND,
+            }
             found.append(
                 Outgoing(
                     queue=REFUND_INITIATION,
                     message_id=self._ids(),
                     action="refund",
-                    payload={
-                        "transaction_id": payment.transaction_id,
-                        "amount": number(payment.amount),
-                        "reason": TRIAL_REFUND,
-                    },
+                    payload=with_tenant(refund, payment.tenant_id),
                     correlation_id=payment.subscription_id,
                     idempotency_key=f"refund:{payment.transaction_id}",
                 )
@@ -197,11 +201,12 @@ class Payments:
     async def process_refund_initiation(self, job: QueueJob) -> None:
         """`q:pay:refund_initiation`: once for each transaction, also one that is not known here."""
         transaction_id = text_in(job.payload, "transaction_id")
+        paid = await self.ledger.payment(transaction_id)
+        tenant_id = owner_of(job.payload, paid)
         if await self.ledger.refunds(transaction_id):
             return
         amount = amount_in(job.payload, "amount")
         if amount is None:
-            paid = await self.ledger.payment(transaction_id)
             if paid is None:
                 raise Permanent(f"the payload names no amount, and transaction {transaction_id} is not known here")
             amount = paid.amount
@@ -215,13 +220,14 @@ class Payments:
                 reason=str(job.payload.get("reason") or TRIAL_REFUND),
                 status="refunded",
                 gateway_reference=reference,
+                tenant_id=tenant_id,
             )
         )
 
 
 def event_payload(payment: Payment, metadata: dict[str, Any], wall: float) -> dict[str, Any]:
     """The webhook's body for the subscription service."""
-    return {
+    payload = {
         "event_id": payment.event_id,
         "transaction_id": payment.transaction_id,
         "subscription_id": payment.subscription_id,
@@ -232,3 +238,4 @@ def event_payload(payment: Payment, metadata: dict[str, Any], wall: float) -> di
         "metadata": metadata,
         "action": payment.action,
     }
+    return with_tenant(payload, payment.tenant_id)

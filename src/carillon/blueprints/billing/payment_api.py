@@ -5,10 +5,23 @@ import re
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from carillon.blueprints.billing.domain import DECIMALS, Payment, Refund, money, number
 from carillon.blueprints.billing.payment import GatewayUnavailable, Order, Payments
-from carillon.web import ADMINISTRATORS, About, Answer, Callers, Endpoint, Header, Problem, Reply, Request
+from carillon.web import (
+    ADMINISTRATORS,
+    About,
+    Answer,
+    Callers,
+    Endpoint,
+    Found,
+    Header,
+    Owned,
+    Problem,
+    Reply,
+    Request,
+)
 from carillon.web.auth import Unauthorized
 from carillon.web.problems import rfc3339_ms, unavailable
 
@@ -20,6 +33,7 @@ _SCHEME = b"bearer"
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"\A[^\x00-\x1f\x7f]+\Z")]
 Number = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 Digits = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,12}(\.[0-9]{1,4})?\Z")]
+Tenant = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._:-]{1,64}\Z")]
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"\A[\x21-\x7e]+\Z")]
 
 
@@ -40,6 +54,8 @@ class ProcessBody(msgspec.Struct, frozen=True, kw_only=True):
     renewal: bool = False
     old_plan_id: Name | int | None = None
     new_plan_id: Name | int | None = None
+    tenant_id: Tenant | None = None
+    """The subscription's."""
 
 
 class PaymentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +71,7 @@ class PaymentView(msgspec.Struct, frozen=True, kw_only=True):
     gateway_reference: str | None
     message: str | None
     processed_at: str
+    tenant_id: str | UnsetType = UNSET
 
 
 class RefundQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,6 +90,7 @@ class RefundView(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     gateway_reference: str | None
     created_at: str
+    tenant_id: str | UnsetType = UNSET
 
 
 class RefundList(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +117,7 @@ class _PaymentHandlers:
             action=_action(body),
             metadata=_metadata(body),
             idempotency_key=_key(request),
+            tenant_id=body.tenant_id,
         )
         try:
             payment, made = await self._payments.process(order)
@@ -109,14 +128,16 @@ class _PaymentHandlers:
         return Reply(201, _view(payment), {} if made else {"Idempotent-Replayed": "true"})
 
     async def show(self, request: Request) -> Reply:
-        found = await self._payments.ledger.payment(request.params["transaction_id"])
-        if found is None:
-            raise Problem("NOT_FOUND", "there is no payment with this transaction id")
-        return Reply(200, _view(found))
+        return Reply(200, _view(request.found))
 
     async def refunds(self, request: Request) -> Reply:
-        found = await self._payments.ledger.refunds(request.query(RefundQuery).transaction_id)
+        asked = request.query(RefundQuery).transaction_id
+        found = await self._payments.ledger.refunds(asked, **request.reach.filters())
         return Reply(200, RefundList(refunds=[_refund(each) for each in found]))
+
+    async def find(self, transaction_id: str, _tenant_id: str | None) -> Found | None:
+        found = await self._payments.ledger.payment(transaction_id)
+        return None if found is None else Found(found, found.tenant_id, None)
 
     def check_token(self, request: Request) -> None:
         scheme, _, shown = request.headers.get(b"authorization", b"").partition(b" ")
@@ -160,6 +181,7 @@ def _view(payment: Payment) -> PaymentView:
         gateway_reference=payment.gateway_reference,
         message=payment.message,
         processed_at=rfc3339_ms(payment.created_at),
+        tenant_id=payment.tenant_id or UNSET,
     )
 
 
@@ -172,6 +194,7 @@ def _refund(refund: Refund) -> RefundView:
         status=refund.status,
         gateway_reference=refund.gateway_reference,
         created_at=rfc3339_ms(refund.created_at),
+        tenant_id=refund.tenant_id or UNSET,
     )
 
 
@@ -210,6 +233,7 @@ def _process(handlers: _PaymentHandlers) -> Endpoint:
 
 
 def _looks(handlers: _PaymentHandlers) -> list[Endpoint]:
+    one = Owned(param="transaction_id", find=handlers.find, missing="there is no payment with this transaction id")
     return [
         Endpoint(
             method="GET",
@@ -218,7 +242,7 @@ def _looks(handlers: _PaymentHandlers) -> list[Endpoint]:
             name="showPayment",
             summary="Show one payment",
             tag="Billing",
-            about=ADMINISTRATORS,
+            about=About(callers=Callers.ADMINISTRATORS, owned=one),
             path_examples={"transaction_id": _EXAMPLE},
             answers=(Answer(status=200, description="The payment", kind=PaymentView),),
         ),

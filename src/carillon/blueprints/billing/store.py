@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,9 @@ from carillon.domain.store import Ask, Engine, Row, Steps, Values
 
 OUTGOING_LEASE_SECONDS = 5.0
 """How long the process that committed a message has to bring it to its queue before others do."""
+
+ASSIGNED = ("subscriptions", "payments", "refunds", "payment_webhook_requests", "usage_deltas", "usage_counters")
+"""The tables with a tenant; each statement goes by what the ones before it have assigned."""
 
 
 class OutgoingStore:
@@ -54,8 +58,12 @@ class OutgoingStore:
 class PaymentStore(OutgoingStore):
     """Payments and refunds."""
 
-    async def payment_by_key(self, subscription_id: str, idempotency_key: str) -> Payment | None:
-        key = {"subscription_id": subscription_id, "idempotency_key": idempotency_key}
+    async def payment_by_key(self, tenant_id: str | None, subscription_id: str, idempotency_key: str) -> Payment | None:
+        key = {
+            "tenant_id": _stored(tenant_id),
+            "subscription_id": subscription_id,
+            "idempotency_key": idempotency_key,
+        }
         return await self._payment("payment_by_key", key)
 
     async def payment(self, transaction_id: str) -> Payment | None:
@@ -65,7 +73,7 @@ class PaymentStore(OutgoingStore):
         """The payment and its messages in one commit; None when this transaction is written down already."""
 
         def steps() -> Steps[Payment | None]:
-            made = yield Ask("add_payment", msgspec.structs.asdict(payment))
+            made = yield Ask("add_payment", _values(payment))
             if not made:
                 return None
             yield _add_outgoing(messages)
@@ -76,12 +84,13 @@ class PaymentStore(OutgoingStore):
 
     async def add_refund(self, refund: Refund) -> bool:
         """False when this transaction was refunded already."""
-        values = msgspec.structs.asdict(refund)
+        values = _values(refund)
         return bool(await self._engine.write("add_refund", values, repeatable=True, pool="intake"))
 
-    async def refunds(self, transaction_id: str) -> list[Refund]:
-        rows = await self._engine.rows("refunds", {"transaction_id": transaction_id})
-        return [msgspec.convert({**row, "amount": Decimal(row["amount"])}, Refund) for row in rows]
+    async def refunds(self, transaction_id: str, tenant_id: str | None = None) -> list[Refund]:
+        """Those of a tenant; None is every tenant, "" is none."""
+        rows = await self._engine.rows("refunds", {"transaction_id": transaction_id, "tenant_id": tenant_id})
+        return [msgspec.convert({**_read(row), "amount": Decimal(row["amount"])}, Refund) for row in rows]
 
     async def _payment(self, statement: str, key: Values) -> Payment | None:
         row = await self._engine.one(statement, key)
@@ -92,10 +101,18 @@ class BillingStore(PaymentStore):
     """All tables of billing: payments, refunds, subscriptions, payment events and usage."""
 
     async def add_subscription(
-        self, subscription_id: str, user_id: str, plan_id: str, messages: Sequence[Outgoing], *, trial: bool
+        self,
+        subscription_id: str,
+        user_id: str,
+        plan_id: str,
+        messages: Sequence[Outgoing],
+        *,
+        trial: bool,
+        tenant_id: str | None = None,
     ) -> tuple[Subscription, bool]:
         """The subscription, and whether it was made now; only then are its messages written down."""
         values = {"subscription_id": subscription_id, "user_id": user_id, "plan_id": plan_id, "trial": trial}
+        values["tenant_id"] = _stored(tenant_id)
 
         def steps() -> Steps[tuple[Subscription, bool]]:
             made = yield Ask("add_subscription", values)
@@ -111,9 +128,9 @@ class BillingStore(PaymentStore):
         row = await self._engine.one("subscription", {"subscription_id": subscription_id})
         return None if row is None else _read_subscription(row)
 
-    async def change_plan(self, subscription_id: str, plan_id: str) -> bool:
-        """False when there is no such subscription."""
-        values = {"subscription_id": subscription_id, "plan_id": plan_id}
+    async def change_plan(self, subscription_id: str, plan_id: str, tenant_id: str | None = None) -> bool:
+        """False when there is no such subscription, or none of the tenant that is named."""
+        values = {"subscription_id": subscription_id, "plan_id": plan_id, "tenant_id": tenant_id}
         return bool(await self._engine.write("change_plan", values, repeatable=True, pool="intake"))
 
     async def take_payment_event(self, event: PaymentEvent, payload: str, plans: Plans) -> Taken:
@@ -121,34 +138,43 @@ class BillingStore(PaymentStore):
         key = {"subscription_id": event.subscription_id}
 
         def steps() -> Steps[Taken]:
-            (entered,) = yield Ask("enter_payment_event", {"event_id": event.event_id, "payload": payload})
+            values = {"event_id": event.event_id, "payload": payload, "tenant_id": _stored(event.tenant_id)}
+            (entered,) = yield Ask("enter_payment_event", values)
             if entered["processed"]:
                 return "duplicate"
             found = yield Ask("lock_subscription", key)
-            if not found:
+            if not found or event.tenant_id not in {None, found[0]["tenant_id"]}:
                 return UnknownSubscription(event.subscription_id)
             made = change(_read_subscription(found[0]), event, plans)
             yield Ask("change_subscription", {**key, **msgspec.structs.asdict(made)})
-            yield Ask("finish_payment_event", {"event_id": event.event_id})
+            yield Ask("finish_payment_event", {"event_id": event.event_id, "tenant_id": found[0]["tenant_id"]})
             return "processed"
 
         # Repeating is harmless: the row says whether the first time was carried out.
         return await self._engine.change(steps, repeatable=True, pool="intake")
 
-    async def fail_payment_event(self, event_id: str, payload: str, error: str) -> None:
+    async def fail_payment_event(self, event: PaymentEvent, payload: str, error: str) -> None:
         """The event could not be carried out: it is remembered with the reason, and may come again."""
-        values = {"event_id": event_id, "payload": payload, "error": error}
+        values = {"event_id": event.event_id, "payload": payload, "error": error}
+        values["tenant_id"] = _stored(event.tenant_id)
         await self._engine.write("fail_payment_event", values, repeatable=False, pool="intake")
 
     async def payment_event(self, event_id: str) -> EventRow | None:
         row = await self._engine.one("payment_event", {"event_id": event_id})
-        return None if row is None else msgspec.convert({**row, "processed": bool(row["processed"])}, EventRow)
+        return None if row is None else msgspec.convert({**_read(row), "processed": bool(row["processed"])}, EventRow)
 
     async def add_usage(
-        self, message_id: str, user_id: str, feature_name: str, delta: int, reset_at: float | None
+        self,
+        message_id: str,
+        user_id: str,
+        feature_name: str,
+        delta: int,
+        reset_at: float | None,
+        *,
+        tenant_id: str | None = None,
     ) -> None:
         """Count a message once."""
-        counter = {"user_id": user_id, "feature_name": feature_name, "delta": delta}
+        counter = {"user_id": user_id, "feature_name": feature_name, "delta": delta, "tenant_id": _stored(tenant_id)}
 
         def steps() -> Steps[None]:
             if (yield Ask("enter_usage", {**counter, "message_id": message_id})):
@@ -156,8 +182,23 @@ class BillingStore(PaymentStore):
 
         await self._engine.change(steps, repeatable=True, pool="intake")
 
-    async def usage_of(self, user_id: str) -> list[Usage]:
-        return [msgspec.convert(row, Usage) for row in await self._engine.rows("usage_of", {"user_id": user_id})]
+    async def usage_of(self, tenant_id: str | None, user_id: str) -> list[Usage]:
+        rows = await self._engine.rows("usage_of", {"tenant_id": _stored(tenant_id), "user_id": user_id})
+        return [msgspec.convert(row, Usage) for row in rows]
+
+    async def assign(self, tenant_id: str, user_ids: Sequence[str] | None) -> dict[str, int]:
+        """Give a tenant what has none: of these users, or all of it; how many rows of each table."""
+        values = {"tenant_id": tenant_id, "everybody": user_ids is None, "user_ids": sorted(user_ids or ())}
+
+        def steps() -> Steps[dict[str, int]]:
+            found: dict[str, int] = {}
+            for table in ASSIGNED:
+                found[table] = len((yield Ask(f"assign_{table}", values)))
+            yield Ask("drop_assigned_usage_counters", values)
+            return found
+
+        # Repeating is harmless: what was assigned has a tenant.
+        return await self._engine.change(steps, repeatable=True, pool="intake")
 
 
 def _add_outgoing(messages: Sequence[Outgoing]) -> Ask:
@@ -175,9 +216,21 @@ def _add_outgoing(messages: Sequence[Outgoing]) -> Ask:
     return Ask("add_outgoing", {"lease_seconds": OUTGOING_LEASE_SECONDS}, each)
 
 
+def _stored(tenant_id: str | None) -> str:
+    return tenant_id or ""
+
+
+def _values(thing: Payment | Refund) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(thing), "tenant_id": _stored(thing.tenant_id)}
+
+
+def _read(row: Row) -> Row:
+    return {**row, "tenant_id": row["tenant_id"] or None}
+
+
 def _read_payment(row: Row) -> Payment:
-    return msgspec.convert({**row, "amount": Decimal(row["amount"])}, Payment)
+    return msgspec.convert({**_read(row), "amount": Decimal(row["amount"])}, Payment)
 
 
 def _read_subscription(row: Row) -> Subscription:
-    return msgspec.convert({**row, "trial": bool(row["trial"])}, Subscription)
+    return msgspec.convert({**_read(row), "trial": bool(row["trial"])}, Subscription)

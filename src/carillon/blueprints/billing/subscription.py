@@ -16,11 +16,21 @@ from carillon.blueprints.billing.domain import (
     Plan,
     Plans,
     Subscription,
+    in_tenant,
     number,
     plan_of,
     producer_key,
+    with_tenant,
 )
-from carillon.blueprints.billing.messages import OutgoingRelay, QueueJob, amount_in, text_in, whole_in
+from carillon.blueprints.billing.messages import (
+    OutgoingRelay,
+    QueueJob,
+    amount_in,
+    owner_of,
+    tenant_in,
+    text_in,
+    whole_in,
+)
 from carillon.blueprints.billing.store import BillingStore
 from carillon.blueprints.billing.webhooks import Post, Where
 from carillon.domain.errors import CarillonError
@@ -32,6 +42,8 @@ from carillon.faultpoint import faultpoint
 PAYMENT_PATH = "/v1/payments/internal/process"
 _NAMES = uuid.UUID("2c0b6a0e-6f0d-4b8e-9d59-9b2f0c7b6f5e")
 _CARRIED = ("old_plan_id", "new_plan_id")
+Person = tuple[str | None, str]
+"""The tenant and the user: the same user id in two tenants is two people."""
 
 
 class NotYet(CarillonError):
@@ -67,13 +79,18 @@ class Subscriptions:
         self._clock = clock
         self._ids = ids
 
-    async def create(self, user_id: str, plan_id: str, plan: Plan, *, trial: bool, key: str | None) -> Subscription:
+    async def create(self, person: Person, plan_id: str, plan: Plan, *, trial: bool, key: str | None) -> Subscription:
         """Create a subscription, pending until it is paid; the request for payment is in the same commit."""
-        subscription_id = self._ids() if key is None else str(uuid.uuid5(_NAMES, f"{user_id}/{key}"))
+        tenant_id, user_id = person
+        named = in_tenant(tenant_id, f"{user_id}/{key}")
+        subscription_id = self._ids() if key is None else str(uuid.uuid5(_NAMES, named))
         on_trial = trial or plan.trial
         action, queue = ("trial", TRIAL_PAYMENT) if on_trial else ("initial", PAYMENT_INITIATION)
-        message = self._message(queue, action, subscription_id, _price(subscription_id, plan) | {"trial": on_trial})
-        found, made = await self.ledger.add_subscription(subscription_id, user_id, plan_id, [message], trial=on_trial)
+        payload = _price(_of(subscription_id, tenant_id), plan) | {"trial": on_trial}
+        message = self._message(queue, action, subscription_id, payload)
+        found, made = await self.ledger.add_subscription(
+            subscription_id, user_id, plan_id, [message], trial=on_trial, tenant_id=tenant_id
+        )
         faultpoint("after_business_commit")
         if made:
             await self._relay.bring([message])
@@ -82,7 +99,7 @@ class Subscriptions:
     async def renew(self, subscription: Subscription, plan: Plan, key: str | None) -> str:
         """Request payment for another period; returns the message's id."""
         renewal = plan_of(self.plans, plan.renewal_plan_id or "") if subscription.trial else None
-        payload = _price(subscription.subscription_id, renewal or plan) | {"renewal": True}
+        payload = _price(_naming(subscription), renewal or plan) | {"renewal": True}
         return await self._enqueue(
             self._message(PAYMENT_INITIATION, "renewal", subscription.subscription_id, payload, key)
         )
@@ -93,7 +110,7 @@ class Subscriptions:
         """Request a change of plan, with a payment or without; returns the action and the message's id."""
         old, new = plan_of(self.plans, subscription.plan_id) or Plan(), plan_of(self.plans, new_plan_id) or Plan()
         action = "upgrade" if new.amount > old.amount else "downgrade"
-        payload = _price(subscription.subscription_id, new) if charge else _of(subscription.subscription_id)
+        payload = _price(_naming(subscription), new) if charge else _naming(subscription)
         payload |= {"old_plan_id": subscription.plan_id, "new_plan_id": new_plan_id}
         queue = PAYMENT_INITIATION if charge else PLAN_CHANGE
         # Different changes within an hour have different keys.
@@ -116,7 +133,7 @@ class Subscriptions:
         plan_id = text_in(job.payload, "new_plan_id")
         if plan_of(self.plans, plan_id) is None:
             raise Permanent(f"there is no plan {plan_id}; add [billing.plans.{plan_id}] and requeue")
-        if not await self.ledger.change_plan(subscription_id, plan_id):
+        if not await self.ledger.change_plan(subscription_id, plan_id, tenant_in(job.payload)):
             raise NotYet(f"there is no subscription {subscription_id} yet")
 
     async def process_usage_sync(self, job: QueueJob) -> None:
@@ -128,11 +145,13 @@ class Subscriptions:
             text_in(job.payload, "feature_name"),
             whole_in(job.payload, "delta"),
             None if reset_at is None else _unix_ms(reset_at),
+            tenant_id=tenant_in(job.payload),
         )
 
     async def _pay(self, job: QueueJob, action: str) -> None:
         subscription_id = text_in(job.payload, "subscription_id")
-        order = await self._order(job, subscription_id, action)
+        found = await self.ledger.subscription(subscription_id)
+        order = self._order(job, _of(subscription_id, owner_of(job.payload, found)), found, action)
         payments = self._payments
         headers = {
             "Authorization": f"Bearer {payments.token}",
@@ -145,17 +164,17 @@ class Subscriptions:
         if not answer.created:
             raise NotYet(f"the payment service did not process it: {answer.error}")
 
-    async def _order(self, job: QueueJob, subscription_id: str, action: str) -> dict[str, Any]:
+    def _order(self, job: QueueJob, named: dict[str, Any], found: Subscription | None, action: str) -> dict[str, Any]:
         amount = amount_in(job.payload, "amount")
         if amount is None:
-            found = await self.ledger.subscription(subscription_id)
             plan = None if found is None else plan_of(self.plans, found.plan_id)
             if plan is None:
-                raise Permanent(f"the payload names no amount, and no plan of {subscription_id} is known here")
-            return _price(subscription_id, plan) | _said(job, action)
+                known = f"no plan of {named['subscription_id']} is known here"
+                raise Permanent(f"the payload names no amount, and {known}")
+            return _price(named, plan) | _said(job, action)
         currency = job.payload.get("currency")
         price = {"amount": number(amount), "currency": currency if isinstance(currency, str) else Plan().currency}
-        return _of(subscription_id) | price | _said(job, action)
+        return named | price | _said(job, action)
 
     def _message(
         self, queue: str, action: str, subscription_id: str, payload: dict[str, Any], key: str | None = None
@@ -176,12 +195,16 @@ class Subscriptions:
         return message.message_id
 
 
-def _of(subscription_id: str) -> dict[str, Any]:
-    return {"subscription_id": subscription_id}
+def _of(subscription_id: str, tenant_id: str | None) -> dict[str, Any]:
+    return with_tenant({"subscription_id": subscription_id}, tenant_id)
 
 
-def _price(subscription_id: str, plan: Plan) -> dict[str, Any]:
-    return _of(subscription_id) | {"amount": plan.amount, "currency": plan.currency}
+def _naming(subscription: Subscription) -> dict[str, Any]:
+    return _of(subscription.subscription_id, subscription.tenant_id)
+
+
+def _price(named: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    return named | {"amount": plan.amount, "currency": plan.currency}
 
 
 def _said(job: QueueJob, action: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import re
 from typing import Annotated
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from carillon.blueprints.billing.domain import Plan, Subscription, plan_of
 from carillon.blueprints.billing.subscription import Subscriptions
@@ -29,6 +30,7 @@ _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _KEY_HEADER = Header("Idempotency-Key", "Names the request: repeated, it does nothing more", r"^[\x21-\x7e]{1,255}$")
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"\A[^\x00-\x1f\x7f]+\Z")]
+Tenant = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._:-]{1,64}\Z")]
 Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 
 
@@ -38,6 +40,8 @@ class CreateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plan_id: Name | Whole
     user_id: Name | Whole
     trial: bool = False
+    tenant_id: Tenant | None = None
+    """For operators; everybody else acts for the tenant of the token."""
 
 
 class PlanBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,6 +65,7 @@ class SubscriptionView(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: str | None
     created_at: str
     updated_at: str
+    tenant_id: str | UnsetType = UNSET
 
 
 class ChangeRequested(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +80,8 @@ class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The user."""
 
     user_id: Name
+    tenant_id: Tenant | None = None
+    """For operators; everybody else acts for the tenant of the token."""
 
 
 class UsageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,9 +105,10 @@ class _SubscriptionHandlers:
 
     async def create(self, request: Request) -> Reply:
         body = request.json(CreateBody)
-        user_id, plan_id = request.reach.user_id or str(body.user_id), str(body.plan_id)
+        person = request.reach.tenant_id, request.reach.user_id or str(body.user_id)
+        plan_id = str(body.plan_id)
         plan = self._plan(plan_id)
-        made = await self._subscriptions.create(user_id, plan_id, plan, trial=body.trial, key=_key(request))
+        made = await self._subscriptions.create(person, plan_id, plan, trial=body.trial, key=_key(request))
         return Reply(201, _view(made), {"Location": f"{_PATH}/{made.subscription_id}"})
 
     async def show(self, request: Request) -> Reply:
@@ -125,16 +133,16 @@ class _SubscriptionHandlers:
 
     async def usage(self, request: Request) -> Reply:
         user_id = request.query(UsageQuery).user_id
-        found = await self._subscriptions.ledger.usage_of(user_id)
+        found = await self._subscriptions.ledger.usage_of(request.reach.tenant_id, user_id)
         views = [
             UsageView(feature_name=each.feature_name, usage_count=each.usage_count, reset_at=_time(each.reset_at))
             for each in found
         ]
         return Reply(200, UsageList(user_id=user_id, usage=views))
 
-    async def find(self, subscription_id: str, tenant_id: str | None) -> Found | None:
+    async def find(self, subscription_id: str, _tenant_id: str | None) -> Found | None:
         found = await self._subscriptions.ledger.subscription(subscription_id)
-        return None if found is None else Found(found, tenant_id, found.user_id)
+        return None if found is None else Found(found, found.tenant_id, found.user_id)
 
     def _plan(self, plan_id: str) -> Plan:
         plan = plan_of(self._subscriptions.plans, plan_id)
@@ -166,6 +174,7 @@ def _view(found: Subscription) -> SubscriptionView:
         ends_at=_time(found.ends_at),
         created_at=rfc3339_ms(found.created_at),
         updated_at=rfc3339_ms(found.updated_at),
+        tenant_id=found.tenant_id or UNSET,
     )
 
 
@@ -190,7 +199,7 @@ def _holding(handlers: _SubscriptionHandlers) -> list[Endpoint]:
             summary="Subscribe somebody to a plan",
             description="It is pending until its first payment was reported.",
             tag="Billing",
-            about=About(callers=Callers.KNOWN, person=(in_body("user_id"),)),
+            about=About(callers=Callers.KNOWN, person=(in_body("user_id"),), tenant=in_body("tenant_id")),
             body=CreateBody,
             body_examples={"trial": {"plan_id": "basic", "user_id": "ada", "trial": True}},
             headers=(_KEY_HEADER,),
@@ -214,7 +223,7 @@ def _holding(handlers: _SubscriptionHandlers) -> list[Endpoint]:
             name="showUsage",
             summary="How often somebody used each feature",
             tag="Billing",
-            about=About(callers=Callers.KNOWN, person=(in_query("user_id"),)),
+            about=About(callers=Callers.KNOWN, person=(in_query("user_id"),), tenant=in_query("tenant_id")),
             query=UsageQuery,
             answers=(Answer(status=200, description="The counters", kind=UsageList),),
         ),

@@ -15,7 +15,20 @@ from carillon.domain.events import CallbackRefused, Trouble, WebhookCalled
 from carillon.domain.intents import canonical
 from carillon.domain.ports import Clock, Observer
 from carillon.ending import ended
-from carillon.web import KNOWN, PROOF, Answer, Endpoint, Header, Problem, RawBody, Reply, Request
+from carillon.web import (
+    PROOF,
+    About,
+    Answer,
+    Callers,
+    Endpoint,
+    Found,
+    Header,
+    Owned,
+    Problem,
+    RawBody,
+    Reply,
+    Request,
+)
 from carillon.web.problems import rfc3339_ms
 from carillon.web.request import convert
 
@@ -162,11 +175,11 @@ class _Receiver:
         except LedgerUnavailable:
             raise
         except Exception as error:
-            await self._ledger.fail_payment_event(event.event_id, payload, f"{type(error).__name__}: {error}")
+            await self._ledger.fail_payment_event(event, payload, f"{type(error).__name__}: {error}")
             raise
         if isinstance(taken, UnknownSubscription):
             said = f"there is no subscription {taken.subscription_id} here"
-            await self._ledger.fail_payment_event(event.event_id, payload, said)
+            await self._ledger.fail_payment_event(event, payload, said)
             raise Problem("INTERNAL_ERROR", f"{said}; the event is remembered, send it again")
         message = "Event processed" if taken == "processed" else "Event was processed before"
         return Reply(200, Received(success=True, status=taken, message=message, event_id=event.event_id))
@@ -187,10 +200,11 @@ class _Receiver:
         return event, canonical(value)
 
     async def show(self, request: Request) -> Reply:
-        found = await self._ledger.payment_event(request.params["event_id"])
-        if found is None:
-            raise Problem("NOT_FOUND", "no event with this id was received here")
-        return Reply(200, _status(found))
+        return Reply(200, _status(request.found))
+
+    async def find(self, event_id: str, _tenant_id: str | None) -> Found | None:
+        found = await self._ledger.payment_event(event_id)
+        return None if found is None else Found(found, found.tenant_id, found.user_id)
 
 
 def _status(row: EventRow) -> EventStatus:
@@ -207,6 +221,8 @@ def _status(row: EventRow) -> EventStatus:
 def endpoints(ledger: BillingStore, verify: Verify, plans: Plans, observer: Observer) -> list[Endpoint]:
     """The receiver, and the status of an event."""
     receiver = _Receiver(ledger, verify, plans, observer)
+    missing = "no event with this id was received here"
+    one = About(callers=Callers.KNOWN, owned=Owned(param="event_id", find=receiver.find, missing=missing))
     return [
         Endpoint(
             method="POST",
@@ -236,7 +252,7 @@ def endpoints(ledger: BillingStore, verify: Verify, plans: Plans, observer: Obse
             name="showPaymentEvent",
             summary="Show the status of an event",
             tag="Billing",
-            about=KNOWN,
+            about=one,
             path_examples={"event_id": _EXAMPLE},
             answers=(Answer(status=200, description="The event", kind=EventStatus),),
         ),

@@ -270,6 +270,7 @@ def _delivered(outcome: SynchronousAnswer) -> Reply:
 def _context(request: Request) -> Context:
     return Context(
         reach=request.reach,
+        sent_by=request.caller.service,
         correlation_id=request.correlation_id,
         idempotency_key=idempotency_key(request.header(b"idempotency-key"), request.header(b"x-idempotency-key")),
         trace_id=request.trace_id,

@@ -67,6 +67,7 @@ def endpoints(acceptor: Acceptor, read: ReadEvent) -> list[Endpoint]:
         intent = msgspec.structs.replace(
             intent,
             tenant_id=tenant,
+            sent_by=request.caller.service,
             producer=f"{tenant}/{intent.producer}" if tenant else intent.producer,
             request_id=request.correlation_id,
             trace_id=intent.trace_id or request.trace_id,

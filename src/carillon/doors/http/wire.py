@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from carillon.domain.addresses import unfit
 from carillon.domain.errors import BadIntent
-from carillon.domain.intents import Intent, Priority, Recipient
+from carillon.domain.intents import Intent, Priority, Recipient, own_key
 from carillon.web import Reach
 
 Channel = Literal["push", "sms", "email", "inApp", "webhook"]
@@ -128,6 +128,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     reach: Reach
     """For whom the caller may send."""
+    sent_by: str | None = None
+    """The service that calls, if it is one."""
     correlation_id: str
     idempotency_key: str | None
     trace_id: str | None
@@ -152,8 +154,9 @@ def to_intent(body: SendBody, context: Context) -> Intent:
         payload=payload,
         content=_content(body, payload, user_id),
         origin=body.service_origin,
-        idempotency_key=context.idempotency_key,
+        idempotency_key=_scoped(context.idempotency_key, context.reach),
         tenant_id=tenant,
+        sent_by=context.sent_by,
         priority=_PRIORITIES[body.priority],
         bulk=body.is_bulk,
         locale=body.locale,
@@ -163,6 +166,11 @@ def to_intent(body: SendBody, context: Context) -> Intent:
         metadata=body.metadata or {},
         scheduled_for_ms=_scheduled(body),
     )
+
+
+def _scoped(key: str | None, reach: Reach) -> str | None:
+    """A person's key is that person's: a repeat of another one's key hides and refuses nothing."""
+    return key if key is None or reach.oneself is None else own_key(reach.oneself, key)
 
 
 def _payload(body: SendBody) -> dict[str, Any]:

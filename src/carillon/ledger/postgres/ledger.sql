@@ -9,7 +9,7 @@
 --   place                   adds microseconds within one commit, so that the times keep the order of acceptance.
 --   dead                    a route to a suppressed address is enrolled as skipped instead of being tried once more;
 --                           LIMIT 1 keeps it one look-up a route, even with wrong statistics.
---   $36                     the worker that gets its first claim of every route that is due now, or NULL: as by `claim`,
+--   $37                     the worker that gets its first claim of every route that is due now, or NULL: as by `claim`,
 --                           with a token and a counted attempt, and it runs out likewise if that worker dies.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -17,21 +17,21 @@ WITH clock AS MATERIALIZED (
     INSERT INTO records (
         notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
         request_fingerprint, request_id, trace_id, occurred_at, accepted_at, updated_at, idempotency_expires_at,
-        origin, tenant_id, user_id, priority, is_bulk, metadata_json, scheduled_for)
+        origin, tenant_id, user_id, priority, is_bulk, metadata_json, scheduled_for, sent_by)
     SELECT n.notification_id, n.notification_type, n.producer, n.audience_kind, n.recipient_user_ids::jsonb,
            n.payload_json, n.idempotency_key, n.request_fingerprint, n.request_id, n.trace_id,
            to_timestamp(n.occurred_at_ms / 1000.0), clock.now + n.place * interval '1 microsecond', clock.now,
            clock.now + n.place * interval '1 microsecond' + n.idempotency_ttl_seconds * interval '1 second',
            n.origin, n.tenant_id, n.user_id, n.priority, n.is_bulk, n.metadata_json,
-           to_timestamp(n.scheduled_for_ms / 1000.0)
+           to_timestamp(n.scheduled_for_ms / 1000.0), n.sent_by
     FROM clock, unnest(
         $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
         $10::text[], $11::float8[], $12::float8[], $13::text[], $14::text[], $15::text[], $16::smallint[],
-        $17::boolean[], $18::text[], $19::float8[], $20::int[]
+        $17::boolean[], $18::text[], $19::float8[], $20::text[], $21::int[]
     ) AS n (
         notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
         request_fingerprint, request_id, trace_id, occurred_at_ms, idempotency_ttl_seconds, origin, tenant_id, user_id,
-        priority, is_bulk, metadata_json, scheduled_for_ms, place)
+        priority, is_bulk, metadata_json, scheduled_for_ms, sent_by, place)
     ON CONFLICT DO NOTHING
     RETURNING notification_id
 ), laid AS (
@@ -42,7 +42,7 @@ WITH clock AS MATERIALIZED (
     SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref,
            CASE WHEN r.skipped THEN 'skipped' ELSE 'pending' END,
            r.max_attempts,
-           CASE WHEN r.held THEN clock.now + $37::float8 * interval '1 second' WHEN NOT r.skipped THEN r.due_at END,
+           CASE WHEN r.held THEN clock.now + $38::float8 * interval '1 second' WHEN NOT r.skipped THEN r.due_at END,
            r.resolved_locale,
            CASE WHEN r.gone THEN 'suppressed' WHEN r.skipped THEN 'skipped' END,
            CASE WHEN r.gone THEN 'the address is suppressed' ELSE r.skipped_because END,
@@ -52,19 +52,19 @@ WITH clock AS MATERIALIZED (
            r.address, r.lane, r.provider, r.policy, r.due_at, r.message_json,
            CASE WHEN r.held THEN 1 ELSE 0 END,
            CASE WHEN r.held THEN nextval('claim_tokens') END,
-           CASE WHEN r.held THEN $36::text END
+           CASE WHEN r.held THEN $37::text END
     FROM clock, (
         SELECT given.*, coalesce(
                    to_timestamp(given.scheduled_for_ms / 1000.0), clock.now + given.place * interval '1 microsecond'
                ) AS due_at,
                given.skipped_because IS NULL AND dead.found IS NOT NULL AS gone,
                given.skipped_because IS NOT NULL OR dead.found IS NOT NULL AS skipped,
-               $36::text IS NOT NULL AND given.scheduled_for_ms IS NULL
+               $37::text IS NOT NULL AND given.scheduled_for_ms IS NULL
                    AND given.skipped_because IS NULL AND dead.found IS NULL AS held
         FROM clock, unnest(
-            $21::text[], $22::text[], $23::text[], $24::text[], $25::int[], $26::text[], $27::text[], $28::text[],
-            $29::smallint[], $30::text[], $31::text[], $32::text[], $33::float8[], $34::text[],
-            $35::int[]
+            $22::text[], $23::text[], $24::text[], $25::text[], $26::int[], $27::text[], $28::text[], $29::text[],
+            $30::smallint[], $31::text[], $32::text[], $33::text[], $34::float8[], $35::text[],
+            $36::int[]
         ) AS given (
             notification_id, route_id, channel, recipient_ref, max_attempts, resolved_locale, skipped_because,
             address, lane, provider, policy, message_json, scheduled_for_ms, tenant_id, place)

@@ -1,4 +1,5 @@
--- Statements of operators and retention. Filters left out are NULL and match everything.
+-- Statements of operators and retention. Filters left out are NULL and match everything; the tenant '' is
+-- the filter for rows without a tenant.
 
 -- name: records
 SELECT * FROM records
@@ -18,8 +19,9 @@ WITH matching AS MATERIALIZED (
     SELECT n.notification_id, n.accepted_at
     FROM records n
     WHERE (:user_id::text IS NULL OR n.user_id = :user_id)
+      AND (:sent_by::text IS NULL OR n.sent_by = :sent_by)
       AND (:notification_type::text IS NULL OR n.notification_type = :notification_type)
-      AND (:tenant_id::text IS NULL OR n.tenant_id = :tenant_id)
+      AND (:tenant_id::text IS NULL OR coalesce(n.tenant_id, '') = :tenant_id)
       AND (:trace_id::text IS NULL OR n.trace_id = :trace_id)
       AND (:origin::text IS NULL OR n.origin = :origin)
       AND (:accepted_after_ms::float8 IS NULL OR n.accepted_at >= to_timestamp(:accepted_after_ms / 1000.0))
@@ -57,7 +59,7 @@ WITH matching AS MATERIALIZED (
     WHERE (:channel::text IS NULL OR d.channel = :channel)
       AND (:classification::text IS NULL OR d.failure_classification = :classification)
       AND (:notification_id::text IS NULL OR d.notification_id = :notification_id)
-      AND (:tenant_id::text IS NULL OR n.tenant_id = :tenant_id)
+      AND (:tenant_id::text IS NULL OR coalesce(n.tenant_id, '') = :tenant_id)
       AND (:created_after_ms::float8 IS NULL OR d.created_at >= to_timestamp(:created_after_ms / 1000.0))
 ), page AS (
     SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset

@@ -12,12 +12,12 @@ SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER);
 INSERT INTO records (
     notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
     request_fingerprint, request_id, trace_id, occurred_at, accepted_at, updated_at, idempotency_expires_at,
-    origin, tenant_id, user_id, priority, is_bulk, metadata_json, scheduled_for)
+    origin, tenant_id, user_id, priority, is_bulk, metadata_json, scheduled_for, sent_by)
 VALUES (
     :notification_id, :notification_type, :producer, :audience_kind, :recipient_user_ids, :payload_json,
     :idempotency_key, :request_fingerprint, :request_id, :trace_id, :occurred_at_ms, :now, :now,
     :now + CAST(:idempotency_ttl_seconds * 1000 AS INTEGER),
-    :origin, :tenant_id, :user_id, :priority, :is_bulk, :metadata_json, :scheduled_for_ms)
+    :origin, :tenant_id, :user_id, :priority, :is_bulk, :metadata_json, :scheduled_for_ms, :sent_by)
 ON CONFLICT DO NOTHING;
 
 -- name: enrol_route

@@ -143,11 +143,14 @@ def _dead_letters(handlers: "_Notifications") -> list[Endpoint]:
 
 
 def notification(ledger: UpkeepLedger) -> Owned:
-    """One notification, by the id in the path; its owner is the user it is for."""
+    """One notification, by the id in the path; its owners are the user it is for and the service that sent it."""
 
     async def find(notification_id: str, tenant_id: str | None) -> Found | None:
         story = await ledger.story(notification_id, tenant_id)
-        return None if story is None else Found(story, story.notification["tenant_id"], story.notification["user_id"])
+        if story is None:
+            return None
+        said = story.notification
+        return Found(story, said["tenant_id"], said["user_id"], said["sent_by"])
 
     return Owned(param="id", find=find, missing="there is no notification with this id")
 

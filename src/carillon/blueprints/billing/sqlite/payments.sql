@@ -1,7 +1,8 @@
 -- Statements of the payment service, and of messages on their way to a queue.
 
 -- name: payment_by_key
-SELECT * FROM payments WHERE subscription_id = :subscription_id AND idempotency_key = :idempotency_key;
+SELECT * FROM payments
+WHERE tenant_id = :tenant_id AND subscription_id = :subscription_id AND idempotency_key = :idempotency_key;
 
 -- name: payment
 SELECT * FROM payments WHERE transaction_id = :transaction_id;
@@ -10,22 +11,24 @@ SELECT * FROM payments WHERE transaction_id = :transaction_id;
 -- Race: one order arrives twice, and both were charged under its one transaction id.
 --   ON CONFLICT             one row, and only who writes it adds messages.
 INSERT INTO payments (transaction_id, subscription_id, status, amount, currency, action, event_id, idempotency_key,
-                      gateway_reference, message, created_at)
+                      gateway_reference, message, created_at, tenant_id)
 VALUES (:transaction_id, :subscription_id, :status, :amount, :currency, :action, :event_id, :idempotency_key,
-    :gateway_reference, :message, :now)
+    :gateway_reference, :message, :now, :tenant_id)
 ON CONFLICT DO NOTHING
 RETURNING *;
 
 -- name: add_refund
 -- Race: one refund is asked for twice at the same moment.
 --   transaction_id UNIQUE   the first is kept, the second is told that it was done.
-INSERT INTO refunds (refund_id, transaction_id, amount, reason, status, gateway_reference, created_at)
-VALUES (:refund_id, :transaction_id, :amount, :reason, :status, :gateway_reference, :now)
+INSERT INTO refunds (refund_id, transaction_id, amount, reason, status, gateway_reference, created_at, tenant_id)
+VALUES (:refund_id, :transaction_id, :amount, :reason, :status, :gateway_reference, :now, :tenant_id)
 ON CONFLICT (transaction_id) DO NOTHING
 RETURNING refund_id;
 
 -- name: refunds
-SELECT * FROM refunds WHERE transaction_id = :transaction_id ORDER BY created_at;
+SELECT * FROM refunds
+WHERE transaction_id = :transaction_id AND (:tenant_id IS NULL OR tenant_id = :tenant_id)
+ORDER BY created_at;
 
 -- name: add_outgoing
 -- Race: the process that commits this brings it to the queue at once; others must not at the same moment.

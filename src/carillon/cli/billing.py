@@ -1,0 +1,61 @@
+"""`carillon billing`: whose subscriptions, payments and counters the rows of the blueprint billing are."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from carillon.blueprints.billing.store import ASSIGNED, BillingStore
+from carillon.cli.by_hand import confirmed, is_there, with_ledger
+from carillon.cli.options import AsJson, Config, blueprint_option, load_for
+from carillon.domain.errors import CarillonError, ConfigurationError
+from carillon.web.auth import fits_tenant
+
+app = typer.Typer(help="Look after the rows of the blueprint billing.", no_args_is_help=True)
+BLUEPRINT = "billing"
+
+Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
+
+
+class NotAssigned(CarillonError):
+    """The command does not say clearly whose rows a tenant is to get."""
+
+
+@app.callback()
+def billing() -> None:
+    """Look after the rows of the blueprint billing."""
+
+
+@app.command()
+def assign(
+    tenant: Annotated[str, typer.Argument(help="The tenant that gets the rows.")],
+    user: Annotated[list[str] | None, typer.Option(help="Whose rows; may be given several times.")] = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    everybody: Annotated[bool, typer.Option("--everybody", help="Every row without a tenant.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the change.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give a tenant what has none: subscriptions, their payments, refunds and events, and usage.
+
+    Rows from before billing knew tenants have none: operators and callers without a tenant reach them.
+    """
+    if not fits_tenant(tenant):
+        raise NotAssigned(f"{tenant!r} is no name of a tenant: use 1 to 64 letters, digits, dots, colons, _ and -")
+    if bool(user) == everybody:
+        raise NotAssigned("say whose rows: --user ID, several times if needed, or --everybody")
+    settings = load_for(BLUEPRINT, blueprint, config)
+    if not is_there(settings.ledger.url):
+        path = settings.ledger.url.removeprefix("sqlite:///")
+        raise ConfigurationError(f"there is no ledger at {path} yet; `carillon serve` makes one")
+    whose = "everybody" if everybody else ", ".join(user or ())
+    if not confirmed(2, f"Give {tenant} all rows of {whose} that have no tenant?", yes=yes or as_json):
+        raise typer.Exit(1)
+    found = with_ledger(settings, lambda ledger: BillingStore(ledger.engine).assign(tenant, user or None))
+    if as_json:
+        typer.echo(json.dumps({"tenant": tenant, "assigned": found}))
+        return
+    for table in ASSIGNED:
+        typer.echo(f"{found[table]:>8}  {table}")
+    typer.echo(f"{tenant} has {sum(found.values())} rows more.")
