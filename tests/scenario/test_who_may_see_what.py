@@ -164,7 +164,7 @@ def check(planted: Planted) -> None:
 
 
 def check_probes_alone(client: Client) -> None:
-    """Nothing that is declared is served but the probes, whoever asks."""
+    """Nothing that is declared is served but the probes, for any caller."""
     for who in everybody(None):
         for one in declared():
             if one.name not in PROBES:
