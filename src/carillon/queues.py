@@ -48,6 +48,7 @@ from carillon.ledger.opening import open_ledger
 from carillon.ledger.redis.lists_upkeep import Put
 from carillon.providers.handlers import EffectBusy, Handler, Job
 from carillon.system import SystemClock, new_id, system_dice
+from carillon.version import old_names
 
 __all__ = [
     "BadMessage",
@@ -274,3 +275,6 @@ def _sentence(event: Event) -> str:
         return f"{what}: done in {event.duration_ms:.1f} ms"
     after = "given up" if event.delay_seconds is None else f"again in {event.delay_seconds:.1f} s"
     return f"{what}: {event.error}; {after}"
+
+
+__getattr__ = old_names(__name__, {"Beat": QueueUpkeep})

@@ -8,12 +8,15 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from sqlalchemy import Engine, create_engine, select
 
+import carillon.client
+import carillon.queues
 from carillon.client import Client, Unreachable
 from carillon.client import outbox as outbox_module
 from carillon.client import sqlalchemy as outbox
@@ -218,9 +221,17 @@ async def test_django(tmp_path: Path, client: Client, address: str) -> None:
     assert heard(client, user) == 1
 
 
-@pytest.mark.parametrize(("old", "now"), [("Relay", OutboxRelay), ("Row", OutboxRow)])
-def test_an_old_name_works_and_warns(old: str, now: type) -> None:
+@pytest.mark.parametrize(
+    ("module", "old", "now"),
+    [
+        (outbox_module, "Relay", OutboxRelay),
+        (outbox_module, "Row", OutboxRow),
+        (carillon.client, "Asked", carillon.client.ApiRequest),
+        (carillon.queues, "Beat", carillon.queues.QueueUpkeep),
+    ],
+)
+def test_an_old_name_works_and_warns(module: ModuleType, old: str, now: type) -> None:
     with pytest.warns(DeprecationWarning, match=f"{old} is called {now.__name__} now"):
-        assert getattr(outbox_module, old) is now
+        assert getattr(module, old) is now
     with pytest.raises(AttributeError, match="no attribute 'Other'"):
-        _ = outbox_module.Other
+        _ = module.Other

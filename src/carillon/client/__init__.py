@@ -4,6 +4,7 @@ from carillon.client.clients import AsyncClient, Client
 from carillon.client.exchange import Rejected, Unreachable
 from carillon.client.wire import Accepted, ApiRequest, Attempt, Item, ItemAnswer, Notification, Page, Route
 from carillon.domain.explain import Explanation
+from carillon.version import old_names
 
 __all__ = [
     "Accepted",
@@ -20,3 +21,5 @@ __all__ = [
     "Route",
     "Unreachable",
 ]
+
+__getattr__ = old_names(__name__, {"Asked": ApiRequest})

@@ -6,7 +6,6 @@ relays may run and any of them may die: the row's id is the idempotency key, so 
 
 import threading
 import uuid
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +15,7 @@ from carillon.client.clients import Client
 from carillon.client.exchange import Rejected
 from carillon.client.wire import LARGEST_BATCH, Item
 from carillon.domain.errors import CarillonError
+from carillon.version import old_names
 
 TABLE = "carillon_outbox"
 _read = msgspec.json.Decoder(Item).decode
@@ -100,10 +100,4 @@ def _why(error: Any) -> str:  # noqa: ANN401 - a refusal of the wire
     return f"{error.code}: {error.message}"
 
 
-def __getattr__(name: str) -> object:
-    """Support the old names of the classes, with a DeprecationWarning."""
-    renamed = {"Relay": OutboxRelay, "Row": OutboxRow}.get(name)
-    if renamed is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(f"{__name__}.{name} is called {renamed.__name__} now", DeprecationWarning, stacklevel=2)
-    return renamed
+__getattr__ = old_names(__name__, {"Relay": OutboxRelay, "Row": OutboxRow})
