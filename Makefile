@@ -20,7 +20,7 @@ fetch = VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet $(1) || { \
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help install dev run test quick check fmt walk bench docs requirements lock clean
+.PHONY: help install dev run test quick check fmt walk bench docs requirements lock sbom audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,12 @@ requirements: ## Requirement ids that no test carries yet
 lock: $(UV) ## Compile the lock files (raise every version: make lock ARGS=--upgrade)
 	@$(COMPILE) --output-file requirements.lock >/dev/null
 	@$(COMPILE) --all-extras --group dev --constraint requirements.lock --output-file requirements-dev.lock >/dev/null
+
+sbom: dev ## Write build/carillon.cdx.json, what Carillon is built from, out of the lock files
+	@$(BIN)/python -m scripts.supply_chain sbom
+
+audit: dev ## Check the pins: hashes, yanked and very young versions, known vulnerabilities
+	@$(BIN)/python -m scripts.supply_chain audit
 
 clean: ## Remove .venv, caches and build results
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

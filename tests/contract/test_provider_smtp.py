@@ -1,6 +1,7 @@
 """The SMTP provider against a real server with STARTTLS and AUTH, and against rude peers."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -271,3 +272,15 @@ def test_wrong_settings_are_named_and_passwords_never_shown(options: dict[str, A
 def test_the_password_never_shows(make: Make) -> None:
     provider = make("smtp://user:hunter2@mail.example")
     assert "hunter2" not in f"{provider!r} {vars(provider)!r}"
+
+
+@pytest.mark.parametrize("code", [250, 451, 554])
+async def test_a_server_that_repeats_the_password_is_not_quoted(server: SmtpServer, make: Make, code: int) -> None:
+    word = "a-rope-of-hemp"
+    encoded = base64.b64encode(f"\0ringer\0{word}".encode()).decode()
+    server.credentials = ("ringer", word)
+    server.answer_data(f"{code} AUTH PLAIN {encoded} {word} was good")
+    said = str(await make(server.url, ca_file=str(server.ca_file)).send(mail()))
+    assert "***" in said
+    assert word not in said
+    assert encoded[12:20] not in said

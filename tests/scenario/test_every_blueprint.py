@@ -1,5 +1,6 @@
 """What holds for every blueprint because there is one program: roles, a quiet end, dependencies, console and gauges."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 BURST = 12
+UUID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
 EXPORTED = {
     "CARILLON_METRICS__STDOUT": "true",
     "OTEL_METRIC_EXPORT_INTERVAL": "200",
@@ -97,6 +99,47 @@ def test_a_start_waits_for_what_is_away(blueprint: Blueprint) -> None:
     program.wait_ready(PATIENCE)
     blueprint.until_arrived(blueprint.give(program))
     end(blueprint, program)
+
+
+FOREIGN = (
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+)
+WRONG_TYPES = (
+    "text/plain",
+    "application/x-www-form-urlencoded; charset=utf-8",
+    "multipart/form-data",
+    "application/jsonx",
+)
+
+
+def test_pages_of_other_sites_and_wrong_types_are_refused(blueprint: Blueprint) -> None:
+    """Over the document of the running process: nobody is asked for a token here."""
+    program = blueprint.start()
+    client = Client.of(program)
+    document = client.get("/openapi.json")
+    if blueprint.name == "galaxy":
+        assert document.status == 404, "its listener answers probes only"
+        return
+    unsafe = [
+        (method.upper(), re.sub(r"\{\w+\}", UUID, path), operation.get("requestBody", {}).get("content", {}))
+        for path, operations in document.body["paths"].items()
+        for method, operation in operations.items()
+        if method in {"post", "put", "patch", "delete"}
+    ]
+    assert unsafe or blueprint.name == "push-worker"
+    for method, path, content in unsafe:
+        # A service proves itself first: who has no proof hears that, and no more.
+        unproven = {401} if path.endswith("/internal/process") else set()
+        for headers in FOREIGN:
+            refused = client.call(method, path, b"{}", {**headers, "X-Admin-Override": "true"})
+            assert refused.status in unproven | {403}, (method, path, refused)
+        for kind in WRONG_TYPES:
+            if content and kind.partition(";")[0] not in content:
+                reply = client.call(method, path, b"{}", {"Content-Type": kind, "X-Admin-Override": "true"})
+                assert reply.status in unproven | {415}, (method, path, reply)
 
 
 def _waiting(blueprint: Blueprint) -> Program:

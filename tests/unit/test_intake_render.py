@@ -234,3 +234,102 @@ def test_escaping_cannot_outgrow_the_cap() -> None:
 
 def test_the_variables_of_a_template() -> None:
     assert variables_of("Hi {{a}} {{ b.c }} {{a}}, no { {d}}") == {"a", "b.c"}
+
+
+HOSTILE_LINKS = [
+    "javascript:alert(1)",
+    "JaVaScRiPt:alert(1)",
+    "  javascript:alert(1)",
+    "\x00javascript:alert(1)",
+    "\x01\x1fjavascript:alert(1)",
+    "java\tscript:alert(1)",
+    "java\r\nscript\n:alert(1)",
+    "\u200bjavascript:alert(1)",
+    "vbscript:msgbox(1)",
+    "livescript:x",
+    "data:text/html,<script>alert(1)</script>",
+    "data:image/svg+xml,<svg onload=alert(1)>",
+    "DATA:text/html;base64,PHNjcmlwdD4=",
+    "javascript://example.org/%0aalert(1)",
+    " " * 5000 + "javascript:alert(1)",
+    "j" + "\n" * 5000 + "avascript:alert(1)",
+]
+LINKS = [
+    '<a href="{{link}}">',
+    "<a href='{{link}}'>",
+    "<a href={{link}}>",
+    '<a class="x" HREF = "{{ link }}">',
+    '<a href=" {{link}}">',
+    '<a href="\n\t{{link}}#there">',
+    '<img src="{{link}}">',
+    '<form action="{{link}}">',
+    '<button formaction="{{link}}">',
+    '<svg><a xlink:href="{{link}}">',
+    '<td background="{{link}}">',
+    "<p style=\"background: url('{{link}}')\">",
+    "<p style='background: url({{link}})'>",
+    "<a title={{link}}>",
+]
+
+
+@pytest.mark.parametrize("link", HOSTILE_LINKS)
+@pytest.mark.parametrize("rich", LINKS[:-1])
+def test_no_variable_makes_a_link_that_runs_a_script(rich: str, link: str) -> None:
+    with pytest.raises(BadIntent, match="link would make a link that runs a script") as refused:
+        render_message(template("plain {{link}}", rich=rich), {"link": link})
+    assert refused.value.code == "TEMPLATE_RENDER_ERROR"
+
+
+@pytest.mark.parametrize(
+    ("rich", "data"),
+    [
+        ('<a href="{{a}}{{b}}">', {"a": "java", "b": "script:x"}),
+        ('<a href="java{{a}}">', {"a": "script:x"}),
+        ('<a href="{{a}}:x">', {"a": "javascript"}),
+        ("<a title={{a}}>", {"a": "x href=javascript:x"}),
+        ('<a href="https://example.org">{{b}}</a><a href="{{a}}">', {"a": "javascript:x", "b": "javascript:"}),
+    ],
+)
+def test_a_scheme_in_parts_is_seen(rich: str, data: dict[str, str]) -> None:
+    with pytest.raises(BadIntent, match=r"a would make a link|a, b would make a link"):
+        render_message(template("plain", rich=rich), data)
+
+
+@pytest.mark.parametrize(
+    "value", [*HOSTILE_LINKS, "https://example.org/?a=b&c=javascript:x", "myapp://open", "mailto:a@b"]
+)
+@pytest.mark.parametrize(
+    "rich",
+    [
+        "<p>{{link}}</p>",
+        '<a title="{{link}}">',
+        '<a href="https://example.org/{{link}}">',
+        '<a href="/go?to={{link}}">',
+        '<a href="#{{link}}">',
+        '<img alt="{{link}}">',
+        "<a href=\"javascript:go('{{link}}')\">",
+        '<p data-src="{{link}}">',
+    ],
+)
+def test_everything_else_stays_as_it_was(rich: str, value: str) -> None:
+    expected = rich.replace("{{link}}", html.escape(value))
+    assert render_message(template("x", rich=rich), {"link": value}).html == expected
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "https://example.org",
+        "HTTP://x",
+        "mailto:a@b.c",
+        "tel:+1",
+        "myapp://x",
+        "/a:b",
+        "",
+        "data:image/png;base64,AA==",
+    ],
+)
+@pytest.mark.parametrize("rich", LINKS)
+def test_honest_links_stay(rich: str, link: str) -> None:
+    message = render_message(template("x", rich=rich), {"link": link})
+    assert message.html == rich.replace("{{link}}", html.escape(link)).replace("{{ link }}", html.escape(link))

@@ -16,10 +16,11 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.lanes import Lanes
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Clock, Dice, Provider
+from carillon.domain.receipts import Callback
 from carillon.domain.templates import LocaleRules
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
-from carillon.providers import Tools, load
+from carillon.providers import Tools, callback, has_receipts, load
 from carillon.providers import remarks as provider_remarks
 from carillon.providers.http import HttpClient
 
@@ -81,14 +82,23 @@ def providers(settings: Settings, used: set[str], tools: Tools) -> dict[str, Pro
 
 
 def remarks(settings: Settings) -> list[tuple[str, str]]:
-    """Warnings at the start about each provider that some channel uses."""
+    """Warnings, at the start and from the doctor, about each provider that some channel uses."""
     used = {name for chain in chains(settings).values() for name in chain} & settings.providers.keys()
     found: list[tuple[str, str]] = []
     for name in sorted(used):
         options = settings.providers[name]
         given = {option: value for option, value in options.items() if option not in NOT_OPTIONS}
-        found += [(name, said) for said in provider_remarks(name, str(options.get("kind")), given)]
+        kind = str(options.get("kind"))
+        found += [(name, said) for said in provider_remarks(name, kind, given)]
+        if settings.push is None and has_receipts(kind) and not options.get(callback(kind).proof):
+            found.append((name, _unserved(settings, name, callback(kind))))
     return found
+
+
+def _unserved(settings: Settings, name: str, asked: Callback) -> str:
+    variable = variables(settings.blueprint).get(f"providers.{name}.{asked.proof}")
+    spelled = f"{asked.proof} ({variable})" if variable else asked.proof
+    return f"{spelled} is not set: {asked.path} does not exist, because nothing could prove a report"
 
 
 def tools(settings: Settings, clock: Clock, dice: Dice, **more: Any) -> Tools:  # noqa: ANN401 - fields of Tools

@@ -10,7 +10,7 @@ from carillon.compose.process import Process
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.ledger import opening
-from carillon.ledger.opening import Ledger
+from carillon.ledger.opening import Ledger, seen_by_others
 from carillon.ledger.postgres.pools import PoolRules
 from carillon.ledger.rows import ALERT_FROM
 from carillon.ledger.sealing import read_keys
@@ -57,6 +57,9 @@ class LedgerPart(Part):
             await ledger.aclose()
         words = f"{said['engine']} {said['version']}, {said['response_time_ms']:.1f} ms"
         findings = [DoctorFinding("Ledger", "ok", words)]
+        exposed = seen_by_others(self._settings.ledger.url)
+        if exposed is not None:
+            findings.append(DoctorFinding("Ledger", "warn", exposed))
         if not said["durable"]:
             findings.append(DoctorFinding("Ledger", "warn", f"may lose commits: {said['settings']}"))
         if abs(said["clock_skew_seconds"]) > MAX_SKEW_SECONDS:

@@ -50,6 +50,7 @@ class ProvidersPart(Part):
     async def examine(self) -> list[DoctorFinding]:
         settings, chains = self._process.settings, self._process.chains
         findings = [DoctorFinding(f"Channel {channel}", "ok", " → ".join(chain)) for channel, chain in chains.items()]
+        findings += [DoctorFinding(f"Provider {name}", "warn", said) for name, said in from_settings.remarks(settings)]
         async with AsyncExitStack() as stack:
             tools = from_settings.tools(settings, SystemClock(), system_dice, **self._more())
             stack.push_async_callback(tools.http.aclose)

@@ -41,12 +41,12 @@ def receipt_rules(settings: Settings, chains: Chains) -> ReceiptRules:
 
 
 def readers(settings: Settings, chains: Chains, clock: Clock) -> dict[str, list[ReceiptReader]]:
-    """The readers of callbacks, by kind, of every provider in use that reports back; a sandbox does not."""
+    """The readers of callbacks, by kind, of every provider in use that can prove its reports; a sandbox has none."""
     found: dict[str, list[ReceiptReader]] = {}
     for name in sorted({name for chain in chains.values() for name in chain}):
         options = settings.providers.get(name, {})
         kind = str(options.get("kind", ""))
-        if has_receipts(kind):
+        if has_receipts(kind) and options.get(callback(kind).proof):
             given = {option: value for option, value in options.items() if option not in NOT_OPTIONS}
             found.setdefault(kind, []).append(load_reader(name, kind, given, clock))
     return found

@@ -29,7 +29,8 @@ _PATH_OF_SECRETS = re.compile(r"[^\n{]{1,255}")
 # A password that is not URL-encoded may hold @ and /: mask everything up to the last @.
 _PASSWORD = re.compile(r"://[^/@\s:]*:(\S+)@")
 _USERINFO = re.compile(r"://\S+@")
-_PARAMETER = re.compile(rf"([?&][^=&\s]*(?:{_SECRET_NAME.pattern})[^=&\s]*=)([^&#\s]+)", re.IGNORECASE)
+_PARAMETER = re.compile(r"([?&]([^=&?\s]+)=)([^&#\s]+)")
+"""A URL's parameter; whether it is a secret is its name's word."""
 _PATH = re.compile(r"`\$\.?([^`]*)`")
 _FIELD = re.compile(r"field `([^`]*)`")
 _MEANT = re.compile(r"`([^`]*)`")
@@ -124,7 +125,7 @@ def _collect(name: str, value: object, found: set[str]) -> None:
         if _is_secret(name, value):
             found.add(value)
         found.update(unquote(part) for part in _PASSWORD.findall(value))
-        found.update(unquote(part) for _, part in _PARAMETER.findall(value))
+        found.update(unquote(part) for _, name, part in _PARAMETER.findall(value) if _SECRET_NAME.search(name))
 
 
 def _is_secret(name: str, value: str = "") -> bool:
@@ -141,8 +142,12 @@ def _mask(name: str, value: Any) -> Any:  # noqa: ANN401 - settings are whatever
     if isinstance(value, str) and value:
         if _is_secret(name, value):
             return "********"
-        return _PARAMETER.sub(r"\1********", _USERINFO.sub("://********@", value))
+        return _PARAMETER.sub(_masked_parameter, _USERINFO.sub("://********@", value))
     return value
+
+
+def _masked_parameter(found: re.Match[str]) -> str:
+    return f"{found[1]}********" if _SECRET_NAME.search(found[2]) else found[0]
 
 
 def _read_toml(path: Path | Traversable) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     summary: str
     max_bytes: int
+    proof: str
+    """The option that holds what a callback is proved with; without a value the endpoint does not exist."""
     media_types: tuple[str, ...] = ("application/json",)
     """The allowed values of `Content-Type`."""
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TypeAlias
-from urllib.parse import unquote
 
 import msgspec
 
@@ -11,6 +10,7 @@ from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.faultpoint import faultpoint
 from carillon.ledger.copy_values import Digest, Table
 from carillon.ledger.migrate import migrations
+from carillon.ledger.opening import file_of
 from carillon.ledger.postgres.copy import PostgresEnd
 from carillon.ledger.sqlite.copy import SqliteEnd
 from carillon.ledger.statements import load
@@ -61,8 +61,7 @@ async def copy_ledger(
 
 async def _open(url: str, *, prepared: bool = False) -> End:
     if url.startswith("sqlite:///"):
-        path = unquote(url.removeprefix("sqlite:///").partition("?")[0])
-        return (SqliteEnd.prepared if prepared else SqliteEnd.open)(path, load("sqlite"))
+        return (SqliteEnd.prepared if prepared else SqliteEnd.open)(file_of(url), load("sqlite"))
     if url.startswith(("postgresql://", "postgres://")):
         return await (PostgresEnd.prepared if prepared else PostgresEnd.open)(url, load("postgres"))
     raise ConfigurationError("a database URL must begin with postgresql:// or sqlite:///")

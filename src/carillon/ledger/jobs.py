@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from carillon.border import clean_text
 from carillon.domain.claims import Settlement
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
@@ -282,8 +283,8 @@ class JobLogs:
 
 
 def _fit(text: str, longest: int = LONGEST_WORD) -> str:
-    """A text that a PostgreSQL index accepts: without NUL, and with a limited length."""
-    return text.replace("\x00", "\ufffd")[:longest] if len(text) > longest or "\x00" in text else text
+    """A text that every store and an index of PostgreSQL accept."""
+    return clean_text(text, longest)
 
 
 def _error(each: Settlement) -> str:

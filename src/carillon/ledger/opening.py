@@ -1,5 +1,7 @@
 """Opens the ledger that a database URL names."""
 
+import stat
+from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -13,6 +15,7 @@ from carillon.ledger.sqlite.ledger import SqliteLedger
 Ledger: TypeAlias = PostgresLedger | SqliteLedger
 
 _SQLITE = "sqlite:///"
+_OTHERS = 0o077
 _POSTGRES = ("postgresql://", "postgres://")
 
 
@@ -40,11 +43,28 @@ async def open_ledger(
         "seals": seals,
     }
     if url.startswith(_SQLITE):
-        path = unquote(url.removeprefix(_SQLITE).partition("?")[0])
-        if not path:
-            raise ConfigurationError("the database URL names no file; write sqlite:///carillon.db")
-        return await SqliteLedger.open(path, **shared)
+        return await SqliteLedger.open(file_of(url), **shared)
     if url.startswith(_POSTGRES):
         return await PostgresLedger.open(url, **shared, allow_unsafe=allow_unsafe, rules=rules)
     # The message does not show the URL, because it may contain a password.
     raise ConfigurationError("the database URL must begin with postgresql:// or sqlite:///")
+
+
+def file_of(url: str) -> str:
+    """The path in a SQLite URL; ConfigurationError where there is none."""
+    path = unquote(url.removeprefix(_SQLITE).partition("?")[0])
+    if not path:
+        raise ConfigurationError("the database URL names no file; write sqlite:///carillon.db")
+    return path
+
+
+def seen_by_others(url: str) -> str | None:
+    """What to do about a SQLite file, made by another program or an older release, that others can read."""
+    if not url.startswith(_SQLITE):
+        return None
+    path = Path(file_of(url))
+    for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        mode = stat.S_IMODE(each.stat().st_mode) if each.exists() else 0
+        if mode & _OTHERS:
+            return f"{each} has the mode {mode:04o}, so other users of this machine can read it: chmod 600 {each}"
+    return None

@@ -123,6 +123,7 @@ Again: TypeAlias = Callable[[str | None, str | None], tuple[str | None, str | No
 TABLES = ("suppressions", "receipts", "routes", "records", "preferences")
 """The order of resealing: suppressions first, so that a suppressed address is found again at once."""
 HIDDEN = "(sealed)"
+_LONGEST_ERROR = 4000
 _USER = "user:"
 _SHORTEST = 5
 _CLAIMED = ("address", "payload_json", "message_json", "metadata_json")
@@ -262,7 +263,8 @@ def _without(text: str | None, address: str | None) -> str | None:
     named = (address or "").lstrip("+")
     if not text or len(named) < _SHORTEST:
         return text
-    return re.sub(re.escape(named), HIDDEN, text, flags=re.IGNORECASE)
+    # A store keeps half of this: an address is never cut in two before it is looked for.
+    return re.sub(re.escape(named), HIDDEN, text[:_LONGEST_ERROR], flags=re.IGNORECASE)
 
 
 def _personal(raw: object) -> list[str]:

@@ -14,6 +14,7 @@ import msgspec
 
 from carillon.domain.outcomes import Outcome, Refused, Unavailable, Unknown
 from carillon.providers.curl import CurlRequest, Limits, Transfers
+from carillon.providers.echoes import credentials, without
 from carillon.providers.egress import BLOCKED_TEXT, Allowed, Blocked, BlockedAddress, EgressGuard
 from carillon.providers.transfer import Transfer
 
@@ -38,6 +39,8 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The egress rules, for every URL that the operator did not write."""
     lines: Sequence[str] = ()
     """Header lines that `header_lines` has already checked; `headers` follow them."""
+    secrets: Sequence[str] = ()
+    """Credentials in the body, the URL or a signature; those in headers are known by their names."""
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
@@ -91,11 +94,19 @@ Reply: TypeAlias = HttpAnswer | NotSent | MaybeSent
 class Call:
     """A request in flight; `tell` gets its reply once, unless the request is cancelled before."""
 
-    __slots__ = ("_seconds", "_tell", "_transfer", "_transfers")
+    __slots__ = ("_lines", "_seconds", "_secrets", "_tell", "_transfer", "_transfers")
 
-    def __init__(self, transfers: Transfers, seconds: float, tell: Callable[[Reply], None]) -> None:
+    def __init__(
+        self,
+        transfers: Transfers,
+        request: HttpRequest,
+        lines: Sequence[str],
+        tell: Callable[[Reply], None],
+    ) -> None:
         self._transfers = transfers
-        self._seconds = seconds
+        self._seconds = request.timeout_seconds
+        self._secrets = request.secrets
+        self._lines = lines
         self._tell = tell
         self._transfer: Transfer | None = None
 
@@ -113,7 +124,17 @@ class Call:
             self._transfers.cancel(self._transfer, self._ended)
 
     def _ended(self, transfer: Transfer) -> None:
-        self._tell(_reply(transfer, self._seconds))
+        self._tell(self._unechoed(_reply(transfer, self._seconds)))
+
+    def _unechoed(self, reply: Reply) -> Reply:
+        """The one place that every answer passes: some vendors repeat the headers of a request that they refuse."""
+        if not isinstance(reply, HttpAnswer) or not (reply.body or reply.head):
+            return reply
+        secrets = credentials(self._lines, self._secrets)
+        if not secrets:
+            return reply
+        head = [without(line, secrets) for line in reply.head]
+        return HttpAnswer(reply.status, head, without(reply.body, secrets), reply.complete)
 
 
 class HttpClient:
@@ -156,7 +177,7 @@ class HttpClient:
         self, request: HttpRequest, found: Allowed, seconds: float, tell: Callable[[Reply], None]
     ) -> Call | NotSent:
         lines = [*request.lines, *_lines(request.headers)] if request.headers else request.lines
-        call = Call(self._of(request.guard), request.timeout_seconds, tell)
+        call = Call(self._of(request.guard), request, lines, tell)
         return call.begin(CurlRequest(request.method, found.url, lines, request.body, seconds, found.pins)) or call
 
     async def aclose(self) -> None:

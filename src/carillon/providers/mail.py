@@ -31,13 +31,15 @@ _ATOM = re.compile(
 # The library decodes and rewrites an encoded word: `=?utf-8?q?=0D=0ABcc:…?=` would become a header.
 _ENCODED = "=?"
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
-_NAMED = re.compile(r'\s*"?(?P<name>[^"<>]*?)"?\s*<(?P<address>[^<>]+)>\s*')
+_UNNAMEABLE = frozenset('"<>')
 _MAX_LOCAL, _MAX_ADDRESS = 64, 254
 # Seven bits, so that a server without 8BITMIME can accept the mail.
 _ASCII_POLICY = SMTP.clone(cte_type="7bit")
 _UTF8_POLICY = SMTPUTF8.clone(cte_type="8bit")
 MAX_CALLBACK = 4 * 1024 * 1024
 MAX_ID = 200
+_MAX_REPORTS = 10_000
+"""More than a vendor can say in a callback of the longest size."""
 _MAX_UNREAD = 100
 UNREADABLE = (ValueError, OverflowError, RecursionError, msgspec.DecodeError)
 """The exceptions that reading one report may raise."""
@@ -95,12 +97,14 @@ def parse_mailbox(text: str) -> Mailbox:
 
 def parse_sender(text: str) -> Mailbox:
     """Read `local@domain` or `Name <local@domain>`; raises ValueError."""
-    named = _NAMED.fullmatch(text)
-    if named is None:
+    before, opened, behind = text.partition("<")
+    address, closed, rest = behind.partition(">")
+    name = before.strip().removeprefix('"').removesuffix('"').strip()
+    if not opened or not closed or rest.strip():
         return parse_mailbox(text)
-    if _LINE_BREAKING.search(named["name"]) or _ENCODED in named["name"]:
+    if _LINE_BREAKING.search(name) or _ENCODED in name or not _UNNAMEABLE.isdisjoint(name):
         raise ValueError("the name has a forbidden character")
-    return msgspec.structs.replace(parse_mailbox(named["address"]), name=named["name"].strip())
+    return msgspec.structs.replace(parse_mailbox(address), name=name)
 
 
 def write_letter(claim: Claim, message: Message, sender: Mailbox, wall: float) -> Letter:
@@ -201,13 +205,15 @@ def read_each(body: bytes, read: Callable[[bytes], Receipt | None]) -> tuple[lis
         return [], ["not a list of reports"]
     receipts: list[Receipt] = []
     unread: list[str] = []
-    for number, report in enumerate(reports):
+    for number, report in enumerate(reports[:_MAX_REPORTS]):
         try:
             receipt = read(report)
         except UNREADABLE as error:
             unread.append(f"report {number}: {error}")
         else:
             receipts += [] if receipt is None else [receipt]
+    if len(reports) > _MAX_REPORTS:
+        unread.insert(0, f"more than {_MAX_REPORTS} reports in one call")
     if len(unread) > _MAX_UNREAD:
         unread[_MAX_UNREAD:] = [f"and {len(unread) - _MAX_UNREAD} more"]
     return receipts, unread

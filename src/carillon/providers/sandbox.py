@@ -164,7 +164,7 @@ class _AcceptedFile:
     """The sandbox's record: it has a line for every accepted message, even if the process crashes afterwards."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._pid = os.getpid()
 
     def append(self, claim: Claim, at: float) -> None:

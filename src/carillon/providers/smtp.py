@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -15,6 +16,7 @@ from carillon.domain.claims import Dispatch
 from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable, Unknown
 from carillon.domain.ports import Clock
 from carillon.providers import Tools
+from carillon.providers.echoes import without_in
 from carillon.providers.mail import Letter, parse_sender, write_letter
 from carillon.providers.tools import Secret
 
@@ -70,19 +72,25 @@ class Smtp:
             letter = write_letter(dispatch.claim, dispatch.message, self._sender, self._clock.wall())
         except ValueError as error:
             return Refused(f"this cannot become a mail: {error}", classification="bad_content")
-        delivery = _Delivery(letter)
+        delivery = _Delivery(letter, self._hide)
         try:
             async with asyncio.timeout(dispatch.timeout_seconds), self._slots:
                 return await self._deliver(delivery)
         except TimeoutError:
             return delivery.broken(f"no answer within {dispatch.timeout_seconds:g} s", "timeout")
 
+    def _hide(self, text: str) -> str:
+        """Without the credentials that a server repeats."""
+        user, password = self._place.user or "", self._place.password
+        secrets = () if password is None else (password.reveal(), f"{user}:{password.reveal()}")
+        return without_in(text[: 4 * _MAX_ERROR], secrets)[:_MAX_ERROR]
+
     async def probe(self) -> str | None:
         connection = self._fresh()
         try:
             await connection.connect()
         except (errors.SMTPException, OSError) as error:
-            return _text(error)
+            return self._hide(_text(error))
         finally:
             _drop(connection, connection.transport)
         return None
@@ -143,8 +151,9 @@ class Smtp:
 class _Delivery:
     """The progress of one mail, which decides the outcome of a failure."""
 
-    def __init__(self, letter: Letter) -> None:
+    def __init__(self, letter: Letter, hide: Callable[[str], str]) -> None:
         self._letter = letter
+        self._hide = hide
         self._data_begun = False
         self.reusable = True
         self.stale = False
@@ -165,7 +174,7 @@ class _Delivery:
         except (errors.SMTPException, OSError) as error:
             self.reusable = False
             self.stale = kept and not self._data_begun
-            return self.broken(_text(error), _kind(error))
+            return self.broken(self._hide(_text(error)), _kind(error))
         except ValueError as error:
             return Refused(f"this cannot become a mail: {error}", classification="bad_content")
 
@@ -180,7 +189,7 @@ class _Delivery:
         await connection.rcpt(letter.recipient.address, encoding=encoding)
         self._data_begun = True
         reply = await connection.data(letter.content)
-        return Sent(message_id=f"{letter.message_id} {reply.message}"[:_MAX_ERROR])
+        return Sent(message_id=self._hide(f"{letter.message_id} {reply.message}")[:_MAX_ERROR])
 
     def broken(self, error: str, classification: str) -> Outcome:
         """The outcome without a reply: before DATA nothing was sent, afterwards the mail may have been accepted."""
@@ -189,7 +198,7 @@ class _Delivery:
         return Unavailable(error, classification=classification)
 
     def _answered(self, error: errors.SMTPResponseException) -> Outcome:
-        code, text = error.code, f"{error.code} {error.message}"[:_MAX_ERROR]
+        code, text = error.code, self._hide(f"{error.code} {error.message}")[:_MAX_ERROR]
         if isinstance(error, errors.SMTPAuthenticationError) or code in _NOT_AUTHENTICATED:
             # The operator can fix the credentials while the mail waits.
             return Unavailable(text, classification="auth_failed")
@@ -221,7 +230,7 @@ def _kind(error: Exception) -> str:
 
 
 def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:_MAX_ERROR]
+    return f"{type(error).__name__}: {error}"
 
 
 def _read_url(secret: Secret) -> _Server:

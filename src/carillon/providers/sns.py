@@ -108,7 +108,8 @@ class Sns:
     def _request(self, action: str, parameters: str, timeout_seconds: float) -> HttpRequest:
         body = f"Action={action}&Version={_VERSION}{parameters}".encode()
         signed = self._signature.headers(body, self._clock.wall())
-        return HttpRequest(url=self._url, body=body, headers=signed, timeout_seconds=timeout_seconds)
+        secrets = [self._settings.secret_access_key.reveal()]
+        return HttpRequest(url=self._url, body=body, headers=signed, timeout_seconds=timeout_seconds, secrets=secrets)
 
     def _judge(self, answer: HttpAnswer | NotSent | MaybeSent) -> Outcome:
         if not isinstance(answer, HttpAnswer):
@@ -125,7 +126,7 @@ class Sns:
     def _words(self, answer: HttpAnswer) -> str:
         code, text = _element(answer, "Code"), _element(answer, "Message")
         words = answer.excerpt() if code is None else f"{code} {text or ''}"
-        return brief(f"HTTP {answer.status} {words}", self._settings.secret_access_key.reveal())
+        return brief(f"HTTP {answer.status} {words}")
 
 
 class _SignedForm(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 from carillon.ledger.copy_values import Row, Table, neutral
 from carillon.ledger.migrate import migrate_sqlite
+from carillon.ledger.sqlite.file import create_private
 
 PAGE = 2000
 _BUSY_SECONDS = 2.0
@@ -27,6 +28,7 @@ class SqliteEnd:
     @classmethod
     def prepared(cls, path: str, sql: Mapping[str, str]) -> "SqliteEnd":
         """Open and migrate, without a ledger object, which would need the seal keys."""
+        create_private(path)
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as connection:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")

@@ -1,10 +1,12 @@
 """One SQLite file: a thread that writes, a thread that reads, and the translation of errors."""
 
 import asyncio
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -95,6 +97,7 @@ class SqliteFile:
         return result
 
     def _connect(self) -> sqlite3.Connection:
+        create_private(self._path)
         connection = sqlite3.connect(
             self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
         )
@@ -103,6 +106,16 @@ class SqliteFile:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
+
+
+def create_private(path: str | Path) -> None:
+    """Make a missing file that only its owner reads; SQLite gives its log and its index the same mode.
+
+    A file that is there is not opened: closing it would drop this process's locks on it.
+    """
+    # What else is wrong with the path, SQLite says itself.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:

@@ -18,6 +18,7 @@ CALLBACK = Callback(
     name="azureEmailEvents",
     summary="Event Grid reports mails of Azure",
     max_bytes=1024 * 1024,
+    proof="webhook_secret",
 )
 SECRET_PARAMETER = "secret"  # noqa: S105 - the parameter's name, not a secret
 SECRET_HEADER = "x-webhook-secret"  # noqa: S105

@@ -105,7 +105,7 @@ class Acs:
         # A 404 proves that the key is valid: Azure checks it before it looks for the operation.
         if answer.status == _NOT_FOUND or answer.ok:
             return None
-        return brief(f"HTTP {answer.status} {answer.excerpt()}", self._key.reveal())
+        return brief(f"HTTP {answer.status} {answer.excerpt()}")
 
     async def aclose(self) -> None:
         """Connections belong to the shared client."""
@@ -138,7 +138,9 @@ class Acs:
             **signed_headers(self._key, method, url, body, self._clock.wall()),
         }
         return await self._http.post(
-            HttpRequest(url=url, method=method, headers=sent, body=body, timeout_seconds=seconds)
+            HttpRequest(
+                url=url, method=method, headers=sent, body=body, timeout_seconds=seconds, secrets=[self._key.reveal()]
+            )
         )
 
     def _judge(self, answer: HttpAnswer, operation: str, address: str) -> Outcome:
@@ -147,7 +149,7 @@ class Acs:
             # Lower-case, as the id in reports is: the ledger compares the two.
             return Sent(message_id=(said.id or operation).lower()[:MAX_ID])
         error = said.error or _Error(code=answer.headers.get("x-ms-error-code"))
-        text = brief(f"HTTP {answer.status} {_words(error) or answer.excerpt()}", self._key.reveal(), address)
+        text = brief(f"HTTP {answer.status} {_words(error) or answer.excerpt()}", address)
         retry_after = parse_retry_after(answer.headers.get("retry-after"), self._clock.wall())
         return self._answers.judge([error.code] if error.code else [], answer.status, text, retry_after)
 

@@ -22,6 +22,7 @@ CALLBACK = Callback(
     name="fcmDeliveryStatus",
     summary="A relay reports pushes",
     max_bytes=MAX_BODY,
+    proof="webhook_secret",
 )
 MAX_REPORTS = 1000
 _KINDS = {"delivered": ReceiptKind.DELIVERED, "failed": ReceiptKind.FAILED}

@@ -268,7 +268,7 @@ class Fcm:
     async def _call(self, body: bytes, seconds: float) -> HttpAnswer | NotSent | MaybeSent | NoToken:
         ends_at = self._clock.monotonic() + seconds
         if self._tokens is None:
-            return await self._post(body, f"key={_revealed(self._settings.server_key)}", ends_at)
+            return await self._post(body, f"key={(self._settings.server_key or Secret('')).reveal()}", ends_at)
         token = await self._tokens.token(seconds)
         if isinstance(token, NoToken):
             return token
@@ -302,7 +302,7 @@ class Fcm:
         if said.taken:
             return Sent(message_id=said.message_id)
         retry_after = parse_retry_after(answer.headers.get("retry-after"), self._clock.wall())
-        text = brief(said.text, address, _revealed(self._settings.server_key))
+        text = brief(said.text, address)
         return self._table.judge(said.codes, answer.status, text, retry_after)
 
 
@@ -311,10 +311,6 @@ def remarks(settings: Settings) -> list[str]:
     if settings.form == "legacy" and urlsplit(settings.base_url).hostname == urlsplit(GOOGLE).hostname:
         return ["Google switched FCM's legacy API off in 2024; only a relay of your own (base_url) still takes it"]
     return []
-
-
-def _revealed(secret: Secret | None) -> str | None:
-    return None if secret is None else secret.reveal()
 
 
 def create(name: str, settings: Settings, tools: Tools) -> Fcm:

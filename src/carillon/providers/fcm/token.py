@@ -167,6 +167,7 @@ class TokenSource:
             body=urlencode(content).encode(),
             headers={"Content-Type": "application/x-www-form-urlencoded"},
             timeout_seconds=_FETCH_SECONDS,
+            secrets=[content["assertion"]],
         )
         found = self._read(await self._http.post(request), began)
         if isinstance(found, Token):

@@ -22,6 +22,7 @@ CALLBACK = Callback(
     name="sendgridEvents",
     summary="SendGrid reports events of mails",
     max_bytes=1024 * 1024,
+    proof="webhook_public_key",
 )
 SIGNATURE = "x-twilio-email-event-webhook-signature"
 TIMESTAMP = "x-twilio-email-event-webhook-timestamp"

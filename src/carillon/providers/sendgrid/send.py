@@ -140,7 +140,7 @@ class SendGrid:
         if not isinstance(answer, HttpAnswer):
             return answer.error
         if not answer.ok:
-            return brief(f"HTTP {answer.status} {answer.excerpt()}", self._key.reveal())
+            return brief(f"HTTP {answer.status} {answer.excerpt()}")
         found = understood(answer.body, _Scopes)
         if found is None:
             return "the server does not answer like SendGrid"
@@ -185,7 +185,7 @@ class SendGrid:
         errors = (understood(answer.body, _Errors) or _Errors()).errors
         words = [error.message for error in errors if error.message]
         fields = [error.field for error in errors if error.field]
-        said = brief(f"HTTP {answer.status} {' '.join(words) or answer.excerpt()}", self._key.reveal(), address)
+        said = brief(f"HTTP {answer.status} {' '.join(words) or answer.excerpt()}", address)
         return self._answers.judge([*words, *fields], answer.status, said, self._retry_after(answer))
 
     def _retry_after(self, answer: HttpAnswer) -> float | None:

@@ -23,13 +23,14 @@ CALLBACK = Callback(
     name="twilioSmsStatus",
     summary="Twilio reports a text message",
     max_bytes=MAX_BODY,
+    proof="auth_token",
     media_types=("application/x-www-form-urlencoded", "application/json"),
 )
 _MAX_FIELDS = 200
 _MAX_SIGNATURE = 200
 _MAX_KEY = 1000
 _URL = re.compile(r"(?P<scheme>https?)://(?P<host>\[[^\]/?#]*\]|[^:/?#]*)(?::(?P<port>[0-9]+))?(?P<rest>.*)", re.DOTALL)
-_ORIGIN = re.compile(r"[a-z]+://[^/?#]*", re.IGNORECASE)
+_ORIGIN = re.compile(r"\A[a-z]+://[^/?#]*", re.IGNORECASE)
 _DEFAULT_PORTS = {"https": "443", "http": "80"}
 _SID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _CODE = re.compile(r"[0-9]{1,10}")

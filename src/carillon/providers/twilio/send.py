@@ -168,7 +168,7 @@ class Twilio:
     def _words(self, answer: HttpAnswer, said: _TwilioAnswer) -> str:
         code, text = (said.error_code, said.error_message) if answer.ok else (said.code, said.message)
         words = answer.excerpt() if text is None else f"{code or ''} {text}"
-        return brief(f"HTTP {answer.status} {words}", self._settings.auth_token.reveal())
+        return brief(f"HTTP {answer.status} {words}")
 
 
 def _read(body: bytes) -> _TwilioAnswer:

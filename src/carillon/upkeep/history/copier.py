@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.resources import files
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -214,6 +215,8 @@ class ClickHouse:
         logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
         place = self._place
         if place.scheme == _CHDB:
+            # Nobody but the owner looks into a folder that is made here.
+            Path(place.folder).mkdir(0o700, parents=True, exist_ok=True)
             client = clickhouse_connect.get_client(interface=_CHDB, path=place.folder)
         else:
             client = clickhouse_connect.get_client(

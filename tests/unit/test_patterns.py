@@ -1,0 +1,169 @@
+"""Every regular expression of the package takes linear time: hostile text of its longest size costs under 50 ms."""
+
+import importlib
+import pkgutil
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import carillon
+from carillon.domain.errors import BadTemplate
+from carillon.intake.render import check_template
+from carillon.upkeep.logs.redaction import _PATTERNS
+from carillon.web.endpoint import _pattern
+from tests.support import patterns
+from tests.support.declared import declared
+from tests.support.patterns import Place
+
+LIMIT_SECONDS = 0.05
+KIB = 1024
+
+LONGEST: dict[int, str] = {
+    # A vendor's callback; `json_elements` leaves a broken one with more marks than this alone.
+    1024 * KIB: "border._UNSTORABLE",
+    150_000: "border._TOKEN",
+    # One text of a body or of a broker's message, which may be nearly all of it.
+    256 * KIB: """
+        blueprints.billing.payment_api._KEY blueprints.billing.payment_api.Name blueprints.billing.payment_api.Digits
+        blueprints.billing.payment_api.Tenant blueprints.billing.payment_api.Word
+        blueprints.billing.subscription_api._KEY blueprints.billing.subscription_api.Name
+        blueprints.billing.subscription_api.Tenant blueprints.push_worker.wire._LANGUAGE blueprints.sse.wire._WORD
+        blueprints.sse.wire._BEYOND_MICROSECONDS border._SURROGATES domain.addresses._PHONE domain.addresses._TOKEN
+        domain.addresses._LOCAL domain.addresses._LABEL domain.jobs._APPENDED domain.synchronous._SEPARATORS
+        domain.templates.unfit_name/1 domain.templates.unfit_name/2 domain.templates._TAG
+        doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
+        doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key
+        doors.http.wire._KEY doors.rabbitmq.door._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
+        intake.render._NAME intake.render._SCRIPTED
+        providers.egress._URL providers.egress._REST providers.egress._BRACKETED
+        providers.egress._PLAIN providers.egress._LABEL providers.egress._NUMBER providers.egress._ipv4/1
+        providers.fcm.send._DEVICE providers.fcm.send._RESERVED providers.http._SAFE_ID providers.mail._LINE_BREAKING
+        providers.mail._ATOM providers.mail._LABEL providers.mail._TOKEN providers.sns._NUMBER
+        providers.twilio.send._NUMBER providers.webhook.send._HEADER_NAME providers.webhook.send._HEADER_VALUE
+        providers.webhook.send._OURS receipts.suppressions.Word receipts.suppressions.Address
+        receipts.suppressions.Tenant receipts.suppressions.Reason receipts.suppressions.Moment
+        upkeep.api.admin_wire.ProviderName upkeep.api.notifications_wire.Text upkeep.api.notifications_wire.Id
+        upkeep.api.notifications_wire.Reason upkeep.api.notifications_wire.Include
+        upkeep.api.notifications_wire.Moment upkeep.api.notifications_wire.RedriveBody.provider
+        upkeep.api.preferences.Locale upkeep.api.preferences.Time upkeep.api.preferences.Zone
+        upkeep.api.preferences.TenantId upkeep.api.queues_wire.Name upkeep.api.queues_wire.Reason
+        upkeep.api.templates_wire.TemplateKey upkeep.api.templates_wire.Locale upkeep.api.templates_wire.Subject
+        upkeep.api.templates_wire.Name upkeep.api.templates_wire.TenantId upkeep.api.templates_wire.Truth
+        web.guard._UNFIT
+    """,
+    # A head of a request or of an answer, a query, a path, a vendor's answer, a token.
+    64 * KIB: """
+        blueprints.billing.webhooks._HEADER blueprints.push_worker.wire._HTTP_CODE border._PLACE border._UNKNOWN
+        border._STEP domain.alerts._EXHAUSTED intake.render._LINK_NAME
+        doors.http.wire._QUOTED doors.http.wire._plain_key/1
+        ledger.sealing._PERSONAL live.endpoints._NUMBER providers.answers._CLASS
+        providers.answers._LOOKS_LIKE_A_STATUS providers.answers._STATUS providers.fcm.token._HEADER_TEXT
+        providers.http._TOKEN providers.http._VALUE providers.http._SECONDS providers.mail.slug/1
+        providers.mail.slug/2 providers.sendgrid.receipts._SECONDS providers.sns._ABOUT_THE_NUMBER
+        providers.sns._element/1 providers.twilio.receipts._URL providers.twilio.receipts._ORIGIN
+        providers.twilio.receipts._SID providers.twilio.receipts._CODE providers.webhook.signing._TIMESTAMP
+        providers.webhook.signing._HEX_DIGEST upkeep.api.templates_wire._ID upkeep.metrics.otlp._TRACE
+        upkeep.metrics.otlp._TRACEPARENT web.auth.TENANT web.auth._FORM web.auth._NAMED web.endpoint._UNFIT
+        web.endpoint._pattern/2 web.http_connection._ABSOLUTE web.http_exchange._AMBIGUOUS web.http_exchange._CHUNK
+        web.http_exchange._LENGTH
+        web.request._UTF8 web.request._MESSAGE web.request._NAMED web.request._CORRELATION web.request._TRACEPARENT
+        web.tokens.KID web.tokens._SUBJECT
+    """,
+    # An error, before it is written down.
+    4000: "ledger.sealing._without/1",
+    # One value of a log line.
+    12_500: """
+        upkeep.logs.redaction._TRIGGER upkeep.logs.redaction._PATTERNS upkeep.logs.redaction._PHONE
+        upkeep.logs.redaction._CARD upkeep.logs.redaction._UNPRINTABLE upkeep.logs.redaction.Redaction._rule/1
+        upkeep.logs.redaction._mask_digits/1 upkeep.logs.redaction._hide_card/1 upkeep.logs.redaction._hide_card/2
+    """,
+    # What the operator writes: settings, catalogues, arguments; and files of the package.
+    2000: """
+        blueprints.galaxy.catalogue._TYPE blueprints.galaxy.catalogue._NAME blueprints.galaxy.catalogue._LOCAL
+        blueprints.galaxy.catalogue._LABEL blueprints.galaxy.producing._PLAIN cli.dead_letters.per_second/1
+        config.checks._EMAIL config.checks._check_neighbours/1 config.checks._check_addresses/1
+        config.checks._check_addresses/2 config.checks._check_addresses/3 config.environment._DURATION
+        config.environment._PART config.environment._STEP config.environment._WHERE config.environment._seconds/1
+        config.environment._whole/1 config.policies._NOT_IN_VARIABLES config.reading._SECRET_NAME
+        config.reading._PATH_OF_SECRETS config.reading._PASSWORD config.reading._USERINFO config.reading._PARAMETER
+        config.reading._PATH config.reading._FIELD config.reading._MEANT config.reading.blueprint_folder/1
+        ledger.migrate._FILE ledger.postgres.pools._SCHEMA ledger.statements._NAME ledger.statements._PARAMETER
+        providers._KIND providers._PATH providers._UNKNOWN_FIELD providers._MISSING_FIELD providers.answers.Word
+        providers.egress._own/1 providers.fcm.send._PROJECT providers.fcm.send._KEY providers.sendgrid.send._EPOCH
+        providers.sns.Settings.region providers.sns.Settings.access_key_id providers.sns.Settings.endpoint_url
+        providers.sns.Settings.sender_id providers.twilio.send.Url providers.twilio.send.Settings.account_sid
+        providers.twilio.send.Settings.status_callback providers.twilio.send.Settings.callback_key
+        upkeep.history.copier._NAME web.endpoint._pattern/1 web.tokens._PERIODS web.tokens.secret_key/1
+    """,
+}
+SIZES = {name: size for size, names in LONGEST.items() for name in names.split()}
+
+MADE = {
+    # Expressions that a function makes of its arguments: what they look like.
+    "ledger.sealing._without/1": [re.compile(re.escape("a" * 300 + "b"), re.IGNORECASE)],
+    "providers.sns._element/1": [re.compile(r"<Code>([^<]{1,2000})</Code>")],
+    "upkeep.logs.redaction._PATTERNS": [pattern for _, pattern, _ in _PATTERNS],
+    "web.endpoint._pattern/2": [_pattern(one.path) for one in declared() if "{" in one.path],
+}
+PLACES = {place.name: place for place in patterns.places("carillon", Path(carillon.__file__).parent)}
+
+
+def test_every_expression_is_listed_with_its_longest_text() -> None:
+    assert set(SIZES) == set(PLACES)
+
+
+def _compiled(place: Place) -> "list[re.Pattern[Any]]":
+    return MADE.get(place.name) or [patterns.compiled(place)]
+
+
+def test_no_module_holds_an_expression_that_the_source_does_not_show() -> None:
+    known = {pattern.pattern for place in PLACES.values() for pattern in _compiled(place)}
+    for module in pkgutil.walk_packages(carillon.__path__, "carillon."):
+        if module.name.endswith(("__main__", ".django", ".apps", ".models")) or ".django" in module.name:
+            continue
+        try:
+            held = vars(importlib.import_module(module.name))
+        except ModuleNotFoundError:
+            continue
+        for found in _patterns(list(held.values()), 0):
+            assert found.pattern in known, module.name
+
+
+def _patterns(value: object, depth: int) -> "Iterator[re.Pattern[Any]]":
+    if isinstance(value, re.Pattern):
+        yield value
+    elif isinstance(value, list | tuple | set | frozenset | dict) and depth < 4:
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _patterns(inner, depth + 1)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_hostile_text_costs_little(name: str) -> None:
+    place = PLACES[name]
+    for pattern in _compiled(place):
+        took, said = patterns.slowest(pattern, place.methods, SIZES[name])
+        assert took < LIMIT_SECONDS, f"{pattern.pattern!r}: {said} took {took * 1000:.0f} ms"
+
+
+@pytest.mark.parametrize(
+    ("quadratic", "method"),
+    [
+        (r"\{\{(.*?)\}\}", "finditer"),
+        (r"[a-z]+://", "sub"),
+    ],
+)
+def test_control_an_expression_of_quadratic_time_is_found(quadratic: str, method: str) -> None:
+    took, said = patterns.slowest(re.compile(quadratic, re.DOTALL), [method], 16 * KIB)
+    assert took >= LIMIT_SECONDS, said
+
+
+def test_a_template_of_openings_only_is_read_at_once() -> None:
+    for text in ("{{" * 15_000, "{{" * (128 * KIB), "{{a}}{{" * 30_000):
+        began = time.process_time()
+        with pytest.raises(BadTemplate):
+            check_template(text)
+        assert time.process_time() - began < LIMIT_SECONDS
