@@ -13,6 +13,8 @@ from carillon.domain.errors import ConfigurationError
 
 QUICK_SECONDS = 1.0
 """A body that takes longer is slow."""
+_SWEEP_SECONDS = 0.05
+"""How late a slow body may be noticed."""
 _NETWORK_BITS = 64
 
 
@@ -88,15 +90,34 @@ def _address(text: str) -> str | None:
 
 
 class SlowBodies:
-    """Counts the bodies of each address that are slow, and ends those beyond the limit; 0 sets no limit."""
+    """Ends the bodies that take too long, and those of an address that has too many slow ones; 0 sets no limit.
+
+    One timer looks at all bodies that are being read: a timer for each of them costs more than most bodies do.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._slow: Counter[str] = Counter()
+        self._reading: dict[WatchedBody, None] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._armed = False
 
-    def watch(self, address: str, deadline: asyncio.Timeout) -> "WatchedBody":
-        """Watch a body while it is read; beyond the limit its deadline is now."""
-        return WatchedBody(self, grouped(address), deadline)
+    def watch(self, address: str, seconds: float) -> "WatchedBody":
+        """Watch a body while it is read: TimeoutError after `seconds`, or once its address has too many slow ones."""
+        return WatchedBody(self, address, seconds)
+
+    def enter(self, body: "WatchedBody") -> asyncio.AbstractEventLoop:
+        """Look at this body from now on."""
+        self._reading[body] = None
+        # Python 3.11 makes a system call to name the running loop: one a sweep, not one a body.
+        if not self._armed or self._loop is None or self._loop.is_closed():
+            self._loop = asyncio.get_running_loop()
+            self._arm(self._loop)
+        return self._loop
+
+    def leave(self, body: "WatchedBody") -> None:
+        """Look at this body no more."""
+        del self._reading[body]
 
     def begin(self, address: str) -> bool:
         """Count a body that has become slow; false if the address has too many."""
@@ -111,38 +132,62 @@ class SlowBodies:
         if not self._slow[address]:
             del self._slow[address]
 
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._armed = True
+        loop.call_later(_SWEEP_SECONDS, self._sweep, loop)
 
-UNLIMITED = SlowBodies(0)
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._armed = False
+        now = loop.time()
+        for body in self._reading:
+            body.judge(now)
+        if self._reading:
+            self._arm(loop)
 
 
 class WatchedBody:
     """One body that is being read: quick bodies are not counted, so that a burst of them is no offence."""
 
-    def __init__(self, bodies: SlowBodies, address: str, deadline: asyncio.Timeout) -> None:
+    __slots__ = ("_address", "_began", "_bodies", "_cancels", "_counted", "_expired", "_seconds", "_task", "refused")
+
+    def __init__(self, bodies: SlowBodies, address: str, seconds: float) -> None:
         self._bodies = bodies
         self._address = address
-        self._deadline = deadline
-        self._loop = asyncio.get_running_loop()
-        self._counted = False
+        self._seconds = seconds
+        self._counted = self._expired = False
         self.refused = False
         """True: the address has too many slow bodies."""
 
     def __enter__(self) -> Self:
-        self._timer = self._loop.call_later(QUICK_SECONDS, self._became_slow)
+        loop = self._bodies.enter(self)
+        self._began = loop.time()
+        task = asyncio.current_task(loop)
+        if task is None:
+            raise RuntimeError("a body is read inside a task")
+        self._task, self._cancels = task, task.cancelling()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._timer.cancel()
+        self._bodies.leave(self)
         if self._counted:
-            self._bodies.end(self._address)
+            self._bodies.end(grouped(self._address))
+        # As in asyncio.timeout: a task that somebody else cancels as well stays cancelled.
+        if self._expired and self._task.uncancel() <= self._cancels and kind is asyncio.CancelledError:
+            raise TimeoutError from error
 
-    def _became_slow(self) -> None:
-        self._counted = self._bodies.begin(self._address)
-        if not self._counted and not self._deadline.expired():
-            self.refused = True
-            self._deadline.reschedule(self._loop.time())
+    def judge(self, now: float) -> None:
+        """Count the body once it is slow, and end it where its time is over or its address has too many."""
+        took = now - self._began
+        if self._expired or took < min(QUICK_SECONDS, self._seconds):
+            return
+        if took >= QUICK_SECONDS and not self._counted:
+            self._counted = self._bodies.begin(grouped(self._address))
+            self.refused = not self._counted
+        if self.refused or took >= self._seconds:
+            self._expired = True
+            self._task.cancel()
 
 
 class IdlePeer(NamedTuple):

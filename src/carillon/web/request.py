@@ -13,7 +13,7 @@ import msgspec
 from carillon.border import hint, strict_loads
 from carillon.domain.errors import CarillonError
 from carillon.web.about import Reach
-from carillon.web.peers import UNLIMITED, SlowBodies
+from carillon.web.peers import SlowBodies
 from carillon.web.problems import Detail, Problem
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -76,13 +76,13 @@ def check_head(headers: Mapping[bytes, bytes], limit: int, raw: RawBody | None =
 
 
 async def read_body(
-    receive: Receive, limit: int, seconds: float, slow: SlowBodies = UNLIMITED, address: str = ""
+    receive: Receive, limit: int, seconds: float, slow: SlowBodies | None = None, address: str = ""
 ) -> bytes:
     """The whole body in time, never more than `limit` bytes of it in memory, and few slow ones of one address."""
+    watched = (slow or SlowBodies(0)).watch(address, seconds)
     try:
-        async with asyncio.timeout(seconds) as deadline:
-            with slow.watch(address, deadline) as watched:
-                return await _whole(receive, limit)
+        with watched:
+            return await _whole(receive, limit)
     except TimeoutError:
         # The connection ends: the rest of the body would be in the way of the next request.
         close = {"Connection": "close"}
@@ -250,7 +250,7 @@ class Request:
         receive: Receive,
         body_limit: int,
         body_seconds: float,
-        slow: SlowBodies = UNLIMITED,
+        slow: SlowBodies | None = None,
     ) -> None:
         self.scope = scope
         self._slow = slow
