@@ -33,6 +33,8 @@ class Aims(NamedTuple):
     transaction: str = ""
     event: str = ""
     queue: str = ""
+    suppression: str = ""
+    """The number of a suppression."""
 
 
 class Operation(NamedTuple):
@@ -105,7 +107,7 @@ def _fields(document: Mapping[str, Any], told: Mapping[str, Any]) -> frozenset[s
 def _in_path(path: str, name: str, aims: Aims) -> str:
     if name == "id":
         ids = {"/templates/": aims.template, "/admin/": aims.failed, "/v1/subscriptions/": aims.subscription}
-        ids["/ack"] = aims.told
+        ids |= {"/ack": aims.told, "/suppressions/": aims.suppression}
         return next((handle for part, handle in ids.items() if part in path), aims.notification)
     # A name nobody thought of stops here: say what of a tenant's it stands for.
     return {
