@@ -59,9 +59,9 @@ class SuppressionTerms(msgspec.Struct, frozen=True, kw_only=True):
     share_bounces: bool = False
     """True: hard bounces of an address hold for every tenant."""
 
-    def scope(self, kind: SuppressionKind, tenant_id: str | None) -> str:
-        """The tenant that a suppression of this kind belongs to."""
-        return SHARED if kind is SuppressionKind.BOUNCED and self.share_bounces else tenant_id or SHARED
+    def is_shared(self, kind: SuppressionKind) -> bool:
+        """Whether a suppression of this kind holds for every tenant, and the reports of all tenants count together."""
+        return kind is SuppressionKind.BOUNCED and self.share_bounces
 
     def caused(
         self,
@@ -75,7 +75,8 @@ class SuppressionTerms(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Suppression:
         """The suppression that a message of this tenant causes."""
         seconds: float | None = getattr(self, kind)
-        return Suppression(channel, address, self.scope(kind, tenant_id), reason, source, seconds, kind)
+        owner = SHARED if self.is_shared(kind) else tenant_id or SHARED
+        return Suppression(channel, address, owner, reason, source, seconds, kind)
 
 
 def kind_of_refusal(channel: str, classification: str | None) -> SuppressionKind:

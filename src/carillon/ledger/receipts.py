@@ -19,7 +19,7 @@ from carillon.domain.receipts import (
     apply_receipt,
     suppression_for,
 )
-from carillon.domain.suppressions import Suppression, SuppressionKind
+from carillon.domain.suppressions import Suppression, kind_of_refusal
 from carillon.ledger.rows import storable
 from carillon.ledger.sealing import Codec
 
@@ -212,7 +212,7 @@ class ReceiptBatch:
         self._routes = {(row["notification_id"], row["route_id"]): read_route(row) for row in routes}
         self._strikes: Counter[tuple[str, str]] = Counter()
         for row in strikes:
-            self._strikes[row["address"], self._scope(row["tenant_id"])] += row["strikes"]
+            self._strikes[row["address"], row["tenant_id"] or ""] += row["strikes"]
         self.taken: dict[str, TakenReceipt] = {}
         self.suppressions: list[Suppression] = []
         self.unsubscribed: set[tuple[str, str, str]] = set()
@@ -267,13 +267,12 @@ class ReceiptBatch:
     def _struck(self, receipt: Receipt, route: ChangingRoute) -> int:
         if not receipt.recipient_gone:
             return 0
-        struck = (route.address or receipt.address or "", self._scope(route.tenant_id))
-        self._strikes[struck] += 1
-        return self._strikes[struck]
-
-    def _scope(self, tenant_id: str | None) -> str:
-        """Whose reports count together: those of one tenant, or all where tenants share their bounces."""
-        return self._rules.suppressions.scope(SuppressionKind.BOUNCED, tenant_id)
+        address, terms = route.address or receipt.address or "", self._rules.suppressions
+        self._strikes[address, route.tenant_id or ""] += 1
+        kind = kind_of_refusal(route.channel, receipt.classification)
+        if terms.is_shared(kind):
+            return sum(count for (struck, _), count in self._strikes.items() if struck == address)
+        return self._strikes[address, route.tenant_id or ""]
 
 
 def _valid(text: str) -> str:
