@@ -79,7 +79,7 @@ def _send(url: str, headers: dict[str, str], body: dict[str, Any], wait: float, 
         typer.echo(json.dumps(story, ensure_ascii=False))
     else:
         _show(accepted, story)
-    if _dead(story):
+    if _dead(story) or accepted["status"] == "skipped":
         raise typer.Exit(1)
 
 

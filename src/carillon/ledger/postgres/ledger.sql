@@ -7,6 +7,8 @@
 --   written                 routes are laid only for records written here: both tables or neither, in one statement.
 --   IS TRUE                 keeps the look-up a hash table; a join planned for ten rows would compare all with all.
 --   place                   adds microseconds within one commit, so that the times keep the order of acceptance.
+--   (SELECT $21), (SELECT $36)  hide from the planner how many there are: for one alone a plan of its own seems cheaper
+--                           than the cached one, and PostgreSQL would plan every such acceptance anew.
 --   held_by                 a route whose address is suppressed when it is due is enrolled as skipped, and keeps by
 --                           what; LIMIT 1 keeps it one look-up a route, even with wrong statistics.
 --   NOT EXISTS              of a tenant's own suppression and everybody's, the one that holds longer counts; asked only
@@ -30,7 +32,7 @@ WITH clock AS MATERIALIZED (
     FROM clock, unnest(
         $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
         $10::text[], $11::float8[], $12::float8[], $13::text[], $14::text[], $15::text[], $16::smallint[],
-        $17::boolean[], $18::text[], $19::float8[], $20::text[], $21::int[]
+        $17::boolean[], $18::text[], $19::float8[], $20::text[], (SELECT $21::int[])
     ) AS n (
         notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
         request_fingerprint, request_id, trace_id, occurred_at_ms, idempotency_ttl_seconds, origin, tenant_id, user_id,
@@ -71,7 +73,7 @@ WITH clock AS MATERIALIZED (
         FROM clock, unnest(
             $22::text[], $23::text[], $24::text[], $25::text[], $26::int[], $27::text[], $28::text[], $29::text[],
             $30::smallint[], $31::text[], $32::text[], $33::text[], $34::float8[], $35::text[],
-            $36::int[]
+            (SELECT $36::int[])
         ) AS given (
             notification_id, route_id, channel, recipient_ref, max_attempts, resolved_locale, skipped_because,
             address, lane, provider, policy, message_json, scheduled_for_ms, tenant_id, place)
