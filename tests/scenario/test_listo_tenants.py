@@ -90,6 +90,9 @@ class Planted:
         sent = self._sent(address, metadata={"sandbox": {"outcome": "refused", "times": 9}})
         path = f"/api/v1/notifications/{sent}"
         wait_until(lambda: self.client.get(path, ACME_USER).body["status"] == "failed", timeout=60, what=path)
+        # A vendor that refuses a device for good has suppressed it, and a retry waits until that is lifted.
+        for one in self._call("GET", f"/api/v1/suppressions?address={address}", None)["items"]:
+            self._call("DELETE", f"/api/v1/suppressions/{one['id']}", None)
         return sent, str(self.client.get(path, ACME_USER).body["routes"][0]["routeId"])
 
     def _people(self) -> str:
@@ -99,9 +102,6 @@ class Planted:
         body = {"channel": "email", "address": self.device, "reason": self.canary}
         suppression = self._call("POST", "/api/v1/suppressions", body)
         retried, _ = self._failed("a" + self.device[-7:])
-        # A vendor that refuses a device for good has suppressed it, and a retry waits until that is lifted.
-        for one in self._call("GET", f"/api/v1/suppressions?address=a{self.device[-7:]}", None)["items"]:
-            self._call("DELETE", f"/api/v1/suppressions/{one['id']}", None)
         self._call("POST", f"/api/v1/admin/notifications/{retried}/retry", {"reason": self.canary})
         path = f"/api/v1/notifications/{retried}"
         wait_until(lambda: self.client.get(path, ACME_USER).body["status"] != "queued", timeout=60, what=path)

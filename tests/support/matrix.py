@@ -299,13 +299,13 @@ def guards_of(name: str) -> Iterator[str]:
         yield "proof"
     if not about.asks:
         return
-    yield "credentials"
     everybody_calls = about.callers is Callers.KNOWN
-    # Before the role: a caller of the wrong role would take away what the caller of another tenant is to find.
+    # First: without another guard, somebody else takes away what the caller of another tenant is to find.
     if about.owned is not None:
         yield "owned_tenant"
         if everybody_calls:
             yield "owned_by_caller"
+    yield "credentials"
     if not everybody_calls or about.administrators_if is not None:
         yield "role"
     if about.tenant is not None:

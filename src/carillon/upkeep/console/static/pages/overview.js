@@ -44,7 +44,7 @@ function human(overview, providers) {
   }
   return h("section", { class: `card human ${notes.length ? "needed" : "calm"}` },
     h("h2", { text: "Needs attention" }),
-    notes.length ? h("ul", {}, notes.map((note) => h("li", {}, note))) : h("p", { text: "Nothing. Every accepted notification is delivered or on its way." }));
+    notes.length ? h("ul", {}, notes.map((note) => h("li", {}, note))) : h("p", { text: "Nothing. Every accepted notification is delivered, skipped or on its way." }));
 }
 
 function figures(overview) {

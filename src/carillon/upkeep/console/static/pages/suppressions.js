@@ -75,16 +75,16 @@ async function list(place, state, draw) {
     place,
     table(
       "Suppressions",
-      ["since", "channel", "address", "for", "kind", "reason", "from", "until", ""],
+      ["address", "channel", "kind", "until", "for", "reason", "from", "since", ""],
       found.items.map((one) => [
-        moment(one.createdAt),
+        h("span", { class: "address", text: one.address }),
         one.channel,
-        one.address,
-        one.tenantId ?? "everybody",
         badge(one.kind),
+        one.expiresAt ? moment(one.expiresAt) : "it is lifted",
+        one.tenantId ?? "everybody",
         one.reason,
         one.source,
-        one.expiresAt ? moment(one.expiresAt) : "it is lifted",
+        moment(one.createdAt),
         h("button", {
           type: "button",
           id: `lift-${one.id}`,
