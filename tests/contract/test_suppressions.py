@@ -256,6 +256,18 @@ async def test_bounces_of_one_tenant_are_strikes_of_another_only_where_they_are_
         assert await kept(ledger) == [("acme", "bounced")]
 
 
+async def test_refused_numbers_of_two_tenants_do_not_count_together_where_bounces_are_shared(ledger: Ledger) -> None:
+    rules = ReceiptRules(chains={"sms": RULES.chains["email"]}, suppressions=SHARING)
+    number = {"channel": "sms", "address": "+4915112345678"}
+    for at, tenant in enumerate(("acme", "globex")):
+        await publish(ledger, f"m-{at}", tenant_id=tenant, route=number)
+        await effect(ledger, bounced(f"m-{at}"), rules=rules)
+    assert await kept(ledger) == []
+    await publish(ledger, "m-2", tenant_id="globex", route=number)
+    await effect(ledger, bounced("m-2"), rules=rules)
+    assert await kept(ledger) == [("globex", "invalid")]
+
+
 async def dead_letters_of(ledger: Ledger, *tenants: str) -> None:
     await ledger.enrol([enrolment(tenant_id=tenant) for tenant in tenants])
     await ledger.settle([bury(claim) for claim in (await claims(ledger)).values()])
