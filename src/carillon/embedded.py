@@ -10,14 +10,14 @@ from typing import Any, Self
 import msgspec
 
 from carillon.border import hint
-from carillon.client import Accepted, Item, Notification, Rejected
+from carillon.client import Accepted, Item, Notification, Rejected, SkippedRoute
 from carillon.compose import Ledger, Program
 from carillon.compose.intake import IntakePart
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.providers import ProvidersPart
 from carillon.config.reading import load
 from carillon.domain.errors import BadIntent, CarillonError
-from carillon.doors.http.wire import Context, SendBody, reach_named, to_intent
+from carillon.doors.http.wire import Context, SendBody, reach_named, skipped_routes, to_intent
 from carillon.providers.sandbox import Sandbox
 from carillon.system import new_id
 from carillon.upkeep.api.notifications_wire import notification_view
@@ -89,9 +89,10 @@ class Embedded:
             raise Rejected(400, error.code, str(error), {"field": error.field}) from None
         return Accepted(
             notification_id=acceptance.notification_id,
-            status="queued",
+            status="skipped" if acceptance.skipped else "queued",
             queue_name=acceptance.queue_name,
             replayed=acceptance.replayed,
+            skipped=msgspec.convert(msgspec.to_builtins(skipped_routes(acceptance.suppressed)), list[SkippedRoute]),
         )
 
     async def get(self, notification_id: str) -> Notification | None:

@@ -40,7 +40,7 @@ async def signed_in(browser: Browser, program: Program, role: str) -> Page:
 
 async def test_an_administrator_of_one_tenant(browser: Browser, program: Program) -> None:
     page = await signed_in(browser, program, "admin")
-    await expect(page.locator("#nav a")).to_have_text(["Notifications", "Dead letters", "Templates"])
+    await expect(page.locator("#nav a")).to_have_text(["Notifications", "Dead letters", "Templates", "Suppressions"])
     await expect(page.locator("#live")).to_have_text("every few seconds")
     body = {"templateKey": "welcome", "channel": "push", "recipient": "tenants-device", "userId": "zoe"}
     await page.evaluate(
@@ -53,6 +53,11 @@ async def test_an_administrator_of_one_tenant(browser: Browser, program: Program
     await expect(page.get_by_text("They will be listed here, by cause")).to_be_visible()
     await page.get_by_role("link", name="Templates").click()
     await expect(page.get_by_role("table", name="Templates")).to_contain_text("welcome")
+    await page.get_by_role("link", name="Suppressions").click()
+    await page.get_by_label("Address to suppress").fill("tenants-device")
+    await page.get_by_label("Reason").fill("asked")
+    await page.get_by_role("button", name="Suppress").click()
+    await expect(page.get_by_role("table", name="Suppressions")).to_contain_text("acme")
     await page.context.close()
 
 

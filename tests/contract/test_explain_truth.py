@@ -13,10 +13,13 @@ import pytest
 from carillon.domain import explain
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.decide import Standing
+from carillon.domain.explain import LookupLedger
 from carillon.domain.intents import Intent, Priority, Recipient
+from carillon.domain.notifications import Enrolled, Notification
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
-from carillon.domain.people import PreferenceChange, QuietHours, Suppression
+from carillon.domain.people import PreferenceChange, QuietHours
 from carillon.domain.policy import PolicyTable, RetryPolicy
+from carillon.domain.suppressions import Suppression, SuppressionTerms
 from carillon.domain.verdicts import Bury, Defer, FailOver, Retry, Verdict
 from carillon.outbound.breakers import MemoryBreakers
 from tests.support.clocks import ManualClock
@@ -122,9 +125,14 @@ class Drawn(random.Random):
             for one in intent.recipients
             for channel, address in one.addresses.items()
             for whose in ("", intent.tenant_id or "other", "other")
-            for seconds in (None, 1.0)
+            # Some end before the request, some between its acceptance and the time it is scheduled for.
+            for seconds in (None, 1.0, 2.5, 2.501, 30.0, 70.0)
         ]
-        return (self.choice(found),) if found and self.one_in(2) else ()
+        return tuple(self.sample(found, self.randint(1, 2))) if found and self.one_in(2) else ()
+
+    def terms(self) -> SuppressionTerms:
+        seconds = [None, 1.0, 6.5, 1e6]
+        return SuppressionTerms(bounced=self.choice(seconds), invalid=self.choice(seconds))
 
     def case(self) -> Case:
         intent = self.intent()
@@ -141,6 +149,7 @@ class Drawn(random.Random):
             dice=self.choice([0.0625, 0.125, 0.5, 0.875]),
             wishes={str(one.user_id): self.wish(intent.channels) for one in intent.recipients if self.one_in(2)},
             silences=self.silences(intent),
+            terms=self.terms(),
             failures={name: self.randint(1, 5) for name in self.sample(_NAMES, self.randint(0, len(_NAMES)))},
             since=self.choice([0.0, 2.5, 21.0, 50.0, 20_000.0]),
             probed=self.choice([None, self.choice(_NAMES)]),
@@ -214,7 +223,49 @@ def _no_breakers(played: Played) -> None:
     played.viewed = MemoryBreakers({"*": BreakerPolicy(failure_threshold=1000)}, ManualClock(), lambda _: None)
 
 
-@pytest.mark.parametrize("twist", [_as_given, _no_breakers])
+def _for_ever(played: Played) -> None:
+    """Takes every suppression that a send causes for one without an end."""
+    played.terms = SuppressionTerms(bounced=None, invalid=None)
+
+
+class _Now:
+    """Looks suppressions up as of now, also for what is due later."""
+
+    def __init__(self, ledger: LookupLedger) -> None:
+        self._ledger = ledger
+
+    async def look_up_earlier(self, notification: Notification) -> Enrolled | None:
+        return await self._ledger.look_up_earlier(notification)
+
+    async def suppression_in_force(
+        self, channel: str, address: str, tenant_id: str | None, due_ms: int | None
+    ) -> dict[str, Any] | None:
+        del due_ms
+        return await self._ledger.suppression_in_force(channel, address, tenant_id, None)
+
+
+class _AnyTenant(_Now):
+    """Takes another tenant's suppression for the caller's own."""
+
+    async def suppression_in_force(
+        self, channel: str, address: str, tenant_id: str | None, due_ms: int | None
+    ) -> dict[str, Any] | None:
+        for tenant in (tenant_id, "other"):
+            found = await self._ledger.suppression_in_force(channel, address, tenant, due_ms)
+            if found is not None:
+                return found
+        return None
+
+
+def _as_of_now(played: Played) -> None:
+    played.looked_up = _Now(played.looked_up)
+
+
+def _of_any_tenant(played: Played) -> None:
+    played.looked_up = _AnyTenant(played.looked_up)
+
+
+@pytest.mark.parametrize("twist", [_as_given, _no_breakers, _for_ever, _as_of_now, _of_any_tenant])
 def test_control_an_explanation_that_skips_a_gate_is_found_out(here: Here, twist: Twist) -> None:
     with pytest.raises(AssertionError, match="said"):
         play(here, 2000, 0, twist)

@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from carillon.domain.events import Event, IntentMalformed, event_word
+from carillon.domain.events import Event, IntentMalformed, RouteSuppressed, event_word
 from carillon.domain.intents import Arrival, Intent, Malformed, Progress, Recipient
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.people import Found, NoSuchPerson, NotAnswered, Profile
 from carillon.domain.policy import PolicyTable, RetryPolicy
+from carillon.domain.suppressions import Suppression
 from carillon.domain.templates import LocaleRules
 from carillon.intake import in_order
 from carillon.intake.in_order import OrderedIntake
@@ -119,6 +120,24 @@ async def test_people_become_routes_with_what_the_directory_knows(engine: Engine
     assert (pushed["resolved_locale"], pushed["status"], pushed["attempt_count"]) == ("pt", "pending", 0)
     assert pushed["message_json"] is None
     assert door.words() == ["intent_accepted"]
+
+
+async def test_a_route_that_is_skipped_for_a_suppression_is_told_of(ledger: Ledger) -> None:
+    await ledger.suppress([Suppression("email", "ada@example.com", "", "bounced", "receipt", 60.0)])
+    door = Door(ledger)
+    await door.bring(arrival("1-0", "ada"), arrival("2-0", "ada", content={"again": True}), arrival("1-0", "ada"))
+    assert door.words() == [
+        "intent_accepted",
+        "route_suppressed",
+        "intent_accepted",
+        "route_suppressed",
+        "intent_accepted",
+        "route_suppressed",
+    ]
+    told = door.events[1]
+    assert isinstance(told, RouteSuppressed)
+    assert (told.notification_id, told.route_id, told.channel) == ("1-0", "email:user:ada", "email")
+    assert told.until_ms is not None
 
 
 @pytest.mark.req("S1-101", "S1-102")

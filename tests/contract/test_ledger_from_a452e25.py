@@ -28,7 +28,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["postgres", "sqlite"])
 async def url(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> str:
     """A database as that commit left it."""
-    script = (DUMPS / f"{kind}.{request.param}.dump").read_text()
+    return await restored(request, (DUMPS / f"{kind}.{request.param}.dump").read_text(), tmp_path)
+
+
+async def restored(request: pytest.FixtureRequest, script: str, tmp_path: Path) -> str:
+    """The URL of a database with what a dump holds."""
     if request.param == "sqlite":
         with sqlite3.connect(tmp_path / "old.db") as file:
             file.executescript(script)

@@ -104,4 +104,5 @@ async def test_both_engines_have_the_same_columns(engine: Engine) -> None:
         *("address", "lane", "provider", "provider_since", "policy", "budget_since", "message_json"),
         *("claim_token", "lease_owner", "provider_message_id", "settled_by"),
         *("receipt", "delivered_at", "opened_at", "clicked_at", "claimed_at"),
+        *("suppression_id", "suppression_kind", "suppressed_until"),
     }

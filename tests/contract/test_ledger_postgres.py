@@ -117,6 +117,37 @@ async def test_the_ledgers_own_connections_are_offered_no_other_plan(engine: Pos
                 assert await pool.run(partial(shown, name), repeatable=True) == value
 
 
+async def custom_plans(connection: Connection) -> int:
+    """How often this connection has planned its busiest statement anew."""
+    return int(
+        await connection.fetchval(
+            "SELECT custom_plans FROM pg_prepared_statements ORDER BY generic_plans + custom_plans DESC LIMIT 1"
+        )
+    )
+
+
+async def planned(engine: PostgresEngine, statements: dict[str, str] | None = None) -> list[int]:
+    async with engine.ledger(statements=statements) as ledger:
+        assert isinstance(ledger, PostgresLedger)
+        pools = ledger._pools  # noqa: SLF001
+        for _ in range(40):
+            await ledger.enrol([enrolment()])
+            await ledger.claim([want()], 1, "w")
+        return [await pool.run(custom_plans, repeatable=True) for pool in (pools.intake, pools.claims)]
+
+
+async def test_one_alone_is_not_planned_anew_each_time(engine: PostgresEngine) -> None:
+    # PostgreSQL plans a statement anew five times before it compares.
+    assert max(await planned(engine)) <= 5
+
+
+async def test_control_an_acceptance_whose_number_the_planner_sees_is_planned_anew(engine: PostgresEngine) -> None:
+    sql = engine.statements()
+    shown = sql["enrol"].replace("(SELECT $21::int[])", "$21::int[]").replace("(SELECT $36::int[])", "$36::int[]")
+    assert shown != sql["enrol"]
+    assert max(await planned(engine, sql | {"enrol": shown})) > 5
+
+
 async def shown(name: str, connection: Connection) -> object:
     return await connection.fetchval("SELECT current_setting($1)", name)
 

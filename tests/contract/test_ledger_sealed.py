@@ -14,8 +14,9 @@ import pytest
 
 from carillon.domain.claims import AttemptNote, Settlement
 from carillon.domain.intents import Malformed
-from carillon.domain.people import PreferenceChange, Suppression
+from carillon.domain.people import PreferenceChange
 from carillon.domain.receipts import Receipt, ReceiptKind
+from carillon.domain.suppressions import Suppression
 from carillon.domain.verdicts import Bury
 from carillon.ledger import columns, sealing
 from carillon.ledger.columns import COLUMNS, Way
@@ -40,6 +41,7 @@ from tests.contract import (
     test_receipts_matching,
     test_receipts_routes,
     test_receipts_suppressions,
+    test_suppressions,
 )
 from tests.support.databases import Databases
 from tests.support.ledger_builders import enrolment, notification, route, want
@@ -68,6 +70,7 @@ SUITES: list[ModuleType] = [
     test_receipts_matching,
     test_receipts_routes,
     test_receipts_suppressions,
+    test_suppressions,
 ]
 _numbers = count(1)
 
@@ -182,7 +185,8 @@ async def written(engine: SealedEngine) -> None:
         claim, other = await ledger.claim([want()], 2, "worker")
         assert (claim.address, NAME in claim.payload_json, TEXT in str(claim.message_json)) == (ADDRESS, True, True)
         note = AttemptNote(provider="mailer", outcome="refused", duration_ms=1.0, classification="gone", error=said)
-        await ledger.settle([Settlement(claim=claim, verdict=Bury("gone", said), note=note, suppress=True)])
+        gone = Suppression(claim.channel, ADDRESS, "", "gone", "delivery")
+        await ledger.settle([Settlement(claim=claim, verdict=Bury("gone", said), note=note, suppression=gone)])
         sent = AttemptNote(provider="mailer", outcome="sent", duration_ms=1.0, provider_message_id="m-1")
         await ledger.settle([Settlement(claim=other, verdict=Bury("gone", said), note=sent)])
         bounced = Receipt(

@@ -164,7 +164,7 @@ MUTANTS: Mutants = {
     ),
     "holding what was skipped": (
         test_a_route_to_a_suppressed_address_is_not_claimed,
-        {"enrol": ("AND given.skipped_because IS NULL AND dead.found IS NULL AS held", "AS held")},
+        {"enrol": ("AND given.skipped_because IS NULL AND held_by.suppression_id IS NULL AS held", "AS held")},
         {"claim_enrolled": (" AND status = 'pending'\n  AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
     ),
     "holding what is for later": (

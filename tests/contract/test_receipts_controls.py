@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from carillon.domain.receipts import ReceiptKind, ReceiptRules
+from carillon.domain.suppressions import SuppressionTerms
 from tests.support.ledger_builders import enrolment
 from tests.support.ledger_engines import Engine, engine_fixture
 from tests.support.ledger_mutants import NOTICED, Mutants, mutilated
@@ -103,11 +104,12 @@ async def a_burial_has_its_letter(engine: Engine, statements: Statements = None)
 
 
 async def a_suppression_never_shrinks(engine: Engine, statements: Statements = None) -> None:
-    brief = ReceiptRules(chains=RULES.chains, bounces_before_silence=1, silence_seconds=1.0)
+    brief = ReceiptRules(chains=RULES.chains, bounces_before_silence=1, suppressions=SuppressionTerms(bounced=1.0))
+    ever = ReceiptRules(chains={}, bounces_before_silence=1, suppressions=SuppressionTerms(bounced=None))
     async with engine.ledger(statements=statements) as ledger:
         await publish(ledger, "m-1")
         await publish(ledger, "m-2")
-        await effect(ledger, bounced("m-1"), rules=ReceiptRules(chains={}, bounces_before_silence=1))
+        await effect(ledger, bounced("m-1"), rules=ever)
         await effect(ledger, bounced("m-2"), rules=brief)
         assert (await engine.only("suppressions"))["expires_at"] is None
 

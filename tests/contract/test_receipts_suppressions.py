@@ -2,8 +2,8 @@
 
 import pytest
 
-from carillon.domain.people import Suppression
 from carillon.domain.receipts import ReceiptKind, ReceiptRules
+from carillon.domain.suppressions import Suppression, SuppressionTerms
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import PROVIDER, enrolment, route
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
@@ -55,7 +55,7 @@ async def test_soft_bounces_suppress_no_address(ledger: Ledger) -> None:
 
 
 async def test_how_many_bounces_and_for_how_long_are_settings(engine: Engine, ledger: Ledger) -> None:
-    rules = ReceiptRules(chains=RULES.chains, bounces_before_silence=1, silence_seconds=60.0)
+    rules = ReceiptRules(chains=RULES.chains, bounces_before_silence=1, suppressions=SuppressionTerms(bounced=60.0))
     await publish(ledger)
     assert await effect(ledger, bounced(), rules=rules) == "buried"
     row = await engine.only("suppressions")

@@ -13,6 +13,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from carillon.domain.claims import Settled
 from carillon.domain.events import (
+    AddressSuppressed,
     BreakerChanged,
     Event,
     IntentAccepted,
@@ -21,6 +22,7 @@ from carillon.domain.events import (
     LeasesReset,
     Pruned,
     RouteAttempted,
+    RouteSuppressed,
     Trouble,
 )
 from carillon.domain.notifications import Enrolment, Notification, Route
@@ -73,6 +75,28 @@ def counted(*events: Event, table: dict[str, Instrument] | None = None) -> Point
     return exported(reader)
 
 
+SKIPPED = RouteSuppressed(
+    notification_id=CANARY,
+    notification_type="a",
+    producer="p",
+    tenant_id=CANARY,
+    route_id=CANARY,
+    channel="sms",
+    suppression_id=7,
+    kind="invalid",
+    until_ms=None,
+)
+DEAD = AddressSuppressed(
+    channel="sms",
+    kind="invalid",
+    source="delivery",
+    reason=CANARY,
+    tenant_id=CANARY,
+    seconds=None,
+    provider="twilio",
+    notification_id=CANARY,
+    route_id=CANARY,
+)
 REPEATED = {"notification_id": CANARY, "notification_type": "a", "producer": "p", "audience_kind": "user"}
 
 
@@ -92,6 +116,8 @@ def test_every_event_is_counted() -> None:
         BreakerChanged(provider="fcm", before="closed", after="open"),
         Trouble(where="settle", error=CANARY),
         Pruned(records=5, malformed_intents=2),
+        SKIPPED,
+        DEAD,
     )
     totals = {name: sum(value for _, value in found) for name, found in points.items()}
     assert totals == {
@@ -105,6 +131,8 @@ def test_every_event_is_counted() -> None:
         "carillon.breaker.changes": 1,
         "carillon.troubles": 1,
         "carillon.pruned": 7,
+        "carillon.routes.suppressed": 1,
+        "carillon.suppressions": 1,
     }
     assert [attributes["outcome"] for attributes, _ in points["carillon.intents"]] == [
         "accepted",
@@ -113,8 +141,17 @@ def test_every_event_is_counted() -> None:
     ]
 
 
+def test_suppressions_are_counted_by_channel_and_kind() -> None:
+    points = counted(SKIPPED, SKIPPED, DEAD)
+    assert points["carillon.routes.suppressed"] == [({"channel": "sms", "kind": "invalid"}, 2)]
+    why = {"channel": "sms", "kind": "invalid", "source": "delivery", "provider": "twilio"}
+    assert points["carillon.suppressions"] == [(why, 1)]
+
+
 def test_nobody_can_be_recognised() -> None:
     points = counted(
+        SKIPPED,
+        DEAD,
         attempted(verdict="retry", outcome="unavailable", error=CANARY),
         IntentAccepted(**{**REPEATED, "producer": "alice@example.org"}, routes=1, idempotency_key=CANARY),
     )

@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,44 @@ def test_dead_letters_from_the_terminal(program: Program, environment: dict[str,
     assert unknown.returncode == 1
     assert "has no dead letter" in unknown.stderr
     assert carillon("dead-letters", "redrive", env=environment).returncode == 1
+
+
+def test_suppressions_from_the_terminal(program: Program, environment: dict[str, str]) -> None:
+    client = Client.of(program)
+    for tenant in ("acme", "globex"):
+        added = carillon(
+            "suppressions", "add", "email", "ann@example.org", "--tenant", tenant, "--days", "3", env=environment
+        )
+        assert "nothing more is sent to ann@example.org by email until 20" in added.stdout, added.stderr
+    everybody = carillon("suppressions", "add", "email", "ann@example.org", "--reason", "asked", env=environment)
+    assert "until it is lifted" in everybody.stdout
+    unknown = carillon("suppressions", "add", "emial", "ann@example.org", env=environment)
+    assert (unknown.returncode, "no such channel" in unknown.stderr) == (1, True)
+    listed = carillon("suppressions", "list", env=environment).stdout
+    assert all(word in listed for word in ("3 of 3", "acme", "globex", "every tenant", "manual", "asked"))
+    assert "1 of 1" in carillon("suppressions", "list", "--shared", env=environment).stdout
+    body: dict[str, Any] = {"channel": "email", "recipient": "ann@example.org"}
+    sent = client.send(**body)
+    number = str(sent.body["skipped"][0]["suppressionId"])
+    assert (sent.body["status"], sent.body["skipped"][0]["kind"]) == ("skipped", "manual")
+    url = program.wait_ready()["addresses"][0]
+    told = carillon(*WELCOME, "--channel", "email", "--to", "ann@example.org", "--url", url, env=environment)
+    assert (told.returncode, "the address is suppressed (manual) until it is lifted" in told.stdout) == (1, True)
+    # One tenant's filter lifts nothing of the others, nor what holds for every tenant.
+    flags = ("--all", "--tenant", "acme", "--address", "ann@example.org")
+    assert (
+        "1 suppressions found, 0 lifted (dry run)"
+        in carillon("suppressions", "lift", *flags, "--dry-run", env=environment).stdout
+    )
+    assert "1 lifted" in carillon("suppressions", "lift", *flags, env=environment).stdout
+    assert "2 of 2" in carillon("suppressions", "list", env=environment).stdout
+    assert "1 lifted" in carillon("suppressions", "lift", number, env=environment).stdout
+    assert client.send(**body).body["status"] == "queued"
+    again = carillon("suppressions", "lift", number, env=environment)
+    assert (again.returncode, "no suppression in force" in again.stderr) == (1, True)
+    assert carillon("suppressions", "lift", env=environment).returncode == 1
+    both = carillon("suppressions", "list", "--shared", "--tenant", "acme", env=environment)
+    assert (both.returncode, "exclude each other" in both.stderr) == (1, True)
 
 
 def test_migrate_can_be_run_twice(environment: dict[str, str]) -> None:

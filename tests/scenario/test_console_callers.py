@@ -74,8 +74,9 @@ def test_nobody_is_shown_a_page_that_is_closed_to_them(client: Client) -> None:
     def pages(**who: str) -> list[str]:
         return list(client.get("/api/v1/console/surface", **who).json["pages"])
 
-    assert pages(**bearer()) == ["overview", "notifications", "dead-letters", "templates", "outbox", "drills"]
-    assert pages(**bearer("acme")) == ["notifications", "dead-letters", "templates"]
+    every = ["overview", "notifications", "dead-letters", "templates", "outbox", "drills", "suppressions"]
+    assert pages(**bearer()) == every
+    assert pages(**bearer("acme")) == ["notifications", "dead-letters", "templates", "suppressions"]
     assert pages(**bearer("acme", role="user")) == ["notifications"]
 
 

@@ -37,8 +37,8 @@ class Planted:
         template = self._template()
         waiting = self._sent(self.device, scheduledFor="2100-01-01T00:00:00Z")
         failed, route = self._failed(self.device[-7:])
-        self._people()
-        self.aims = Aims("acme", waiting, failed, route, template, self.key, USER, self.device)
+        suppression = self._people()
+        self.aims = Aims("acme", waiting, failed, route, template, self.key, USER, self.device, suppression=suppression)
         gone = [str(uuid.uuid4()) for _ in range(3)]
         named = (
             route.replace(self.device, f"device-{other}"),
@@ -47,7 +47,7 @@ class Planted:
             f"user-{other}",
             f"device-{other}",
         )
-        self.phantoms = Aims("initech", gone[0], gone[1], *named)
+        self.phantoms = Aims("initech", gone[0], gone[1], *named, suppression="987654321")
 
     def operations(self) -> list[Operation]:
         return operations(self.document)
@@ -90,17 +90,22 @@ class Planted:
         sent = self._sent(address, metadata={"sandbox": {"outcome": "refused", "times": 9}})
         path = f"/api/v1/notifications/{sent}"
         wait_until(lambda: self.client.get(path, ACME_USER).body["status"] == "failed", timeout=60, what=path)
+        # A vendor that refuses a device for good has suppressed it, and a retry waits until that is lifted.
+        for one in self._call("GET", f"/api/v1/suppressions?address={address}", None)["items"]:
+            self._call("DELETE", f"/api/v1/suppressions/{one['id']}", None)
         return sent, str(self.client.get(path, ACME_USER).body["routes"][0]["routeId"])
 
-    def _people(self) -> None:
+    def _people(self) -> str:
+        """The number of a suppression."""
         contacts = {"contacts": {"email": f"{self.canary}@acme.example"}}
         self._call("PUT", f"/api/v1/preferences/user/{USER}", contacts)
-        silence = {"channel": "email", "address": self.device, "reason": self.canary}
-        self._call("POST", "/api/v1/suppressions", silence)
+        body = {"channel": "email", "address": self.device, "reason": self.canary}
+        suppression = self._call("POST", "/api/v1/suppressions", body)
         retried, _ = self._failed("a" + self.device[-7:])
         self._call("POST", f"/api/v1/admin/notifications/{retried}/retry", {"reason": self.canary})
         path = f"/api/v1/notifications/{retried}"
         wait_until(lambda: self.client.get(path, ACME_USER).body["status"] != "queued", timeout=60, what=path)
+        return str(suppression["id"])
 
 
 @pytest.fixture

@@ -12,13 +12,14 @@ import msgspec
 from carillon.domain.breaker import BreakerPolicy, State
 from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.errors import BadIntent
-from carillon.domain.explain import Explanation, ViewedBreakers
+from carillon.domain.explain import Explanation, LookupLedger, ViewedBreakers
 from carillon.domain.intents import Intent
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.notifications import TERMINAL, Template
 from carillon.domain.outcomes import Outcome
-from carillon.domain.people import PreferenceChange, Suppression
+from carillon.domain.people import PreferenceChange
 from carillon.domain.policy import PolicyTable
+from carillon.domain.suppressions import Suppression, SuppressionTerms
 from carillon.domain.synchronous import NotDelivered
 from carillon.domain.templates import LocaleRules
 from carillon.intake.accept import Intake, SynchronousIntake
@@ -69,6 +70,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     dice: float
     wishes: Mapping[str, PreferenceChange] = {}
     silences: tuple[Suppression, ...] = ()
+    terms: SuppressionTerms = SuppressionTerms()
     failures: Mapping[str, int] = {}
     """How often each provider has failed in a row before."""
     since: float = 0.0
@@ -186,6 +188,8 @@ class Played:
         self.planner: Intake = self.intake
         """What `explain` plans by, and the breakers it reads; a control puts something false here."""
         self.viewed: ViewedBreakers = self.breakers
+        self.looked_up: LookupLedger = ledger
+        self.terms = case.terms
         names = [name for chain in CHAINS.values() for name in chain]
         self._providers = {name: _Vendor(name, case.script, clock, self.calls) for name in names}
 
@@ -210,7 +214,14 @@ class Played:
         dice = (self._case.dice, self._case.dice)
         world = self._world
         explainer = Explainer(
-            self.planner, world.ledger, self.viewed, self.rules, world.clock, imagine=imagine, dice=dice
+            self.planner,
+            self.looked_up,
+            self.viewed,
+            self.rules,
+            world.clock,
+            imagine=imagine,
+            dice=dice,
+            terms=self.terms,
         )
         before = await world.changes()
         said = await explainer.explain(self._case.intent, {})
@@ -248,7 +259,7 @@ class Played:
                 providers=self._providers,
                 breakers=self.breakers,
                 leases=leases,
-                rules=AttemptRules(CHAINS, case.policies, LANES),
+                rules=AttemptRules(CHAINS, case.policies, LANES, suppressions=case.terms),
                 clock=clock,
                 dice=lambda: case.dice,
             ),

@@ -7,13 +7,18 @@ import msgspec
 
 from carillon.domain.admin import AdminAction, AdminLedger, RedrivePlan
 from carillon.domain.claims import AttemptNote, Claim, Settlement, Want
+from carillon.domain.decide import suppression_after
 from carillon.domain.notifications import Enrolment, Notification, Route
+from carillon.domain.outcomes import Refused
+from carillon.domain.suppressions import SuppressionTerms
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict
 
 _numbers = count(1)
 
 LANE = 2
 PROVIDER = "mailer"
+GONE = Refused("no such mailbox", "recipient_gone", recipient_gone=True)
+TERMS = SuppressionTerms()
 REDRIVE = AdminAction(actor="ops@example.org", action="redrive")
 
 
@@ -78,10 +83,11 @@ def fail_over(claim: Claim, provider: str = "second", delay: float = 0.0) -> Set
     return Settlement(claim=claim, verdict=FailOver(provider, delay), note=failed_note())
 
 
-def bury(claim: Claim, *, suppress: bool = False) -> Settlement:
+def bury(claim: Claim, *, suppress: bool = False, terms: SuppressionTerms = TERMS) -> Settlement:
     verdict = Bury("recipient_gone", "no such mailbox")
     refused = note("refused", classification="recipient_gone", error="no such mailbox")
-    return Settlement(claim=claim, verdict=verdict, note=refused, suppress=suppress)
+    suppression = suppression_after(claim, GONE, terms) if suppress else None
+    return Settlement(claim=claim, verdict=verdict, note=refused, suppression=suppression)
 
 
 def without_note(settlement: Settlement) -> Settlement:

@@ -69,7 +69,7 @@ class _Watched:
 
         def call(*given: Any, **named: Any) -> Any:
             self._canaries.note([*given, *named.values()])
-            if name == "unsuppress":
+            if name in {"unsuppress", "suppression_in_force"}:
                 self._canaries.note(given[1], personal=True)
             return found(*given, **named)
 

@@ -299,15 +299,16 @@ def guards_of(name: str) -> Iterator[str]:
         yield "proof"
     if not about.asks:
         return
-    yield "credentials"
-    if about.callers is not Callers.KNOWN or about.administrators_if is not None:
-        yield "role"
-    if about.tenant is not None:
-        yield "named_tenant"
     everybody_calls = about.callers is Callers.KNOWN
-    if about.person and everybody_calls:
-        yield "named_person"
+    # First: without another guard, somebody else takes away what the caller of another tenant is to find.
     if about.owned is not None:
         yield "owned_tenant"
         if everybody_calls:
             yield "owned_by_caller"
+    yield "credentials"
+    if not everybody_calls or about.administrators_if is not None:
+        yield "role"
+    if about.tenant is not None:
+        yield "named_tenant"
+    if about.person and everybody_calls:
+        yield "named_person"

@@ -94,19 +94,19 @@ class Planting:
         wait_until(still, timeout=60, what="nothing of Ada's to move any more")
         return planted
 
-    def templates(self) -> tuple[str, str]:
-        """A template of each tenant; the key and the id of acme's."""
-        ids = {}
+    def templates(self) -> tuple[str, str, str]:
+        """A template and a suppression of each tenant; the key and the id of acme's template, acme's suppression."""
+        ids, suppressions = {}, {}
         for tenant in (ACME, GLOBEX):
             text = self.canary(tenant, None)
             body = {"templateKey": f"secret_{self.mark}_{tenant}", "channel": "email", "subjectTemplate": text}
             body["bodyTemplate"] = f"{text} {{{{name}}}}"
             ids[tenant] = self.do("POST", "/api/v1/templates", body, self.admin(tenant))
-            silence = {"channel": "email", "address": f"{text.lower()}@example.org", "reason": text}
-            self.do("POST", "/api/v1/suppressions", silence, self.admin(tenant))
+            body = {"channel": "email", "address": f"{text.lower()}@example.org", "reason": text}
+            suppressions[tenant] = self.do("POST", "/api/v1/suppressions", body, self.admin(tenant))
         open_to_all = {"templateKey": f"open_{self.mark}", "channel": "email", "bodyTemplate": "{{name}}"}
         self.do("POST", "/api/v1/templates", open_to_all | {"subjectTemplate": "Hello"}, self.admin(None))
-        return str(ids[ACME]["templateKey"]), str(ids[ACME]["id"])
+        return str(ids[ACME]["templateKey"]), str(ids[ACME]["id"]), str(suppressions[ACME]["id"])
 
     def preferences(self) -> None:
         for tenant, user in _PEOPLE:
@@ -117,7 +117,7 @@ class Planting:
 def notifications(client: Client, url: str) -> Planted:
     """In local and listo: waiting and failed notifications, templates, preferences, suppressions, an audit trail."""
     planting = Planting(client, url)
-    key, template = planting.templates()
+    key, template, suppression = planting.templates()
     planting.preferences()
     for tenant, user in _PEOPLE:
         _sent(planting, key, (tenant, user, None), planting.person(tenant, user), scheduledFor=_LATER)
@@ -133,6 +133,7 @@ def notifications(client: Client, url: str) -> Planted:
     planting.do("POST", f"/api/v1/admin/notifications/{failed[1]}/retry", retry, planting.admin(ACME))
     route = str(stories()[0]["routes"][0]["routeId"])
     aims = Aims(ACME, waiting, failed[0], route, template, key, ADA, f"addr{planting.mark}@example.org")
+    aims = aims._replace(suppression=suppression)
     return planting.done(
         aims,
         {
@@ -160,7 +161,7 @@ def _sent(
 def streams(client: Client, url: str) -> Planted:
     """In sse: a notification in each person's log, templates, preferences, suppressions."""
     planting = Planting(client, url)
-    key, template = planting.templates()
+    key, template, suppression = planting.templates()
     planting.preferences()
     ids = {}
     for tenant, user in _PEOPLE:
@@ -174,6 +175,7 @@ def streams(client: Client, url: str) -> Planted:
         assert text in str(read.body), read
     mine = ids[ACME, ADA]
     aims = Aims(ACME, mine, mine, f"sse:user:{ADA}", template, key, ADA, f"addr{planting.mark}@example.org", mine)
+    aims = aims._replace(suppression=suppression)
     persons = {*_PERSONS, "showInbox", "showPreferences", "streamNotifications"}
     return planting.done(
         aims,

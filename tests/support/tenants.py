@@ -13,6 +13,7 @@ _METHODS = frozenset({"get", "put", "post", "delete", "patch"})
 # What changes from answer to answer and tells nothing about anybody.
 _VARYING = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{32}\b"
+    r'|(?<="id": )\d+\b'
 )
 
 
@@ -33,6 +34,8 @@ class Aims(NamedTuple):
     transaction: str = ""
     event: str = ""
     queue: str = ""
+    suppression: str = ""
+    """The number of a suppression."""
 
 
 class Operation(NamedTuple):
@@ -91,7 +94,11 @@ def same_for_all(reply: Reply, *aims: Aims) -> tuple[int, str]:
     """An answer without handles, times and ids: what is left must not depend on whether the object exists."""
     text = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
     found = text.decode()
-    for handle in sorted({handle for aim in aims for handle in aim if handle}, key=len, reverse=True):
+    for number in {aim.suppression for aim in aims if aim.suppression}:
+        # A number stands in many places that are no handle.
+        found = re.sub(rf"(?<=/suppressions/){number}\b", "<aim>", found)
+    handles = {handle for aim in aims for handle in aim if handle and handle != aim.suppression}
+    for handle in sorted(handles, key=len, reverse=True):
         found = found.replace(handle, "<aim>").replace(quote(handle, safe=""), "<aim>")
     return reply.status, _VARYING.sub("<varies>", found)
 
@@ -105,7 +112,7 @@ def _fields(document: Mapping[str, Any], told: Mapping[str, Any]) -> frozenset[s
 def _in_path(path: str, name: str, aims: Aims) -> str:
     if name == "id":
         ids = {"/templates/": aims.template, "/admin/": aims.failed, "/v1/subscriptions/": aims.subscription}
-        ids["/ack"] = aims.told
+        ids |= {"/ack": aims.told, "/suppressions/": aims.suppression}
         return next((handle for part, handle in ids.items() if part in path), aims.notification)
     # A name nobody thought of stops here: say what of a tenant's it stands for.
     return {

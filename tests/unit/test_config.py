@@ -224,3 +224,10 @@ def test_the_path_of_a_key_file_is_not_secret(tmp_path: Path) -> None:
 def test_several_blueprints_are_for_serve_alone() -> None:
     with pytest.raises(ConfigurationError, match="only `serve` takes several"):
         load("listo,sse", environ={})
+
+
+def test_a_setting_that_moved_says_where_it_went() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"set suppressions\.bounced_seconds and suppressions\.invalid_seconds"
+    ):
+        load("local", environ={"CARILLON_RECEIPTS__SILENCE_SECONDS": "5"})

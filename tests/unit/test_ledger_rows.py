@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.claims import Claim, Want
-from carillon.domain.notifications import Conflict, Duplicate
+from carillon.domain.notifications import Accepted, Conflict, Duplicate
+from carillon.domain.suppressions import SuppressedRoute, SuppressionRef
 from carillon.ledger.rows import (
     RECORD_FIELDS,
     SETTLEMENT_FIELDS,
@@ -95,11 +96,15 @@ def test_repeated_wants_go_on_where_the_first_stopped() -> None:
 
 def test_losers_learn_whether_they_asked_the_same() -> None:
     loser = notification(request_fingerprint="f")
-    winner = {"notification_id": "w", "request_fingerprint": "f", "lane": 3, "expired": False}
+    winner = {"notification_id": "w", "request_fingerprint": "f", "lane": 3, "expired": False, "suppressed_json": None}
     assert answer_for_loser(loser, winner) == Duplicate("w", 3)
     assert answer_for_loser(loser, winner | {"request_fingerprint": "g"}) == Conflict("w")
     assert answer_for_loser(loser, winner | {"request_fingerprint": "g", "expired": 1}) == Conflict("w", expired=True)
-    assert answer_for_loser(loser, winner | {"notification_id": loser.notification_id}) is None
+    held = '[{"route_id":"r","channel":"sms","suppression":{"suppression_id":7,"kind":"invalid","until_ms":5}}]'
+    stopped = (SuppressedRoute("r", "sms", SuppressionRef(7, "invalid", 5)),)
+    assert answer_for_loser(loser, winner | {"suppressed_json": held}) == Duplicate("w", 3, stopped)
+    own = winner | {"notification_id": loser.notification_id, "suppressed_json": held}
+    assert answer_for_loser(loser, own) == Accepted(loser.notification_id, stopped)
 
 
 def test_values_stand_under_their_names() -> None:

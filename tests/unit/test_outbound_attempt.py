@@ -8,9 +8,11 @@ import pytest
 
 from carillon.domain.breaker import Admission, BreakerPolicy, State
 from carillon.domain.claims import Claim, Dispatch, Settlement
+from carillon.domain.decide import suppression_after
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.policy import PolicyTable, RetryPolicy
+from carillon.domain.suppressions import Suppression, SuppressionKind, SuppressionTerms
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict
 from carillon.outbound import calls
 from carillon.outbound.attempt import AttemptRules, Attempts
@@ -21,6 +23,7 @@ from tests.support.dispatches import claim
 from tests.unit.test_outbound_leases import Unused
 
 POLICY = RetryPolicy(max_attempts=6, base_delay_seconds=10.0, jitter="none", timeout_seconds=20.0)
+SUPPRESSION = '{"suppression_id":7,"kind":"invalid","until_ms":null}'
 CLAIM = claim(
     notification_id="n-1",
     route_id="email:user:ada",
@@ -82,6 +85,7 @@ class Desk:
                 PolicyTable({"*/*": policy}),
                 Lanes({"standard": Lane(rank=1, queue_name="standard")}),
                 give_back=give_back,
+                suppressions=SuppressionTerms(),
             ),
             clock=self.clock,
             dice=lambda: 0.5,
@@ -124,19 +128,53 @@ async def test_what_did_not_arrive_is_decided_upon(outcome: Outcome, verdict: Ve
     assert settlement.verdict == verdict
     assert settlement.note is not None
     assert settlement.note.classification == classification
-    assert not settlement.suppress
+    assert settlement.suppression is None
 
 
 async def test_a_dead_address_is_suppressed() -> None:
-    settlement = await Desk(says(Refused("gone", recipient_gone=True)), says(Sent())).attempt()
-    assert settlement.suppress
+    claim = msgspec.structs.replace(CLAIM, address="a@example.org", tenant_id="acme")
+    settlement = await Desk(says(Refused("gone", "smtp_550", recipient_gone=True)), says(Sent())).attempt(claim)
+    assert settlement.suppression == Suppression(
+        "email", "a@example.org", "acme", "smtp_550", "delivery", 90 * 86_400.0, SuppressionKind.BOUNCED
+    )
     assert isinstance(settlement.verdict, Bury)
+
+
+@pytest.mark.parametrize(
+    ("channel", "classification", "kind", "seconds"),
+    [
+        ("email", "smtp_550", "bounced", 90 * 86_400.0),
+        ("email", "unsubscribed_address", "unsubscribed", None),
+        ("email", "spam_reporting_address", "complained", None),
+        ("sms", "not_mobile", "invalid", 30 * 86_400.0),
+        ("sms", "opted_out", "unsubscribed", None),
+        ("sms", "21610", "unsubscribed", None),
+        ("push", "unregistered", "invalid", 30 * 86_400.0),
+        ("webhook", "endpoint_gone", "invalid", 30 * 86_400.0),
+    ],
+)
+@pytest.mark.parametrize("share", [False, True])
+def test_what_a_refusal_suppresses(
+    channel: str,
+    classification: str,
+    kind: str,
+    seconds: float | None,
+    share: bool,  # noqa: FBT001 - a row of a table
+) -> None:
+    claim = msgspec.structs.replace(CLAIM, address="a", channel=channel, tenant_id="acme")
+    outcome = Refused("no", classification, recipient_gone=True)
+    caused = suppression_after(claim, outcome, SuppressionTerms(share_bounces=share))
+    assert caused is not None
+    assert (caused.kind, caused.seconds, caused.source) == (kind, seconds, "delivery")
+    assert caused.tenant_id == ("" if share and kind == "bounced" else "acme")
+    assert suppression_after(claim, Refused("no", classification), SuppressionTerms()) is None
+    assert suppression_after(claim, outcome, None) is None
 
 
 @pytest.mark.parametrize(
     ("changes", "verdict"),
     [
-        ({"suppressed": True}, Bury("suppressed", "the address was declared dead")),
+        ({"suppression_json": SUPPRESSION}, Bury("suppressed", "the address is suppressed")),
         ({"attempt": 7}, Bury("crash_loop", "abandoned by a worker 6 times without an outcome")),
     ],
 )

@@ -9,7 +9,7 @@ from carillon.domain.breaker import Admission
 from carillon.domain.claims import Claim, Dispatch, Settlement
 from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
 from carillon.domain.verdicts import Bury, Defer, Finish, Retry
-from tests.unit.test_outbound_attempt import CLAIM, Desk, Vendor, broken
+from tests.unit.test_outbound_attempt import CLAIM, SUPPRESSION, Desk, Vendor, broken
 from tests.unit.test_outbound_leases import Unused
 
 
@@ -69,7 +69,7 @@ async def test_gates_hold_single_routes_back_and_let_the_others_go() -> None:
     vendor = BatchVendor()
     desk = Desk(vendor)
     batch = claims(4)
-    batch[1] = msgspec.structs.replace(batch[1], suppressed=True)
+    batch[1] = msgspec.structs.replace(batch[1], suppression_json=SUPPRESSION)
     desk.leases.take(batch, desk.clock.monotonic())
     desk.leases.drop(batch[2])
     settlements = await desk.attempts.attempt_many(batch)

@@ -15,7 +15,7 @@ from carillon.outbound import calls
 from carillon.outbound.in_flight import InFlight
 from carillon.outbound.settle import Settler
 from tests.support.waiting import until
-from tests.unit.test_outbound_attempt import POLICY, Desk, Vendor
+from tests.unit.test_outbound_attempt import POLICY, SUPPRESSION, Desk, Vendor
 from tests.unit.test_outbound_batch import claims
 from tests.unit.test_outbound_leases import Unused
 
@@ -157,7 +157,7 @@ async def test_a_providers_bug_ends_in_its_own_routes_history() -> None:
 async def test_what_is_not_plain_finds_its_way_alone() -> None:
     bench = Bench(StartingVendor())
     batch = claims(4)
-    batch[0] = msgspec.structs.replace(batch[0], suppressed=True)
+    batch[0] = msgspec.structs.replace(batch[0], suppression_json=SUPPRESSION)
     batch[1] = msgspec.structs.replace(batch[1], channel="sms")
     await bench.begin(batch, lost=[batch[2]], setting_out=1)
     bench.answer(4, Sent())

@@ -48,7 +48,7 @@ LONGEST: dict[int, str] = {
         receipts.suppressions.Tenant receipts.suppressions.Reason receipts.suppressions.Moment
         upkeep.api.admin_wire.ProviderName upkeep.api.notifications_wire.Text upkeep.api.notifications_wire.Id
         upkeep.api.notifications_wire.Reason upkeep.api.notifications_wire.Include
-        upkeep.api.notifications_wire.Moment upkeep.api.notifications_wire.RedriveBody.provider
+        upkeep.api.notifications_wire.Moment upkeep.api.dead_letters_wire.RedriveBody.provider
         upkeep.api.preferences.Locale upkeep.api.preferences.Time upkeep.api.preferences.Zone
         upkeep.api.preferences.TenantId upkeep.api.queues_wire.Name upkeep.api.queues_wire.Reason
         upkeep.api.templates_wire.TemplateKey upkeep.api.templates_wire.Locale upkeep.api.templates_wire.Subject

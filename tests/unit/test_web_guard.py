@@ -96,7 +96,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             ADMINS,
         ),
         ("createTemplate redriveFailed listSuppressions addSuppression removeSuppression", ADMINS_NAMED, ADMINS_NAMED),
-        ("retryNotification showPayment", ADMINS_FOUND, ADMINS_FOUND),
+        ("retryNotification showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
         ("readTemplateByCode consoleSurface", OF_THE_TENANT, OF_THE_TENANT),
         (
             (

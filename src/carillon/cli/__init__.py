@@ -29,6 +29,7 @@ HOMES = {
     "ledger": "ledger:app",
     "push": "push:app",
     "queues": "queues:app",
+    "suppressions": "suppressions:app",
     "templates": "templates:app",
     "listo": "listo:app",
 }

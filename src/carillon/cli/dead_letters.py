@@ -131,22 +131,25 @@ def redrive(  # noqa: PLR0917 - a command line has many options
     chosen = {**filters, "notification_ids": named} if named else filters
     action = _action(named, filters, reason, how.rate)
 
-    async def work(ledger: Ledger) -> tuple[int, int]:
+    async def work(ledger: Ledger) -> tuple[FailedCounts, int]:
         counts = await ledger.failed_counts(chosen)
-        question = f"Redrive {counts.total} dead letters?"
-        if dry_run or not counts.total or not confirmed(counts.total, question, yes=yes or as_json):
-            return counts.total, 0
-        return counts.total, await _redrive(ledger, chosen, counts, how, action)
+        number = counts.total - counts.suppressed
+        question = f"Redrive {number} dead letters?"
+        if dry_run or not number or not confirmed(number, question, yes=yes or as_json):
+            return counts, 0
+        return counts, await _redrive(ledger, chosen, counts, how, action)
 
     found, redriven = _with_ledger(blueprint, config, work)
     _tell(found, redriven, dry_run=dry_run, as_json=as_json)
 
 
-def _tell(found: int, redriven: int, *, dry_run: bool, as_json: bool) -> None:
+def _tell(found: FailedCounts, redriven: int, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"found": found, "redriven": redriven, "dry_run": dry_run}))
+        said = {"found": found.total, "redriven": redriven, "dry_run": dry_run, "suppressed": found.suppressed}
+        typer.echo(json.dumps(said))
         return
-    typer.echo(f"{found} dead letters found, {redriven} redriven" + (" (dry run)" if dry_run else ""))
+    held = f"; {found.suppressed} stay, because their address is suppressed" if found.suppressed else ""
+    typer.echo(f"{found.total} dead letters found, {redriven} redriven" + (" (dry run)" if dry_run else "") + held)
 
 
 def _allowed(blueprint: Blueprint, config: Config, provider: str | None) -> Settings:

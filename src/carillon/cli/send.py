@@ -79,7 +79,7 @@ def _send(url: str, headers: dict[str, str], body: dict[str, Any], wait: float, 
         typer.echo(json.dumps(story, ensure_ascii=False))
     else:
         _show(accepted, story)
-    if _dead(story):
+    if _dead(story) or accepted["status"] == "skipped":
         raise typer.Exit(1)
 
 
@@ -129,15 +129,23 @@ def _show(accepted: dict[str, Any], story: dict[str, Any]) -> None:
     console.print(
         f"{accepted['notificationId']}  [bold]{story['status']}[/]  (queue {accepted.get('queueName', 'none')})"
     )
+    for skipped in accepted.get("skipped", []):
+        console.print(f"  {skipped['routeId']}: {_held_by(skipped)}", markup=False)
     for route in story.get("routes", []):
         spent = f"{route['attemptCount']} of {route['maxAttempts']} attempts"
-        console.print(f"  {route['routeId']}: {route['status']}, {spent}", markup=False)
+        why = f": {_held_by(route['suppression'])}" if route.get("suppression") else ""
+        console.print(f"  {route['routeId']}: {route['status']}, {spent}{why}", markup=False)
         for attempt in route.get("attempts", []):
             tail = f": {attempt['error']}" if attempt.get("error") else ""
             took = f"in {attempt['durationMs']:.0f} ms"
             console.print(
                 f"    #{attempt['number']} {attempt['provider']} {attempt['outcome']} {took}{tail}", markup=False
             )
+
+
+def _held_by(suppression: dict[str, Any]) -> str:
+    end = f"until {suppression['until']}" if suppression.get("until") else "until it is lifted"
+    return f"the address is suppressed ({suppression['kind']}) {end}"
 
 
 def _show_explanation(explanation: dict[str, Any], *, as_json: bool) -> None:

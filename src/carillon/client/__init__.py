@@ -2,7 +2,17 @@
 
 from carillon.client.clients import AsyncClient, Client
 from carillon.client.exchange import Rejected, Unreachable
-from carillon.client.wire import Accepted, ApiRequest, Attempt, Item, ItemAnswer, Notification, Page, Route
+from carillon.client.wire import (
+    Accepted,
+    ApiRequest,
+    Attempt,
+    Item,
+    ItemAnswer,
+    Notification,
+    Page,
+    Route,
+    SkippedRoute,
+)
 from carillon.domain.explain import Explanation
 from carillon.version import old_names
 
@@ -19,6 +29,7 @@ __all__ = [
     "Page",
     "Rejected",
     "Route",
+    "SkippedRoute",
     "Unreachable",
 ]
 

@@ -16,16 +16,42 @@ LARGEST_BATCH = 500
 _NOT_FOUND, _CONFLICT = frozenset({404}), frozenset({409})
 
 
+class SkippedRoute(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One recipient on one channel that nothing is sent to, because the address is suppressed."""
+
+    route_id: str
+    channel: str
+    suppression_id: int
+    kind: str
+    """bounced, complained, unsubscribed, invalid or manual."""
+    reason: str = "suppressed"
+    until: str | None = None
+    """When the suppression ends; None is never."""
+
+
+class RouteSuppression(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The suppression that stopped a route, as it was then."""
+
+    id: int
+    kind: str
+    until: str | None = None
+
+
 class Accepted(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Carillon has stored the notification; `delivered` if the caller waited for the delivery."""
+    """Carillon has stored the notification; `delivered` if the caller waited for the delivery.
+
+    `skipped`: nothing of it will be sent, and the list says why and until when.
+    """
 
     notification_id: str
-    status: Literal["queued", "delivered"]
+    status: Literal["queued", "skipped", "delivered"]
     queue_name: str | None = None
     delivered_at: str | None = None
     provider_message_id: str | None = None
     replayed: bool = False
     """Carillon had accepted it before, under the same key."""
+    skipped: list[SkippedRoute] = []
+    """The routes whose address is suppressed."""
 
 
 class Attempt(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -54,6 +80,8 @@ class Route(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     recipient: str | None = None
     next_attempt_at: str | None = None
     last_error: str | None = None
+    suppression: RouteSuppression | None = None
+    """Why it was skipped or given up, if the address was suppressed."""
     attempts: list[Attempt] = []
 
 
@@ -108,10 +136,12 @@ class ItemAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The result of one item of a batch."""
 
     index: int
-    status: Literal["queued", "rejected"]
+    status: Literal["queued", "skipped", "rejected"]
     notification_id: str | None = None
     replayed: bool = False
     error: Refusal | None = None
+    skipped: list[SkippedRoute] = []
+    """The routes whose address is suppressed."""
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):

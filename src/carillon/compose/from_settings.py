@@ -17,6 +17,7 @@ from carillon.domain.lanes import Lanes
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Clock, Dice, Provider
 from carillon.domain.receipts import Callback
+from carillon.domain.suppressions import SuppressionTerms
 from carillon.domain.templates import LocaleRules
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
@@ -122,6 +123,18 @@ def lanes(settings: Settings) -> Lanes:
         if name not in settings.lanes:
             raise ConfigurationError(f"lanes.{name}: is missing")
     return Lanes(settings.lanes, settings.work.strict_lanes)
+
+
+def suppression_terms(settings: Settings) -> SuppressionTerms:
+    """How long each kind of suppression holds; 0 in the settings is for ever."""
+    given = settings.suppressions
+    return SuppressionTerms(
+        bounced=given.bounced_seconds or None,
+        complained=given.complained_seconds or None,
+        unsubscribed=given.unsubscribed_seconds or None,
+        invalid=given.invalid_seconds or None,
+        share_bounces=given.share_bounces,
+    )
 
 
 def policies(settings: Settings) -> PolicyTable:

@@ -202,7 +202,8 @@ class IntakePart(Part):
     def endpoints(self) -> list[Endpoint]:
         settings, chains, ledger = self._process.settings, self._process.chains, self._ledger.ledger
         rules, breakers = from_settings.plan_rules(settings, chains), self._breakers.breakers
-        explainer = Explainer(self.intake, ledger, breakers, rules, self._process.clock)
+        terms = from_settings.suppression_terms(settings)
+        explainer = Explainer(self.intake, ledger, breakers, rules, self._process.clock, terms=terms)
         synchronous = None if self.synchronous is None else self.synchronous.door()
         found = http_door.endpoints(self.intake, synchronous=synchronous, explains=explainer)
         lanes = from_settings.lanes(settings)

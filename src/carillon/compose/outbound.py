@@ -149,6 +149,7 @@ def synchronous(
             seconds=seconds,
             use_cases=settings.synchronous.use_cases,
             slots=settings.synchronous.slots,
+            suppressions=from_settings.suppression_terms(settings),
         ),
         clock=process.clock,
         ids=new_id,
@@ -310,7 +311,14 @@ def _attempt_rules(settings: Settings, lanes: Lanes, policies: PolicyTable, chai
     push = settings.push
     if push is None:
         picker = settings.task_picker is not None
-        return AttemptRules(chains, policies, lanes, outlive_leases=picker, give_back=picker)
+        return AttemptRules(
+            chains,
+            policies,
+            lanes,
+            outlive_leases=picker,
+            give_back=picker,
+            suppressions=from_settings.suppression_terms(settings),
+        )
     return AttemptRules(
         chains,
         policies,

@@ -1,5 +1,7 @@
 """Vendors' callbacks, built from their settings."""
 
+from collections.abc import Sequence
+
 from carillon.compose import from_settings
 from carillon.compose.from_settings import NOT_OPTIONS
 from carillon.compose.ledger import LedgerPart
@@ -27,6 +29,9 @@ class ReceiptsPart(Part):
     def endpoints(self) -> list[Endpoint]:
         return endpoints(self._process, self._ledger.ledger)
 
+    def pages(self) -> Sequence[str]:
+        return ("suppressions",)
+
 
 def receipt_rules(settings: Settings, chains: Chains) -> ReceiptRules:
     """The rules for failed deliveries; a synchronous message that is sent again waits in the first queue."""
@@ -36,7 +41,7 @@ def receipt_rules(settings: Settings, chains: Chains) -> ReceiptRules:
         chains=chains,
         lanes={lane.rank: min(queued) for lane in lanes.ordered() if lane.rank not in queued},
         bounces_before_silence=settings.receipts.bounces_before_silence,
-        silence_seconds=settings.receipts.silence_seconds,
+        suppressions=from_settings.suppression_terms(settings),
     )
 
 

@@ -45,6 +45,9 @@ PICKER_NAMES = {
 }
 """The settings of the task picker that are other names of engine settings; the later of the two values wins."""
 
+MOVED = {"silence_seconds": "suppressions.bounced_seconds and suppressions.invalid_seconds"}
+"""Settings of earlier releases, by their last name, and what to set instead."""
+
 
 def load(
     blueprint: str | None = None, config: Path | None = None, environ: Mapping[str, str] | None = None
@@ -214,6 +217,9 @@ def _readable(text: str) -> str:
 
 def _meant(text: str) -> str:
     """The closest known name; for a top-level setting also its variable, because a missing underscore is common."""
+    moved = next((MOVED[name] for name in _MEANT.findall(text) if name in MOVED), None)
+    if moved is not None:
+        return f"; set {moved} instead"
     found = hint(text, Settings)
     return found if _PATH.search(text) else _MEANT.sub(lambda name: f"{name[0]} ({_variable(name[1])})", found)
 

@@ -205,9 +205,27 @@ class Receipts(Section, frozen=True):
     """True trusts X-Forwarded-Proto, -Host and -Port for the URL that a vendor called; only behind your own proxy."""
     bounces_before_silence: int = 2
     """The number of reports of a dead address that suppresses the address."""
-    silence_seconds: float | None = None
     look_again_seconds: float = 3.0
     """How often the process matches receipts again that came before their message."""
+
+
+class SuppressionSettings(Section, frozen=True):
+    """For how long nothing is sent to an address, by the kind of the suppression; 0 is for ever."""
+
+    bounds: ClassVar[dict[str, Bounds]] = dict.fromkeys(
+        ("bounced_seconds", "complained_seconds", "unsubscribed_seconds", "invalid_seconds"), (0, 100 * 365 * 86_400)
+    )
+
+    bounced_seconds: float = 90 * 86_400.0
+    """After a hard bounce. Mailboxes are opened again and vendors err; one mail in 90 days harms no reputation."""
+    complained_seconds: float = 0.0
+    """After a complaint: only the person can take it back."""
+    unsubscribed_seconds: float = 0.0
+    """After an unsubscribe, or a block at the vendor: only the person can take it back."""
+    invalid_seconds: float = 30 * 86_400.0
+    """After a vendor refused a number, device token or endpoint for good. Numbers change hands; asking costs a call."""
+    share_bounces: bool = False
+    """True makes a hard bounce hold for every tenant, not only for the one whose message bounced."""
 
 
 class Settings(Section, frozen=True):
@@ -254,6 +272,7 @@ class Settings(Section, frozen=True):
     synchronous: SynchronousSettings = SynchronousSettings()
     probing: ProbingSettings = ProbingSettings()
     receipts: Receipts = Receipts()
+    suppressions: SuppressionSettings = SuppressionSettings()
     alerts: Alerts = Alerts()
     strict_receipts: bool = False
     """True reports `delivered` only after a vendor's receipt."""

@@ -51,6 +51,8 @@ class FailedCounts(msgspec.Struct, frozen=True):
     by_cause: list[dict[str, Any]]
     """Rows with channel, classification and count."""
     now_ms: float
+    suppressed: int = 0
+    """How many of them a redrive leaves alone, because their address is suppressed."""
 
 
 class AdminLedger(Protocol):

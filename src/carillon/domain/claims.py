@@ -9,9 +9,11 @@ from typing import Any, Protocol
 import msgspec
 
 from carillon.domain.notifications import Enrolment, Message
+from carillon.domain.suppressions import Suppression, SuppressionRef
 from carillon.domain.verdicts import Verdict
 
 _read_message = msgspec.json.Decoder(Message).decode
+_read_suppression = msgspec.json.Decoder(SuppressionRef).decode
 
 
 class Want(msgspec.Struct, frozen=True):
@@ -57,8 +59,8 @@ class Claim(msgspec.Struct, gc=False):
     """The producer's own idempotency key, which log lines show."""
     abandoned: bool = False
     """The lease of an earlier claim expired without a settlement: that worker may have sent the message."""
-    suppressed: bool = False
-    """The address was suppressed after the route was enrolled."""
+    suppression_json: str | None = None
+    """The suppression in force at the claim, which began after the route was enrolled; None if there is none."""
     place: Any = None
     """The physical place of the route's row, where the ledger gives one: a fast lookup while the row is unchanged."""
 
@@ -76,6 +78,15 @@ class Claim(msgspec.Struct, gc=False):
     def forced(self) -> bool:
         """Whether an operator chose the provider for this attempt, which then ignores the breaker."""
         return self.attempts_before < 0 and self.attempt == 1
+
+    @property
+    def suppressed(self) -> bool:
+        """Whether no provider may be called, because the address is suppressed."""
+        return self.suppression_json is not None
+
+    def suppression(self) -> SuppressionRef | None:
+        """The suppression in force at the claim."""
+        return None if self.suppression_json is None else _read_suppression(self.suppression_json)
 
     def message(self) -> Message | None:
         """The rendered content; None if the message is rendered at delivery."""
@@ -112,8 +123,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     verdict: Verdict
     note: AttemptNote | None = None
     """None if the worker called no provider: a breaker was open, or the worker released the claim."""
-    suppress: bool = False
-    """Suppress the address, because the provider reports it as dead; later routes to it are skipped."""
+    suppression: Suppression | None = None
+    """The suppression that the provider's answer causes, because it reports the address as dead."""
 
 
 class Settled(StrEnum):

@@ -9,6 +9,13 @@ from carillon.domain.breaker import State
 from carillon.domain.claims import Claim
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.policy import RetryPolicy
+from carillon.domain.suppressions import (
+    CLASSIFICATION,
+    SUPPRESSED,
+    Suppression,
+    SuppressionTerms,
+    kind_of_refusal,
+)
 from carillon.domain.verdicts import FINISH, Bury, Defer, FailOver, Retry, Verdict
 
 OPEN_PAUSE_SECONDS = 1.0
@@ -106,10 +113,24 @@ def exhausted_text(attempts: int, error: str) -> str:
 def barred(claim: Claim) -> Bury | None:
     """The verdict on a claim whose address is suppressed or whose budget is used up; None if a call may be made."""
     if claim.suppressed:
-        return Bury("suppressed", "the address was declared dead")
+        return Bury(CLASSIFICATION, SUPPRESSED)
     if claim.attempt > claim.max_attempts:
         return Bury("crash_loop", f"abandoned by a worker {claim.attempt - 1} times without an outcome")
     return None
+
+
+def suppression_after(claim: Claim, outcome: Outcome, terms: SuppressionTerms | None) -> Suppression | None:
+    """The suppression that a provider's answer to a send causes: the tenant's own, for as long as its kind holds."""
+    if terms is None or not isinstance(outcome, Refused) or not outcome.recipient_gone or claim.address is None:
+        return None
+    return terms.caused(
+        kind_of_refusal(claim.channel, outcome.classification),
+        channel=claim.channel,
+        address=claim.address,
+        tenant_id=claim.tenant_id,
+        reason=outcome.classification,
+        source="delivery",
+    )
 
 
 def candidates(chain: Sequence[str], current: str) -> list[str]:

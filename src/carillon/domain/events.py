@@ -3,6 +3,7 @@
 import msgspec
 
 from carillon.domain.claims import Settled
+from carillon.domain.suppressions import Suppression
 
 
 class QueuePumped(msgspec.Struct, frozen=True, tag="queue_pumped", kw_only=True):
@@ -166,6 +167,39 @@ class TokenRefused(msgspec.Struct, frozen=True, tag="token_refused", kw_only=Tru
     address: str
 
 
+class RouteSuppressed(msgspec.Struct, frozen=True, tag="route_suppressed", kw_only=True):
+    """A route was skipped when it was accepted, because its address is suppressed."""
+
+    notification_id: str
+    notification_type: str
+    producer: str
+    tenant_id: str | None
+    route_id: str
+    channel: str
+    suppression_id: int
+    kind: str
+    until_ms: int | None
+    """When the suppression ends; None is never."""
+    request_id: str | None = None
+    trace_id: str | None = None
+
+
+class AddressSuppressed(msgspec.Struct, frozen=True, tag="address_suppressed", kw_only=True):
+    """A message caused a suppression: later routes of its tenant to the same address are skipped."""
+
+    channel: str
+    kind: str
+    source: str
+    reason: str
+    tenant_id: str | None
+    """None holds for every tenant."""
+    seconds: float | None
+    """For how long; None is for ever."""
+    provider: str
+    notification_id: str | None = None
+    route_id: str | None = None
+
+
 class RouteAttempted(msgspec.Struct, frozen=True, tag="route_attempted", gc=False):
     """A worker called a provider and decided on its outcome."""
 
@@ -318,6 +352,8 @@ Event = (
     | RequestServed
     | TokenRefused
     | RouteAttempted
+    | RouteSuppressed
+    | AddressSuppressed
     | LeaseLost
     | LeasesReset
     | BreakerChanged
@@ -339,6 +375,23 @@ Event = (
     | FailedTrimmed
     | WebhookCalled
 )
+
+
+def address_suppressed(
+    caused: Suppression, provider: str, notification_id: str | None, route_id: str | None
+) -> AddressSuppressed:
+    """The event of a suppression that a message caused; an event holds no address."""
+    return AddressSuppressed(
+        channel=caused.channel,
+        kind=caused.kind,
+        source=caused.source,
+        reason=caused.reason,
+        tenant_id=caused.tenant_id or None,
+        seconds=caused.seconds,
+        provider=provider,
+        notification_id=notification_id,
+        route_id=route_id,
+    )
 
 
 def event_word(event: Event) -> str:

@@ -16,12 +16,14 @@ from carillon.domain.decide import (
     following,
     provider_failed,
     standing_of,
+    suppression_after,
     when_open,
 )
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Enrolled, Notification, Status
-from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
+from carillon.domain.outcomes import Outcome, Sent, Unavailable
 from carillon.domain.policy import PolicyTable
+from carillon.domain.suppressions import Suppression, SuppressionTerms
 from carillon.domain.verdicts import FINISH, Bury, Defer, FailOver, Finish, Retry, Verdict
 
 GateVerdict = Literal["pass", "stop", "note"]
@@ -73,6 +75,8 @@ class ExplainedRoute(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     ends: str | None = None
     """The last status of the route if every attempt fails; None if it goes on after the attempts that are shown."""
     because: str | None = None
+    suppression: dict[str, Any] | None = None
+    """The suppression that the route would be skipped for."""
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -102,10 +106,10 @@ class LookupLedger(Protocol):
         """The answer of enrolling if the idempotency key was used before; None if the notification is new."""
         ...
 
-    async def suppressions(
-        self, filters: Mapping[str, Any], limit: int, offset: int
-    ) -> tuple[list[dict[str, Any]], int]:
-        """Suppressions in force."""
+    async def suppression_in_force(
+        self, channel: str, address: str, tenant_id: str | None, due_ms: int | None
+    ) -> dict[str, Any] | None:
+        """The suppression that a route to this address meets when it is due; None for now, and None for no answer."""
         ...
 
 
@@ -126,6 +130,8 @@ MOST_ATTEMPTS = 100
 """At most this many attempts of one route are shown."""
 MOST_TURNS = 2000
 """The limit of the whole simulation: a throttled route may be deferred for days."""
+
+_IMAGINED = '{"suppression_id":0,"kind":"invalid","until_ms":null}'
 
 Imagine = Callable[[Claim, str], Outcome]
 """Gives the outcome that the simulated provider returns for a claim."""
@@ -156,6 +162,8 @@ class SimulatedRoute(msgspec.Struct, kw_only=True):
     attempts: list[ExpectedAttempt] = msgspec.field(default_factory=list)
     ended: Status | None = None
     reason: str | None = None
+    suppressed_until: float = 0.0
+    """Until when an earlier attempt has suppressed the address, in seconds from now."""
 
     def end(self, status: Status, reason: str | None = None) -> None:
         """End the route."""
@@ -171,10 +179,13 @@ class Simulation:
         policies: PolicyTable,
         views: Mapping[str, BreakerView],
         imagine: Imagine,
+        *,
         dice: float,
+        terms: SuppressionTerms,
     ) -> None:
         self._chains = chains
         self._policies = policies
+        self._terms = terms
         self._breakers = {provider: view.breaker for provider, view in views.items()}
         self._rules = {provider: view.policy for provider, view in views.items()}
         self._order = [name for chain in chains.values() for name in chain]
@@ -214,6 +225,7 @@ class Simulation:
     def _turn(self, route: SimulatedRoute, routes: Sequence[SimulatedRoute]) -> None:
         claim = route.claim
         claim.age_seconds = max(round(route.due - route.since, 3), 0.0)
+        claim.suppression_json = _IMAGINED if route.suppressed_until > route.due else None
         verdict: Verdict | None = barred(claim)
         if verdict is None:
             provider = self._choose(route)
@@ -224,8 +236,9 @@ class Simulation:
                 verdict = when_open(claim, policy, known, self._dice)
             else:
                 outcome = self._call(route, provider)
-                if isinstance(outcome, Refused) and outcome.recipient_gone:
-                    _suppress(claim, routes)
+                caused = suppression_after(claim, outcome, self._terms)
+                if caused is not None:
+                    _suppress(caused, routes, route.due)
                 next_provider = following(self._chains.get(claim.channel, ()), provider)
                 stands = standing_of(claim, provider, next_provider, self._dice)
                 verdict = FINISH if isinstance(outcome, Sent) else decide(outcome, policy, stands)
@@ -257,10 +270,11 @@ class Simulation:
         return math.ceil(opens * 1000) / 1000
 
 
-def _suppress(claim: Claim, routes: Sequence[SimulatedRoute]) -> None:
+def _suppress(caused: Suppression, routes: Sequence[SimulatedRoute], now: float) -> None:
+    until = math.inf if caused.seconds is None else round(now + caused.seconds, 3)
     for route in routes:
-        if (route.claim.channel, route.claim.address) == (claim.channel, claim.address):
-            route.claim.suppressed = True
+        if (route.claim.channel, route.claim.address) == (caused.channel, caused.address):
+            route.suppressed_until = max(route.suppressed_until, until)
 
 
 def _settle(route: SimulatedRoute, verdict: Verdict) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from carillon.domain.suppressions import SuppressedRoute
+
 
 class Status(StrEnum):
     """The status of a route; published, dead_letter and skipped are terminal."""
@@ -104,6 +106,8 @@ class Accepted(msgspec.Struct, frozen=True):
     """The ledger has stored the notification."""
 
     notification_id: str
+    suppressed: tuple[SuppressedRoute, ...] = ()
+    """The routes that are skipped because their address is suppressed."""
 
 
 class Duplicate(msgspec.Struct, frozen=True):
@@ -111,6 +115,7 @@ class Duplicate(msgspec.Struct, frozen=True):
 
     notification_id: str
     lane: int
+    suppressed: tuple[SuppressedRoute, ...] = ()
 
 
 class Conflict(msgspec.Struct, frozen=True):
@@ -130,6 +135,10 @@ class Acceptance(msgspec.Struct, frozen=True):
     notification_id: str
     queue_name: str
     replayed: bool = False
+    suppressed: tuple[SuppressedRoute, ...] = ()
+    """The routes that are skipped because their address is suppressed."""
+    skipped: bool = False
+    """Nothing is queued: every route is suppressed."""
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""People: their profiles and preferences, and suppressed addresses."""
+"""People: their profiles and preferences."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -83,35 +83,4 @@ class PreferenceLedger(Protocol):
 
     async def disable(self, tenant_id: str | None, user_id: str, channel: str) -> None:
         """Switch a channel off, as an unsubscribe does."""
-        ...
-
-
-class Suppression(msgspec.Struct, frozen=True):
-    """Send nothing to this address, for one tenant or, if the tenant is empty, for all."""
-
-    channel: str
-    address: str
-    tenant_id: str
-    reason: str
-    source: str
-    """The cause: delivery, receipt, operator or unsubscribe."""
-    seconds: float | None = None
-    """How long the suppression lasts; None is for ever."""
-
-
-class SuppressionLedger(Protocol):
-    """Where suppressions are kept."""
-
-    async def suppress(self, suppressions: Sequence[Suppression]) -> None:
-        """Store suppressions; an existing suppression never becomes shorter."""
-        ...
-
-    async def unsuppress(self, channel: str, address: str, tenant_id: str) -> bool:
-        """End one suppression; False if there was none."""
-        ...
-
-    async def suppressions(
-        self, filters: Mapping[str, Any], limit: int, offset: int
-    ) -> tuple[list[dict[str, Any]], int]:
-        """One page of current suppressions, newest first, and the total number that match."""
         ...

@@ -8,7 +8,7 @@ import msgspec
 
 from carillon.domain.decide import exhausted_text, following
 from carillon.domain.notifications import Status
-from carillon.domain.people import Suppression
+from carillon.domain.suppressions import Suppression, SuppressionKind, SuppressionTerms, kind_of_refusal
 
 
 class ReceiptKind(StrEnum):
@@ -68,8 +68,7 @@ class ReceiptRules(msgspec.Struct, frozen=True, kw_only=True):
     """For each lane without workers, the lane in which a reopened route waits."""
     bounces_before_silence: int = 2
     """The number of hard bounces after which an address is suppressed."""
-    silence_seconds: float | None = None
-    """How long the suppression lasts; None is for ever."""
+    suppressions: SuppressionTerms = SuppressionTerms()
 
 
 class TakenReceipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +81,8 @@ class TakenReceipt(msgspec.Struct, frozen=True, kw_only=True):
     route_id: str | None = None
     tenant_id: str | None = None
     user_id: str | None = None
+    suppression: Suppression | None = None
+    """The suppression that the receipt caused."""
 
 
 class CallbackReading(msgspec.Struct, frozen=True):
@@ -181,17 +182,19 @@ def suppression_for(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules,
     address = route.address or receipt.address
     if address is None:
         return None
-    tenant = route.tenant_id or ""
     match receipt.kind:
         case ReceiptKind.COMPLAINED:
-            return Suppression(route.channel, address, tenant, "complained", "receipt", None)
+            kind, reason, source = SuppressionKind.COMPLAINED, "complained", "receipt"
         case ReceiptKind.UNSUBSCRIBED:
-            return Suppression(route.channel, address, tenant, "unsubscribed", "unsubscribe", None)
+            kind, reason, source = SuppressionKind.UNSUBSCRIBED, "unsubscribed", "unsubscribe"
         case _ if _is_dead(receipt, route, rules, strikes):
-            reason = receipt.classification or "recipient_gone"
-            return Suppression(route.channel, address, "", reason, "receipt", rules.silence_seconds)
+            kind = kind_of_refusal(route.channel, receipt.classification)
+            reason, source = receipt.classification or "recipient_gone", "receipt"
         case _:
             return None
+    return rules.suppressions.caused(
+        kind, channel=route.channel, address=address, tenant_id=route.tenant_id, reason=reason, source=source
+    )
 
 
 def _is_dead(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, strikes: int) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from carillon.domain.claims import Claim
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Enrolled, Enrolment
+from carillon.domain.suppressions import SuppressedRoute
 
 Code = Literal["DELIVERY_TIMEOUT", "DELIVERY_FAILED"]
 
@@ -39,6 +40,7 @@ class NotClaimed(msgspec.Struct, frozen=True):
 
     notification_id: str
     reason: str
+    suppressed: tuple[SuppressedRoute, ...] = ()
 
 
 SynchronousEnrolment = Claimed | Repeated | NotClaimed
@@ -60,6 +62,8 @@ class NotDelivered(msgspec.Struct, frozen=True, kw_only=True):
     code: Code
     message: str
     replayed: bool = False
+    suppressed: tuple[SuppressedRoute, ...] = ()
+    """Not tried, because the address is suppressed."""
 
 
 SynchronousAnswer = DeliveredNow | NotDelivered

@@ -5,11 +5,21 @@ from typing import Any, assert_never
 
 from carillon.coalesce import Coalescer
 from carillon.domain.errors import BadIntent
-from carillon.domain.events import IntentAccepted, IntentRepeated
+from carillon.domain.events import IntentAccepted, IntentRepeated, RouteSuppressed
 from carillon.domain.explain import Tell
 from carillon.domain.intents import Intent, Recipient
-from carillon.domain.notifications import Acceptance, Accepted, Conflict, Duplicate, Enrolled, Enrolment, Template
+from carillon.domain.notifications import (
+    Acceptance,
+    Accepted,
+    Conflict,
+    Duplicate,
+    Enrolled,
+    Enrolment,
+    Status,
+    Template,
+)
 from carillon.domain.ports import ClaimOnAccept, Ids, IntakeLedger, Observer, Signal, Templates
+from carillon.domain.suppressions import SUPPRESSED
 from carillon.domain.synchronous import (
     Claimed,
     ClaimedEnrolment,
@@ -185,18 +195,49 @@ class Intake:
         match enrolled:
             case Accepted():
                 self._observe(IntentAccepted(routes=len(enrolment.routes), **told))
-                return Acceptance(enrolled.notification_id, self._queue(enrolment.routes[0].lane))
+                tell_suppressed(self._observe, intent, enrolled)
+                return self._acceptance(enrolment, enrolled, enrolment.routes[0].lane, replayed=False)
             case Duplicate():
                 self._observe(IntentRepeated(outcome="duplicate", **told))
-                return Acceptance(enrolled.notification_id, self._queue(enrolled.lane), replayed=True)
+                return self._acceptance(enrolment, enrolled, enrolled.lane, replayed=True)
             case Conflict():
                 self._observe(IntentRepeated(outcome="conflict", **told))
                 raise key_conflict()
             case _:
                 assert_never(enrolled)
 
-    def _queue(self, lane: int) -> str:
-        return self._rules.lanes.by_rank(lane).queue_name
+    def _acceptance(
+        self, enrolment: Enrolment, enrolled: Accepted | Duplicate, lane: int, *, replayed: bool
+    ) -> Acceptance:
+        suppressed = enrolled.suppressed
+        waiting = sum(route.status is Status.PENDING for route in enrolment.routes) if suppressed else 0
+        return Acceptance(
+            enrolled.notification_id,
+            self._rules.lanes.by_rank(lane).queue_name,
+            replayed,
+            suppressed,
+            bool(suppressed) and len(suppressed) >= waiting,
+        )
+
+
+def tell_suppressed(observe: Observer, intent: Intent, accepted: Accepted) -> None:
+    """Report each route that is skipped because its address is suppressed: nobody else would hear of it."""
+    for route in accepted.suppressed:
+        observe(
+            RouteSuppressed(
+                notification_id=accepted.notification_id,
+                notification_type=intent.notification_type,
+                producer=intent.producer,
+                tenant_id=intent.tenant_id,
+                route_id=route.route_id,
+                channel=route.channel,
+                suppression_id=route.suppression.suppression_id,
+                kind=route.suppression.kind,
+                until_ms=route.suppression.until_ms,
+                request_id=intent.request_id,
+                trace_id=intent.trace_id,
+            )
+        )
 
 
 def key_conflict() -> BadIntent:
@@ -255,8 +296,9 @@ class SynchronousIntake:
         match enrolled:
             case Accepted():
                 self._observe(IntentAccepted(routes=1, **told))
+                tell_suppressed(self._observe, intent, enrolled)
                 if not held.claims:
-                    return NotClaimed(enrolled.notification_id, "the address is suppressed")
+                    return NotClaimed(enrolled.notification_id, SUPPRESSED, enrolled.suppressed)
                 return Claimed(held.claims[0])
             case Duplicate():
                 self._observe(IntentRepeated(outcome="duplicate", **told))

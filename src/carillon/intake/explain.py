@@ -1,7 +1,9 @@
 """`explain`: the intake plans the request, and a simulation shows its attempts; nothing is written or sent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from carillon.domain.breaker import BreakerView, State, effective
 from carillon.domain.claims import first_claim
@@ -24,6 +26,7 @@ from carillon.domain.explain import (
 from carillon.domain.intents import Intent, said_key
 from carillon.domain.notifications import Conflict, Enrolment, Route, Status
 from carillon.domain.ports import Clock
+from carillon.domain.suppressions import SUPPRESSED, SuppressionTerms
 from carillon.intake.accept import Intake, key_conflict, refuse_queued_only
 from carillon.intake.plan import PlanRules
 
@@ -37,7 +40,7 @@ _GATES = {
     "IDEMPOTENCY_CONFLICT": "idempotency",
     "SYNCHRONOUS_UNAVAILABLE": "mode",
 }
-_MANY = 100
+_USUAL_TERMS = SuppressionTerms()
 LEAST, MOST = 0.0, 1.0
 """The dice that make every jitter shortest and longest."""
 
@@ -75,6 +78,7 @@ class Explainer:
         *,
         imagine: Imagine = unavailable,
         dice: tuple[float, float] = (LEAST, MOST),
+        terms: SuppressionTerms = _USUAL_TERMS,
     ) -> None:
         self._intake = intake
         self._ledger = ledger
@@ -83,6 +87,7 @@ class Explainer:
         self._clock = clock
         self._imagine = imagine
         self._dice = dice
+        self._terms = terms
 
     async def explain(self, intent: Intent, mode: Mapping[str, Any]) -> Explanation:
         walk = _Walk()
@@ -110,35 +115,35 @@ class Explainer:
     async def _rejected(self, walk: _Walk, intent: Intent, error: BadIntent) -> Explanation:
         found = walk.detail("recipient")
         if found is not None and walk.detail("suppression") is None:
-            await self._is_suppressed(walk, found["channel"], found["address"], intent.tenant_id)
+            due_ms = intent.scheduled_for_ms
+            await self._held_by(walk, found["channel"], found["address"], intent.tenant_id, due_ms)
         gate = _GATES.get(error.code, "mode")
         walk.add(gate, "stop", {**(walk.detail(gate) or {}), "code": error.code, "message": str(error)})
         return Explanation(outcome="rejected", steps=walk.steps(), code=error.code, message=str(error))
 
-    async def _suppressions(self, walk: _Walk, enrolment: Enrolment) -> set[str]:
-        """The ids of the routes that enrolling would skip because their address is suppressed."""
-        found: set[str] = set()
+    async def _suppressions(self, walk: _Walk, enrolment: Enrolment) -> dict[str, dict[str, Any]]:
+        """The routes that enrolling would skip because their address is suppressed, each with the suppression."""
+        found: dict[str, dict[str, Any]] = {}
         # From the last to the first, so that the step shows the first route.
         for route in reversed(enrolment.routes):
             if route.status is Status.PENDING and route.address is not None:
-                tenant_id = enrolment.notification.tenant_id
-                if await self._is_suppressed(walk, route.channel, route.address, tenant_id):
-                    found.add(route.route_id)
+                tenant_id, due_ms = enrolment.notification.tenant_id, enrolment.notification.scheduled_for_ms
+                held_by = await self._held_by(walk, route.channel, route.address, tenant_id, due_ms)
+                if held_by is not None:
+                    found[route.route_id] = held_by
         return found
 
-    async def _is_suppressed(self, walk: _Walk, channel: str, address: str, tenant_id: str | None) -> bool:
-        rows, _ = await self._ledger.suppressions({"channel": channel, "address": address}, _MANY, 0)
-        binding = [row for row in rows if row["tenant_id"] in {"", tenant_id or ""}]
-        if not binding:
+    async def _held_by(
+        self, walk: _Walk, channel: str, address: str, tenant_id: str | None, due_ms: int | None
+    ) -> dict[str, Any] | None:
+        row = await self._ledger.suppression_in_force(channel, address, tenant_id, due_ms)
+        if row is None:
             walk.passed("suppression", {"suppressed": False})
-            return False
-        row = binding[0]
-        walk.add(
-            "suppression",
-            "stop",
-            {"suppressed": True, "reason": row["reason"], "source": row["source"], "scope": row["tenant_id"] or "all"},
-        )
-        return True
+            return None
+        held_by = {"suppressionId": row["suppression_id"], "kind": row["kind"], "until": row["expires_at"]}
+        about = {"reason": row["reason"], "source": row["source"], "scope": row["tenant_id"] or "all"}
+        walk.add("suppression", "stop", {"suppressed": True, **about, **held_by})
+        return held_by
 
     async def _idempotency(self, walk: _Walk, enrolment: Enrolment) -> bool:
         key = enrolment.notification.idempotency_key
@@ -159,7 +164,7 @@ class Explainer:
                 return True
 
     async def _delivery(
-        self, walk: _Walk, intent: Intent, enrolment: Enrolment, suppressed: set[str]
+        self, walk: _Walk, intent: Intent, enrolment: Enrolment, suppressed: Mapping[str, dict[str, Any]]
     ) -> list[ExplainedRoute]:
         now = self._clock.wall()
         chains = {route.channel: self._rules.channels[route.channel] for route in enrolment.routes}
@@ -170,14 +175,17 @@ class Explainer:
         simulated: list[list[SimulatedRoute]] = []
         for dice in self._dice:
             routes = _simulated(enrolment, suppressed, now)
-            simulation = Simulation(chains, self._rules.policies, views, self._imagine, dice)
+            simulation = Simulation(chains, self._rules.policies, views, self._imagine, dice=dice, terms=self._terms)
             if intent.synchronous:
                 simulation.synchronous(routes[0])
             else:
                 simulation.queued(routes)
             simulated.append(routes)
         explained = [
-            _explained(route, soonest, latest, now, synchronous=intent.synchronous)
+            msgspec.structs.replace(
+                _explained(route, soonest, latest, now, synchronous=intent.synchronous),
+                suppression=suppressed.get(route.route_id),
+            )
             for route, soonest, latest in zip(enrolment.routes, *simulated, strict=True)
         ]
         self._lane(walk, intent, enrolment)
@@ -242,7 +250,7 @@ def _state(view: BreakerView, now: float) -> State:
     return effective(view.breaker, view.policy, now)
 
 
-def _simulated(enrolment: Enrolment, suppressed: set[str], now: float) -> list[SimulatedRoute]:
+def _simulated(enrolment: Enrolment, suppressed: Collection[str], now: float) -> list[SimulatedRoute]:
     scheduled_for = enrolment.notification.scheduled_for_ms
     since = 0.0 if scheduled_for is None else round(scheduled_for / 1000 - now, 3)
     found: list[SimulatedRoute] = []
@@ -252,7 +260,7 @@ def _simulated(enrolment: Enrolment, suppressed: set[str], now: float) -> list[S
         if route.status is Status.SKIPPED:
             simulated.end(Status.SKIPPED, route.skipped_because)
         elif route.route_id in suppressed:
-            simulated.end(Status.SKIPPED, "the address is suppressed")
+            simulated.end(Status.SKIPPED, SUPPRESSED)
         found.append(simulated)
     return found
 

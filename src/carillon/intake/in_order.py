@@ -10,7 +10,7 @@ from carillon.domain.notifications import Accepted, Conflict, Duplicate, Enrolle
 from carillon.domain.people import Found
 from carillon.domain.ports import Directory, Ids, IntakeLedger, Observer, Signal, Templates
 from carillon.faultpoint import faultpoint
-from carillon.intake.accept import Contents, named
+from carillon.intake.accept import Contents, named, tell_suppressed
 from carillon.intake.people import enrich, people
 from carillon.intake.plan import PlanRules, plan
 
@@ -117,6 +117,7 @@ class OrderedIntake:
                     rang = True
                     routes = len(enrolment.routes)
                     self._observe(IntentAccepted(notification_id=notification_id, routes=routes, **named(intent)))
+                    tell_suppressed(self._observe, intent, answer)
                 case Duplicate(notification_id):
                     self._observe(IntentRepeated(notification_id=notification_id, outcome="duplicate", **named(intent)))
                 case Conflict() | str():

@@ -46,7 +46,8 @@ class AdminStore:
             for row in rows
             if row["count"] is not None
         ]
-        return FailedCounts(sum(row["count"] for row in by_cause), by_cause, round(rows[0]["now"]))
+        suppressed = sum(row["suppressed"] or 0 for row in rows)
+        return FailedCounts(sum(row["count"] for row in by_cause), by_cause, round(rows[0]["now"]), suppressed)
 
     async def redrive(
         self,

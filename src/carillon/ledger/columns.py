@@ -41,7 +41,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         "notification_id channel status attempt_count max_attempts next_attempt_at resolved_locale"
         " last_error_classification last_error_at created_at updated_at published_at dead_lettered_at skipped_at lane"
         " provider provider_since policy budget_since claim_token lease_owner provider_message_id settled_by receipt"
-        " delivered_at opened_at clicked_at claimed_at",
+        " delivered_at opened_at clicked_at claimed_at suppression_id suppression_kind suppressed_until",
         address=Way.ADDRESS,
         message_json=Way.CONTENT,
         route_id=Way.NAME,
@@ -74,7 +74,9 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         route_id=Way.NAME,
         reason=Way.TEXT,
     ),
-    "suppressions": _table("channel reason created_at expires_at tenant_id source", address=Way.ADDRESS),
+    "suppressions": _table(
+        "suppression_id channel kind reason created_at expires_at tenant_id source", address=Way.ADDRESS
+    ),
     "preferences": _table(
         "tenant_id user_id preferred_locale channels_json quiet_hours_json updated_at", contacts_json=Way.CONTACTS
     ),

@@ -1,6 +1,7 @@
 """Preferences of people, and suppressed addresses."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,8 +9,9 @@ import msgspec
 from msgspec import UNSET
 
 from carillon.domain.intents import canonical
-from carillon.domain.people import PreferenceChange, Preferences, QuietHours, Suppression
+from carillon.domain.people import PreferenceChange, Preferences, QuietHours
 from carillon.domain.store import Engine, Row
+from carillon.domain.suppressions import Suppression
 from carillon.ledger.rows import chosen, storable
 
 
@@ -67,11 +69,11 @@ def _wanted(row: Row) -> Preferences:
     )
 
 
-SUPPRESSION_FILTERS = ("channel", "address", "tenant_id", "source")
+SUPPRESSION_FILTERS = ("channel", "address", "tenant_id", "source", "kind")
 
 
 class SuppressionStore:
-    """Satisfies SuppressionLedger."""
+    """Satisfies SuppressionLedger, and the part of LookupLedger that is about suppressions."""
 
     engine: Engine
 
@@ -84,21 +86,41 @@ class SuppressionStore:
 
     async def suppressions(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Row], int]:
         values = {**chosen(filters, SUPPRESSION_FILTERS), "limit": limit, "offset": offset}
+        # A list of everybody's suppressions would show a tenant the people of the others; one address shows its own.
+        values["with_shared"] = values["address"] is not None
         rows = await self.engine.rows("suppressions", values)
         return [row for row in rows if row["channel"] is not None], rows[0]["total"]
+
+    async def suppression(self, suppression_id: int) -> Row | None:
+        return await self.engine.one("suppression", {"suppression_id": suppression_id})
+
+    async def suppression_in_force(
+        self, channel: str, address: str, tenant_id: str | None, due_ms: int | None
+    ) -> Row | None:
+        asked = {"channel": channel, "address": address, "tenant_id": tenant_id, "due_ms": due_ms}
+        return await self.engine.one("suppression_in_force", asked)
 
 
 def suppression_rows(suppressions: Iterable[Suppression]) -> list[Row]:
     """The parameters of `suppress`: each suppression once, in the order in which they are locked."""
-    once = {(each.channel, each.address, each.tenant_id): each for each in suppressions}
+    once: dict[tuple[str, str, str], Suppression] = {}
+    for each in suppressions:
+        key = (each.channel, each.address, each.tenant_id)
+        once[key] = each if key not in once else max(once[key], each, key=_length)
     return [
         {
             "channel": each.channel,
             "address": storable(each.address),
             "tenant_id": each.tenant_id,
+            "kind": str(each.kind),
             "reason": storable(each.reason),
             "source": each.source,
             "seconds": each.seconds,
+            "until_ms": each.until_ms,
         }
         for _, each in sorted(once.items(), key=lambda item: item[0])
     ]
+
+
+def _length(suppression: Suppression) -> float:
+    return math.inf if suppression.seconds is None else suppression.seconds

@@ -9,7 +9,6 @@ import msgspec
 from msgspec.structs import replace
 
 from carillon.domain.notifications import Status
-from carillon.domain.people import Suppression
 from carillon.domain.receipts import (
     ChangingRoute,
     Effect,
@@ -20,6 +19,7 @@ from carillon.domain.receipts import (
     apply_receipt,
     suppression_for,
 )
+from carillon.domain.suppressions import Suppression, kind_of_refusal
 from carillon.ledger.rows import storable
 from carillon.ledger.sealing import Codec
 
@@ -204,13 +204,17 @@ def found_routes(
 class ReceiptBatch:
     """One batch of receipts, applied in order to locked routes."""
 
-    def __init__(self, rules: ReceiptRules, routes: Iterable[Mapping[str, Any]], strikes: Mapping[str, int]) -> None:
-        """`strikes` is the number of earlier reports that an address is dead."""
+    def __init__(
+        self, rules: ReceiptRules, routes: Iterable[Mapping[str, Any]], strikes: Iterable[Mapping[str, Any]]
+    ) -> None:
+        """`strikes` is the number of earlier reports that an address is dead, by address and tenant."""
         self._rules = rules
         self._routes = {(row["notification_id"], row["route_id"]): read_route(row) for row in routes}
-        self._strikes = Counter(strikes)
+        self._strikes: Counter[tuple[str, str]] = Counter()
+        for row in strikes:
+            self._strikes[row["address"], row["tenant_id"] or ""] += row["strikes"]
         self.taken: dict[str, TakenReceipt] = {}
-        self.suppressions: dict[tuple[str, str, str], Suppression] = {}
+        self.suppressions: list[Suppression] = []
         self.unsubscribed: set[tuple[str, str, str]] = set()
         """Tenant, user and channel."""
 
@@ -234,7 +238,7 @@ class ReceiptBatch:
         if effect is Effect.WAITING and row.expired:
             effect = Effect.IGNORED
         if effect is not Effect.WAITING and asked is not None:
-            self.suppressions[asked.channel, asked.address, asked.tenant_id] = asked
+            self.suppressions.append(asked)
         if receipt.kind is ReceiptKind.UNSUBSCRIBED and route.user_id is not None:
             self.unsubscribed.add((route.tenant_id or "", route.user_id, route.channel))
         self.taken[row.key] = TakenReceipt(
@@ -244,6 +248,7 @@ class ReceiptBatch:
             route_id=route.route_id,
             tenant_id=route.tenant_id,
             user_id=route.user_id,
+            suppression=None if effect is Effect.WAITING else asked,
         )
 
     def effects(self, codec: Codec) -> list[tuple[Any, ...]]:
@@ -262,9 +267,12 @@ class ReceiptBatch:
     def _struck(self, receipt: Receipt, route: ChangingRoute) -> int:
         if not receipt.recipient_gone:
             return 0
-        address = route.address or receipt.address or ""
-        self._strikes[address] += 1
-        return self._strikes[address]
+        address, terms = route.address or receipt.address or "", self._rules.suppressions
+        self._strikes[address, route.tenant_id or ""] += 1
+        kind = kind_of_refusal(route.channel, receipt.classification)
+        if terms.is_shared(kind):
+            return sum(count for (struck, _), count in self._strikes.items() if struck == address)
+        return self._strikes[address, route.tenant_id or ""]
 
 
 def _valid(text: str) -> str:

@@ -8,11 +8,24 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+import msgspec
+
 from carillon.border import clean_text
-from carillon.domain.claims import Settlement, Want
+from carillon.domain.claims import Settled, Settlement, Want
 from carillon.domain.intents import Malformed
-from carillon.domain.notifications import Conflict, Duplicate, Enrolled, Enrolment, Notification, Route, Status, Story
+from carillon.domain.notifications import (
+    Accepted,
+    Conflict,
+    Duplicate,
+    Enrolled,
+    Enrolment,
+    Notification,
+    Route,
+    Status,
+    Story,
+)
 from carillon.domain.store import Row
+from carillon.domain.suppressions import CLASSIFICATION, SuppressedRoute, Suppression, SuppressionRef
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, verdict_word
 from carillon.ledger.sealing import Codec
 
@@ -87,7 +100,7 @@ SETTLEMENT_FIELDS = (
     "next_provider",
     "error_classification",
     "error_message",
-    "suppress",
+    "suppression_json",
     "attempt",
     "provider",
     "outcome",
@@ -99,6 +112,7 @@ SETTLEMENT_FIELDS = (
 
 _record_fields = attrgetter(*RECORD_FIELDS)
 _USERS = RECORD_FIELDS.index("recipient_user_ids")
+_read_suppressed = msgspec.json.Decoder(tuple[SuppressedRoute, ...]).decode
 
 
 def storable(text: str | None) -> str | None:
@@ -182,14 +196,21 @@ def malformed_values(malformed: Malformed, codec: Codec) -> tuple[Any, ...]:
     return codec.fields(MALFORMED_FIELDS, values)
 
 
-def answer_for_loser(notification: Notification, winner: Mapping[str, Any]) -> Enrolled | None:
-    """The answer to an enrolment whose key or id was taken; None if an earlier try of the same call has written it."""
+def answer_for_loser(notification: Notification, winner: Mapping[str, Any]) -> Enrolled:
+    """The answer to an enrolment whose key or id was taken; Accepted if an earlier try of the same call wrote it."""
     same = winner["request_fingerprint"] == notification.request_fingerprint
     if not same:
         return Conflict(winner["notification_id"], expired=bool(winner["expired"]))
+    suppressed = _read_suppressed(winner["suppressed_json"] or "[]")
     if winner["notification_id"] == notification.notification_id:
-        return None
-    return Duplicate(winner["notification_id"], winner["lane"])
+        return Accepted(notification.notification_id, suppressed)
+    return Duplicate(winner["notification_id"], winner["lane"], suppressed)
+
+
+def suppressed_route(row: Mapping[str, Any]) -> SuppressedRoute:
+    """A route that `enrol` has skipped because its address is suppressed."""
+    held_by = SuppressionRef(row["suppression_id"], row["kind"], row["until_ms"])
+    return SuppressedRoute(row["route_id"], row["channel"], held_by)
 
 
 def skips(wants: Sequence[Want]) -> list[int]:
@@ -217,6 +238,15 @@ def rounds(settlements: Sequence[Settlement]) -> list[list[int]]:
     return split
 
 
+def caused_suppressions(settlements: Iterable[Settlement], settled: Iterable[Settled]) -> list[Suppression]:
+    """The suppressions of settlements that count; a stale one causes none."""
+    return [
+        one.suppression
+        for one, came in zip(settlements, settled, strict=True)
+        if one.suppression is not None and came is not Settled.STALE
+    ]
+
+
 def is_plain_success(settlement: Settlement) -> bool:
     """Whether the fast statement can settle this success: the claim has a place, and nothing else changes."""
     note = settlement.note
@@ -225,7 +255,7 @@ def is_plain_success(settlement: Settlement) -> bool:
         and settlement.claim.place is not None
         and note is not None
         and note.outcome == _SENT
-        and not settlement.suppress
+        and settlement.suppression is None
     )
 
 
@@ -266,7 +296,7 @@ def settlement_values(settlement: Settlement, codec: Codec, *, noted: bool = Tru
         next_provider,
         storable(classification),
         storable(error),
-        settlement.suppress,
+        claim.suppression_json if classification == CLASSIFICATION else None,
         claim.attempt,
         note.provider if note else None,
         note.outcome if note and noted else None,

@@ -6,12 +6,22 @@ import msgspec
 
 from carillon.domain.breaker import Admission, State
 from carillon.domain.claims import AttemptNote, Claim, Dispatch, Settlement
-from carillon.domain.decide import barred, candidates, decide, following, provider_failed, standing_of, when_open
+from carillon.domain.decide import (
+    barred,
+    candidates,
+    decide,
+    following,
+    provider_failed,
+    standing_of,
+    suppression_after,
+    when_open,
+)
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Message
-from carillon.domain.outcomes import Outcome, Refused, Sent, Unknown, outcome_word
+from carillon.domain.outcomes import Outcome, Sent, Unknown, outcome_word
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import BatchProvider, Breakers, Clock, Dice, Preparer, Provider, StartingProvider
+from carillon.domain.suppressions import SuppressionTerms
 from carillon.domain.verdicts import FINISH, Bury, Defer, Retry, Verdict
 from carillon.outbound.breakers import admitted
 from carillon.outbound.calls import Calls, EndedCall
@@ -35,6 +45,8 @@ class AttemptRules(msgspec.Struct, frozen=True):
     """True limits a call by its policy only: its lease is renewed while it runs, and a lost lease cancels the call."""
     give_back: bool = False
     """True returns a call that the shutdown cancelled to the backlog, uncounted: the vendor recognises a repeat."""
+    suppressions: SuppressionTerms | None = None
+    """How long a dead address is suppressed, and for whom; None for a backlog that keeps no suppressions."""
 
 
 class Attempts:
@@ -220,11 +232,11 @@ class Attempts:
         failed = provider_failed(outcome, throttled_fails=self._rules.throttled_fails)
         await self._breakers.record(provider, ok=not failed)
         note = noted(provider, outcome, took)
-        gone = isinstance(outcome, Refused) and outcome.recipient_gone
+        suppression = suppression_after(claim, outcome, self._rules.suppressions)
         verdict = self._decide(claim, provider, outcome)
         if self._rules.end_on_open and isinstance(verdict, Retry):
             verdict = await self._unless_opened(claim, verdict)
-        return Settlement(claim=claim, verdict=verdict, note=note, suppress=gone)
+        return Settlement(claim=claim, verdict=verdict, note=note, suppression=suppression)
 
     async def _unless_opened(self, claim: Claim, verdict: Retry) -> Verdict:
         """The retry, or a dead letter if the breaker opened and would not let the retry through."""

@@ -8,7 +8,7 @@ from typing import TypeAlias, assert_never
 from carillon.coalesce import Coalescer
 from carillon.domain.claims import Settled, Settlement
 from carillon.domain.errors import LedgerUnavailable
-from carillon.domain.events import RouteAttempted, Trouble
+from carillon.domain.events import RouteAttempted, Trouble, address_suppressed
 from carillon.domain.ports import Backlog, Observer
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, verdict_word
 from carillon.faultpoint import faultpoint
@@ -71,6 +71,9 @@ class Settler:
 
     def _report(self, settlement: Settlement, settled: Settled) -> None:
         claim, verdict, note = settlement.claim, settlement.verdict, settlement.note
+        if settlement.suppression is not None and settled is not Settled.STALE:
+            by = claim.provider if note is None else note.provider
+            self._observe(address_suppressed(settlement.suppression, by, *claim.key))
         if note is None and isinstance(verdict, Defer):
             # No provider was called: a route that waits for a breaker is not an event.
             return

@@ -8,14 +8,15 @@ import msgspec
 
 from carillon.domain.breaker import Admission
 from carillon.domain.claims import Claim, Dispatch, Settlement, Want
-from carillon.domain.decide import candidates, provider_failed
+from carillon.domain.decide import candidates, provider_failed, suppression_after
 from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.events import Trouble
 from carillon.domain.intents import Intent
 from carillon.domain.lanes import Lane
 from carillon.domain.notifications import Status
-from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable, Unknown
+from carillon.domain.outcomes import Outcome, Sent, Unavailable, Unknown
 from carillon.domain.ports import Backlog, Breakers, Clock, Ids, Observer, Provider, UpkeepLedger
+from carillon.domain.suppressions import SuppressedRoute, SuppressionRef, SuppressionTerms
 from carillon.domain.synchronous import (
     Claimed,
     Code,
@@ -55,6 +56,7 @@ class SynchronousRules(msgspec.Struct, frozen=True, kw_only=True):
     """From the request's arrival to the provider's answer, rendering and the ledger's commit included."""
     use_cases: Sequence[str] = ()
     slots: int = 200
+    suppressions: SuppressionTerms = SuppressionTerms()
 
 
 class SynchronousDelivery:
@@ -128,7 +130,10 @@ class SynchronousDelivery:
                 return await self._replay(holding.notification_id, intent.tenant_id, deadline)
             case NotClaimed():
                 return NotDelivered(
-                    notification_id=holding.notification_id, code="DELIVERY_FAILED", message=holding.reason
+                    notification_id=holding.notification_id,
+                    code="DELIVERY_FAILED",
+                    message=holding.reason,
+                    suppressed=holding.suppressed,
                 )
             case _:
                 assert_never(holding)
@@ -150,7 +155,8 @@ class SynchronousDelivery:
             outcome = Unknown(f"provider raised {type(error).__name__}: {error}", "provider_error")
         faultpoint("after_provider_ok")
         answer = self._answer(claim, outcome, deadline)
-        settlement = _settlement(claim, provider, outcome, answer, (self._clock.monotonic() - began) * 1000)
+        took, terms = (self._clock.monotonic() - began) * 1000, self._rules.suppressions
+        settlement = _settlement(claim, provider, outcome, answer, duration_ms=took, terms=terms)
         writing = self._spawn(self._write(settlement, provider, outcome))
         await asyncio.wait({writing}, timeout=max(GRACE_SECONDS, self._left(deadline)))
         if isinstance(answer, DeliveredNow) and claim.intent_key is not None and writing.done():
@@ -212,6 +218,7 @@ class SynchronousDelivery:
                     code=code,
                     message=said.removeprefix(f"{code}: "),
                     replayed=True,
+                    suppressed=_suppressed(route),
                 )
             if self._left(deadline) <= 0.0:
                 return msgspec.structs.replace(self._timed_out(notification_id), replayed=True)
@@ -231,15 +238,27 @@ class SynchronousDelivery:
         return task
 
 
+def _suppressed(route: Mapping[str, Any]) -> tuple[SuppressedRoute, ...]:
+    if route["status"] != Status.SKIPPED or route["suppression_id"] is None:
+        return ()
+    held_by = SuppressionRef(route["suppression_id"], route["suppression_kind"], route["suppressed_until"])
+    return (SuppressedRoute(route["route_id"], route["channel"], held_by),)
+
+
 def _settlement(
-    claim: Claim, provider: str | None, outcome: Outcome, answer: SynchronousAnswer, duration_ms: float
+    claim: Claim,
+    provider: str | None,
+    outcome: Outcome,
+    answer: SynchronousAnswer,
+    *,
+    duration_ms: float,
+    terms: SuppressionTerms,
 ) -> Settlement:
     note = None if provider is None else noted(provider, outcome, duration_ms)
     if isinstance(answer, DeliveredNow):
         return Settlement(claim=claim, verdict=Finish(), note=note)
-    gone = isinstance(outcome, Refused) and outcome.recipient_gone
     verdict = Bury(answer.code, f"{answer.code}: {answer.message}")
-    return Settlement(claim=claim, verdict=verdict, note=note, suppress=gone)
+    return Settlement(claim=claim, verdict=verdict, note=note, suppression=suppression_after(claim, outcome, terms))
 
 
 class SynchronousSweep:

@@ -8,7 +8,7 @@ import msgspec
 
 from carillon.border import clean_text
 from carillon.domain.errors import Forged, LedgerUnavailable
-from carillon.domain.events import CallbackRefused, ReceiptTaken, Trouble
+from carillon.domain.events import CallbackRefused, ReceiptTaken, Trouble, address_suppressed
 from carillon.domain.policy import Backoff
 from carillon.domain.ports import Clock, Observer, ReceiptLedger, ReceiptReader
 from carillon.domain.receipts import Callback, CallbackReading, Receipt, ReceiptRules, TakenReceipt
@@ -69,6 +69,8 @@ def observe_receipts(taken: Iterable[TakenReceipt], observer: Observer) -> None:
                 reason=receipt.reason,
             )
         )
+        if each.suppression is not None:
+            observer(address_suppressed(each.suppression, receipt.provider, each.notification_id, each.route_id))
 
 
 _SHOWN = 5

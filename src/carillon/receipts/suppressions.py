@@ -1,19 +1,34 @@
-"""The endpoints for suppressions: list, add and remove."""
+"""The endpoints for suppressions: list, add and lift."""
 
 import datetime as dt
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from carillon.domain.people import Suppression, SuppressionLedger
 from carillon.domain.ports import Clock
-from carillon.web import About, Answer, Callers, Endpoint, Problem, Reply, Request, in_body, in_query
+from carillon.domain.suppressions import SHARED, Suppression, SuppressionLedger
+from carillon.web import (
+    About,
+    Answer,
+    Callers,
+    Endpoint,
+    Found,
+    Owned,
+    Problem,
+    Reply,
+    Request,
+    in_body,
+    in_query,
+)
 from carillon.web.problems import Detail, rfc3339_ms
 from carillon.web.request import convert
 
 _PATH = "/api/v1/suppressions"
 _TAG = "Suppressions"
+_MISSING = "there is no such suppression"
+_DIGITS = 18
+"""Every number of a suppression fits; longer ones are none of the ledger's."""
 _DEEPEST = 10_000
 """The last offset: a page costs as much as all pages before it."""
 
@@ -28,9 +43,17 @@ Page = Annotated[int, Meta(ge=1, le=10_000)]
 PageSize = Annotated[int, Meta(ge=1, le=200)]
 
 
+Kind = Literal["bounced", "complained", "unsubscribed", "invalid", "manual"]
+Yes = Annotated[Literal["true"], Meta(description="Only those that hold for every tenant; for operators only.")]
+"""A word, because loose conversion would read `1` as a truth too."""
+
+
 class SuppressionView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One address that nothing more is sent to; without a tenant it holds for everybody."""
 
+    id: int
+    kind: str
+    """bounced, complained, unsubscribed, invalid or manual."""
     channel: str
     address: str
     tenant_id: str | None
@@ -59,6 +82,8 @@ class SuppressionQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     address: Address | UnsetType = UNSET
     tenant_id: Tenant | UnsetType = UNSET
     source: Word | UnsetType = UNSET
+    kind: Kind | UnsetType = UNSET
+    shared: Yes | UnsetType = UNSET
 
 
 class SuppressionKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -86,7 +111,7 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 def endpoints(ledger: SuppressionLedger, clock: Clock) -> list[Endpoint]:
-    """List, add and remove; a caller with a tenant sees and changes that tenant's own only."""
+    """List, add and lift; a caller with a tenant changes that tenant's own only."""
     handlers = _Suppressions(ledger, clock)
     listing = Endpoint(
         method="GET",
@@ -94,12 +119,14 @@ def endpoints(ledger: SuppressionLedger, clock: Clock) -> list[Endpoint]:
         call=handlers.show,
         name="listSuppressions",
         summary="List the addresses that nothing more is sent to",
+        description="A caller who acts for a tenant sees that tenant's own, and with `address` also what holds for "
+        "every tenant about this address. Suppressions that are over are not listed.",
         tag=_TAG,
         about=About(callers=Callers.ADMINISTRATORS, tenant=in_query("tenantId")),
         query=SuppressionQuery,
         answers=(Answer(status=200, description="One page", kind=SuppressionPage),),
     )
-    return [listing, *_changes(handlers)]
+    return [listing, *_changes(handlers), _lifting(handlers)]
 
 
 def _changes(handlers: "_Suppressions") -> list[Endpoint]:
@@ -111,7 +138,8 @@ def _changes(handlers: "_Suppressions") -> list[Endpoint]:
             call=handlers.add,
             name="addSuppression",
             summary="Send nothing more to an address",
-            description="One that is there already only grows longer; the answer is what holds now.",
+            description="One that is there already only grows longer; the answer is what holds now. Without a tenant "
+            "it holds for every tenant.",
             tag=_TAG,
             about=About(callers=Callers.ADMINISTRATORS, tenant=in_body("tenantId")),
             body=SuppressionBody,
@@ -133,6 +161,21 @@ def _changes(handlers: "_Suppressions") -> list[Endpoint]:
     ]
 
 
+def _lifting(handlers: "_Suppressions") -> Endpoint:
+    return Endpoint(
+        method="DELETE",
+        path=f"{_PATH}/{{id}}",
+        call=handlers.lift,
+        name="liftSuppression",
+        summary="Send to an address again, by the number of its suppression",
+        tag=_TAG,
+        about=About(callers=Callers.ADMINISTRATORS, owned=Owned(param="id", find=handlers.find, missing=_MISSING)),
+        path_examples={"id": "1"},
+        answers=(Answer(status=200, description="Done", kind=Removed, example={"removed": 1}),),
+        problems=("NOT_FOUND",),
+    )
+
+
 class _Suppressions:
     def __init__(self, ledger: SuppressionLedger, clock: Clock) -> None:
         self._ledger = ledger
@@ -142,9 +185,11 @@ class _Suppressions:
         query = request.query(SuppressionQuery)
         if query.page * query.page_size > _DEEPEST:
             raise Problem("VALIDATION_ERROR", f"only the first {_DEEPEST} can be paged through: narrow the search")
-        names = ("channel", "address", "source")
+        names = ("channel", "address", "source", "kind")
         filters = {name: getattr(query, name) for name in names if getattr(query, name) is not UNSET}
         filters |= request.reach.filters()
+        if query.shared is not UNSET and request.reach.every_tenant:
+            filters["tenant_id"] = SHARED
         rows, total = await self._ledger.suppressions(filters, query.page_size, (query.page - 1) * query.page_size)
         page = SuppressionPage(
             items=[_view(row) for row in rows],
@@ -158,28 +203,42 @@ class _Suppressions:
     async def add(self, request: Request) -> Reply:
         body = request.json(SuppressionBody)
         tenant = request.reach.tenant_id or ""
-        seconds = None if body.expires_at is None else self._seconds_until(body.expires_at)
-        await self._ledger.suppress([Suppression(body.channel, body.address, tenant, body.reason, "operator", seconds)])
+        until_ms = None if body.expires_at is None else self._end_of(body.expires_at)
+        asked = Suppression(body.channel, body.address, tenant, body.reason, "operator", until_ms=until_ms)
+        await self._ledger.suppress([asked])
         key = {"channel": body.channel, "address": body.address, "tenant_id": tenant}
-        rows, _ = await self._ledger.suppressions(key, 1, 0)
-        if not rows:
+        rows, _ = await self._ledger.suppressions(key, 2, 0)
+        own = [row for row in rows if row["tenant_id"] == tenant]
+        if not own:
             raise Problem("CONFLICT", "it ended before it could be shown")
-        return Reply(200, _view(rows[0]))
+        return Reply(200, _view(own[0]))
 
     async def remove(self, request: Request) -> Reply:
         query = request.query(SuppressionKey)
         if not await self._ledger.unsuppress(query.channel, query.address, request.reach.tenant_id or ""):
-            raise Problem("NOT_FOUND", "there is no such suppression")
+            raise Problem("NOT_FOUND", _MISSING)
         return Reply(200, Removed(1))
 
-    def _seconds_until(self, text: str) -> float:
+    async def find(self, suppression_id: str, tenant_id: str | None) -> Found | None:
+        """The suppression of this number, if the caller may change it."""
+        del tenant_id
+        known = suppression_id.isascii() and suppression_id.isdigit() and len(suppression_id) <= _DIGITS
+        row = await self._ledger.suppression(int(suppression_id)) if known else None
+        return None if row is None else Found(row, row["tenant_id"] or None, None)
+
+    async def lift(self, request: Request) -> Reply:
+        row = request.found
+        if not await self._ledger.unsuppress(row["channel"], row["address"], row["tenant_id"]):
+            raise Problem("NOT_FOUND", _MISSING)
+        return Reply(200, Removed(1))
+
+    def _end_of(self, text: str) -> int:
         moment = convert(text, dt.datetime, prefix="expiresAt")
         if moment.tzinfo is None:
             raise Problem("VALIDATION_ERROR", "expiresAt needs an offset from UTC", details=[_about("no offset")])
-        seconds = moment.timestamp() - self._clock.wall()
-        if seconds <= 0:
+        if moment.timestamp() <= self._clock.wall():
             raise Problem("VALIDATION_ERROR", "expiresAt is over already", details=[_about("in the past")])
-        return seconds
+        return round(moment.timestamp() * 1000)
 
 
 def _about(message: str) -> Detail:
@@ -189,6 +248,8 @@ def _about(message: str) -> Detail:
 def _view(row: dict[str, Any]) -> SuppressionView:
     expires = row["expires_at"]
     return SuppressionView(
+        id=row["suppression_id"],
+        kind=row["kind"],
         channel=row["channel"],
         address=row["address"],
         tenant_id=row["tenant_id"] or None,

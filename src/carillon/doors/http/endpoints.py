@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
 import msgspec
+from msgspec import UNSET
 
 from carillon.domain.errors import BadIntent, LedgerUnavailable, Overloaded
 from carillon.domain.explain import Explains, Explanation
@@ -25,6 +26,7 @@ from carillon.doors.http.wire import (
     SendAnswer,
     SendBody,
     idempotency_key,
+    skipped_routes,
     to_intent,
 )
 from carillon.web import About, Answer, Callers, Endpoint, Header, Problem, Reply, Request, in_body
@@ -113,7 +115,8 @@ def _send(door: "_Door", *, synchronous: bool) -> Endpoint:
     )
     accepted = Answer(
         status=202,
-        description="Written down; it will be delivered.",
+        description="Written down; it will be delivered, unless `status` is `skipped`: then its address is suppressed, "
+        "and `skipped` says why and until when.",
         kind=SendAnswer,
         headers=(_LOCATION, _REPLAYED),
         example={"notificationId": _EXAMPLE_ID, "status": "queued", "queueName": "standard"},
@@ -194,7 +197,12 @@ class _Door:
         headers = {"Location": f"{_PATH}/{notification_id}"}
         if acceptance.replayed:
             headers["Idempotent-Replayed"] = "true"
-        answer = SendAnswer(notification_id=notification_id, queue_name=acceptance.queue_name)
+        answer = SendAnswer(
+            notification_id=notification_id,
+            queue_name=acceptance.queue_name,
+            status=_status(acceptance),
+            skipped=skipped_routes(acceptance.suppressed) or UNSET,
+        )
         return Reply(202, answer, headers)
 
     async def explain(self, explains: Explains, request: Request) -> Reply:
@@ -262,9 +270,20 @@ def _delivered(outcome: SynchronousAnswer) -> Reply:
             )
             return Reply(200, answer, headers)
         case NotDelivered():
-            raise Problem(outcome.code, outcome.message, headers=headers, notification_id=outcome.notification_id)
+            skipped = skipped_routes(outcome.suppressed)
+            raise Problem(
+                outcome.code,
+                outcome.message,
+                headers=headers,
+                members={"skipped": msgspec.to_builtins(skipped)} if skipped else None,
+                notification_id=outcome.notification_id,
+            )
         case _:
             assert_never(outcome)
+
+
+def _status(acceptance: Acceptance) -> Literal["queued", "skipped"]:
+    return "skipped" if acceptance.skipped else "queued"
 
 
 def _context(request: Request) -> Context:
@@ -281,7 +300,8 @@ def _context(request: Request) -> Context:
 def _batch_reply(outcomes: list[Acceptance | BaseException]) -> Reply:
     results = [_result(index, outcome) for index, outcome in enumerate(outcomes)]
     accepted = sum(result.error is None for result in results)
-    answer = BatchAnswer(accepted=accepted, rejected=len(results) - accepted, results=results)
+    skipped = sum(result.status == "skipped" for result in results)
+    answer = BatchAnswer(accepted=accepted, rejected=len(results) - accepted, results=results, skipped=skipped)
     if accepted:
         return Reply(202, answer)
     if all(isinstance(outcome, LedgerUnavailable | Overloaded) for outcome in outcomes):
@@ -294,10 +314,11 @@ def _result(index: int, outcome: Acceptance | BaseException) -> ItemResult:
         case Acceptance():
             return ItemResult(
                 index=index,
-                status="queued",
+                status=_status(outcome),
                 notification_id=outcome.notification_id,
                 queue_name=outcome.queue_name,
                 replayed=outcome.replayed,
+                skipped=skipped_routes(outcome.suppressed) or UNSET,
             )
         case BadIntent():
             error = ItemError(outcome.code, str(outcome), outcome.field)

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.intents import Intent
+from carillon.domain.notifications import Acceptance
 from carillon.domain.ports import Acceptor
-from carillon.doors.http.wire import idempotency_key
+from carillon.doors.http.wire import SkippedView, idempotency_key, skipped_routes
 from carillon.web import SERVICES, Answer, Endpoint, Header, Reply, Request
 
 PATH = "/notifications"
@@ -54,7 +55,9 @@ class EventAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     notification_id: str
     priority: str
-    status: Literal["not_pushed"] = "not_pushed"
+    status: Literal["not_pushed", "skipped"] = "not_pushed"
+    skipped: list[SkippedView] | UnsetType = UNSET
+    """Only where an address is suppressed."""
 
 
 def endpoints(acceptor: Acceptor, read: ReadEvent) -> list[Endpoint]:
@@ -73,8 +76,7 @@ def endpoints(acceptor: Acceptor, read: ReadEvent) -> list[Endpoint]:
             trace_id=intent.trace_id or request.trace_id,
         )
         accepted = await acceptor.accept(intent)
-        answer = EventAnswer(notification_id=accepted.notification_id, priority=accepted.queue_name)
-        return Reply(202, answer, {"Idempotent-Replayed": "true"} if accepted.replayed else {})
+        return Reply(202, _answer(accepted), {"Idempotent-Replayed": "true"} if accepted.replayed else {})
 
     accepted = Answer(status=202, description="Written down.", kind=EventAnswer, headers=(_REPLAYED,))
     return [
@@ -94,3 +96,12 @@ def endpoints(acceptor: Acceptor, read: ReadEvent) -> list[Endpoint]:
             problems=("IDEMPOTENCY_CONFLICT",),
         )
     ]
+
+
+def _answer(accepted: Acceptance) -> EventAnswer:
+    return EventAnswer(
+        notification_id=accepted.notification_id,
+        priority=accepted.queue_name,
+        status="skipped" if accepted.skipped else "not_pushed",
+        skipped=skipped_routes(accepted.suppressed) or UNSET,
+    )

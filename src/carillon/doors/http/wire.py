@@ -2,15 +2,18 @@
 
 import datetime as dt
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.addresses import unfit
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient, own_key
+from carillon.domain.suppressions import SuppressedRoute
 from carillon.web import Reach
+from carillon.web.problems import rfc3339_ms
 
 Channel = Literal["push", "sms", "email", "inApp", "webhook"]
 TemplateKey = Annotated[str, Meta(pattern=r"^[a-z0-9._-]+\Z", min_length=1, max_length=200)]
@@ -79,12 +82,42 @@ class BatchEnvelope(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     notifications: Annotated[list[Any], Meta(min_length=1, max_length=500)]
 
 
+class SkippedView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One recipient on one channel that nothing is sent to."""
+
+    route_id: str
+    channel: str
+    reason: Literal["suppressed"]
+    suppression_id: int
+    kind: str
+    """bounced, complained, unsubscribed, invalid or manual."""
+    until: str | None
+    """When the suppression ends; null is never."""
+
+
+def skipped_routes(suppressed: Iterable[SuppressedRoute]) -> list[SkippedView]:
+    """What an answer says about routes whose address is suppressed."""
+    return [
+        SkippedView(
+            route_id=route.route_id,
+            channel=route.channel,
+            reason="suppressed",
+            suppression_id=route.suppression.suppression_id,
+            kind=route.suppression.kind,
+            until=None if route.suppression.until_ms is None else rfc3339_ms(route.suppression.until_ms),
+        )
+        for route in suppressed
+    ]
+
+
 class SendAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Accepted: the notification is written down."""
+    """Accepted: the notification is written down; `skipped` where nothing of it will be sent."""
 
     notification_id: str
     queue_name: str
-    status: Literal["queued"] = "queued"
+    status: Literal["queued", "skipped"] = "queued"
+    skipped: list[SkippedView] | UnsetType = UNSET
+    """Only where an address is suppressed."""
 
 
 class Delivered(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -108,11 +141,13 @@ class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """The result of one item."""
 
     index: int
-    status: Literal["queued", "rejected"]
+    status: Literal["queued", "skipped", "rejected"]
     notification_id: str | None = None
     queue_name: str | None = None
     replayed: bool = False
     error: ItemError | None = None
+    skipped: list[SkippedView] | UnsetType = UNSET
+    """Only where an address is suppressed."""
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +156,8 @@ class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int
     rejected: int
     results: list[ItemResult]
+    skipped: int = 0
+    """Those of `accepted` that are written down and will not be sent, because their address is suppressed."""
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):

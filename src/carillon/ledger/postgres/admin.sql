@@ -32,7 +32,11 @@ ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
 SELECT date_part('epoch', clock_timestamp()) * 1000 AS now, counted.*
 FROM (VALUES (1)) AS always (row)
 LEFT JOIN (
-    SELECT d.channel, d.failure_classification AS classification, count(*) AS count
+    SELECT d.channel, d.failure_classification AS classification, count(*) AS count,
+           count(*) FILTER (WHERE (SELECT EXISTS (SELECT FROM suppressions)) AND EXISTS (
+               SELECT FROM suppressions s
+               WHERE s.channel = r.channel AND s.address = r.address AND s.tenant_id IN ('', n.tenant_id)
+                 AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp()))) AS suppressed
     FROM dead_letters d
     JOIN routes r ON r.notification_id = d.notification_id AND r.route_id = d.route_id
     JOIN records n ON n.notification_id = d.notification_id
@@ -56,6 +60,7 @@ ORDER BY counted.count DESC, counted.channel, counted.classification;
 --   UPDATE OF d SKIP LOCKED the second operator redrives other dead letters, and none twice.
 --   provider_since = -1     tells the worker that an operator chose the provider: its breaker is not asked.
 --   budget_since            the age of a route counts from its turn.
+--   NOT EXISTS              a dead letter whose address is suppressed stays: its attempt would only be given up again.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), picked AS MATERIALIZED (
@@ -73,6 +78,10 @@ WITH clock AS MATERIALIZED (
       AND (:failed_before_ms::float8 IS NULL OR d.created_at < to_timestamp(:failed_before_ms / 1000.0))
       AND (:notification_ids::text[] IS NULL OR d.notification_id = ANY (:notification_ids))
       AND (:letters::text[] IS NULL OR d.notification_id || chr(31) || d.route_id = ANY (:letters))
+      AND NOT EXISTS (
+          SELECT FROM suppressions s
+          WHERE s.channel = r.channel AND s.address = r.address AND s.tenant_id IN ('', n.tenant_id)
+            AND (s.expires_at IS NULL OR s.expires_at > (SELECT now FROM clock)))
     ORDER BY d.created_at, d.notification_id, d.route_id
     LIMIT :limit
     FOR UPDATE OF d SKIP LOCKED
@@ -92,7 +101,8 @@ WITH clock AS MATERIALIZED (
     SET status = 'failed', attempt_count = 0, provider_since = CASE WHEN :forced::boolean THEN -1 ELSE 0 END,
         provider = coalesce(:new_provider::text, r.provider),
         lane = CASE WHEN r.lane = ANY (:unqueued::smallint[]) THEN :instead::smallint ELSE r.lane END,
-        next_attempt_at = due.due_at, budget_since = due.due_at, dead_lettered_at = NULL, updated_at = clock.now
+        next_attempt_at = due.due_at, budget_since = due.due_at, dead_lettered_at = NULL, suppression_id = NULL,
+        suppression_kind = NULL, suppressed_until = NULL, updated_at = clock.now
     FROM due CROSS JOIN clock
     WHERE r.notification_id = due.notification_id AND r.route_id = due.route_id AND r.status = 'dead_letter'
     RETURNING r.notification_id, r.route_id

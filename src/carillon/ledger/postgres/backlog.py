@@ -10,9 +10,19 @@ from typing import Any
 import asyncpg
 
 from carillon.domain.claims import Claim, Reset, Settled, Settlement, Want
+from carillon.domain.store import Ask
 from carillon.domain.streams import Entry, log_of_claim
+from carillon.ledger.people import suppression_rows
+from carillon.ledger.postgres.engine import PostgresEngine
 from carillon.ledger.postgres.pools import UNAVAILABLE, Address, Connection, Pools
-from carillon.ledger.rows import finished_columns, is_plain_success, rounds, settlement_values, skips
+from carillon.ledger.rows import (
+    caused_suppressions,
+    finished_columns,
+    is_plain_success,
+    rounds,
+    settlement_values,
+    skips,
+)
 from carillon.ledger.sealing import Codec
 from carillon.ledger.streams import appended, each_once
 
@@ -68,6 +78,7 @@ _route = attrgetter("claim.notification_id", "claim.route_id")
 class PostgresBacklog:
     """Satisfies Backlog and LeaseLedger."""
 
+    _engine: PostgresEngine
     _pools: Pools
     _sql: Mapping[str, str]
     _codec: Codec
@@ -122,6 +133,15 @@ class PostgresBacklog:
         return await self._pools.settlements.run(lambda c: self._settle_all(c, settlements), repeatable=True)
 
     async def _settle_all(self, connection: Connection, settlements: Sequence[Settlement]) -> list[Settled]:
+        if all(one.suppression is None for one in settlements):
+            return await self._settle_plain_first(connection, settlements)
+        async with connection.transaction():
+            settled = await self._settle_plain_first(connection, settlements)
+            rows = suppression_rows(caused_suppressions(settlements, settled))
+            await self._engine.ask(connection, Ask("suppress", each=rows))
+        return settled
+
+    async def _settle_plain_first(self, connection: Connection, settlements: Sequence[Settlement]) -> list[Settled]:
         plain = [one for one in settlements if is_plain_success(one)]
         # Two settlements of one route are written one after the other, in order.
         if not plain or len(set(map(_route, settlements))) < len(settlements):

@@ -10,6 +10,7 @@ from carillon.domain.claims import Claim, first_claim
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification
+from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.synchronous import ClaimedEnrolment
 from carillon.ledger.postgres.pools import Connection, Pools
 from carillon.ledger.rows import (
@@ -19,6 +20,7 @@ from carillon.ledger.rows import (
     malformed_values,
     record_values,
     route_rows,
+    suppressed_route,
 )
 from carillon.ledger.sealing import Codec
 
@@ -52,7 +54,8 @@ class PostgresIntake:
             return None
         asked = ([notification.notification_id], [notification.producer], [notification.idempotency_key])
         rows = await self._pools.reads.run(lambda c: c.fetch(self._sql["winners"], *asked), repeatable=True)
-        return answer_for_loser(notification, dict(rows[0])) if rows else None
+        answer = answer_for_loser(notification, dict(rows[0])) if rows else None
+        return None if isinstance(answer, Accepted) else answer
 
     async def keep_malformed(self, malformed: Sequence[Malformed]) -> None:
         if not malformed:
@@ -79,6 +82,7 @@ class PostgresIntake:
         laid = _columns(routes, len(ROUTE_FIELDS) + 4)
         found = await connection.fetch(self._sql["enrol"], *records, *laid, owner, seconds)
         written = {row[0] for row in found}
+        suppressed = _suppressed(found)
         answers: dict[int, Enrolled] = {}
         lost: list[int] = []
         contents = {each.notification.notification_id: each.notification.request_fingerprint for each in first}
@@ -86,7 +90,7 @@ class PostgresIntake:
             notification = batch[place].notification
             key = notification.notification_id
             if key in written and contents[key] == notification.request_fingerprint:
-                answers[place] = Accepted(key)
+                answers[place] = Accepted(key, suppressed.get(key, ()))
             else:
                 lost.append(place)
         held = [] if owner is None else [row for row in found if row["token"] is not None]
@@ -109,7 +113,7 @@ class PostgresIntake:
         for place, loser in losers.items():
             winner = _winner(loser, by_id, by_key)
             if winner is not None:
-                answers[place] = answer_for_loser(loser, winner) or Accepted(loser.notification_id)
+                answers[place] = answer_for_loser(loser, winner)
         return answers
 
     async def enrol_claimed(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[ClaimedEnrolment]:
@@ -137,12 +141,23 @@ class PostgresIntake:
             rows += await connection.fetch(self._sql["claim_enrolled"], list(ours - held), owner, seconds)
         claims: dict[str, list[Claim]] = {key: [] for key in ours}
         enrolments = {enrolment.notification.notification_id: enrolment for enrolment in batch}
-        for key, *held_as in rows:
-            claims[key].append(first_claim(enrolments[key], *held_as))
+        for row in rows:
+            key, route_id, token, accepted_at_ms, place = row[:5]
+            claims[key].append(first_claim(enrolments[key], route_id, token, accepted_at_ms, place))
         return [
             ClaimedEnrolment(answers[place], tuple(claims.pop(enrolment.notification.notification_id, ())))
             for place, enrolment in enumerate(batch)
         ]
+
+
+def _suppressed(found: Sequence[asyncpg.Record]) -> dict[str, tuple[SuppressedRoute, ...]]:
+    """The routes that are skipped because their address is suppressed, by notification; nearly always none."""
+    routes: dict[str, tuple[SuppressedRoute, ...]] = {}
+    for row in found:
+        if row["suppression_id"] is not None:
+            key = row["notification_id"]
+            routes[key] = (*routes.get(key, ()), suppressed_route(dict(row)))
+    return routes
 
 
 def _winner(

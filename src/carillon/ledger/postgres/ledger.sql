@@ -7,8 +7,13 @@
 --   written                 routes are laid only for records written here: both tables or neither, in one statement.
 --   IS TRUE                 keeps the look-up a hash table; a join planned for ten rows would compare all with all.
 --   place                   adds microseconds within one commit, so that the times keep the order of acceptance.
---   dead                    a route to a suppressed address is enrolled as skipped instead of being tried once more;
---                           LIMIT 1 keeps it one look-up a route, even with wrong statistics.
+--   (SELECT $21), (SELECT $36)  hide from the planner how many there are: for one alone a plan of its own seems cheaper
+--                           than the cached one, and PostgreSQL would plan every such acceptance anew.
+--   held_by                 a route whose address is suppressed when it is due is enrolled as skipped, and keeps by
+--                           what; LIMIT 1 keeps it one look-up a route, even with wrong statistics.
+--   NOT EXISTS              of a tenant's own suppression and everybody's, the one that holds longer counts; asked only
+--                           where one was found, while a sort would cost every route.
+--   (SELECT EXISTS ...)     most ledgers have no suppressions: asked once, not for each route.
 --   $37                     the worker that gets its first claim of every route that is due now, or NULL: as by `claim`,
 --                           with a token and a counted attempt, and it runs out likewise if that worker dies.
 WITH clock AS MATERIALIZED (
@@ -27,7 +32,7 @@ WITH clock AS MATERIALIZED (
     FROM clock, unnest(
         $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
         $10::text[], $11::float8[], $12::float8[], $13::text[], $14::text[], $15::text[], $16::smallint[],
-        $17::boolean[], $18::text[], $19::float8[], $20::text[], $21::int[]
+        $17::boolean[], $18::text[], $19::float8[], $20::text[], (SELECT $21::int[])
     ) AS n (
         notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
         request_fingerprint, request_id, trace_id, occurred_at_ms, idempotency_ttl_seconds, origin, tenant_id, user_id,
@@ -38,7 +43,8 @@ WITH clock AS MATERIALIZED (
     INSERT INTO routes (
         notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, resolved_locale,
         last_error_classification, last_error_message, last_error_at, created_at, updated_at, skipped_at, address,
-        lane, provider, policy, budget_since, message_json, attempt_count, claim_token, lease_owner)
+        lane, provider, policy, budget_since, message_json, attempt_count, claim_token, lease_owner, suppression_id,
+        suppression_kind, suppressed_until)
     SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref,
            CASE WHEN r.skipped THEN 'skipped' ELSE 'pending' END,
            r.max_attempts,
@@ -52,40 +58,52 @@ WITH clock AS MATERIALIZED (
            r.address, r.lane, r.provider, r.policy, r.due_at, r.message_json,
            CASE WHEN r.held THEN 1 ELSE 0 END,
            CASE WHEN r.held THEN nextval('claim_tokens') END,
-           CASE WHEN r.held THEN $37::text END
+           CASE WHEN r.held THEN $37::text END,
+           CASE WHEN r.gone THEN r.suppression_id END, CASE WHEN r.gone THEN r.kind END,
+           CASE WHEN r.gone THEN r.expires_at END
     FROM clock, (
         SELECT given.*, coalesce(
                    to_timestamp(given.scheduled_for_ms / 1000.0), clock.now + given.place * interval '1 microsecond'
                ) AS due_at,
-               given.skipped_because IS NULL AND dead.found IS NOT NULL AS gone,
-               given.skipped_because IS NOT NULL OR dead.found IS NOT NULL AS skipped,
+               held_by.*,
+               given.skipped_because IS NULL AND held_by.suppression_id IS NOT NULL AS gone,
+               given.skipped_because IS NOT NULL OR held_by.suppression_id IS NOT NULL AS skipped,
                $37::text IS NOT NULL AND given.scheduled_for_ms IS NULL
-                   AND given.skipped_because IS NULL AND dead.found IS NULL AS held
+                   AND given.skipped_because IS NULL AND held_by.suppression_id IS NULL AS held
         FROM clock, unnest(
             $22::text[], $23::text[], $24::text[], $25::text[], $26::int[], $27::text[], $28::text[], $29::text[],
             $30::smallint[], $31::text[], $32::text[], $33::text[], $34::float8[], $35::text[],
-            $36::int[]
+            (SELECT $36::int[])
         ) AS given (
             notification_id, route_id, channel, recipient_ref, max_attempts, resolved_locale, skipped_because,
             address, lane, provider, policy, message_json, scheduled_for_ms, tenant_id, place)
         LEFT JOIN LATERAL (
-            SELECT TRUE AS found FROM suppressions s
-            WHERE s.channel = given.channel AND s.address = given.address
-              AND s.tenant_id IN ('', given.tenant_id)
-              AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
+            SELECT s.suppression_id, s.kind, s.expires_at FROM suppressions s
+            WHERE (SELECT EXISTS (SELECT FROM suppressions))
+              AND s.channel = given.channel AND s.address = given.address AND s.tenant_id IN ('', given.tenant_id)
+              AND (s.expires_at IS NULL
+                   OR s.expires_at > greatest(clock.now, to_timestamp(given.scheduled_for_ms / 1000.0)))
+              AND NOT EXISTS (
+                  SELECT FROM suppressions l
+                  WHERE l.channel = s.channel AND l.address = s.address AND l.tenant_id IN ('', given.tenant_id)
+                    AND (coalesce(l.expires_at, 'infinity'), l.tenant_id)
+                        > (coalesce(s.expires_at, 'infinity'), s.tenant_id))
             LIMIT 1
-        ) AS dead ON TRUE
+        ) AS held_by ON TRUE
     ) AS r
     WHERE (r.notification_id IN (SELECT notification_id FROM written)) IS TRUE
-    RETURNING notification_id, route_id, claim_token, budget_since, ctid AS place
+    RETURNING notification_id, route_id, claim_token, budget_since, ctid AS place, channel, suppression_id,
+        suppression_kind, suppressed_until
 )
 SELECT notification_id, NULL::text AS route_id, NULL::bigint AS token, NULL::bigint AS accepted_at_ms,
-    NULL::tid AS place
+    NULL::tid AS place, NULL::text AS channel, NULL::bigint AS suppression_id, NULL::text AS kind,
+    NULL::bigint AS until_ms
 FROM written
 UNION ALL
 SELECT notification_id, route_id, claim_token,
-       (date_part('epoch', date_trunc('milliseconds', budget_since)) * 1000)::bigint, place
-FROM laid WHERE claim_token IS NOT NULL;
+       (date_part('epoch', date_trunc('milliseconds', budget_since)) * 1000)::bigint, place, channel, suppression_id,
+       suppression_kind, (date_part('epoch', suppressed_until) * 1000)::bigint
+FROM laid WHERE claim_token IS NOT NULL OR suppression_id IS NOT NULL;
 
 -- name: winners
 -- Runs after `enrol` committed: the writer that won the key has committed as well, so a fresh snapshot sees its row.
@@ -99,7 +117,14 @@ WITH found AS (
 SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
        coalesce(n.idempotency_expires_at <= clock_timestamp(), FALSE) AS expired,
        coalesce((SELECT r.lane FROM routes r WHERE r.notification_id = n.notification_id ORDER BY r.route_id LIMIT 1),
-                n.priority) AS lane
+                n.priority) AS lane,
+       (SELECT json_agg(json_build_object(
+                   'route_id', r.route_id, 'channel', r.channel, 'suppression', json_build_object(
+                       'suppression_id', r.suppression_id, 'kind', r.suppression_kind,
+                       'until_ms', (date_part('epoch', r.suppressed_until) * 1000)::bigint)) ORDER BY r.route_id)::text
+        FROM routes r
+        WHERE r.notification_id = n.notification_id AND r.status = 'skipped' AND r.suppression_id IS NOT NULL
+       ) AS suppressed_json
 FROM found JOIN records n ON n.notification_id = found.notification_id;
 
 -- name: keep_malformed
@@ -128,6 +153,7 @@ ON CONFLICT (stream_entry_id) DO NOTHING;
 --   ctid                    safe only because the row is locked by this very statement.
 --   attempt_count + 1       counted here, so that a message that kills its worker uses up its budget.
 --   (SELECT EXISTS ...)     most ledgers have no suppressions: asked once, not for each route.
+--   NOT EXISTS              as in `enrol`: the suppression that holds longer counts.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), picked AS MATERIALIZED (
@@ -165,11 +191,19 @@ RETURNING r.notification_id, r.route_id, r.claim_token AS token, r.channel, r.re
     (date_part('epoch', date_trunc('milliseconds', n.accepted_at)) * 1000)::bigint AS accepted_at_ms,
     r.address, n.user_id, n.tenant_id, r.resolved_locale, r.message_json, n.metadata_json, n.request_id, n.trace_id,
     n.audience_kind, n.idempotency_key AS intent_key, picked.abandoned,
-    CASE WHEN (SELECT EXISTS (SELECT FROM suppressions)) THEN EXISTS (
-        SELECT FROM suppressions s
+    CASE WHEN (SELECT EXISTS (SELECT FROM suppressions)) THEN (
+        SELECT json_build_object('suppression_id', s.suppression_id, 'kind', s.kind,
+                                 'until_ms', (date_part('epoch', s.expires_at) * 1000)::bigint)::text
+        FROM suppressions s
         WHERE s.channel = r.channel AND s.address = r.address AND s.tenant_id IN ('', n.tenant_id)
           AND (s.expires_at IS NULL OR s.expires_at > clock.now)
-    ) ELSE FALSE END AS suppressed,
+          AND NOT EXISTS (
+              SELECT FROM suppressions l
+              WHERE l.channel = s.channel AND l.address = s.address AND l.tenant_id IN ('', n.tenant_id)
+                AND (coalesce(l.expires_at, 'infinity'), l.tenant_id)
+                    > (coalesce(s.expires_at, 'infinity'), s.tenant_id))
+        LIMIT 1
+    ) END AS suppression_json,
     r.ctid AS place;
 
 -- name: extend
@@ -201,10 +235,10 @@ WITH clock AS MATERIALIZED (
 ), given AS MATERIALIZED (
     SELECT * FROM unnest(
         $2::text[], $3::text[], $4::bigint[], $5::text[], $6::float8[], $7::text[], $8::text[], $9::text[],
-        $10::boolean[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::float8[]
+        $10::text[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::float8[]
     ) WITH ORDINALITY AS given (
         notification_id, route_id, token, verdict, delay, next_provider, error_classification, error_message,
-        suppress, attempt, provider, outcome, classification, error, provider_message_id, duration_ms, place)
+        suppression_json, attempt, provider, outcome, classification, error, provider_message_id, duration_ms, place)
 ), changed AS (
     UPDATE routes r
     SET status = CASE given.verdict
@@ -219,6 +253,9 @@ WITH clock AS MATERIALIZED (
         last_error_at = CASE WHEN given.error_message IS NULL THEN r.last_error_at ELSE clock.now END,
         published_at = CASE WHEN given.verdict = 'finish' THEN clock.now END,
         dead_lettered_at = CASE WHEN given.verdict = 'bury' THEN clock.now END,
+        suppression_id = (given.suppression_json::json ->> 'suppression_id')::bigint,
+        suppression_kind = given.suppression_json::json ->> 'kind',
+        suppressed_until = to_timestamp((given.suppression_json::json ->> 'until_ms')::float8 / 1000.0),
         settled_by = CASE WHEN r.claim_token = given.token THEN 'applied' ELSE 'adopted' END,
         claim_token = NULL,
         lease_owner = NULL,
@@ -227,8 +264,8 @@ WITH clock AS MATERIALIZED (
     WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id
       AND r.status IN ('pending', 'failed')
       AND (r.claim_token = given.token OR given.verdict = 'finish')
-    RETURNING given.place, r.settled_by, given.verdict, given.suppress, r.notification_id, r.route_id, r.channel,
-        r.recipient_ref, r.address, r.attempt_count, r.max_attempts, given.error_classification, given.error_message,
+    RETURNING given.place, r.settled_by, given.verdict, r.notification_id, r.route_id, r.channel,
+        r.recipient_ref, r.attempt_count, r.max_attempts, given.error_classification, given.error_message,
         r.lane
 ), judged AS MATERIALIZED (
     SELECT given.*,
@@ -263,15 +300,6 @@ WITH clock AS MATERIALIZED (
     SELECT 'NotificationFailed', notification_id, route_id, clock.now, clock.now, attempt_count, error_message
     FROM clock CROSS JOIN changed
     WHERE verdict = 'bury' AND lane >= $18::smallint
-), suppressed AS (
-    INSERT INTO suppressions AS s (channel, address, reason, created_at)
-    SELECT DISTINCT ON (channel, address) channel, address, coalesce(error_classification, 'recipient_gone'), clock.now
-    FROM clock CROSS JOIN changed
-    WHERE suppress AND address IS NOT NULL
-    ORDER BY channel, address
-    ON CONFLICT (channel, address, tenant_id) DO UPDATE
-    SET reason = excluded.reason, created_at = excluded.created_at, expires_at = NULL
-    WHERE s.expires_at <= excluded.created_at
 )
 SELECT place, CASE WHEN settled <> 'stale' THEN settled ELSE coalesce((
         SELECT a.settled FROM attempts a

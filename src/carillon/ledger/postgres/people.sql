@@ -2,37 +2,61 @@
 
 -- name: suppress
 -- Races: two reports about one address at once; an operator adds a suppression meanwhile.
---   ON CONFLICT             one row a scope. A suppression never becomes shorter: the later end stays, with its reason.
-INSERT INTO suppressions AS s (channel, address, tenant_id, reason, source, created_at, expires_at)
-SELECT channel, address, tenant_id, reason, source, clock_timestamp(),
-       clock_timestamp() + seconds * interval '1 second'
-FROM unnest(:channel::text[], :address::text[], :tenant_id::text[], :reason::text[], :source::text[],
-            :seconds::float8[]) AS given (channel, address, tenant_id, reason, source, seconds)
+--   ON CONFLICT             one row a scope: tenants have rows of their own. A suppression never becomes shorter: the
+--                           later end stays, with its kind and reason. One that was over begins anew.
+--   milliseconds            what is shown is what is compared.
+WITH clock AS MATERIALIZED (
+    SELECT date_trunc('milliseconds', clock_timestamp()) AS now
+)
+INSERT INTO suppressions AS s (channel, address, tenant_id, kind, reason, source, created_at, expires_at)
+SELECT channel, address, tenant_id, kind, reason, source, clock.now,
+       coalesce(to_timestamp(until_ms / 1000.0),
+                date_trunc('milliseconds', clock.now + seconds * interval '1 second'))
+FROM clock, unnest(:channel::text[], :address::text[], :tenant_id::text[], :kind::text[], :reason::text[],
+                   :source::text[], :seconds::float8[], :until_ms::float8[])
+    AS given (channel, address, tenant_id, kind, reason, source, seconds, until_ms)
 ON CONFLICT (channel, address, tenant_id) DO UPDATE
-SET reason = excluded.reason, source = excluded.source, expires_at = excluded.expires_at
+SET kind = excluded.kind, reason = excluded.reason, source = excluded.source, expires_at = excluded.expires_at,
+    created_at = CASE WHEN s.expires_at <= excluded.created_at THEN excluded.created_at ELSE s.created_at END
 WHERE s.expires_at < coalesce(excluded.expires_at, 'infinity');
 
 -- name: unsuppress
-DELETE FROM suppressions WHERE channel = :channel AND address = :address AND tenant_id = :tenant_id RETURNING channel;
+DELETE FROM suppressions WHERE channel = :channel AND address = :address AND tenant_id = :tenant_id
+RETURNING suppression_id;
+
+-- name: suppression
+SELECT s.* FROM suppressions s
+WHERE s.suppression_id = :suppression_id AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp());
 
 -- name: suppressions
--- Expired suppressions are left out: they have no effect.
+-- Suppressions that are over are left out: they have no effect.
+--   with_shared             a tenant that asks about one address also sees what everybody's suppression does to it.
 WITH matching AS MATERIALIZED (
     SELECT s.* FROM suppressions s
     WHERE (:channel::text IS NULL OR s.channel = :channel)
       AND (:address::text IS NULL OR s.address = :address)
-      AND (:tenant_id::text IS NULL OR s.tenant_id = :tenant_id)
+      AND (:tenant_id::text IS NULL OR s.tenant_id = :tenant_id OR (:with_shared::boolean AND s.tenant_id = ''))
       AND (:source::text IS NULL OR s.source = :source)
+      AND (:kind::text IS NULL OR s.kind = :kind)
       AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, channel, address, tenant_id LIMIT :limit OFFSET :offset
+    SELECT * FROM matching ORDER BY created_at DESC, suppression_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)
 LEFT JOIN page ON TRUE
-ORDER BY page.created_at DESC, page.channel, page.address, page.tenant_id;
+ORDER BY page.created_at DESC, page.suppression_id DESC;
+
+-- name: suppression_in_force
+-- The condition is the one of `enrol` and of `claim`: explain asks here what they will find.
+SELECT s.suppression_id, s.kind, s.expires_at, s.reason, s.source, s.tenant_id FROM suppressions s
+WHERE s.channel = :channel AND s.address = :address AND s.tenant_id IN ('', :tenant_id)
+  AND (s.expires_at IS NULL OR s.expires_at > greatest(clock_timestamp(), to_timestamp(:due_ms::float8 / 1000.0)))
+ORDER BY s.expires_at DESC, s.tenant_id DESC
+LIMIT 1;
 
 -- name: prune_suppressions
+-- Race: a report renews a suppression that is over at this moment. The second one waits and looks again.
 DELETE FROM suppressions WHERE expires_at <= clock_timestamp();
 
 -- name: preferences

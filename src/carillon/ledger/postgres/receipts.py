@@ -6,7 +6,7 @@ from typing import Any
 from carillon.domain.people import PreferenceChange
 from carillon.domain.ports import Signal
 from carillon.domain.receipts import Effect, Receipt, ReceiptRules, TakenReceipt
-from carillon.domain.store import Ask
+from carillon.domain.store import Ask, Row
 from carillon.ledger.people import preference_values, suppression_rows
 from carillon.ledger.postgres.engine import PostgresEngine
 from carillon.ledger.postgres.pools import Connection, Pools
@@ -98,17 +98,17 @@ class PostgresReceipts:
             meant = {row["place"]: row["route_id"] for row in found}
         return found_routes(rows, sent, meant)
 
-    async def _strikes(self, connection: Connection, rows: list[ReceiptRow], routes: Sequence[Any]) -> dict[str, int]:
+    async def _strikes(self, connection: Connection, rows: list[ReceiptRow], routes: Sequence[Any]) -> list[Row]:
         gone = [row for row in rows if row.receipt.recipient_gone]
         if not gone:
-            return {}
+            return []
         addresses = {row["address"] for row in routes} | {row.receipt.address for row in gone}
         found = await connection.fetch(
             self._sql["receipts_strikes"],
             [self._codec.address(each) for each in addresses if each],
             [row.key for row in gone],
         )
-        return {row["address"]: row["strikes"] for row in (self._codec.row(dict(row)) for row in found)}
+        return [self._codec.row(dict(row)) for row in found]
 
     async def _write(self, connection: Connection, batch: ReceiptBatch) -> None:
         if batch.changed:
@@ -116,7 +116,7 @@ class PostgresReceipts:
             await connection.execute(
                 self._sql["receipts_change"], self._recovery_hint, *_columns(values), self._alert_from
             )
-        await self._engine.ask(connection, Ask("suppress", each=suppression_rows(batch.suppressions.values())))
+        await self._engine.ask(connection, Ask("suppress", each=suppression_rows(batch.suppressions)))
         for tenant_id, user_id, channel in sorted(batch.unsubscribed):
             off = preference_values(tenant_id, user_id, PreferenceChange(channels={channel: False}))
             await self._engine.ask(connection, Ask("change_preferences", off))

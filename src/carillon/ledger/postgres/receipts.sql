@@ -76,11 +76,12 @@ ORDER BY r.notification_id, r.route_id
 FOR NO KEY UPDATE OF r;
 
 -- name: receipts_strikes
--- How many earlier receipts said that an address is dead.
-SELECT r.address, count(*) AS strikes
-FROM receipts r
+-- How many earlier receipts said that an address is dead, for each tenant whose message it was. A receipt without a
+-- message counts for nobody: without a tenant it would count for all of them.
+SELECT r.address, n.tenant_id, count(*) AS strikes
+FROM receipts r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.recipient_gone AND r.address = ANY ($1::text[]) AND NOT r.receipt_key = ANY ($2::text[])
-GROUP BY r.address;
+GROUP BY r.address, n.tenant_id;
 
 -- name: receipts_change
 -- The rows are locked by `receipts_routes`, in this transaction.

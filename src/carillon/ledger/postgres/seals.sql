@@ -28,10 +28,11 @@ WITH moved AS (
     DELETE FROM suppressions s
     USING unnest(:place::tid[], :one::text[], :two::text[]) AS given (place, one, two)
     WHERE s.ctid = given.place
-    RETURNING s.channel, given.one AS address, s.tenant_id, s.reason, s.source, s.created_at, s.expires_at
+    RETURNING s.suppression_id, s.channel, given.one AS address, s.tenant_id, s.kind, s.reason, s.source, s.created_at,
+        s.expires_at
 )
-INSERT INTO suppressions (channel, address, tenant_id, reason, source, created_at, expires_at)
-SELECT channel, address, tenant_id, reason, source, created_at, expires_at FROM moved
+INSERT INTO suppressions (suppression_id, channel, address, tenant_id, kind, reason, source, created_at, expires_at)
+SELECT suppression_id, channel, address, tenant_id, kind, reason, source, created_at, expires_at FROM moved
 ON CONFLICT (channel, address, tenant_id) DO NOTHING;
 
 -- name: unsealed_receipts

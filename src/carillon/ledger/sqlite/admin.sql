@@ -32,7 +32,11 @@ ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
 SELECT :now AS now, counted.*
 FROM (SELECT 1) AS always
 LEFT JOIN (
-    SELECT d.channel, d.failure_classification AS classification, count(*) AS count
+    SELECT d.channel, d.failure_classification AS classification, count(*) AS count,
+           count(*) FILTER (WHERE EXISTS (
+               SELECT 1 FROM suppressions s
+               WHERE s.channel = r.channel AND s.address = r.address AND s.tenant_id IN ('', n.tenant_id)
+                 AND (s.expires_at IS NULL OR s.expires_at > :now))) AS suppressed
     FROM dead_letters d
     JOIN routes r ON r.notification_id = d.notification_id AND r.route_id = d.route_id
     JOIN records n ON n.notification_id = d.notification_id
@@ -55,6 +59,7 @@ ORDER BY counted.count DESC, counted.channel, counted.classification;
 --   status                  the second finds no dead letter any more and gives no second budget.
 --   provider_since = -1     tells the worker that an operator chose the provider: its breaker is not asked.
 --   budget_since            the age of a route counts from its turn.
+--   NOT EXISTS              a dead letter whose address is suppressed stays: its attempt would only be given up again.
 WITH picked AS MATERIALIZED (
     SELECT d.notification_id, d.route_id, d.created_at
     FROM dead_letters d
@@ -70,6 +75,10 @@ WITH picked AS MATERIALIZED (
       AND (:failed_before_ms IS NULL OR d.created_at < :failed_before_ms)
       AND (:notification_ids IS NULL OR d.notification_id IN (SELECT value FROM json_each(:notification_ids)))
       AND (:letters IS NULL OR d.notification_id || char(31) || d.route_id IN (SELECT value FROM json_each(:letters)))
+      AND NOT EXISTS (
+          SELECT 1 FROM suppressions s
+          WHERE s.channel = r.channel AND s.address = r.address AND s.tenant_id IN ('', n.tenant_id)
+            AND (s.expires_at IS NULL OR s.expires_at > :now))
     ORDER BY d.created_at, d.notification_id, d.route_id
     LIMIT :limit
 ), turns AS MATERIALIZED (
@@ -86,7 +95,8 @@ UPDATE routes
 SET status = 'failed', attempt_count = 0, provider_since = CASE WHEN :forced THEN -1 ELSE 0 END,
     provider = coalesce(:new_provider, provider),
     lane = CASE WHEN lane IN (SELECT value FROM json_each(:unqueued)) THEN :instead ELSE lane END,
-    next_attempt_at = due.due_at, budget_since = due.due_at, dead_lettered_at = NULL, updated_at = :now
+    next_attempt_at = due.due_at, budget_since = due.due_at, dead_lettered_at = NULL, suppression_id = NULL,
+    suppression_kind = NULL, suppressed_until = NULL, updated_at = :now
 FROM due
 WHERE routes.notification_id = due.notification_id AND routes.route_id = due.route_id AND status = 'dead_letter'
 RETURNING notification_id, route_id;

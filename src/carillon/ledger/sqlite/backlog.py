@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from carillon.domain.claims import Claim, Reset, Settled, Settlement, Want
+from carillon.domain.store import Ask
 from carillon.domain.streams import Entry, log_of_claim
-from carillon.ledger.rows import SETTLEMENT_FIELDS, settlement_values
+from carillon.ledger.people import suppression_rows
+from carillon.ledger.rows import SETTLEMENT_FIELDS, caused_suppressions, settlement_values
 from carillon.ledger.sealing import Codec
+from carillon.ledger.sqlite.engine import SqliteEngine
 from carillon.ledger.sqlite.file import SqliteFile
 from carillon.ledger.streams import appended
 
@@ -18,6 +21,7 @@ _EXPIRED = {"error_classification": "lease_expired", "error_message": "Lease exp
 class SqliteBacklog:
     """Satisfies Backlog and LeaseLedger."""
 
+    _engine: SqliteEngine
     _file: SqliteFile
     _sql: Mapping[str, str]
     _codec: Codec
@@ -57,7 +61,14 @@ class SqliteBacklog:
             return []
         values = [settlement_values(each, self._codec, noted=self._record_attempts) for each in settlements]
         rows = [dict(zip(SETTLEMENT_FIELDS, row, strict=True)) for row in values]
-        return await self._file.write(lambda connection, now: [self._settle(connection, now, row) for row in rows])
+
+        def work(connection: sqlite3.Connection, now: int) -> list[Settled]:
+            settled = [self._settle(connection, now, row) for row in rows]
+            suppressed = suppression_rows(caused_suppressions(settlements, settled))
+            self._engine.ask(connection, now, Ask("suppress", each=suppressed))
+            return settled
+
+        return await self._file.write(work)
 
     def _expired(self, connection: sqlite3.Connection, now: int, most: int) -> list[sqlite3.Row]:
         return connection.execute(self._sql["expired_leases"], {"now": now, "most": most}).fetchall()
@@ -102,7 +113,7 @@ class SqliteBacklog:
         connection.executemany(
             self._sql["claim"], [{**lease, "token": row["token"], "place": row.pop("place")} for row in rows]
         )
-        return [Claim(**_as_booleans(row)) for row in rows]
+        return [Claim(**{**row, "abandoned": bool(row["abandoned"])}) for row in rows]
 
     def _extend(self, connection: sqlite3.Connection, now: int, until: int, claim: Claim) -> bool:
         values = {
@@ -134,13 +145,6 @@ class SqliteBacklog:
         if row["verdict"] == "bury":
             connection.execute(self._sql["settle_bury"], row)
             connection.execute(self._sql["settle_alert"], {**row, "alert_from": self._alert_from})
-        if row["suppress"]:
-            connection.execute(self._sql["settle_suppress"], row)
-
-
-def _as_booleans(row: dict[str, Any]) -> dict[str, Any]:
-    row["abandoned"], row["suppressed"] = bool(row["abandoned"]), bool(row["suppressed"])
-    return row
 
 
 class SqliteStreams:

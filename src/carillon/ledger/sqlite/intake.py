@@ -2,11 +2,13 @@
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from carillon.domain.claims import first_claim
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification
+from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.synchronous import ClaimedEnrolment
 from carillon.ledger.rows import (
     LAID_FIELDS,
@@ -15,6 +17,7 @@ from carillon.ledger.rows import (
     malformed_values,
     record_values,
     route_rows,
+    suppressed_route,
 )
 from carillon.ledger.sealing import Codec
 from carillon.ledger.sqlite.file import SqliteFile
@@ -34,9 +37,7 @@ class SqliteIntake:
         if not batch:
             return []
         batch = self._codec.named(batch)
-        return await self._file.write(
-            lambda connection, now: [self._enrol(connection, now, enrolment) for enrolment in batch]
-        )
+        return await self._file.write(lambda connection, now: self._enrol_all(connection, now, batch))
 
     async def look_up_earlier(self, notification: Notification) -> Enrolled | None:
         """The answer of `enrol` if the idempotency key was used before; None if it would be accepted."""
@@ -50,7 +51,8 @@ class SqliteIntake:
 
         def look(connection: sqlite3.Connection, now: int) -> Enrolled | None:
             row = connection.execute(self._sql["winners"], asked | {"now": now}).fetchone()
-            return answer_for_loser(notification, dict(row)) if row else None
+            answer = answer_for_loser(notification, dict(row)) if row else None
+            return None if isinstance(answer, Accepted) else answer
 
         return await self._file.read(look)
 
@@ -62,6 +64,22 @@ class SqliteIntake:
             lambda connection, now: connection.executemany(self._sql["keep_malformed"], [(*row, now) for row in rows])
         )
 
+    def _enrol_all(self, connection: sqlite3.Connection, now: int, batch: Sequence[Enrolment]) -> list[Enrolled]:
+        (last,) = connection.execute(self._sql["last_route"]).fetchone()
+        answers = [self._enrol(connection, now, enrolment) for enrolment in batch]
+        skipped: dict[str, tuple[SuppressedRoute, ...]] = {}
+        for row in connection.execute(self._sql["enrol_suppressed"], {"last_route": last}):
+            key = row["notification_id"]
+            skipped[key] = (*skipped.get(key, ()), suppressed_route(row))
+        if not skipped:
+            return answers
+        return [
+            Accepted(answer.notification_id, skipped.get(answer.notification_id, answer.suppressed))
+            if isinstance(answer, Accepted)
+            else answer
+            for answer in answers
+        ]
+
     def _enrol(self, connection: sqlite3.Connection, now: int, enrolment: Enrolment) -> Enrolled:
         notification = enrolment.notification
         values = dict(zip(_RECORD_NAMES, (*record_values(notification, self._codec), now), strict=True))
@@ -69,7 +87,7 @@ class SqliteIntake:
             winner = connection.execute(self._sql["winners"], values).fetchone()
             if winner is None:
                 raise LedgerUnavailable("the record that uses this idempotency key cannot be read")
-            return answer_for_loser(notification, dict(winner)) or Accepted(notification.notification_id)
+            return answer_for_loser(notification, dict(winner))
         routes = [dict(zip(_ROUTE_NAMES, (*row, now), strict=True)) for row in route_rows(enrolment, self._codec)]
         connection.executemany(self._sql["enrol_route"], routes)
         return Accepted(notification.notification_id)
@@ -80,8 +98,11 @@ class SqliteIntake:
         named = self._codec.named(batch)
 
         def work(connection: sqlite3.Connection, now: int) -> list[ClaimedEnrolment]:
-            until = now + round(seconds * 1000)
-            return [self._enrol_one(connection, now, until, each, owner) for each in named]
+            lease = {"owner": owner, "lease_until": now + round(seconds * 1000), "now": now}
+            return [
+                self._claim_enrolled(connection, lease, enrolment, enrolled)
+                for enrolment, enrolled in zip(named, self._enrol_all(connection, now, named), strict=True)
+            ]
 
         return await self._file.write(work)
 
@@ -92,17 +113,19 @@ class SqliteIntake:
         )
         return moved or 0
 
-    def _enrol_one(
-        self, connection: sqlite3.Connection, now: int, until: int, enrolment: Enrolment, owner: str
+    def _claim_enrolled(
+        self,
+        connection: sqlite3.Connection,
+        lease: Mapping[str, Any],
+        enrolment: Enrolment,
+        enrolled: Enrolled,
     ) -> ClaimedEnrolment:
-        enrolled = self._enrol(connection, now, enrolment)
         if not isinstance(enrolled, Accepted):
             return ClaimedEnrolment(enrolled)
         (last,) = connection.execute(self._sql["claim_tokens"], (len(enrolment.routes),)).fetchone()
         claims = []
         for token, route in enumerate(enrolment.routes, last - len(enrolment.routes) + 1):
-            lease = {"token": token, "owner": owner, "lease_until": until, "now": now}
-            key = {"notification_id": enrolled.notification_id, "route_id": route.route_id}
-            if connection.execute(self._sql["claim_enrolled"], lease | key).rowcount:
-                claims.append(first_claim(enrolment, route.route_id, token, now))
+            key = {"notification_id": enrolled.notification_id, "route_id": route.route_id, "token": token}
+            if connection.execute(self._sql["claim_enrolled"], {**lease, **key}).rowcount:
+                claims.append(first_claim(enrolment, route.route_id, token, lease["now"]))
         return ClaimedEnrolment(enrolled, tuple(claims))

@@ -22,11 +22,12 @@ ON CONFLICT DO NOTHING;
 
 -- name: enrol_route
 -- only: PostgreSQL lays routes in the same statement
---   gone                    a route to a suppressed address is enrolled as skipped instead of being tried once more.
+--   held_by                 a route whose address is suppressed when it is due is enrolled as skipped, and keeps by
+--                           what. Of a tenant's own suppression and everybody's, the one that holds longer counts.
 INSERT INTO routes (
     notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, resolved_locale,
     last_error_classification, last_error_message, last_error_at, created_at, updated_at, skipped_at, address,
-    lane, provider, policy, budget_since, message_json)
+    lane, provider, policy, budget_since, message_json, suppression_id, suppression_kind, suppressed_until)
 SELECT :notification_id, :route_id, :channel, :recipient_ref,
        CASE WHEN skipped THEN 'skipped' ELSE 'pending' END,
        :max_attempts,
@@ -37,23 +38,50 @@ SELECT :notification_id, :route_id, :channel, :recipient_ref,
        CASE WHEN skipped THEN :now END,
        :now, :now,
        CASE WHEN skipped THEN :now END,
-       :address, :lane, :provider, :policy, coalesce(:scheduled_for_ms, :now), :message_json
+       :address, :lane, :provider, :policy, coalesce(:scheduled_for_ms, :now), :message_json,
+       suppression_id,
+       (SELECT s.kind FROM suppressions s WHERE s.suppression_id = held_by.suppression_id),
+       (SELECT s.expires_at FROM suppressions s WHERE s.suppression_id = held_by.suppression_id)
 FROM (
-    SELECT gone, gone OR :skipped_because IS NOT NULL AS skipped
+    SELECT suppression_id, suppression_id IS NOT NULL AS gone,
+           suppression_id IS NOT NULL OR :skipped_because IS NOT NULL AS skipped
     FROM (
-        SELECT :skipped_because IS NULL AND EXISTS (
-            SELECT 1 FROM suppressions s
+        SELECT CASE WHEN :skipped_because IS NULL THEN (
+            SELECT s.suppression_id FROM suppressions s
             WHERE s.channel = :channel AND s.address = :address AND s.tenant_id IN ('', :tenant_id)
-              AND (s.expires_at IS NULL OR s.expires_at > :now)
-        ) AS gone
+              AND (s.expires_at IS NULL OR s.expires_at > max(:now, coalesce(:scheduled_for_ms, :now)))
+            ORDER BY s.expires_at IS NULL DESC, s.expires_at DESC, s.tenant_id DESC
+            LIMIT 1
+        ) END AS suppression_id
     )
-);
+) AS held_by;
+
+-- name: last_route
+-- only: PostgreSQL answers with the skipped routes in the same statement
+SELECT coalesce(max(rowid), 0) FROM routes;
+
+-- name: enrol_suppressed
+-- only: PostgreSQL answers with the skipped routes in the same statement
+-- The skipped ones among the routes of this transaction: asked once for all, where RETURNING would cost every route.
+--   EXISTS                  most ledgers have no suppressions, and then no route is read.
+SELECT r.notification_id, r.route_id, r.channel, r.suppression_id, r.suppression_kind AS kind,
+       r.suppressed_until AS until_ms
+FROM routes r
+WHERE EXISTS (SELECT 1 FROM suppressions) AND r.rowid > :last_route AND r.suppression_id IS NOT NULL
+ORDER BY r.notification_id, r.route_id;
 
 -- name: winners
 SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
        coalesce(n.idempotency_expires_at <= :now, 0) AS expired,
        coalesce((SELECT r.lane FROM routes r WHERE r.notification_id = n.notification_id ORDER BY r.route_id LIMIT 1),
-                n.priority) AS lane
+                n.priority) AS lane,
+       (SELECT json_group_array(json_object(
+                   'route_id', r.route_id, 'channel', r.channel, 'suppression', json_object(
+                       'suppression_id', r.suppression_id, 'kind', r.suppression_kind,
+                       'until_ms', r.suppressed_until)))
+        FROM routes r
+        WHERE r.notification_id = n.notification_id AND r.status = 'skipped' AND r.suppression_id IS NOT NULL
+       ) AS suppressed_json
 FROM records n
 WHERE n.notification_id = :notification_id OR (n.producer = :producer AND n.idempotency_key = :idempotency_key)
 ORDER BY n.notification_id = :notification_id DESC
@@ -75,11 +103,14 @@ SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_r
        n.notification_type, n.producer, n.payload_json, n.accepted_at AS accepted_at_ms,
        r.address, n.user_id, n.tenant_id, r.resolved_locale, r.message_json, n.metadata_json, n.request_id, n.trace_id,
        n.audience_kind, n.idempotency_key AS intent_key, r.claim_token IS NOT NULL AS abandoned,
-       EXISTS (
-           SELECT 1 FROM suppressions s
+       (
+           SELECT json_object('suppression_id', s.suppression_id, 'kind', s.kind, 'until_ms', s.expires_at)
+           FROM suppressions s
            WHERE s.channel = r.channel AND s.address = r.address AND s.tenant_id IN ('', n.tenant_id)
              AND (s.expires_at IS NULL OR s.expires_at > :now)
-       ) AS suppressed
+           ORDER BY s.expires_at IS NULL DESC, s.expires_at DESC, s.tenant_id DESC
+           LIMIT 1
+       ) AS suppression_json
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.lane = :lane AND r.provider = :provider AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at <= :now
 ORDER BY r.next_attempt_at
@@ -138,6 +169,9 @@ SET status = CASE :verdict
     last_error_at = CASE WHEN :error_message IS NULL THEN last_error_at ELSE :now END,
     published_at = CASE WHEN :verdict = 'finish' THEN :now END,
     dead_lettered_at = CASE WHEN :verdict = 'bury' THEN :now END,
+    suppression_id = json_extract(:suppression_json, '$.suppression_id'),
+    suppression_kind = json_extract(:suppression_json, '$.kind'),
+    suppressed_until = json_extract(:suppression_json, '$.until_ms'),
     settled_by = :settled,
     claim_token = NULL,
     lease_owner = NULL,
@@ -179,13 +213,3 @@ INSERT INTO outbox (topic, notification_id, route_id, created_at, next_attempt_a
 SELECT 'NotificationFailed', notification_id, route_id, :now, :now, attempt_count, :error_message
 FROM routes
 WHERE notification_id = :notification_id AND route_id = :route_id AND lane >= :alert_from;
-
--- name: settle_suppress
--- only: PostgreSQL suppresses in the same statement
-INSERT INTO suppressions (channel, address, reason, created_at)
-SELECT channel, address, coalesce(:error_classification, 'recipient_gone'), :now
-FROM routes
-WHERE notification_id = :notification_id AND route_id = :route_id AND address IS NOT NULL
-ON CONFLICT (channel, address, tenant_id) DO UPDATE
-SET reason = excluded.reason, created_at = excluded.created_at, expires_at = NULL
-WHERE expires_at <= excluded.created_at;

@@ -2,32 +2,50 @@
 
 -- name: suppress
 -- Race: an operator adds a suppression meanwhile.
---   ON CONFLICT             one row a scope. A suppression never becomes shorter: the later end stays, with its reason.
-INSERT INTO suppressions (channel, address, tenant_id, reason, source, created_at, expires_at)
-VALUES (:channel, :address, :tenant_id, :reason, :source, :now, :now + CAST(round(:seconds * 1000) AS INTEGER))
+--   ON CONFLICT             one row a scope: tenants have rows of their own. A suppression never becomes shorter: the
+--                           later end stays, with its kind and reason. One that was over begins anew.
+INSERT INTO suppressions (channel, address, tenant_id, kind, reason, source, created_at, expires_at)
+VALUES (:channel, :address, :tenant_id, :kind, :reason, :source, :now,
+        coalesce(:until_ms, :now + CAST(round(:seconds * 1000) AS INTEGER)))
 ON CONFLICT (channel, address, tenant_id) DO UPDATE
-SET reason = excluded.reason, source = excluded.source, expires_at = excluded.expires_at
+SET kind = excluded.kind, reason = excluded.reason, source = excluded.source, expires_at = excluded.expires_at,
+    created_at = CASE WHEN expires_at <= excluded.created_at THEN excluded.created_at ELSE created_at END
 WHERE expires_at < coalesce(excluded.expires_at, 9223372036854775807);
 
 -- name: unsuppress
-DELETE FROM suppressions WHERE channel = :channel AND address = :address AND tenant_id = :tenant_id RETURNING channel;
+DELETE FROM suppressions WHERE channel = :channel AND address = :address AND tenant_id = :tenant_id
+RETURNING suppression_id;
+
+-- name: suppression
+SELECT s.* FROM suppressions s
+WHERE s.suppression_id = :suppression_id AND (s.expires_at IS NULL OR s.expires_at > :now);
 
 -- name: suppressions
--- Expired suppressions are left out: they have no effect.
+-- Suppressions that are over are left out: they have no effect.
+--   with_shared             a tenant that asks about one address also sees what everybody's suppression does to it.
 WITH matching AS MATERIALIZED (
     SELECT s.* FROM suppressions s
     WHERE (:channel IS NULL OR s.channel = :channel)
       AND (:address IS NULL OR s.address = :address)
-      AND (:tenant_id IS NULL OR s.tenant_id = :tenant_id)
+      AND (:tenant_id IS NULL OR s.tenant_id = :tenant_id OR (:with_shared AND s.tenant_id = ''))
       AND (:source IS NULL OR s.source = :source)
+      AND (:kind IS NULL OR s.kind = :kind)
       AND (s.expires_at IS NULL OR s.expires_at > :now)
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, channel, address, tenant_id LIMIT :limit OFFSET :offset
+    SELECT * FROM matching ORDER BY created_at DESC, suppression_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always
 LEFT JOIN page ON TRUE
-ORDER BY page.created_at DESC, page.channel, page.address, page.tenant_id;
+ORDER BY page.created_at DESC, page.suppression_id DESC;
+
+-- name: suppression_in_force
+-- The condition is the one of `enrol_route` and of `claim_candidates`: explain asks here what they will find.
+SELECT s.suppression_id, s.kind, s.expires_at, s.reason, s.source, s.tenant_id FROM suppressions s
+WHERE s.channel = :channel AND s.address = :address AND s.tenant_id IN ('', :tenant_id)
+  AND (s.expires_at IS NULL OR s.expires_at > max(:now, coalesce(:due_ms, :now)))
+ORDER BY s.expires_at IS NULL DESC, s.expires_at DESC, s.tenant_id DESC
+LIMIT 1;
 
 -- name: prune_suppressions
 DELETE FROM suppressions WHERE expires_at <= :now;

@@ -8,7 +8,7 @@ from typing import Any
 from carillon.domain.people import PreferenceChange
 from carillon.domain.ports import Signal
 from carillon.domain.receipts import ChangingRoute, Effect, Receipt, ReceiptRules, TakenReceipt
-from carillon.domain.store import Ask
+from carillon.domain.store import Ask, Row
 from carillon.ledger.people import preference_values, suppression_rows
 from carillon.ledger.receipts import (
     RECEIPT_FIELDS,
@@ -108,24 +108,20 @@ class SqliteReceipts:
 
     def _strikes(
         self, connection: sqlite3.Connection, rows: list[ReceiptRow], routes: Sequence[Mapping[str, Any]]
-    ) -> dict[str, int]:
+    ) -> list[Row]:
         gone = [row for row in rows if row.receipt.recipient_gone]
         if not gone:
-            return {}
+            return []
         addresses = {row["address"] for row in routes} | {row.receipt.address for row in gone}
         keys = json.dumps([row.key for row in gone])
-        return {
-            each: connection.execute(
-                self._sql["receipts_strikes"], {"address": self._codec.address(each), "receipt_keys": keys}
-            ).fetchone()[0]
-            for each in addresses
-            if each
-        }
+        asked = [{"address": self._codec.address(each), "receipt_keys": keys} for each in addresses if each]
+        found = [row for each in asked for row in connection.execute(self._sql["receipts_strikes"], each)]
+        return [self._codec.row(dict(row)) for row in found]
 
     def _write(self, connection: sqlite3.Connection, now: int, batch: ReceiptBatch) -> None:
         for route in batch.changed:
             self._rewrite(connection, now, route)
-        self._engine.ask(connection, now, Ask("suppress", each=suppression_rows(batch.suppressions.values())))
+        self._engine.ask(connection, now, Ask("suppress", each=suppression_rows(batch.suppressions)))
         for tenant_id, user_id, channel in sorted(batch.unsubscribed):
             off = preference_values(tenant_id, user_id, PreferenceChange(channels={channel: False}))
             self._engine.ask(connection, now, Ask("change_preferences", off))

@@ -55,10 +55,13 @@ FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.notification_id = ?1 AND r.route_id = ?2;
 
 -- name: receipts_strikes
--- How many earlier receipts said that an address is dead.
-SELECT count(*) FROM receipts r
+-- How many earlier receipts said that an address is dead, for each tenant whose message it was. A receipt without a
+-- message counts for nobody: without a tenant it would count for all of them.
+SELECT r.address, n.tenant_id, count(*) AS strikes
+FROM receipts r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.recipient_gone AND r.address = :address
-  AND r.receipt_key NOT IN (SELECT value FROM json_each(:receipt_keys));
+  AND r.receipt_key NOT IN (SELECT value FROM json_each(:receipt_keys))
+GROUP BY n.tenant_id;
 
 -- name: receipts_change
 -- The row was read in this transaction.

@@ -10,6 +10,7 @@ from carillon.domain.breaker import State
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Status, Story
 from carillon.domain.ports import Clock, Ids
+from carillon.domain.suppressions import SUPPRESSED
 from carillon.upkeep.api.admin_wire import (
     ActionPage,
     AuditQuery,
@@ -104,7 +105,8 @@ class Administration:
             how = redrive_plan(self._lanes, provider=body.force_provider, forced=body.force_provider is not None)
             redriven += (await self.ledger.redrive(chosen, how, len(dead), action)).count
         if not redriven:
-            raise _not_retryable()
+            chosen = {"notification_id": story.notification["notification_id"]}
+            raise _held_back() if (await self.ledger.failed_counts(chosen)).suppressed else _not_retryable()
         return Reply(200, self._retried(story, retry_id, [route for route in dead if route["channel"] in channels]))
 
     async def failed(self, request: Request) -> Reply:
@@ -133,7 +135,8 @@ class Administration:
                 counts,
             )
             redriven, action_id = done.count, done.action_id
-        last = last_turn_ms(counts, counts.total if body.dry_run else redriven, body.rate_per_second)
+        possible = counts.total - counts.suppressed
+        last = last_turn_ms(counts, possible if body.dry_run else redriven, body.rate_per_second)
         answer = RedrivenFailed(
             dry_run=body.dry_run,
             matched=counts.total,
@@ -141,6 +144,7 @@ class Administration:
             by_cause=[CauseCount(**cause) for cause in counts.by_cause],
             last_turn_at=None if last is None else rfc3339_ms(last),
             action_id=action_id,
+            suppressed=counts.suppressed,
         )
         return Reply(200, answer)
 
@@ -301,6 +305,10 @@ def _reading(administration: Administration) -> list[Endpoint]:
 
 def _not_retryable() -> Problem:
     return Problem("NOT_RETRYABLE", "only failed notifications can be retried")
+
+
+def _held_back() -> Problem:
+    return Problem("NOT_RETRYABLE", f"{SUPPRESSED}: lift the suppression first")
 
 
 def _actor(request: Request) -> str:

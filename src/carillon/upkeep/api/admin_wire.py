@@ -7,7 +7,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.breaker import State
-from carillon.upkeep.api.notifications_wire import ChannelWord, Id, Moment, Page, PageSize, Reason, RouteKey
+from carillon.upkeep.api.dead_letters_wire import RouteKey
+from carillon.upkeep.api.notifications_wire import ChannelWord, Id, Moment, Page, PageSize, Reason
 from carillon.web.problems import rfc3339_ms
 
 ProviderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z")]
@@ -115,6 +116,8 @@ class RedrivenFailed(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     by_cause: list[CauseCount]
     last_turn_at: str | None
     action_id: int | None
+    suppressed: int
+    """Those of `matched` that stay dead letters, because their address is suppressed."""
 
 
 class RedrivesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):

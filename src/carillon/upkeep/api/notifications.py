@@ -9,17 +9,19 @@ from carillon.domain.admin import AdminLedger
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Story
 from carillon.domain.ports import UpkeepLedger
-from carillon.upkeep.api.notifications_wire import (
-    Cancelled,
+from carillon.upkeep.api.dead_letters_wire import (
     DeadLetterPage,
     DeadLetterQuery,
-    NotificationPage,
-    NotificationView,
     RedriveBody,
     Redriven,
+    dead_letter_view,
+)
+from carillon.upkeep.api.notifications_wire import (
+    Cancelled,
+    NotificationPage,
+    NotificationView,
     SearchQuery,
     ShowQuery,
-    dead_letter_view,
     notification_view,
     statuses_of,
 )
@@ -237,7 +239,8 @@ class _Notifications:
             provider=body.provider,
         )
         how = redrive_plan(self._lanes, provider=body.provider)
-        return Reply(200, Redriven((await redrive_failed(self.ledger, filters, how, action, counts)).count))
+        done = await redrive_failed(self.ledger, filters, how, action, counts)
+        return Reply(200, Redriven(done.count, counts.suppressed))
 
     def _check_provider(self, provider: str, keys: list[tuple[str, str]]) -> None:
         for _, route_id in keys:

@@ -69,6 +69,14 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     html: str | None = None
 
 
+class RouteSuppressionView(msgspec.Struct, frozen=True):
+    """The suppression that stopped a route, as it was then; it may have ended since."""
+
+    id: int
+    kind: str
+    until: str | None
+
+
 class RouteView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One recipient on one channel."""
 
@@ -90,6 +98,8 @@ class RouteView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     clicked_at: str | None
     failed_at: str | None
     skipped_at: str | None
+    suppression: RouteSuppressionView | None
+    """Why it was skipped or given up, if the address was suppressed."""
     attempts: list[AttemptView] | UnsetType = UNSET
     message: MessageView | UnsetType | None = UNSET
 
@@ -144,30 +154,6 @@ class Cancelled(msgspec.Struct, frozen=True, rename="camel"):
     cancelled: int
 
 
-class DeadLetterView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One dead letter, and its reason."""
-
-    notification_id: str
-    route_id: str
-    channel: str
-    attempt_count: int
-    max_attempts: int
-    classification: str
-    error: str
-    hint: str
-    failed_at: str
-
-
-class DeadLetterPage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One page of dead letters, newest first."""
-
-    items: list[DeadLetterView]
-    total_count: int
-    page_number: int
-    page_size: int
-    total_pages: int
-
-
 class ShowQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to show beyond the routes."""
 
@@ -189,37 +175,6 @@ class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
     service_origin: Id | UnsetType = UNSET
     accepted_after: Moment | UnsetType = UNSET
     accepted_before: Moment | UnsetType = UNSET
-
-
-class DeadLetterQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """Which dead letters to list."""
-
-    page: Page = 1
-    page_size: PageSize = 20
-    channel: ChannelWord | UnsetType = UNSET
-    classification: Id | UnsetType = UNSET
-    notification_id: Id | UnsetType = UNSET
-
-
-class RouteKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The name of one route."""
-
-    notification_id: Id
-    route_id: Text
-
-
-class RedriveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which dead letters get a fresh budget, with which provider, if not their last one, and why."""
-
-    items: Annotated[list[RouteKey], Meta(min_length=1, max_length=500)]
-    provider: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z")] | None = None
-    reason: Reason | None = None
-
-
-class Redriven(msgspec.Struct, frozen=True):
-    """How many of the named routes were dead letters."""
-
-    redriven: int
 
 
 def providers_of(
@@ -342,9 +297,16 @@ def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[st
         clicked_at=_time(row["clicked_at"]),
         failed_at=_time(row["dead_lettered_at"]),
         skipped_at=_time(row["skipped_at"]),
+        suppression=_suppression(row),
         attempts=[_attempt_view(attempt) for attempt in own] if "attempts" in include else UNSET,
         message=message if "message" in include else UNSET,
     )
+
+
+def _suppression(row: Row) -> RouteSuppressionView | None:
+    if row["suppression_id"] is None:
+        return None
+    return RouteSuppressionView(row["suppression_id"], row["suppression_kind"], _time(row["suppressed_until"]))
 
 
 def _attempt_view(row: Row) -> AttemptView:
@@ -359,21 +321,6 @@ def _attempt_view(row: Row) -> AttemptView:
         verdict=row["verdict"],
         next_try_in_ms=row["delay_ms"],
         settled=row["settled"],
-    )
-
-
-def dead_letter_view(row: Row) -> DeadLetterView:
-    """One dead letter."""
-    return DeadLetterView(
-        notification_id=row["notification_id"],
-        route_id=row["route_id"],
-        channel=row["channel"],
-        attempt_count=row["final_attempt_count"],
-        max_attempts=row["max_attempts"],
-        classification=row["failure_classification"],
-        error=row["failure_message"],
-        hint=row["recovery_hint"],
-        failed_at=rfc3339_ms(row["created_at"]),
     )
 
 

@@ -10,7 +10,15 @@ from typing import Any
 
 import msgspec
 
-from carillon.domain.events import BreakerChanged, Event, IntentAccepted, RouteAttempted, Trouble
+from carillon.domain.events import (
+    AddressSuppressed,
+    BreakerChanged,
+    Event,
+    IntentAccepted,
+    RouteAttempted,
+    RouteSuppressed,
+    Trouble,
+)
 from carillon.domain.lanes import Lanes
 from carillon.domain.ports import Clock, UpkeepLedger
 from carillon.domain.streams import person_of
@@ -28,7 +36,7 @@ _FOLDER = "static"
 TICK_SECONDS = 1.0
 HEARTBEAT_TICKS = 15
 LIFETIME_TICKS = 3600
-OF_A_TENANT = frozenset({"notifications", "dead-letters", "templates"})
+OF_A_TENANT = frozenset({"notifications", "dead-letters", "suppressions", "templates"})
 """The pages for administrators of one tenant; the others show all tenants."""
 OF_ANYBODY = frozenset({"notifications"})
 _encode = msgspec.json.Encoder().encode
@@ -61,7 +69,7 @@ class Series:
             self._attempted(event)
         elif isinstance(event, IntentAccepted):
             self._now().accepted += 1
-        elif isinstance(event, BreakerChanged | Trouble):
+        elif isinstance(event, BreakerChanged | Trouble | RouteSuppressed | AddressSuppressed):
             self._tell(event)
 
     def steps(self) -> list[dict[str, Any]]:

@@ -24,6 +24,8 @@ ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
     "attempts": ("channel", "provider", "outcome", "verdict", "notification_type"),
     "retries": ("channel", "provider", "classification"),
     "dead_letters": ("channel", "provider", "classification"),
+    "suppressed": ("channel", "kind"),
+    "suppressions": ("channel", "kind", "source", "provider"),
     "leases_lost": ("provider",),
     "leases_reset": (),
     "breaker_changes": ("provider", "before", "after"),
@@ -55,6 +57,10 @@ CARILLON: Final[dict[str, Instrument]] = {
     "attempts": Instrument("carillon.attempts", "{attempt}", "Calls of providers"),
     "retries": Instrument("carillon.retries", "{retry}", "Attempts that will be repeated"),
     "dead_letters": Instrument("carillon.dead_letters", "{route}", "Routes given up"),
+    "suppressed": Instrument(
+        "carillon.routes.suppressed", "{route}", "Routes skipped when they were accepted: their address is suppressed"
+    ),
+    "suppressions": Instrument("carillon.suppressions", "{suppression}", "Suppressions that messages have caused"),
     "leases_lost": Instrument("carillon.leases.lost", "{lease}", "Leases lost to another worker"),
     "leases_reset": Instrument("carillon.leases.reset", "{lease}", "Leases of live streams that ran out"),
     "breaker_changes": Instrument("carillon.breaker.changes", "{change}", "Breakers going from state to state"),

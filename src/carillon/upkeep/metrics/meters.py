@@ -9,6 +9,7 @@ from opentelemetry import metrics as otel
 
 from carillon.domain.claims import Settled
 from carillon.domain.events import (
+    AddressSuppressed,
     AlertDelayed,
     AlertTold,
     BreakerChanged,
@@ -37,6 +38,7 @@ from carillon.domain.events import (
     Rehomed,
     RequestServed,
     RouteAttempted,
+    RouteSuppressed,
     StreamTrimmed,
     TokenRefused,
     Trouble,
@@ -118,7 +120,7 @@ class Metrics:
                 self._add("leases_reset", (), event.count)
             case LeaseLost() | BreakerChanged() | Trouble():
                 self._went_wrong(event)
-            case ReceiptTaken() | CallbackRefused():
+            case ReceiptTaken() | CallbackRefused() | RouteSuppressed() | AddressSuppressed():
                 self._reported(event)
             case _:
                 self._arrived(event)
@@ -142,8 +144,12 @@ class Metrics:
             case Trouble():
                 self._add("troubles", (event.where,))
 
-    def _reported(self, event: ReceiptTaken | CallbackRefused) -> None:
+    def _reported(self, event: ReceiptTaken | CallbackRefused | RouteSuppressed | AddressSuppressed) -> None:
         match event:
+            case RouteSuppressed():
+                self._add("suppressed", (event.channel, event.kind))
+            case AddressSuppressed():
+                self._add("suppressions", (event.channel, event.kind, event.source, event.provider))
             case ReceiptTaken():
                 self._add("receipts", (event.provider, event.kind, event.effect))
                 if event.kind in {"opened", "clicked"} and event.effect == "noted":

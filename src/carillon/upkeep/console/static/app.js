@@ -4,8 +4,8 @@ import { ask, follow, Problem, remember, token } from "./lib/api.js";
 import { card, empty, fill, h, toast } from "./lib/dom.js";
 
 const TITLES = {
-  overview: "Overview", notifications: "Notifications", "dead-letters": "Dead letters", templates: "Templates",
-  outbox: "Outbox", drills: "Drills", queues: "Queues", streams: "Streams",
+  overview: "Overview", notifications: "Notifications", "dead-letters": "Dead letters",
+  suppressions: "Suppressions", templates: "Templates", outbox: "Outbox", drills: "Drills", queues: "Queues", streams: "Streams",
 };
 const main = document.getElementById("main");
 const listeners = new Set();

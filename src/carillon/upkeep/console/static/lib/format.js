@@ -3,6 +3,7 @@
 const NUMBER = new Intl.NumberFormat("en-GB");
 const TIME = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const YEAR = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
 
 export function number(value) {
   return value === null || value === undefined ? "–" : NUMBER.format(value);
@@ -23,11 +24,13 @@ export function millis(value) {
   return value < 1000 ? `${value < 10 ? value.toFixed(1) : Math.round(value)} ms` : span(value / 1000);
 }
 
-/** Today's times are short. */
+/** Today's times are short; those of another year say the year. */
 export function moment(value) {
   if (!value) return "–";
   const at = typeof value === "number" ? new Date(value * 1000) : new Date(value);
-  return at.toDateString() === new Date().toDateString() ? TIME.format(at) : DAY.format(at);
+  const now = new Date();
+  if (at.toDateString() === now.toDateString()) return TIME.format(at);
+  return (at.getFullYear() === now.getFullYear() ? DAY : YEAR).format(at);
 }
 
 export function percent(share) {

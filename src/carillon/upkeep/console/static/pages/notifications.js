@@ -130,9 +130,17 @@ function reason(one) {
 function ending(route) {
   const ends = [["deliveredAt", "Delivered", "good"], ["openedAt", "Opened", "good"], ["clickedAt", "Clicked", "good"], ["failedAt", "Given up", "bad"], ["skippedAt", "Skipped", ""]];
   const found = ends.filter(([name]) => route[name]).map(([name, word, mood]) =>
-    h("li", { class: `dot ${mood}` }, h("b", { text: word }), " ", h("time", { text: moment(route[name]) }), name === "failedAt" && route.lastError ? h("div", { class: "bad", text: route.lastError }) : null));
+    h("li", { class: `dot ${mood}` }, h("b", { text: word }), " ", h("time", { text: moment(route[name]) }), reasonOf(name, route)));
   if (route.nextAttemptAt && !found.length) found.push(h("li", { class: "dot wait" }, h("b", { text: "Next try" }), " ", h("time", { text: moment(route.nextAttemptAt) })));
   return found;
+}
+
+/** Why a route was given up or skipped, and until when its address is suppressed. */
+function reasonOf(name, route) {
+  if (!route.lastError || !["failedAt", "skippedAt"].includes(name)) return null;
+  const by = route.suppression;
+  const end = by?.until ? `until ${moment(by.until)}` : "until it is lifted";
+  return h("div", { class: name === "failedAt" ? "bad" : "quiet", text: by ? `${route.lastError} (${by.kind}), ${end}` : route.lastError });
 }
 
 function why(one) {

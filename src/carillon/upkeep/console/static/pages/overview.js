@@ -8,6 +8,7 @@ import { millis, moment, number, percent, span } from "../lib/format.js";
 
 const STEPS = 60;
 const LATE_SECONDS = 60;
+const WORDS = { route_suppressed: "skipped", address_suppressed: "suppressed" };
 
 export async function render(main, shell) {
   const page = h("div", { class: "page" });
@@ -43,7 +44,7 @@ function human(overview, providers) {
   }
   return h("section", { class: `card human ${notes.length ? "needed" : "calm"}` },
     h("h2", { text: "Needs attention" }),
-    notes.length ? h("ul", {}, notes.map((note) => h("li", {}, note))) : h("p", { text: "Nothing. Every accepted notification is delivered or on its way." }));
+    notes.length ? h("ul", {}, notes.map((note) => h("li", {}, note))) : h("p", { text: "Nothing. Every accepted notification is delivered, skipped or on its way." }));
 }
 
 function figures(overview) {
@@ -101,9 +102,16 @@ function carriers(found) {
 function lately(recent) {
   if (!recent.length) return card("Lately", empty("No failure, no open breaker and no error in this process."));
   return card("Lately", table("What happened lately", ["when", "what", "where", "why"], recent.slice(0, 12).map((one) => [
-    moment(one.at), badge(one.verdict ?? one.after ?? one.type), one.notification_id
+    moment(one.at), badge(one.verdict ?? one.after ?? WORDS[one.type] ?? one.type), one.notification_id
       // Several attempts of one notification have the same link: their times make them distinct.
-      ? h("a", { id: `lately-${one.at}-${one.notification_id}`, href: `#/notifications/${one.notification_id}` }, `${one.channel} by ${one.provider}`)
+      ? h("a", { id: `lately-${one.at}-${one.notification_id}`, href: `#/notifications/${one.notification_id}` }, one.provider ? `${one.channel} by ${one.provider}` : one.channel)
       : one.provider ?? one.where,
-    one.error ?? (one.before ? `was ${one.before}` : "")])));
+    one.error ?? (one.before ? `was ${one.before}` : one.type in WORDS ? held(one) : "")])));
+}
+
+/** Why an address gets nothing, and until when. */
+function held(one) {
+  const end = one.type === "route_suppressed" ? one.until_ms && moment(one.until_ms / 1000) : one.seconds && span(one.seconds);
+  const until = one.type === "route_suppressed" ? "until" : "for";
+  return `the address is suppressed, ${one.kind}, ${end ? `${until} ${end}` : "until it is lifted"}`;
 }

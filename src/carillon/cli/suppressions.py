@@ -1,0 +1,181 @@
+"""`carillon suppressions`: list, add and lift suppressions."""
+
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from carillon.cli.by_hand import confirmed, is_there, with_ledger
+from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.compose import Ledger, from_settings
+from carillon.config.reading import load
+from carillon.domain.errors import CarillonError
+from carillon.domain.suppressions import SHARED, Suppression, SuppressionKind
+
+app = typer.Typer(help="See, add and lift the addresses that nothing is sent to.", no_args_is_help=True)
+Result = TypeVar("Result")
+PAGE = 200
+
+Channel = Annotated[str | None, typer.Option(help="Only this channel.")]
+Address = Annotated[str | None, typer.Option(help="Only this address.")]
+Tenant = Annotated[str | None, typer.Option(help="Only this tenant's.")]
+Kind = Annotated[SuppressionKind | None, typer.Option(help="Only this kind.")]
+Source = Annotated[str | None, typer.Option(help="Only of this origin: delivery, receipt, unsubscribe or operator.")]
+Shared = Annotated[bool, typer.Option("--shared", help="Only those that hold for every tenant.")]
+
+
+class NoSuchSuppression(CarillonError):
+    """The options name no suppression."""
+
+
+def _with_ledger(blueprint: Blueprint, config: Config, work: Callable[[Ledger], Awaitable[Result]]) -> Result:
+    settings = load(blueprint, config)
+    if not is_there(settings.ledger.url):
+        path = settings.ledger.url.removeprefix("sqlite:///")
+        raise NoSuchSuppression(f"there is no ledger at {path} yet; `carillon serve` makes one")
+    return with_ledger(settings, work)
+
+
+def _filters(tenant: str | None, *, shared: bool, **given: str | None) -> dict[str, Any]:
+    if shared and tenant is not None:
+        raise NoSuchSuppression("--tenant and --shared exclude each other: a shared suppression has no tenant")
+    whose = {"tenant_id": SHARED if shared else tenant} if shared or tenant is not None else {}
+    return {name: str(value) for name, value in given.items() if value is not None} | whose
+
+
+@app.command("list")
+def list_(  # noqa: PLR0917 - a command line has many options
+    channel: Channel = None,
+    address: Address = None,
+    kind: Kind = None,
+    source: Source = None,
+    tenant: Tenant = None,
+    limit: Annotated[int, typer.Option(min=1, max=PAGE, help="How many to show.")] = 50,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    shared: Shared = False,
+    as_json: AsJson = False,
+) -> None:
+    """Suppressions in force, newest first; of one tenant and one address, also the one that holds for every tenant."""
+    filters = _filters(tenant, shared=shared, channel=channel, address=address, kind=kind, source=source)
+    rows, total = _with_ledger(blueprint, config, lambda ledger: ledger.suppressions(filters, limit, 0))
+    rows = [_without_total(row) for row in rows]
+    if as_json:
+        typer.echo(json.dumps({"items": rows, "total": total}, ensure_ascii=False))
+        return
+    table = Table(title=f"{len(rows)} of {total} suppressions", title_justify="left")
+    for heading in ("id", "channel", "address", "tenant", "kind", "reason", "since", "until"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "id")
+    for row in rows:
+        whose, end = row["tenant_id"] or "every tenant", _time(row["expires_at"]) or "lifted"
+        since = _time(row["created_at"])
+        table.add_row(
+            str(row["suppression_id"]), row["channel"], row["address"], whose, row["kind"], row["reason"], since, end
+        )
+    Console(emoji=False).print(table, markup=False)
+
+
+@app.command()
+def add(  # noqa: PLR0917 - a command line has many options
+    channel: Annotated[str, typer.Argument(help="The channel, such as email or sms.")],
+    address: Annotated[str, typer.Argument(help="The address to which nothing more is sent.")],
+    reason: Annotated[str, typer.Option(help="Why; administrators see it.")] = "added from the command line",
+    tenant: Annotated[str | None, typer.Option(help="The tenant it holds for; without it, every tenant.")] = None,
+    days: Annotated[float | None, typer.Option(min=0.0, help="For how long; without it, until it is lifted.")] = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Send nothing more to an address; one that is suppressed already only stays so for longer."""
+    known = sorted(from_settings.chains(load(blueprint, config)))
+    if channel not in known:
+        raise NoSuchSuppression(f"{channel}: there is no such channel; known: {', '.join(known)}")
+    seconds = None if days is None else timedelta(days=days).total_seconds()
+    asked = Suppression(channel, address, tenant or SHARED, reason, "operator", seconds)
+
+    async def work(ledger: Ledger) -> dict[str, Any]:
+        await ledger.suppress([asked])
+        rows, _ = await ledger.suppressions(
+            {"channel": channel, "address": address, "tenant_id": asked.tenant_id}, PAGE, 0
+        )
+        return next((_without_total(row) for row in rows if row["tenant_id"] == asked.tenant_id), {})
+
+    row = _with_ledger(blueprint, config, work)
+    if not row:
+        raise NoSuchSuppression("the suppression ended before it could be shown; take a longer --days")
+    if as_json:
+        typer.echo(json.dumps(row, ensure_ascii=False))
+        return
+    end = _time(row["expires_at"]) or "it is lifted"
+    typer.echo(f"{row['suppression_id']}: nothing more is sent to {address} by {channel} until {end}")
+
+
+@app.command()
+def lift(  # noqa: PLR0917 - a command line has many options
+    numbers: Annotated[list[int] | None, typer.Argument(help="Numbers that `list` shows; none with --all.")] = None,
+    channel: Channel = None,
+    address: Address = None,
+    kind: Kind = None,
+    source: Source = None,
+    tenant: Tenant = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    shared: Shared = False,
+    everything: Annotated[bool, typer.Option("--all", help="Every suppression that the filters match.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before many are lifted.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send to addresses again; what was skipped meanwhile is not sent later."""
+    if everything == bool(numbers):
+        raise NoSuchSuppression("say which: numbers, or --all with or without filters")
+    filters = _filters(tenant, shared=shared, channel=channel, address=address, kind=kind, source=source)
+
+    async def work(ledger: Ledger) -> tuple[int, int]:
+        rows = await (_numbered(ledger, numbers) if numbers else _matching(ledger, filters))
+        question = f"Lift {len(rows)} suppressions?"
+        if dry_run or not rows or not confirmed(len(rows), question, yes=yes or as_json):
+            return len(rows), 0
+        keys = [(row["channel"], row["address"], row["tenant_id"]) for row in rows]
+        return len(rows), sum([await ledger.unsuppress(*key) for key in keys])
+
+    found, lifted = _with_ledger(blueprint, config, work)
+    if as_json:
+        typer.echo(json.dumps({"found": found, "lifted": lifted, "dry_run": dry_run}))
+        return
+    typer.echo(f"{found} suppressions found, {lifted} lifted" + (" (dry run)" if dry_run else ""))
+
+
+async def _numbered(ledger: Ledger, numbers: list[int]) -> list[dict[str, Any]]:
+    found = {number: await ledger.suppression(number) for number in numbers}
+    missing = ", ".join(str(number) for number, row in found.items() if row is None)
+    if missing:
+        raise NoSuchSuppression(f"no suppression in force has the number {missing}; `carillon suppressions list`")
+    return [row for row in found.values() if row is not None]
+
+
+async def _matching(ledger: Ledger, filters: dict[str, Any]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    total = 1
+    while len(rows) < total:
+        page, total = await ledger.suppressions(filters, PAGE, len(rows))
+        rows += page
+        if not page:
+            break
+    # One tenant and one address also show the suppression of every tenant, which is not this tenant's to lift.
+    return [row for row in rows if filters.get("tenant_id") in {None, row["tenant_id"]}]
+
+
+def _without_total(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "total"}
+
+
+def _time(unix_ms: int | None) -> str:
+    return "" if unix_ms is None else datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,143 @@
+/** The addresses that nothing is sent to: why, until when, added and lifted by hand. */
+
+import { ask } from "../lib/api.js";
+import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
+import { choice, field, given, newest, pager, refill, soon } from "../lib/forms.js";
+import { moment, number } from "../lib/format.js";
+
+const PAGE_SIZE = 25;
+const KINDS = ["bounced", "complained", "unsubscribed", "invalid", "manual"];
+const PATH = "/api/v1/suppressions";
+
+/**
+ * @param {HTMLElement} main
+ * @param {{surface: object, onTick: (call: () => void) => void, go: (hash: string) => void}} shell
+ */
+export async function render(main, shell) {
+  const state = { filters: {}, page: 1, asking: newest() };
+  const place = h("div", { "aria-live": "polite" });
+  const draw = () => list(place, state, draw);
+  fill(
+    main,
+    h(
+      "div",
+      { class: "page" },
+      head("Suppressions"),
+      card("Find", filters(shell, state, draw)),
+      card("Nothing is sent to", place),
+      card("Add by hand", adding(shell, draw)),
+    ),
+  );
+  await draw();
+  const later = soon(() => {
+    if (state.page === 1) draw().catch(() => {});
+  }, 1500);
+  shell.onTick(later);
+  const poll = setInterval(later, 10_000);
+  return () => {
+    clearInterval(poll);
+    later.stop();
+  };
+}
+
+function filters(shell, state, draw) {
+  const form = h(
+    "form",
+    {
+      class: "filters tight",
+      role: "search",
+      onsubmit: (event) => {
+        event.preventDefault();
+        Object.assign(state, { filters: given(form), page: 1 });
+        return draw().catch((error) => toast(error.message, "bad"));
+      },
+    },
+    choice("channel", "Channel", [["", "any"], ...shell.surface.channels]),
+    field("address", "Address", { type: "search", size: 28 }),
+    choice("kind", "Kind", [["", "any"], ...KINDS]),
+    shell.surface.pages.includes("overview") ? field("tenantId", "Tenant") : null,
+    h("button", { class: "primary", text: "Search" }),
+    h("button", { type: "reset", text: "Show all", onclick: () => setTimeout(() => form.requestSubmit()) }),
+  );
+  return form;
+}
+
+async function list(place, state, draw) {
+  const still = state.asking();
+  const found = await ask(PATH, { query: { ...state.filters, page: state.page, pageSize: PAGE_SIZE } });
+  if (!still()) return;
+  if (!found.items.length) {
+    const filtered = Object.keys(state.filters).length;
+    fill(place, empty(filtered ? "Nothing matches. Fewer filters find more." : "No address is suppressed."));
+    return;
+  }
+  refill(
+    place,
+    table(
+      "Suppressions",
+      ["address", "channel", "kind", "until", "for", "reason", "from", "since", ""],
+      found.items.map((one) => [
+        h("span", { class: "address", text: one.address }),
+        one.channel,
+        badge(one.kind),
+        one.expiresAt ? moment(one.expiresAt) : "it is lifted",
+        one.tenantId ?? "everybody",
+        one.reason,
+        one.source,
+        moment(one.createdAt),
+        h("button", {
+          type: "button",
+          id: `lift-${one.id}`,
+          text: "Lift",
+          "aria-label": `Lift ${one.channel} ${one.address} for ${one.tenantId ?? "everybody"}`,
+          onclick: () => lift(one, draw),
+        }),
+      ]),
+    ),
+    pager(found, (page) => {
+      state.page = page;
+      return draw();
+    }) ?? h("p", { class: "quiet", text: `${number(found.totalCount)} in all` }),
+  );
+}
+
+async function lift(one, draw) {
+  try {
+    await ask(`${PATH}/${one.id}`, { method: "DELETE" });
+    toast(`Messages to ${one.address} are sent again.`, "good");
+  } catch (error) {
+    // What holds for everybody is the operators' to lift.
+    toast(error.status === 404 && !one.tenantId ? "Only an operator lifts what holds for everybody." : error.message, "bad");
+  }
+  await draw();
+}
+
+function adding(shell, draw) {
+  const form = h(
+    "form",
+    {
+      class: "filters tight",
+      onsubmit: async (event) => {
+        event.preventDefault();
+        const body = Object.fromEntries(Object.entries(given(form)).map(([name, value]) => [name.slice(4), value]));
+        if (body.expiresAt) body.expiresAt = new Date(body.expiresAt).toISOString();
+        try {
+          await ask(PATH, { method: "POST", body });
+          form.reset();
+          toast(`Nothing more is sent to ${body.address}.`, "good");
+        } catch (error) {
+          toast(error.message, "bad");
+        }
+        await draw();
+      },
+    },
+    // Names of their own: the fields above have the same labels.
+    choice("add-channel", "Channel to suppress", shell.surface.channels),
+    field("add-address", "Address to suppress", { required: true, size: 28 }),
+    field("add-reason", "Reason", { required: true }),
+    field("add-expiresAt", "Until, or for ever", { type: "datetime-local" }),
+    shell.surface.pages.includes("overview") ? field("add-tenantId", "Tenant, or everybody") : null,
+    h("button", { class: "primary", text: "Suppress" }),
+  );
+  return form;
+}
