@@ -11,18 +11,18 @@ ledger = ledger_fixture()
 
 async def test_a_later_one_waits_for_an_earlier_one_that_is_not_in_the_log(ledger: Ledger) -> None:
     first, second, third = await claimed(ledger, told("ann"), told("ann"), told("ann"))
-    assert await ledger.ahead([second]) == {second.key}
-    assert await ledger.ahead([first]) == set()
-    assert await ledger.ahead([third, second]) == {third.key, second.key}
+    assert await ledger.in_turn([second]) == []
+    assert await ledger.in_turn([first]) == [first]
+    assert await ledger.in_turn([third, second]) == []
     await ledger.append([first])
-    assert await ledger.ahead([second]) == set()
-    assert await ledger.ahead([third]) == {third.key}
+    assert await ledger.in_turn([second]) == [second]
+    assert await ledger.in_turn([third]) == []
 
 
 async def test_what_goes_together_waits_for_nobody_among_them(ledger: Ledger) -> None:
     claims = await claimed(ledger, told("ann"), told("ann"), told("bob"))
-    assert await ledger.ahead(claims) == set()
-    assert await ledger.ahead([]) == set()
+    assert await ledger.in_turn(claims[::-1]) == claims
+    assert await ledger.in_turn([]) == []
 
 
 async def test_other_people_priorities_and_tenants_have_turns_of_their_own(ledger: Ledger) -> None:
@@ -34,18 +34,18 @@ async def test_other_people_priorities_and_tenants_have_turns_of_their_own(ledge
         told("ann", priority=1, tenant_id="acme"),
     )
     assert one.recipient_ref == "user:ann"
-    assert await ledger.ahead(rest) == set()
+    assert set(map(id, await ledger.in_turn(rest))) == set(map(id, rest))
     for claim in rest:
-        assert await ledger.ahead([claim]) == set(), claim
+        assert await ledger.in_turn([claim]) == [claim], claim
 
 
 async def test_what_was_given_up_holds_nobody_back(ledger: Ledger) -> None:
     first, second = await claimed(ledger, told("ann"), told("ann"))
     await ledger.settle([bury(first)])
-    assert await ledger.ahead([second]) == set()
+    assert await ledger.in_turn([second]) == [second]
 
 
 async def test_what_is_scheduled_for_later_has_not_come_yet(ledger: Ledger) -> None:
     far = 32_503_680_000_000
     (claim,) = await claimed(ledger, told("ann", scheduled_for_ms=far), told("ann"))
-    assert await ledger.ahead([claim]) == set()
+    assert await ledger.in_turn([claim]) == [claim]

@@ -32,11 +32,11 @@ def sent_when_appended() -> None:
 def no_turns() -> None:
     """Delivers every claim at once."""
 
-    async def nobody(self: Any, claims: Any) -> set[tuple[str, str]]:
-        del self, claims
-        return set()
+    async def everybody(self: Any, claims: Any) -> list[Any]:
+        del self
+        return sorted(claims, key=lambda claim: (claim.lane, claim.notification_id))
 
-    vars_of(postgres.PostgresLedger, ahead=nobody)
+    vars_of(postgres.PostgresLedger, in_turn=everybody)
 
 
 def begins_at_the_end() -> None:

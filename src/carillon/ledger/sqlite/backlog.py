@@ -10,7 +10,7 @@ from carillon.domain.streams import Entry, log_of_claim
 from carillon.ledger.rows import SETTLEMENT_FIELDS, settlement_values
 from carillon.ledger.sealing import Codec
 from carillon.ledger.sqlite.file import SqliteFile
-from carillon.ledger.streams import appended
+from carillon.ledger.streams import appended, in_order
 
 _EXPIRED = {"error_classification": "lease_expired", "error_message": "Lease expired"}
 
@@ -149,14 +149,21 @@ class SqliteStreams:
     _file: SqliteFile
     _sql: Mapping[str, str]
 
-    async def ahead(self, claims: Sequence[Claim]) -> set[tuple[str, str]]:
-        together = json.dumps([claim.notification_id for claim in claims])
+    async def in_turn(self, claims: Sequence[Claim]) -> list[Claim]:
+        people: dict[tuple[int, str, str | None], list[tuple[str, str]]] = {}
+        for claim in claims:
+            people.setdefault((claim.lane, claim.recipient_ref, claim.tenant_id), []).append(claim.key)
 
-        def work(connection: sqlite3.Connection, now: int) -> set[tuple[str, str]]:
-            asked = [(claim.key, {**_asked(claim), "now": now, "together": together}) for claim in claims]
-            return {key for key, values in asked if connection.execute(self._sql["ahead"], values).fetchone()}
+        def work(connection: sqlite3.Connection, now: int) -> list[tuple[str, str]]:
+            del now
+            found: list[tuple[int, int, int, tuple[str, str]]] = []
+            for (lane, recipient_ref, tenant_id), keys in people.items():
+                person = {"recipient_ref": recipient_ref, "lane": lane, "tenant_id": tenant_id}
+                rows = connection.execute(self._sql["in_turn"], {**person, "claims": json.dumps(keys)})
+                found += [(lane, row[2], row[3], (row[0], row[1])) for row in rows]
+            return [key for *_, key in sorted(found)]
 
-        return await self._file.read(work) if claims else set()
+        return in_order(claims, await self._file.read(work)) if claims else []
 
     async def append(self, claims: Sequence[Claim]) -> list[Entry]:
         if not claims:
@@ -183,11 +190,3 @@ class SqliteStreams:
             row = connection.execute(self._sql["pushed"], line).fetchone()
         return appended(claim, user_id, row)
 
-
-def _asked(claim: Claim) -> dict[str, object]:
-    return {
-        "recipient_ref": claim.recipient_ref,
-        "lane": claim.lane,
-        "notification_id": claim.notification_id,
-        "tenant_id": claim.tenant_id,
-    }
