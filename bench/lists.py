@@ -6,7 +6,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
 
 import redis
 
@@ -43,8 +44,8 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3
         ]
     )
     outcome.settings = {
-        PART: f"{rounds * MESSAGES} messages for each, {GAPS[0]:g} to {GAPS[1]:g} s apart; Carillon claims under a lock "
-        "and logs the job, the bare consumer moves the text to another list"
+        PART: f"{rounds * MESSAGES} messages for each, {GAPS[0]:g} to {GAPS[1]:g} s apart; Carillon claims under a "
+        "lock and logs the job, the bare consumer moves the text to another list"
     }
     outcome.ratios = [
         Ratio(
@@ -59,7 +60,7 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3
 
 
 def _round(url: str) -> dict[str, list[float]]:
-    dice = random.Random(1)  # noqa: S311 - the same gaps in every run
+    dice = random.Random(1)
     with ExitStack() as stack, redis.Redis.from_url(url) as client:
         consumers = {who: stack.enter_context(_consumer(kind, url)) for who, kind in KINDS.items()}
         for _ in range(MESSAGES + UNRECORDED):
@@ -70,7 +71,7 @@ def _round(url: str) -> dict[str, list[float]]:
         return {who: _late(process) for who, (process, _) in consumers.items()}
 
 
-def _consumer(kind: str, url: str):  # noqa: ANN202
+def _consumer(kind: str, url: str) -> "AbstractContextManager[tuple[subprocess.Popen[str], dict[str, Any]]]":
     count = str(MESSAGES + UNRECORDED)
     return started([sys.executable, "-m", "bench.runners.list_latency", kind, url, f"q:bench:{kind}", count])
 

@@ -35,13 +35,18 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3
     with Kafka() as kafka, tempfile.TemporaryDirectory() as folder:
         for engine in ENGINES:
             url = postgres.database() if engine == "PostgreSQL" else f"sqlite:///{Path(folder) / 'sse.db'}"
-            with kafka.topic(PARTITIONS) as topic, carillon(_settings(url, topic), "--blueprint", "sse") as (_, address):
+            with (
+                kafka.topic(PARTITIONS) as topic,
+                carillon(_settings(url, topic), "--blueprint", "sse") as (_, address),
+            ):
                 for number in range(rounds):
                     for size in (FEW, MANY):
                         progress(f"{PART}: {engine}, {size} waiting, round {number + 1} of {rounds}")
                         seconds = _returns(topic, url, address, f"person-{number}-{size}", size)
                         took[engine, size].append(seconds / size * 1000)
-    outcome = Outcome([Figure(PART, f"{engine}, {size:,} waiting", "ms each", ms) for (engine, size), ms in took.items()])
+    outcome = Outcome(
+        [Figure(PART, f"{engine}, {size:,} waiting", "ms each", ms) for (engine, size), ms in took.items()]
+    )
     outcome.settings = {PART: f"one person, {PARTITIONS} partitions in turn, one process, one reader"}
     outcome.ratios = [
         Ratio(

@@ -30,8 +30,8 @@ async def bare(url: str, queue: str, note: Note) -> None:
     async with Redis.from_url(url) as redis:
         print(json.dumps({"event": "ready"}), flush=True)
         while True:
-            raw = await redis.blmove(queue, f"{queue}:processing", 0, "RIGHT", "LEFT")  # type: ignore[arg-type]
-            note(float(json.loads(raw)["payload"]["at"]))
+            raw = await redis.blmove(queue, f"{queue}:processing", 0, "RIGHT", "LEFT")
+            note(float(json.loads(raw or "{}")["payload"]["at"]))
 
 
 async def main(kind: str, url: str, queue: str, count: int) -> None:

@@ -41,7 +41,7 @@ class _Line:
 
 
 class Turns:
-    """The lines of all people; a line goes to the log together, so that claims of one process never wait in a circle."""
+    """The lines of all people; a line goes to the log together: claims of one process never wait in a circle."""
 
     def __init__(self, hub: Hub, most_unwritten: int) -> None:
         """A reader gets at most `most_unwritten` entries before its connection has taken one of them."""

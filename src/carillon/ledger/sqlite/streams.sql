@@ -33,15 +33,16 @@ VALUES (:user_id, :seq, :notification_id, :route_id, :now);
 
 -- name: append_number
 -- only: PostgreSQL draws numbers in the same statement
-INSERT INTO streams (user_id, last_seq) VALUES (:user_id, 1)
-ON CONFLICT (user_id) DO UPDATE SET last_seq = last_seq + 1
+INSERT INTO streams (user_id, last_seq) VALUES (:user_id, :drawn)
+ON CONFLICT (user_id) DO UPDATE SET last_seq = last_seq + :drawn
 RETURNING last_seq;
 
 -- name: pushed
+-- `seq` is NULL for what is not in the log yet.
 SELECT e.seq, n.priority, coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms,
        e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
-FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
-WHERE e.notification_id = :notification_id AND e.route_id = :route_id;
+FROM records n LEFT JOIN stream_entries e ON e.notification_id = n.notification_id AND e.route_id = :route_id
+WHERE n.notification_id = :notification_id;
 
 -- name: read
 SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
