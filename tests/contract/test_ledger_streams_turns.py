@@ -4,10 +4,13 @@ from uuid import UUID
 
 import pytest
 
-from carillon.domain.claims import Want
+from carillon.domain.claims import Settlement, Want
+from carillon.domain.outcomes import Throttled
 from carillon.domain.streams import log_of_claim
+from carillon.domain.verdicts import Defer
 from carillon.ledger.opening import Ledger
-from tests.support.ledger_builders import bury, defer
+from carillon.outbound.attempt import noted
+from tests.support.ledger_builders import bury
 from tests.support.ledger_engines import engine_fixture, ledger_fixture
 from tests.support.stream_builders import claimed, told
 
@@ -91,6 +94,7 @@ async def test_what_was_sent_back_is_woken_in_its_order(ledger: Ledger) -> None:
     """Also what is due already: it was deferred in another order."""
     claims = await claimed(ledger, *(told("ann") for _ in range(4)))
     for claim in reversed(claims):
-        await ledger.settle([defer(claim, 0.0, called=True)])
+        note = noted("sse", Throttled("an earlier one is missing"), 0.0)
+        await ledger.settle([Settlement(claim=claim, verdict=Defer(0.0), note=note)])
     await ledger.wake(["ann"])
     assert [claim.notification_id for claim in await claimed(ledger)] == [claim.notification_id for claim in claims]

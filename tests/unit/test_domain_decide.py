@@ -236,7 +236,7 @@ def test_every_outcome_and_verdict_has_its_word() -> None:
 def test_a_throttled_route_without_a_wait_is_not_called_without_a_pause(asked: float | None) -> None:
     """It costs no attempt, so nothing else would end it before it expires."""
     hasty = msgspec.structs.replace(POLICY, base_delay_seconds=0.0, jitter="none")
-    assert decide(Throttled("429", asked), hasty, standing()) == Defer(THROTTLE_PAUSE_SECONDS)
+    assert decide(Throttled("429", asked), hasty, standing()) == Defer(1.5 * THROTTLE_PAUSE_SECONDS)
     counted = msgspec.structs.replace(hasty, throttled_counts=True)
     assert decide(Throttled("429", asked), counted, standing()) == Retry(0.0), "its attempts end it"
 
