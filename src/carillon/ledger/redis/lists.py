@@ -45,7 +45,7 @@ class ListSignal:
         self._looks: dict[str, asyncio.Task[None]] = {}
         self._paused: dict[str, float] = {}
         self._wanted: set[str] | None = None
-        """The queues that claims asked for since the last wait; None if no claim was made, and all count."""
+        """The queues that claims asked for since the last wait, empty if all are full; None before any claim: all."""
         self._full: frozenset[str] = frozenset()
         """The queues that had no room at the last wait."""
 
@@ -71,7 +71,7 @@ class ListSignal:
 
     async def wait(self, timeout_seconds: float) -> None:
         wanted = frozenset(self._queues if self._wanted is None else self._wanted)
-        self._wanted, self._full = None, frozenset(self._queues) - wanted
+        self._wanted, self._full = None if self._wanted is None else set(), frozenset(self._queues) - wanted
         for queue in self._queues:
             if queue in wanted and queue not in self._looks:
                 self._looks[queue] = asyncio.create_task(self._look(queue))
@@ -207,6 +207,8 @@ class RedisLists:
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         if not settlements:
             return []
+        # The runs are over already: the next claim need not wait for this settlement.
+        self.signal.freed(each.claim.provider for each in settlements)
         items: list[tuple[Any, ...]] = []
         texts: list[bytes] = []
         for each in settlements:
@@ -223,7 +225,6 @@ class RedisLists:
             self._renewed.pop(each.claim.token, None)
             if result is not Settled.STALE:
                 self._logs.settled(each, now, float(score) if score else None)
-        self.signal.freed(each.claim.provider for each in settlements)
         return settled
 
     def _limits(self, wants: Sequence[Want], total: int) -> dict[str, int]:
