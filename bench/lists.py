@@ -47,15 +47,8 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3
         PART: f"{rounds * MESSAGES} messages for each, {GAPS[0]:g} to {GAPS[1]:g} s apart; Carillon claims under a "
         "lock and logs the job, the bare consumer moves the text to another list"
     }
-    outcome.ratios = [
-        Ratio(
-            f"lists/idle-{name}",
-            outcome.median(f"{OURS}, idle, {name}") / outcome.median(f"{BARE}, idle, {name}"),
-            3.0,
-            at_most=True,
-        )
-        for name in ("p50", "p99")
-    ]
+    ours, bare = (outcome.median(f"{who}, idle, p99") for who in (OURS, BARE))
+    outcome.ratios = [Ratio("lists/idle-p99", ours / bare, 3.0, at_most=True)]
     return outcome
 
 
