@@ -89,7 +89,8 @@ class Queues:
     ) -> None:
         """`options` are concurrency, batch, threads, poll_seconds, drain_seconds, first_claims, allow_unsafe.
 
-        `database_url` (or a `ledger` that is open already) keeps job logs and effects in SQL.
+        `database_url` (or a `ledger` that is open already) keeps job logs and effects in SQL; the option
+        `allow_migration` accepts a database that a newer release has migrated so far.
         """
         self._policies = {name: policy.checked(name) for name, policy in (policies or {}).items()}
         self._settings = QueueSettings(
@@ -147,7 +148,11 @@ class Queues:
                 return
             ledger = self._given_ledger
             if ledger is None and self._database_url is not None:
-                opened = await open_ledger(self._database_url, allow_unsafe=self._settings.allow_unsafe)
+                opened = await open_ledger(
+                    self._database_url,
+                    allow_unsafe=self._settings.allow_unsafe,
+                    allow_migration=self._settings.allow_migration,
+                )
                 self._closing.append(opened.aclose)
                 await opened.migrate()
                 ledger = opened

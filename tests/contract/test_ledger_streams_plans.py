@@ -94,7 +94,7 @@ INSERT INTO replicas SELECT 'r' || n, now() + interval '1 hour' FROM generate_se
 INSERT INTO presence SELECT 'user:' || n, 'r' || n % 3 + 1 FROM generate_series(1, 50000) AS n;
 """
 FRESH: list[tuple[str, tuple[object, ...], str]] = [
-    ("ahead", (["n-9999"], ["sse:user:4999"], ["user:4999"], [2], [None]), "routes_held_idx"),
+    ("in_turn", (["n-9999"], ["sse:user:4999"], ["user:4999"], [2], [None]), "routes_held_idx"),
     ("where", (["user:7", "user:8"],), "presence_pkey"),
 ]
 FEW_PAGES = 100

@@ -238,6 +238,24 @@ async def test_a_cancelled_call_leaves_no_answers_to_the_next(redis_server: serv
         assert await redis.echo("mine") == b"mine"
 
 
+@pytest.mark.parametrize("connected", [True, False])
+async def test_a_cancelled_call_ends_at_once_though_redis_says_nothing(
+    redis_server: servers.Redis, *, connected: bool
+) -> None:
+    """In the middle of an answer, or of a connection: the end of a process waits for no silent Redis."""
+    async with FaultProxy("127.0.0.1", redis_server.port) as proxy, client(proxy.port, socket_timeout=30.0) as redis:
+        if connected:
+            await redis.ping()
+        before = proxy.received
+        proxy.blackhole()
+        call = asyncio.create_task(make(redis).send_many(calls(3)))
+        await until(lambda: _is(proxy.received > before), timeout=30, what="the request on its way")
+        call.cancel()
+        async with asyncio.timeout(5):
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+
 @pytest.mark.req("S1-153", "S1-158")
 @pytest.mark.parametrize("outcome", [Unavailable("no", "payload_encoding_failed"), Unknown("?", FAILED)])
 def test_failures_of_either_kind_use_the_normal_budget(outcome: Outcome) -> None:

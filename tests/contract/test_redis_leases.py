@@ -278,3 +278,18 @@ async def test_a_restarted_redis_is_taught_the_script_again(ledger: Ledger, redi
     await leases.aclose()
     await redis.script_flush()
     assert len(await take(leases)) == 2
+
+
+async def test_the_end_does_not_wait_for_a_redis_that_says_nothing(ledger: Ledger, redis_server: servers.Redis) -> None:
+    await enrol(ledger)
+    redis_server.flush()
+    async with FaultProxy("127.0.0.1", redis_server.port) as proxy:
+        silent = Redis(port=proxy.port, retry=Retry(NoBackoff(), 0), socket_timeout=40.0)
+        leases = process(ledger, silent, lease_seconds=120.0)
+        claims = await take(leases)
+        proxy.blackhole()
+        assert await leases.settle([finish(claim) for claim in claims]) == [Settled.APPLIED] * 2
+        began = time.monotonic()
+        await leases.aclose()
+        assert time.monotonic() - began < redis_leases.CLOSE_SECONDS + 10.0
+        await silent.aclose()

@@ -31,6 +31,9 @@ def test_it_drains_and_starts_again(unit: dict[str, list[str]]) -> None:
     assert unit["KillMode"] == ["mixed"]
     assert unit["Restart"] == ["always"]
     assert unit["RestartPreventExitStatus"] == ["2"], "a wrong setting is not mended by starting again"
+    assert unit["StartLimitIntervalSec"] == ["0"], "quick exits must not make systemd give up"
+    header = FILE.read_text().partition("[Service]")[0]
+    assert "StartLimitIntervalSec" in header, "systemd reads it in [Unit] only"
     program, command = unit["ExecStart"][0].split()
     assert (program, f"carillon {command}" in commands()) == (OURS, True)
 

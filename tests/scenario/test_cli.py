@@ -263,7 +263,9 @@ def test_production_refuses_drills(tmp_path: Path, variable: str) -> None:
     assert "ENV=production" in started.stderr
 
 
-@pytest.mark.parametrize(("command", "code"), [("serve", 2), ("doctor", 1)])
+@pytest.mark.parametrize(
+    ("command", "code"), [("serve", 2), ("serve --roles doors,upkeep", 2), ("serve --roles upkeep", 2), ("doctor", 1)]
+)
 def test_a_worker_without_its_client_says_what_to_install(tmp_path: Path, command: str, code: int) -> None:
     stub = tmp_path / "aio_pika"
     stub.mkdir()
@@ -277,7 +279,7 @@ def test_a_worker_without_its_client_says_what_to_install(tmp_path: Path, comman
         "FCM_SERVER_KEY": "key",
     }
     started = carillon(
-        command, "--blueprint", "push-worker", env={**servers, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path
+        *command.split(), "--blueprint", "push-worker", env={**servers, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path
     )
     assert started.returncode == code
     assert "pip install 'carillon[rabbitmq]'" in started.stdout + started.stderr

@@ -7,10 +7,13 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from carillon.domain.errors import LedgerNewer
 from carillon.ledger.migrate import migrations
+from carillon.queues import Queues
 from tests.support import tables
 from tests.support.blueprint_stand import database
 from tests.support.client import Client
@@ -121,3 +124,16 @@ def test_a_child_that_may_not_start_again_takes_no_other_along(home: Home) -> No
         program.wait_for("start_failed")
         assert client.get("/readyz").status == 200
         assert program.returncode is None
+
+
+def test_queues_of_your_own_may_go_back_too(home: Home, redis_url: str) -> None:
+    assert home.run("migrate").returncode == 0
+    home.upgrade()
+
+    async def opened(**options: Any) -> None:
+        async with Queues(redis_url, database_url=home.url, allow_unsafe=True, **options) as queues:
+            await queues.job_logs()
+
+    with pytest.raises(LedgerNewer, match=f"allow_migration = {NEXT}"):
+        asyncio.run(opened())
+    asyncio.run(opened(allow_migration=NEXT))

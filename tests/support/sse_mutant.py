@@ -32,11 +32,32 @@ def sent_when_appended() -> None:
 def no_turns() -> None:
     """Delivers every claim at once."""
 
-    async def nobody(self: Any, claims: Any) -> set[tuple[str, str]]:
-        del self, claims
-        return set()
+    async def everybody(self: Any, claims: Any) -> list[Any]:
+        del self
+        return sorted(claims, key=lambda claim: (claim.lane, claim.notification_id))
 
-    vars_of(postgres.PostgresLedger, ahead=nobody)
+    vars_of(postgres.PostgresLedger, in_turn=everybody)
+
+
+def turns_by_id() -> None:
+    """Who goes first is judged by the id, whatever the claim goes by."""
+    changes = (
+        (" AND r.budget_since <= person.latest", ""),
+        ("ORDER BY r.budget_since, r.notification_id", "ORDER BY r.notification_id"),
+        ("(own.budget_since, own.notification_id) <", "(own.notification_id) <"),
+        ("(missing.budget_since, missing.notification_id)", "(missing.notification_id)"),
+        ("ORDER BY person.lane, own.budget_since,", "ORDER BY person.lane,"),
+    )
+
+    def loaded(dialect: str) -> Any:
+        statements = dict(load(dialect))
+        for clause, instead in changes:
+            if clause not in statements["in_turn"]:
+                raise RuntimeError(f"in_turn has no {clause!r} any more; mend the mutant")
+            statements["in_turn"] = statements["in_turn"].replace(clause, instead)
+        return statements
+
+    vars(postgres)["load"] = loaded
 
 
 def begins_at_the_end() -> None:
@@ -120,6 +141,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
         sent_when_appended,
         begins_at_the_end,
         no_turns,
+        turns_by_id,
         buffer_without_end,
         dropped_when_full,
         nobody_is_woken,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carillon.domain.decide import Standing, clamp_retry_after, decide, exhausted_text
-from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown, outcome_word
+from carillon.domain.decide import THROTTLE_PAUSE_SECONDS, Standing, clamp_retry_after, decide, exhausted_text
+from carillon.domain.outcomes import STOPPING, Outcome, Refused, Sent, Throttled, Unavailable, Unknown, outcome_word
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict, verdict_word
 
@@ -230,3 +230,17 @@ def test_every_outcome_and_verdict_has_its_word() -> None:
     decided: list[Verdict] = [Finish(), Retry(0.0), Defer(0.0), FailOver("x"), Bury("", "")]
     assert [outcome_word(one) for one in told] == ["sent", "throttled", "unavailable", "refused", "unknown"]
     assert [verdict_word(one) for one in decided] == ["finish", "retry", "defer", "fail_over", "bury"]
+
+
+@pytest.mark.parametrize("asked", [None, 0.0])
+def test_a_throttled_route_without_a_wait_is_not_called_without_a_pause(asked: float | None) -> None:
+    """It costs no attempt, so nothing else would end it before it expires."""
+    hasty = msgspec.structs.replace(POLICY, base_delay_seconds=0.0, jitter="none")
+    assert decide(Throttled("429", asked), hasty, standing()) == Defer(1.5 * THROTTLE_PAUSE_SECONDS)
+    counted = msgspec.structs.replace(hasty, throttled_counts=True)
+    assert decide(Throttled("429", asked), counted, standing()) == Retry(0.0), "its attempts end it"
+
+
+def test_a_process_that_stops_gives_back_at_once() -> None:
+    hasty = msgspec.structs.replace(POLICY, base_delay_seconds=0.0, jitter="none")
+    assert decide(Throttled("stopping", 0.0, STOPPING), hasty, standing()) == Defer(0.0)

@@ -64,7 +64,7 @@ class LiveStreams:
         )
         self.attendance.watch(self.hub)
         relay = None if post is None else ReplicaRelay(self.hub, post, replica)
-        self.live = Live(self.hub, ledger, replica, presence, relay)
+        self.live = Live(self.hub, ledger, replica, presence, relay, settings.buffer)
         jwt = access.token_settings(process.settings)
         self.tickets = Tickets(
             ledger,

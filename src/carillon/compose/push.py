@@ -126,10 +126,7 @@ class PushWorkerPart(Part):
         self.work: PushWorker | None = None
 
     def refuse(self) -> None:
-        try:
-            from carillon.compose import push_worker  # noqa: F401, PLC0415 - its client is an extra and slow to load
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(EXTRA.format(error.name)) from None
+        _need_client()
 
     async def open(self, stack: AsyncExitStack) -> None:
         del stack
@@ -214,6 +211,9 @@ class QueueLooksPart(Part):
         self._push = push
         self._stopping = asyncio.Event()
 
+    def refuse(self) -> None:
+        _need_client()
+
     def run(self) -> Mapping[str, Loop]:
         return {"monitor_queue_depths": self._look_on}
 
@@ -241,3 +241,11 @@ class QueueLooksPart(Part):
                 )
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), process.settings.beat.depth_seconds)
+
+
+def _need_client() -> None:
+    """Refuse to start a part that asks RabbitMQ without its client."""
+    try:
+        import aio_pika  # noqa: F401, PLC0415 - an extra, and slow to load
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(EXTRA.format(error.name)) from None

@@ -65,6 +65,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The claim limit of a new process: a message that kills it also kills every claim beside it."""
     allow_unsafe: bool = False
     """True accepts a Redis that may drop messages when its memory is full."""
+    allow_migration: int = 0
+    """The newest unknown migration of the database that is accepted, as `ledger.allow_migration` of the settings."""
 
 
 class QueueTools(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import msgspec
 
 from carillon.domain.breaker import State
 from carillon.domain.claims import Claim
-from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
+from carillon.domain.outcomes import STOPPING, Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.suppressions import (
     CLASSIFICATION,
@@ -20,6 +20,8 @@ from carillon.domain.verdicts import FINISH, Bury, Defer, FailOver, Retry, Verdi
 
 OPEN_PAUSE_SECONDS = 1.0
 """How long, before jitter, a route waits until it asks again whether a breaker lets it through."""
+THROTTLE_PAUSE_SECONDS = 1.0
+"""How long, before jitter, a throttled route waits whose policy and provider name no wait: it costs no attempt."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -65,8 +67,11 @@ def _after_throttle(outcome: Throttled, policy: RetryPolicy, standing: Standing)
         return _after_failure("throttled", outcome.error, outcome.retry_after, policy, standing)
     if standing.age_seconds >= policy.give_up_after_seconds:
         return Bury("expired", f"throttled for too long: {outcome.error}")
-    wait = policy.delay(standing.attempts_here, standing.dice)
-    return Defer(clamp_retry_after(outcome.retry_after, wait, policy))
+    wait = clamp_retry_after(outcome.retry_after, policy.delay(standing.attempts_here, standing.dice), policy)
+    if wait <= 0.0 and outcome.classification != STOPPING:
+        # No attempt is counted: without a pause the provider would be called again at once until the route expires.
+        wait = THROTTLE_PAUSE_SECONDS * (1 + standing.dice)
+    return Defer(wait)
 
 
 def _after_failure(

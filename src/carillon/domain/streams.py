@@ -68,11 +68,13 @@ class InboxCounts(msgspec.Struct, frozen=True):
 class StreamLedger(Protocol):
     """The ledger of the logs; a method that raises LedgerUnavailable has changed nothing."""
 
-    async def ahead(self, claims: Sequence[Claim]) -> set[tuple[str, str]]:
-        """Which claims must wait, because an earlier one of the same person and lane is not in the log yet.
+    async def in_turn(self, claims: Sequence[Claim]) -> list[Claim]:
+        """The claims that may be appended now, in the order of the log; the others wait for an earlier notification.
 
-        Ids grow with time, so their order is the order of arrival. Claims that are passed together do not wait for
-        each other, because `append` writes them together.
+        The order is that of the claim: the most urgent lane first, then the earliest acceptance (`budget_since`: the
+        time of acceptance, of the schedule or of a redrive), ties as the engine's claim breaks them. A notification
+        waits while an earlier one of the same person and lane is open and not in the log. Claims that are passed
+        together do not wait for each other, because `append` writes them together.
         """
         ...
 

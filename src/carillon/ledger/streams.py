@@ -13,7 +13,7 @@ FORGOTTEN_SECONDS = 300.0
 
 
 class StreamStore:
-    """With an engine's own `ahead`, `append` and `acknowledge` it satisfies StreamLedger and Presence."""
+    """With an engine's own `in_turn`, `append` and `acknowledge` it satisfies StreamLedger and Presence."""
 
     engine: Engine
     signal: Signal
@@ -82,6 +82,14 @@ class StreamStore:
 def each_once(claims: Sequence[Claim]) -> list[Claim]:
     """The claims without repeated routes, because one statement cannot give a route two numbers."""
     return list({claim.key: claim for claim in claims}.values())
+
+
+def in_order(claims: Sequence[Claim], keys: Iterable[tuple[str, str]]) -> list[Claim]:
+    """The claims of these routes, in the order of the keys; repeated claims of one route stay together."""
+    of_route: dict[tuple[str, str], list[Claim]] = {}
+    for claim in claims:
+        of_route.setdefault(claim.key, []).append(claim)
+    return [claim for key in dict.fromkeys(keys) for claim in of_route[key]]
 
 
 def appended(claim: Claim, user_id: str, row: Mapping[str, Any]) -> Entry:

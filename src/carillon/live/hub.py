@@ -64,6 +64,10 @@ class Hub:
         """Everybody with connections here, and their number."""
         return {user_id: len(seats) for user_id, seats in self._seats.items()}
 
+    def unwritten(self, user_id: str) -> int:
+        """How many entries of a log wait until a connection has them."""
+        return sum(not each.written.done() for each in self._waiting.get(user_id, ()))
+
     def join(self, seat: Seat) -> Seated:
         """Take a seat; from then on it gets every new entry."""
         if self.closing:

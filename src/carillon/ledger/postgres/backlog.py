@@ -24,7 +24,7 @@ from carillon.ledger.rows import (
     skips,
 )
 from carillon.ledger.sealing import Codec
-from carillon.ledger.streams import appended, each_once
+from carillon.ledger.streams import appended, each_once, in_order
 
 _ROWS = 20_000
 _PAUSE_SECONDS = 3.0
@@ -198,9 +198,9 @@ class PostgresStreams:
     _pools: Pools
     _sql: Mapping[str, str]
 
-    async def ahead(self, claims: Sequence[Claim]) -> set[tuple[str, str]]:
+    async def in_turn(self, claims: Sequence[Claim]) -> list[Claim]:
         if not claims:
-            return set()
+            return []
         columns = [
             [claim.notification_id for claim in claims],
             [claim.route_id for claim in claims],
@@ -208,8 +208,8 @@ class PostgresStreams:
             [claim.lane for claim in claims],
             [claim.tenant_id for claim in claims],
         ]
-        rows = await self._pools.claims.run(lambda c: c.fetch(self._sql["ahead"], *columns), repeatable=True)
-        return {(row[0], row[1]) for row in rows}
+        rows = await self._pools.claims.run(lambda c: c.fetch(self._sql["in_turn"], *columns), repeatable=True)
+        return in_order(claims, ((row[0], row[1]) for row in rows))
 
     async def append(self, claims: Sequence[Claim]) -> list[Entry]:
         if not claims:

@@ -1,7 +1,6 @@
 -- The fast way of settling, for claims that ended in success.
 
 -- name: settle_finished
--- only: SQLite settles row by row
 -- The usual end, for routes that nobody changed since the claim; a claim that is not in the answer needs `settle`.
 --   ctid                    the very version that the claim wrote, without a look into an index; it is only a hint, for
 --                           a place may be given to another row.

@@ -1,23 +1,44 @@
 -- Statements of live streams: each person's log, its readers, and where they are.
 
--- name: ahead
--- Which claims must wait because an earlier notification of the same person and lane is not in the log yet. Notifications in
--- the log, in this batch, or scheduled for later do not count.
+-- name: in_turn
+-- The claims that may be appended now, in the order of the log. One order for the claim, this check and the numbers: lane, then
+-- `budget_since`, which is what the claim goes by, then the id. A claim waits while an earlier notification of its person and lane
+-- is open and neither in the log nor in this batch.
 -- Race: it runs before `append`, in a statement of its own; entries stay in a log, so the answer can only be too cautious.
+--   person                  one look-up for each person, not for each claim: a thousand waiting would be read a thousand times.
+--   latest                  what comes later than the whole batch, or is scheduled for later, is not looked up in the log.
 --   lane + 0                keeps the planner away from the index of due routes: with statistics of an empty table it would
---                           read the whole lane for each claim.
-SELECT given.notification_id, given.route_id
-FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::text[])
-    AS given (notification_id, route_id, recipient_ref, lane, tenant_id)
-WHERE EXISTS (
-    SELECT FROM routes r JOIN records n ON n.notification_id = r.notification_id
-    WHERE r.recipient_ref = given.recipient_ref AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL
-      AND r.lane + 0 = given.lane AND r.notification_id < given.notification_id
-      AND n.tenant_id IS NOT DISTINCT FROM given.tenant_id
-      AND coalesce(n.scheduled_for, n.accepted_at) <= clock_timestamp()
-      AND NOT r.notification_id = ANY ($1::text[])
+--                           read the whole lane for each person.
+WITH given AS MATERIALIZED (
+    SELECT r.notification_id, r.route_id, given.recipient_ref, given.lane, given.tenant_id, r.budget_since
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::text[])
+        AS given (notification_id, route_id, recipient_ref, lane, tenant_id)
+    JOIN routes r ON r.notification_id = given.notification_id AND r.route_id = given.route_id
+), person AS MATERIALIZED (
+    SELECT recipient_ref, lane, tenant_id, max(budget_since) AS latest, array_agg(notification_id) AS notification_ids,
+           array_agg(route_id) AS route_ids, array_agg(budget_since) AS since
+    FROM given
+    GROUP BY recipient_ref, lane, tenant_id
+)
+SELECT own.notification_id, own.route_id
+FROM person
+LEFT JOIN LATERAL (
+    SELECT r.budget_since, r.notification_id
+    FROM routes r JOIN records n ON n.notification_id = r.notification_id
+    WHERE r.recipient_ref = person.recipient_ref AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL
+      AND r.lane + 0 = person.lane AND r.budget_since <= person.latest
+      AND n.tenant_id IS NOT DISTINCT FROM person.tenant_id
+      AND ((r.notification_id, r.route_id) IN (SELECT notification_id, route_id FROM given)) IS NOT TRUE
       AND NOT EXISTS (
-          SELECT FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id));
+          SELECT FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
+    ORDER BY r.budget_since, r.notification_id
+    LIMIT 1
+) AS missing ON TRUE
+CROSS JOIN LATERAL unnest(person.notification_ids, person.route_ids, person.since)
+    AS own (notification_id, route_id, budget_since)
+WHERE missing.notification_id IS NULL
+   OR (own.budget_since, own.notification_id) < (missing.budget_since, missing.notification_id)
+ORDER BY person.lane, own.budget_since, own.notification_id;
 
 -- name: append
 -- Races: two replicas append for one person; the earlier holder of a claim appends once more.
@@ -148,11 +169,12 @@ RETURNING 1 AS changed;
 -- Races: a claim, or a settlement that defers, at the same moment; the caller wakes the person again a little later.
 --   claim_token             a claimed route stays with its worker.
 --   throttled               only routes that wait for the person, not scheduled ones.
---   budget_since            when it was due first: deferred routes are claimed in their order of arrival.
+--   budget_since            when it was due first: deferred routes are claimed in their order of acceptance, also those whose
+--                           wait is over already.
 UPDATE routes r SET next_attempt_at = r.budget_since, updated_at = clock_timestamp()
 FROM unnest(:recipient_ref::text[], :tenant_id::text[]) AS person (recipient_ref, tenant_id), records n
 WHERE r.recipient_ref = person.recipient_ref AND r.provider = 'sse' AND r.last_error_classification = 'throttled'
-  AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at > clock_timestamp() AND r.claim_token IS NULL
+  AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at > r.budget_since AND r.claim_token IS NULL
   AND n.notification_id = r.notification_id AND n.tenant_id IS NOT DISTINCT FROM person.tenant_id
 RETURNING 1 AS changed;
 

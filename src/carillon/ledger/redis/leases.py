@@ -14,7 +14,10 @@ from carillon.domain.claims import Claim, Settled, Settlement, Want
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.ports import Backlog
 from carillon.domain.verdicts import Defer
+from carillon.ending import ended
 
+CLOSE_SECONDS = 1.0
+"""How long the end of the process waits for the last releases."""
 _SCRIPT = (files("carillon.ledger.redis") / "leases.lua").read_text()
 _AWAY = (RedisError, OSError)
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
@@ -86,9 +89,11 @@ class RedisLeases:
         return settled
 
     async def aclose(self) -> None:
-        """Wait for the releases in flight; the caller closes the Redis client and the ledger."""
+        """Wait a moment for the releases in flight; the caller closes the Redis client and the ledger."""
         if self._releasing:
-            await asyncio.wait(self._releasing)
+            _, late = await asyncio.wait(self._releasing, timeout=CLOSE_SECONDS)
+            # A Redis that says nothing must not delay the end of the process: these leases expire.
+            await ended(*late)
 
     async def _release(self, claims: Sequence[Claim]) -> None:
         # If the release fails, the lease expires.

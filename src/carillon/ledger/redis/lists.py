@@ -21,38 +21,60 @@ from carillon.ledger.jobs import JobLogs
 from carillon.ledger.redis.scripts import Scripts, hints_for, seconds
 
 BLOCK_SECONDS = 1.0
+"""How long one call blocks; the look calls again at once, so this only bounds the wait for a connection that died."""
 AGAIN_SECONDS = 0.5
 
 
 class ListSignal:
-    """Satisfies Signal by moving each tail onto itself; `redis` needs a blocking connection for each queue."""
+    """Satisfies Signal: one look for each queue listens until a message is there.
+
+    Race: a message comes while no call is blocked.
+      a look calls again by itself    a call that ends without a message is followed by the next one, and a call finds
+                                      a message that is there already; no worker has to start it.
+      a look ends with its message    it says so once; the next `wait`, after the worker's claim, starts another.
+      a paused queue                  its look sleeps until the pause is over, and then finds what came meanwhile.
+      only queues with room           a queue whose handlers are all busy has a message all the time: its look would
+                                      wake the worker without end. The end of a run rings instead.
+    """
 
     def __init__(self, redis: Redis, queues: Iterable[str]) -> None:
+        """`redis` needs a blocking connection for each queue."""
         self._redis = redis
         self._queues = tuple(queues)
         self._rung = asyncio.Event()
-        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._looks: dict[str, asyncio.Task[None]] = {}
         self._paused: dict[str, float] = {}
+        self._wanted: set[str] | None = None
+        """The queues that claims asked for since the last wait, empty if all are full; None before any claim: all."""
+        self._full: frozenset[str] = frozenset()
+        """The queues that had no room at the last wait."""
 
     def ring(self) -> None:
         self._rung.set()
 
+    def want(self, queues: Iterable[str]) -> None:
+        """A claim asks for these queues: they have room, and the next wait listens to them."""
+        self._wanted = (self._wanted or set()).union(queues)
+
+    def freed(self, queues: Iterable[str]) -> None:
+        """Runs of these queues have ended: a queue without room may have room now."""
+        if not self._full.isdisjoint(queues):
+            self._rung.set()
+
     def pause(self, queue: str, seconds: float) -> None:
         """Ignore the queue for a while: its messages cannot be claimed now."""
-        self._paused[queue] = asyncio.get_running_loop().time() + seconds
+        self._paused[queue] = _now() + seconds
 
     def paused(self, queue: str) -> bool:
         """Whether the queue is still ignored."""
-        until = self._paused.get(queue)
-        if until is not None and until <= asyncio.get_running_loop().time():
-            del self._paused[queue]
-            until = None
-        return until is not None
+        return self._pause_left(queue) > 0.0
 
     async def wait(self, timeout_seconds: float) -> None:
+        wanted = frozenset(self._queues if self._wanted is None else self._wanted)
+        self._wanted, self._full = None if self._wanted is None else set(), frozenset(self._queues) - wanted
         for queue in self._queues:
-            if queue not in self._looking and not self.paused(queue):
-                self._looking[queue] = asyncio.create_task(self._look(queue))
+            if queue in wanted and queue not in self._looks:
+                self._looks[queue] = asyncio.create_task(self._look(queue))
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
                 await self._rung.wait()
@@ -60,18 +82,33 @@ class ListSignal:
 
     async def aclose(self) -> None:
         """End the blocking calls."""
-        await ended(*self._looking.values())
+        await ended(*self._looks.values())
 
     async def _look(self, queue: str) -> None:
-        """Wait for a message, or for `BLOCK_SECONDS`; the message stays where it is."""
+        """Listen until the queue has a message that may be claimed; the message stays where it is."""
         try:
-            if await self._redis.blmove(queue, queue, BLOCK_SECONDS, "RIGHT", "RIGHT") is not None:  # type: ignore[arg-type]
-                self._rung.set()
+            while not await self._has_message(queue):
+                pass
+            self._rung.set()
+        finally:
+            del self._looks[queue]
+
+    async def _has_message(self, queue: str) -> bool:
+        if (seconds := self._pause_left(queue)) > 0.0:
+            await asyncio.sleep(seconds)
+        try:
+            # Onto itself: no command of Redis waits for a message and leaves it alone.
+            return await self._redis.blmove(queue, queue, BLOCK_SECONDS, "RIGHT", "RIGHT") is not None  # type: ignore[arg-type]
         except (RedisError, OSError, TimeoutError):
             # The next claim reports the error; pause to avoid busy polling.
             await asyncio.sleep(AGAIN_SECONDS)
-        finally:
-            del self._looking[queue]
+            return False
+
+    def _pause_left(self, queue: str) -> float:
+        left = self._paused.get(queue, 0.0) - _now()
+        if left <= 0.0:
+            self._paused.pop(queue, None)
+        return left
 
 
 CLAIM_BYTES = 4 * 1024 * 1024
@@ -170,6 +207,8 @@ class RedisLists:
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         if not settlements:
             return []
+        # The runs are over already: the next claim need not wait for this settlement.
+        self.signal.freed(each.claim.provider for each in settlements)
         items: list[tuple[Any, ...]] = []
         texts: list[bytes] = []
         for each in settlements:
@@ -190,9 +229,10 @@ class RedisLists:
 
     def _limits(self, wants: Sequence[Want], total: int) -> dict[str, int]:
         limits: dict[str, int] = {}
-        for want in wants:
-            known = want.lane == self._rules.lane and want.provider in self._rules.policies
-            if known and want.limit > 0 and total > 0 and not self.signal.paused(want.provider):
+        known = [want for want in wants if want.lane == self._rules.lane and want.provider in self._rules.policies]
+        self.signal.want(want.provider for want in known if want.limit > 0)
+        for want in known:
+            if want.limit > 0 and total > 0 and not self.signal.paused(want.provider):
                 limits[want.provider] = min(total, limits.get(want.provider, 0) + want.limit)
         # Begin with another queue each time, so that the remainder of the shares does not always go to the same one.
         names = list(limits)

@@ -13,7 +13,7 @@ from carillon.ledger.rows import SETTLEMENT_FIELDS, caused_suppressions, settlem
 from carillon.ledger.sealing import Codec
 from carillon.ledger.sqlite.engine import SqliteEngine
 from carillon.ledger.sqlite.file import SqliteFile
-from carillon.ledger.streams import appended
+from carillon.ledger.streams import appended, each_once, in_order
 
 _EXPIRED = {"error_classification": "lease_expired", "error_message": "Lease expired"}
 
@@ -126,6 +126,12 @@ class SqliteBacklog:
         return connection.execute(self._sql["extend"], values).rowcount > 0
 
     def _settle(self, connection: sqlite3.Connection, now: int, row: dict[str, Any]) -> Settled:
+        # Almost every settlement is a success of the holder, and changes one row and nothing else.
+        plain = row["verdict"] == "finish" and row["next_provider"] is not None and not row["suppress"]
+        if plain and connection.execute(self._sql["settle_finished"], {**row, "now": now}).rowcount:
+            if row["outcome"] is not None:
+                connection.execute(self._sql["settle_note"], {**row, "now": now, "settled": str(Settled.APPLIED)})
+            return Settled.APPLIED
         judged = connection.execute(self._sql["settle_judge"], row).fetchone()
         if judged is None:
             return Settled.STALE
@@ -153,19 +159,26 @@ class SqliteStreams:
     _file: SqliteFile
     _sql: Mapping[str, str]
 
-    async def ahead(self, claims: Sequence[Claim]) -> set[tuple[str, str]]:
-        together = json.dumps([claim.notification_id for claim in claims])
+    async def in_turn(self, claims: Sequence[Claim]) -> list[Claim]:
+        people: dict[tuple[int, str, str | None], list[tuple[str, str]]] = {}
+        for claim in claims:
+            people.setdefault((claim.lane, claim.recipient_ref, claim.tenant_id), []).append(claim.key)
 
-        def work(connection: sqlite3.Connection, now: int) -> set[tuple[str, str]]:
-            asked = [(claim.key, {**_asked(claim), "now": now, "together": together}) for claim in claims]
-            return {key for key, values in asked if connection.execute(self._sql["ahead"], values).fetchone()}
+        def work(connection: sqlite3.Connection, now: int) -> list[tuple[str, str]]:
+            del now
+            found: list[tuple[int, int, int, tuple[str, str]]] = []
+            for (lane, recipient_ref, tenant_id), keys in people.items():
+                person = {"recipient_ref": recipient_ref, "lane": lane, "tenant_id": tenant_id}
+                rows = connection.execute(self._sql["in_turn"], {**person, "claims": json.dumps(keys)})
+                found += [(lane, row[2], row[3], (row[0], row[1])) for row in rows]
+            return [key for *_, key in sorted(found)]
 
-        return await self._file.read(work) if claims else set()
+        return in_order(claims, await self._file.read(work)) if claims else []
 
     async def append(self, claims: Sequence[Claim]) -> list[Entry]:
         if not claims:
             return []
-        return await self._file.write(lambda connection, now: [self._append(connection, now, c) for c in claims])
+        return await self._file.write(lambda connection, now: self._append(connection, now, claims))
 
     async def acknowledge(self, user_id: str, notification_id: str) -> bool:
         def work(connection: sqlite3.Connection, now: int) -> bool:
@@ -177,21 +190,25 @@ class SqliteStreams:
 
         return await self._file.write(work)
 
-    def _append(self, connection: sqlite3.Connection, now: int, claim: Claim) -> Entry:
-        user_id = log_of_claim(claim)
-        line = {"user_id": user_id, "notification_id": claim.notification_id, "route_id": claim.route_id, "now": now}
-        row = connection.execute(self._sql["pushed"], line).fetchone()
-        if row is None:
-            (seq,) = connection.execute(self._sql["append_number"], line).fetchone()
-            connection.execute(self._sql["append"], {**line, "seq": seq})
-            row = connection.execute(self._sql["pushed"], line).fetchone()
-        return appended(claim, user_id, row)
-
-
-def _asked(claim: Claim) -> dict[str, object]:
-    return {
-        "recipient_ref": claim.recipient_ref,
-        "lane": claim.lane,
-        "notification_id": claim.notification_id,
-        "tenant_id": claim.tenant_id,
-    }
+    def _append(self, connection: sqlite3.Connection, now: int, claims: Sequence[Claim]) -> list[Entry]:
+        lines: dict[tuple[str, str], dict[str, Any]] = {}
+        new: dict[str, list[dict[str, Any]]] = {}
+        for claim in each_once(claims):
+            user_id = log_of_claim(claim)
+            line = {
+                "user_id": user_id,
+                "notification_id": claim.notification_id,
+                "route_id": claim.route_id,
+                "now": now,
+            }
+            line |= dict(connection.execute(self._sql["pushed"], line).fetchone())
+            lines[claim.key] = line
+            if line["seq"] is None:
+                new.setdefault(user_id, []).append(line)
+        for user_id, drawing in new.items():
+            drawn = {"user_id": user_id, "drawn": len(drawing)}
+            (last,) = connection.execute(self._sql["append_number"], drawn).fetchone()
+            for seq, line in enumerate(drawing, last - len(drawing) + 1):
+                line["seq"] = seq
+            connection.executemany(self._sql["append"], drawing)
+        return [appended(claim, log_of_claim(claim), lines[claim.key]) for claim in claims]

@@ -1,16 +1,30 @@
 -- Statements of live streams: each person's log, its readers, and where they are.
 
--- name: ahead
--- Which claims must wait because an earlier notification of the same person and lane is not in the log yet. Notifications in
--- the log, in this batch, or scheduled for later do not count.
-SELECT 1 FROM routes r JOIN records n ON n.notification_id = r.notification_id
-WHERE r.recipient_ref = :recipient_ref AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL
-  AND r.lane = :lane AND r.notification_id < :notification_id AND n.tenant_id IS :tenant_id
-  AND coalesce(n.scheduled_for, n.accepted_at) <= :now
-  AND r.notification_id NOT IN (SELECT value FROM json_each(:together))
-  AND NOT EXISTS (
-      SELECT 1 FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
-LIMIT 1;
+-- name: in_turn
+-- The claims of one person and lane that may be appended now, in the order of the log. One order for the claim, this check and
+-- the numbers: `budget_since`, which is what the claim goes by, then the order of the rows, as the claim's index breaks ties: a
+-- commit gives all its rows one time. A claim waits while an earlier notification is open and neither in the log nor in this batch.
+--   latest                  what comes later than the whole batch, or is scheduled for later, is not looked up in the log.
+--   INDEXED BY              without statistics the index of due routes looks better, and the whole lane would be read.
+WITH own AS MATERIALIZED (
+    SELECT r.notification_id, r.route_id, r.budget_since, r.rowid AS place
+    FROM json_each(:claims) AS given
+    JOIN routes r ON r.notification_id = given.value ->> 0 AND r.route_id = given.value ->> 1
+), missing AS MATERIALIZED (
+    SELECT r.budget_since, r.rowid AS place
+    FROM routes r INDEXED BY routes_held_idx JOIN records n ON n.notification_id = r.notification_id
+    WHERE r.recipient_ref = :recipient_ref AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL
+      AND r.lane = :lane AND r.budget_since <= (SELECT max(budget_since) FROM own)
+      AND n.tenant_id IS :tenant_id
+      AND r.rowid NOT IN (SELECT place FROM own)
+      AND NOT EXISTS (
+          SELECT 1 FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
+    ORDER BY r.budget_since, r.rowid
+    LIMIT 1
+)
+SELECT own.notification_id, own.route_id, own.budget_since, own.place
+FROM own LEFT JOIN missing ON TRUE
+WHERE missing.place IS NULL OR (own.budget_since, own.place) < (missing.budget_since, missing.place);
 
 -- name: append
 -- Race: the earlier holder of a claim appends once more; `pushed` looks first, in the same transaction.
@@ -19,15 +33,16 @@ VALUES (:user_id, :seq, :notification_id, :route_id, :now);
 
 -- name: append_number
 -- only: PostgreSQL draws numbers in the same statement
-INSERT INTO streams (user_id, last_seq) VALUES (:user_id, 1)
-ON CONFLICT (user_id) DO UPDATE SET last_seq = last_seq + 1
+INSERT INTO streams (user_id, last_seq) VALUES (:user_id, :drawn)
+ON CONFLICT (user_id) DO UPDATE SET last_seq = last_seq + :drawn
 RETURNING last_seq;
 
 -- name: pushed
+-- `seq` is NULL for what is not in the log yet.
 SELECT e.seq, n.priority, coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms,
        e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
-FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
-WHERE e.notification_id = :notification_id AND e.route_id = :route_id;
+FROM records n LEFT JOIN stream_entries e ON e.notification_id = n.notification_id AND e.route_id = :route_id
+WHERE n.notification_id = :notification_id;
 
 -- name: read
 SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
@@ -99,10 +114,11 @@ RETURNING 1 AS changed;
 -- Races: a claim, or a settlement that defers, at the same moment; the caller wakes the person again a little later.
 --   claim_token             a claimed route stays with its worker.
 --   throttled               only routes that wait for the person, not scheduled ones.
---   budget_since            when it was due first: deferred routes are claimed in their order of arrival.
+--   budget_since            when it was due first: deferred routes are claimed in their order of acceptance, also those whose
+--                           wait is over already.
 UPDATE routes SET next_attempt_at = budget_since, updated_at = :now
 WHERE recipient_ref = :recipient_ref AND provider = 'sse' AND last_error_classification = 'throttled'
-  AND next_attempt_at IS NOT NULL AND next_attempt_at > :now AND claim_token IS NULL
+  AND next_attempt_at IS NOT NULL AND next_attempt_at > budget_since AND claim_token IS NULL
   AND EXISTS (
       SELECT 1 FROM records n WHERE n.notification_id = routes.notification_id AND n.tenant_id IS :tenant_id)
 RETURNING 1 AS changed;
