@@ -22,6 +22,7 @@ from bench import (
     listo,
     lists,
     needs,
+    neighbours,
     outgoing,
     picture,
     push,
@@ -49,6 +50,7 @@ PARTS: dict[str, Callable[[Postgres, Callable[[str], None]], Outcome]] = {
     "returning": returning.measure,
     "web": web.measure,
     "strangers": strangers.measure,
+    "neighbours": neighbours.measure,
     "extras": extras.measure,
 }
 RESULTS = Path(".bench/results.json")

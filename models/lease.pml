@@ -87,8 +87,8 @@ idle:
   if
   :: status != open -> goto end
   :: d_step {
-      // = ledger/postgres/ledger.sql claim
-      // = ledger/sqlite/ledger.sql claim
+      // = ledger/postgres/claim.sql claim
+      // = ledger/sqlite/claim.sql claim
       status == open && due ->
       token = ME;
       attempts = attempts + AT_CLAIM;

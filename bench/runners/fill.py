@@ -6,6 +6,7 @@ import time
 
 import uvloop
 
+from carillon.domain.groups import Groups
 from carillon.domain.notifications import Enrolment, Notification, Route
 from carillon.ledger.opening import open_ledger
 from carillon.system import new_id
@@ -13,6 +14,8 @@ from carillon.system import new_id
 BATCH = 500
 PAYLOAD = '{"link":"https://example.org/start","name":"Ada"}'
 MESSAGE = '{"text":"Hi Ada, welcome! Start here: https://example.org/start","subject":"Welcome, Ada!"}'
+
+_GROUPS = {"webhook": Groups(by="endpoint", cap=1)}
 
 
 def enrolment(channel: str, provider: str, address: str) -> Enrolment:
@@ -28,6 +31,7 @@ def enrolment(channel: str, provider: str, address: str) -> Enrolment:
         address=address,
         resolved_locale="en-US",
         message_json=MESSAGE,
+        group=_GROUPS.get(provider, Groups()).number(None, "token:device-1", address),
     )
     notification = Notification(
         notification_id=one,

@@ -79,8 +79,13 @@ MUTANTS: Mutants = {
     ),
     "claim that takes what is not due": (
         properties.future_work_stands_in_nobodys_way,
-        {"claim": ("AND r.next_attempt_at <= (SELECT now FROM clock)", "")},
-        {"claim_candidates": ("AND r.next_attempt_at <= :now", "")},
+        {"claim": ("next_attempt_at <= (SELECT now FROM clock)", "next_attempt_at IS NOT NULL")},
+        {
+            "ripen": ("AND r.next_attempt_at <= :now", ""),
+            "claimable": ("r.next_attempt_at <= :now", "TRUE"),
+            "next_group": ("r.next_attempt_at <= :now AS due", "TRUE AS due"),
+            "claim_candidates": ("AND r.next_attempt_at <= :now", ""),
+        },
     ),
     "enrol without suppressions": (
         properties.dead_addresses_are_left_alone,

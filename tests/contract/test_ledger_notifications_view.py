@@ -243,7 +243,7 @@ async def test_a_role_that_may_not_make_schemas_can_still_migrate(postgres_dsn: 
 
 def _migrations() -> list[str]:
 
-    return [step.text for step in migrations("postgres")]
+    return [text for step in migrations("postgres") for text in step.statements()]
 
 
 async def _opened(dsn: str) -> Ledger:

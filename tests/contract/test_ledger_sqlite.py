@@ -2,6 +2,9 @@
 
 import asyncio
 import sqlite3
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +12,9 @@ import pytest
 
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 from carillon.ledger.opening import open_ledger
+from carillon.ledger.sqlite.file import SqliteFile, Work
 from carillon.ledger.sqlite.ledger import SqliteLedger
+from carillon.ledger.statements import load
 from tests.support.ledger_builders import enrolment, finish, route, want
 from tests.support.ledger_engines import SqliteEngine
 
@@ -134,3 +139,86 @@ async def test_control_a_bare_parameter_is_planned_each_time(
 ) -> None:
     monkeypatch.setattr("carillon.ledger.sqlite.ledger.fixed", lambda text: text)
     assert await planned_anew(engine) > 0
+
+
+async def test_writes_that_wait_for_each_other_share_a_commit(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as (file, commits):
+        answers = await together(file, [partial(added, number) for number in range(5)])
+        assert answers == list(range(5))
+        assert len(commits) <= 2, "the first one, and all that waited for it"
+        assert await file.read(kept) == list(range(5))
+
+
+async def test_a_write_that_fails_takes_no_other_along(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as (file, _commits):
+        answers = await together(file, [partial(added, 1), partial(added, 1), partial(added, 2), broken])
+        assert answers[0] == 1
+        assert isinstance(answers[1], sqlite3.IntegrityError)
+        assert answers[2] == 2
+        assert isinstance(answers[3], ZeroDivisionError)
+        assert await file.read(kept) == [1, 2]
+
+
+async def test_nobody_is_answered_by_a_commit_that_failed(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as (file, _commits):
+        answers = await together(file, [partial(added, 1), partial(added, 2), orphaned, partial(added, 3)])
+        assert {type(answer) for answer in answers} == {sqlite3.IntegrityError}
+        assert await file.read(kept) == []
+        assert await file.write(partial(added, 4)) == 4, "and the next transaction is a new one"
+
+
+async def test_an_idle_poll_needs_no_commit(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as (file, commits):
+        assert await file.write_if(lambda _connection, _now: False, partial(added, 1)) is None
+        assert commits == []
+
+
+@asynccontextmanager
+async def grouped(folder: Path) -> AsyncIterator[tuple[SqliteFile, list[str]]]:
+    file = SqliteFile(folder / "group.db", load("sqlite"))
+    await file.open()
+    commits: list[str] = []
+    try:
+        await file.alone(lambda connection: connection.execute("CREATE TABLE n (n INTEGER PRIMARY KEY)").close())
+        deferred = "CREATE TABLE child (n INTEGER REFERENCES n DEFERRABLE INITIALLY DEFERRED)"
+        await file.alone(lambda connection: connection.execute(deferred).close())
+        await file.alone(
+            lambda connection: connection.set_trace_callback(
+                lambda text: commits.append(text) if text == "COMMIT" else None
+            )
+        )
+        yield file, commits
+    finally:
+        await file.aclose()
+
+
+async def together(file: SqliteFile, works: Sequence[Work[int]]) -> list[object]:
+    """All of them wait while the writing thread is held up."""
+    go = threading.Event()
+    held = asyncio.create_task(file.alone(lambda _connection: go.wait(40)))
+    writes = [asyncio.create_task(file.write(work)) for work in works]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    go.set()
+    await held
+    return list(await asyncio.gather(*writes, return_exceptions=True))
+
+
+def added(number: int, connection: sqlite3.Connection, _now: int) -> int:
+    connection.execute("INSERT INTO n VALUES (?)", (number,))
+    return number
+
+
+def broken(connection: sqlite3.Connection, _now: int) -> int:
+    connection.execute("INSERT INTO n VALUES (77)")
+    return 1 // 0
+
+
+def orphaned(connection: sqlite3.Connection, _now: int) -> int:
+    """Found out at the commit."""
+    connection.execute("INSERT INTO child VALUES (99)")
+    return 99
+
+
+def kept(connection: sqlite3.Connection, _now: int) -> list[int]:
+    return [row[0] for row in connection.execute("SELECT n FROM n ORDER BY n")]

@@ -9,7 +9,7 @@ from carillon.ledger.postgres.pools import _BY_INDEX, _PER_QUESTION
 from carillon.ledger.rows import RECOVERY_HINT
 from carillon.ledger.statements import numbered
 from tests.support.ledger_engines import PostgresEngine
-from tests.support.ledger_postgres import connected
+from tests.support.ledger_postgres import claim_values, connected
 
 pytestmark = pytest.mark.slow
 
@@ -21,16 +21,17 @@ DROP INDEX routes_due_idx, routes_held_idx, routes_leased_idx;
 ALTER TABLE routes DROP CONSTRAINT routes_pkey CASCADE;
 INSERT INTO routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at,
                     created_at, updated_at, lane, provider, policy, budget_since, claim_token,
-                    last_error_classification)
+                    last_error_classification, grp, turn)
 SELECT 'n-' || n, 'sse:user:' || n % 5000, 'sse', 'user:' || n % 5000,
        CASE WHEN n % 2 = 0 THEN 'published' ELSE 'pending' END, 3,
        CASE WHEN n % 2 = 0 THEN NULL WHEN n % 1000 = 1 THEN now() + interval '1 hour'
             WHEN n % 10 = 3 THEN now() + interval '1 hour' ELSE now() - n * interval '1 ms' END,
        now(), now(), n % 3 + 1, 'sse', '*/sse', now(), CASE WHEN n % 1000 IN (1, 7) THEN n END,
-       CASE WHEN n % 10 = 3 THEN 'throttled' END
+       CASE WHEN n % 10 = 3 THEN 'throttled' END, n % 5000 + 1,
+       CASE WHEN n % 2 = 1 AND n % 10 <> 3 AND n % 1000 NOT IN (1, 7) THEN n % 5000 + 1 END
 FROM generate_series(1, 1000000) AS n;
 ALTER TABLE routes ADD CONSTRAINT routes_pkey PRIMARY KEY (notification_id, route_id);
-CREATE INDEX routes_due_idx ON routes (lane, provider, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
+CREATE INDEX routes_due_idx ON routes (lane, provider, turn, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX routes_held_idx ON routes (recipient_ref) WHERE provider = 'sse' AND next_attempt_at IS NOT NULL;
 CREATE INDEX routes_leased_idx ON routes (next_attempt_at) WHERE channel = 'sse' AND claim_token IS NOT NULL;
 INSERT INTO streams SELECT 'u' || n, 100, 0 FROM generate_series(1, 2000) AS n;
@@ -44,7 +45,7 @@ UPDATE pg_class SET reltuples = 1000000 WHERE relname = 'records';
 """
 MOST_PAGES = 3000
 """The table of routes has six times as many, and nothing may need what grows with it."""
-CLAIM = ([1, 2, 3], ["sse"] * 3, [100] * 3, [0] * 3, 100, "picker", 30.0)
+CLAIM = claim_values([1, 2, 3], "sse", 100, 100)
 HOT: list[tuple[str, tuple[object, ...], str]] = [
     ("claim", CLAIM, "routes_due_idx"),
     ("reset_expired", (100, RECOVERY_HINT, None), "routes_leased_idx"),

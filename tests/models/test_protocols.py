@@ -12,12 +12,14 @@ SHIPPED = {
     "breaker": (),
     "intake": (),
     "lease": ("WORKERS=4", "CRASHES=3", "EXPIRIES=3"),
+    "places": ("PROCESSES=3",),
     "rlist": ("WORKERS=4", "TWINS=3"),
 }
 LASTING = {
     "breaker": ("WORKERS=3",),
     "intake": ("READERS=2",),
     "lease": (),
+    "places": ("ROUTES=4",),
     "rlist": ("WORKERS=2", "CRASHES=2", "LAPSES=1"),
 }
 BAD = [
@@ -25,6 +27,9 @@ BAD = [
     ("lease", "IDONLY", "token=="),
     ("lease", "BLINDEXTEND", "token=="),
     ("lease", "COUNTLATE", "calls<="),
+    ("places", "NOFENCE", "calling<="),
+    ("places", "EAGER", "calling<="),
+    ("places", "ORPHAN", "calling<="),
     ("rlist", "NAIVE", "<=2"),
     ("rlist", "MARK", "<=2"),
     ("rlist", "BLINDACK", "<=2"),
@@ -36,7 +41,7 @@ BAD = [
     ("breaker", "TWOSTEP", "probing<="),
     ("breaker", "LATE", "probing<="),
 ]
-ENDLESS = [("breaker", "NOEXPIRY"), ("lease", "NOEXPIRY"), ("rlist", "NOSWEEP")]
+ENDLESS = [("breaker", "NOEXPIRY"), ("lease", "NOEXPIRY"), ("places", "NOEXPIRY"), ("rlist", "NOSWEEP")]
 
 
 def test_every_model_is_checked() -> None:
@@ -85,9 +90,9 @@ def test_steps_cite_what_exists(model: str) -> None:
 
 
 def test_a_citation_of_nothing_is_seen() -> None:
-    text = "x // = ledger/postgres/ledger.sql claim\n// = ledger/postgres/ledger.sql claims\n  // = ledger/none.lua\n"
+    text = "x // = ledger/postgres/ledger.sql settle\n// = ledger/postgres/ledger.sql settles\n  // = ledger/none.lua\n"
     cited = citations(text)
-    assert cited[0] == Citation("ledger/postgres/ledger.sql", "claim")
+    assert cited[0] == Citation("ledger/postgres/ledger.sql", "settle")
     assert [line.split(":")[0] for line in missing(cited)] == ["ledger/postgres/ledger.sql", "ledger/none.lua"]
 
 

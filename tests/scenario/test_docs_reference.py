@@ -24,6 +24,8 @@ _SECTIONS = {
     "Retry policies": 'policy.retry."origin/channel".',
     "Breaker policies": "policy.breaker.provider.",
     "Lanes": "lanes.name.",
+    "Groups": "groups.provider.",
+    "Group members": "groups.provider.members.name.",
     "Tenants": "tenant.id.",
     "Queues": "queue.name.",
     "Stream": "stream.",

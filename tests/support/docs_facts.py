@@ -15,7 +15,7 @@ from carillon.blueprints.billing.domain import Plan
 from carillon.cli import app
 from carillon.config.reading import blueprint_folder
 from carillon.config.sections import Billing, SseSettings, Stream, TaskPicker
-from carillon.config.settings import DirectorySettings, Settings, Tenant
+from carillon.config.settings import DirectorySettings, GroupMember, GroupSettings, Settings, Tenant
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.events import Event
 from carillon.domain.lanes import Lane
@@ -35,6 +35,8 @@ _ENTRIES: dict[str, type[msgspec.Struct]] = {
     'policy.retry."origin/channel"': RetryPolicy,
     "policy.breaker.provider": BreakerPolicy,
     "lanes.name": Lane,
+    "groups.provider": GroupSettings,
+    "groups.provider.members.name": GroupMember,
     "tenant.id": Tenant,
     "queue.name": Policy,
     "stream": Stream,

@@ -7,7 +7,10 @@ from typing import Any
 
 import asyncpg
 
+from carillon.ledger.turns import LOWEST
 from tests.support.tables import WAITING
+
+_RIPE = 10
 
 
 @asynccontextmanager
@@ -30,6 +33,12 @@ async def until_waiting(dsn: str, backends: int) -> None:
     """Wait until so many backends wait for a lock."""
     async with connected(dsn) as watcher:
         await until(watcher, WAITING, backends)
+
+
+def claim_values(lanes: list[int], provider: str, limit: int, total: int) -> tuple[object, ...]:
+    """The arguments of the statement that claims: no caps, no special groups, little is ripe and does not wait."""
+    asked = (lanes, [provider] * len(lanes), [limit] * len(lanes), [LOWEST] * len(lanes), [None] * len(lanes))
+    return (*asked, total, "w", *([] for _ in range(8)), _RIPE, 30.0, False)
 
 
 async def plan_of(connection: "asyncpg.Connection[Any]", statement: str, *arguments: object) -> str:

@@ -20,13 +20,13 @@ from carillon.ledger.rows import (
     rounds,
     route_rows,
     settlement_values,
-    skips,
     storable,
     storable_json,
     stories,
 )
 from carillon.ledger.sealing import Codec
 from carillon.ledger.statements import Numbered, load, numbered, parse
+from carillon.ledger.turns import ClaimTurns
 from tests.support import dispatches
 from tests.support.ledger_builders import bury, enrolment, fail_over, finish, notification, retry, route
 
@@ -89,9 +89,26 @@ def test_rounds_keep_order_and_never_name_a_route_twice(keys: list[str]) -> None
         assert order == sorted(order)
 
 
-def test_repeated_wants_go_on_where_the_first_stopped() -> None:
-    wants = [Want(1, "a", 2), Want(2, "a", 3), Want(1, "a", 5), Want(1, "b", 5), Want(1, "a", 1)]
-    assert skips(wants) == [0, 0, 2, 0, 7]
+def test_repeated_wants_are_asked_in_rounds() -> None:
+    shares = [Want(1, "a", 2), Want(2, "a", 3)]
+    rest = [Want(1, "a", 9), Want(2, "a", 9)]
+    turns = ClaimTurns()
+    assert turns.rounds([*shares, *rest]) == [shares, rest]
+    turns.finished([dispatches.claim(lane=2, provider="a")] * 9, 9)
+    assert turns.rounds([*shares, *rest]) == [[shares[0], rest[1]], rest], (
+        "a lane that filled a claim takes what is left"
+    )
+    turns.finished([dispatches.claim(lane=2, provider="a")], 9)
+    assert turns.rounds([*shares, *rest]) == [shares, rest]
+
+
+def test_the_next_claim_begins_after_the_last_group_of_the_ring() -> None:
+    turns, asked = ClaimTurns(), Want(1, "a", 2)
+    for served, last in (([5, 9], 9), ([12, -3], -3), ([-3, 5], -3), ([5], 5)):
+        turns.record([asked], [dispatches.claim(lane=1, provider="a", group=group) for group in served])
+        assert turns.served(asked) == last
+    turns.record([asked], [])
+    assert turns.served(asked) == 5
 
 
 def test_losers_learn_whether_they_asked_the_same() -> None:

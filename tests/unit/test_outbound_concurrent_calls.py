@@ -13,6 +13,7 @@ from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
 from carillon.domain.verdicts import Bury, Defer, Finish, Retry
 from carillon.outbound import calls
 from carillon.outbound.in_flight import InFlight
+from carillon.outbound.places import Places
 from carillon.outbound.settle import Settler
 from tests.support.waiting import until
 from tests.unit.test_outbound_attempt import POLICY, SUPPRESSION, Desk, Vendor
@@ -63,7 +64,7 @@ class Bench:
         self.ledger = Kept()
         self.said: list[Event] = []
         settler = Settler(self.ledger, self.said.append)
-        self.in_flight = InFlight(self.desk.attempts, settler, self.desk.leases, self.said.append)
+        self.in_flight = InFlight(self.desk.attempts, settler, self.desk.leases, self.said.append, Places({}))
 
     async def begin(self, batch: list[Claim], *, lost: Sequence[Claim] = (), setting_out: int | None = None) -> None:
         self.desk.leases.take(batch, self.desk.clock.monotonic())

@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from carillon.config.reading import blueprint_folder, variables
-from carillon.config.settings import Settings
+from carillon.config.settings import GroupSettings, Settings
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.groups import Grouping, GroupRule, Groups, group_number
 from carillon.domain.lanes import Lanes
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Clock, Dice, Provider
@@ -24,6 +25,7 @@ from carillon.intake.templates import FileTemplates
 from carillon.providers import Tools, callback, has_receipts, load
 from carillon.providers import remarks as provider_remarks
 from carillon.providers.http import HttpClient
+from carillon.providers.webhook.send import CONCURRENCY_PER_ENDPOINT
 
 SANDBOX = "sandbox"
 NOT_OPTIONS = frozenset({"kind", "needs"})
@@ -155,6 +157,31 @@ def breaker_policies(settings: Settings) -> dict[str, BreakerPolicy]:
     return {"*": BreakerPolicy(), **found, **named}
 
 
+_GROUPED_BY: dict[str, Grouping] = {"webhook": "endpoint", "sse": "person"}
+"""Kinds of providers whose groups are not the tenants."""
+
+
+def groups(settings: Settings) -> dict[str, Groups]:
+    """How the routes of each provider form groups; in `local` the sandbox stands in and forms them by tenant."""
+    return {name: _groups(options, settings.groups.get(name)) for name, options in settings.providers.items()}
+
+
+def _groups(options: dict[str, Any], given: GroupSettings | None) -> Groups:
+    kind = str(options.get("kind"))
+    said = given or GroupSettings()
+    by = said.by or _GROUPED_BY.get(kind, "tenant")
+    cap = said.cap
+    if cap is None and kind == "webhook" and by == "endpoint":
+        cap = int(options.get("concurrency_per_endpoint", CONCURRENCY_PER_ENDPOINT))
+    special = {
+        group_number(member.tenant, name) if by == "endpoint" else group_number(name): GroupRule(
+            member.weight, member.cap
+        )
+        for name, member in said.members.items()
+    }
+    return Groups(by=by, cap=cap, address=options.get("url") if by == "endpoint" else None, special=special)
+
+
 def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> PlanRules:
     """The rules by which intake plans routes."""
     return PlanRules(
@@ -168,6 +195,7 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
         missing_variable=settings.templates.missing_variable,
         idempotency_ttl_seconds=settings.idempotency_ttl_seconds,
         supported_locales=tuple(settings.locale.supported) if settings.templates.render == "downstream" else (),
+        groups=groups(settings),
     )
 
 

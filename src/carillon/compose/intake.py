@@ -207,7 +207,7 @@ class IntakePart(Part):
         synchronous = None if self.synchronous is None else self.synchronous.door()
         found = http_door.endpoints(self.intake, synchronous=synchronous, explains=explainer)
         lanes = from_settings.lanes(settings)
-        found += api.endpoints(ledger, chains, lanes, strict_receipts=settings.strict_receipts)
+        found += api.endpoints(ledger, chains, lanes, groups=rules.groups, strict_receipts=settings.strict_receipts)
         found += event_endpoints(settings, self.intake)
         admin = admin_api.endpoints(ledger, breakers, chains, lanes, clock=self._process.clock, ids=new_id)
         if settings.ledger.replay != "redrive":

@@ -339,6 +339,7 @@ def _rules(settings: Settings, lanes: Lanes, policies: PolicyTable, chains: Chai
         first_claims=work.first_claims,
         batch=work.batch,
         max_in_flight=work.max_in_flight,
+        groups=from_settings.groups(settings),
         poll_seconds=work.poll_seconds,
         drain_seconds=work.drain_seconds,
     )

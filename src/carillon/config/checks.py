@@ -15,6 +15,7 @@ _EMAIL = re.compile(
     r"[^@\s,;<>\"\x00-\x1f\x7f]{1,64}@(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 )
 _LONGEST_EMAIL = 254
+_MOST_WEIGHT = 1000
 
 
 def check(settings: Settings, environ: Mapping[str, str]) -> None:
@@ -27,6 +28,7 @@ def check(settings: Settings, environ: Mapping[str, str]) -> None:
     _check_bounds(settings)
     _check_policies(settings)
     _check_lanes(settings)
+    _check_groups(settings)
     check_queues(settings.queue, settings.beat)
     _check_addresses(settings)
     _check_neighbours(settings)
@@ -113,3 +115,19 @@ def _check_lanes(settings: Settings) -> None:
             raise ConfigurationError(f"lanes.{name}.max_attempts: must be at least 1")
         if lane.timeout_seconds is not None and not lane.timeout_seconds > 0:  # NaN too
             raise ConfigurationError(f"lanes.{name}.timeout_seconds: must be more than 0")
+
+
+def _check_groups(settings: Settings) -> None:
+    for provider, groups in settings.groups.items():
+        if provider not in settings.providers:
+            raise ConfigurationError(f"groups.{provider}: there is no [providers.{provider}]")
+        if groups.cap is not None and groups.cap < 1:
+            raise ConfigurationError(f"groups.{provider}.cap: must be at least 1")
+        for name, member in groups.members.items():
+            path = f'groups.{provider}.members."{name}"'
+            if groups.by in ("person", "none"):
+                raise ConfigurationError(f"{path}: only tenants and endpoints have rules of their own")
+            if not 1 <= member.weight <= _MOST_WEIGHT:
+                raise ConfigurationError(f"{path}.weight: {member.weight} is not between 1 and {_MOST_WEIGHT}")
+            if member.cap is not None and member.cap < 1:
+                raise ConfigurationError(f"{path}.cap: must be at least 1")

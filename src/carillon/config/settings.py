@@ -127,6 +127,26 @@ class Work(Section, frozen=True):
     claim_on_accept: bool = True
 
 
+class GroupMember(Section, frozen=True):
+    """One group by name: a tenant, or an endpoint as `host:port`."""
+
+    weight: int = 1
+    """How many turns it gets where others get one."""
+    cap: int | None = None
+    tenant: str | None = None
+    """The tenant whose endpoint it is; an endpoint without one is that of notifications without a tenant."""
+
+
+class GroupSettings(Section, frozen=True):
+    """How the routes of one provider share turns."""
+
+    by: Literal["tenant", "endpoint", "person", "none"] | None = None
+    """None: the endpoint for webhooks, the person for live streams, the tenant for all others."""
+    cap: int | None = None
+    """Calls of one group at once, over all processes; None: for webhooks `concurrency_per_endpoint`, else no cap."""
+    members: dict[str, GroupMember] = {}
+
+
 class LocaleSettings(Section, frozen=True):
     """How a requested locale becomes a supported one."""
 
@@ -257,6 +277,8 @@ class Settings(Section, frozen=True):
     channels: dict[str, list[str]] = {}
     providers: dict[str, dict[str, Any]] = {}
     lanes: dict[str, Lane] = {}
+    groups: dict[str, GroupSettings] = {}
+    """By provider."""
     policy: Policies = Policies()
     locale: LocaleSettings = LocaleSettings()
     tenant: dict[str, Tenant] = {}

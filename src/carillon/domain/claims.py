@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from carillon.domain.groups import NO_TURNS, Turns
 from carillon.domain.notifications import Enrolment, Message
 from carillon.domain.suppressions import Suppression, SuppressionRef
 from carillon.domain.verdicts import Verdict
@@ -22,6 +23,8 @@ class Want(msgspec.Struct, frozen=True):
     lane: int
     provider: str
     limit: int
+    turns: Turns = NO_TURNS
+    """The caps and weights of the provider's groups, and the groups to leave out."""
 
 
 class Claim(msgspec.Struct, gc=False):
@@ -63,6 +66,10 @@ class Claim(msgspec.Struct, gc=False):
     """The suppression in force at the claim, which began after the route was enrolled; None if there is none."""
     place: Any = None
     """The physical place of the route's row, where the ledger gives one: a fast lookup while the row is unchanged."""
+    group: int = 0
+    """The number of the route's group, negative if the group has a cap; 0 is everybody."""
+    ahead: bool = False
+    """The group has no free place: the call begins when another call of this process to the group has ended."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -171,6 +178,7 @@ def first_claim(
         audience_kind=notification.audience_kind,
         intent_key=notification.idempotency_key,
         place=place,
+        group=route.group,
     )
 
 

@@ -88,6 +88,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     address: str | None = None
     resolved_locale: str | None = None
     message_json: str | None = None
+    group: int = 0
+    """The number of its group, negative if the group has a cap; see `Groups`."""
 
 
 class Enrolment(msgspec.Struct, frozen=True):

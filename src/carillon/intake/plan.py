@@ -4,11 +4,14 @@ from typing import Literal
 
 import msgspec
 
+from carillon.domain.groups import Groups
 from carillon.domain.intents import Intent, canonical, fingerprint
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Enrolment, Message, Notification, Route, Status
 from carillon.domain.policy import PolicyTable
 from carillon.domain.templates import LocaleRules
+
+_BY_TENANT = Groups()
 
 
 class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +27,8 @@ class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_ttl_seconds: float = 2_592_000.0
     supported_locales: tuple[str, ...] = ()
     """The locales of a renderer downstream; without any, messages are rendered before they are queued."""
+    groups: dict[str, Groups] = {}
+    """How the routes of each provider form groups; by tenant where nothing is said."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -45,13 +50,15 @@ def plan(intent: Intent, contents: list[Content], notification_id: str, rules: P
     routes: list[Route] = []
     for content in contents:
         policy = rules.policies.name_for(intent.origin, content.channel)
+        provider = rules.channels[content.channel][0]
+        groups = rules.groups.get(provider, _BY_TENANT)
         routes.append(
             Route(
                 route_id=f"{content.channel}:{content.recipient_ref}",
                 channel=content.channel,
                 recipient_ref=content.recipient_ref,
                 lane=lane.rank,
-                provider=rules.channels[content.channel][0],
+                provider=provider,
                 policy=policy,
                 # A synchronous request gets one attempt, independent of the policy.
                 max_attempts=1 if intent.synchronous else rules.policies.max_attempts(policy, lane),
@@ -60,6 +67,7 @@ def plan(intent: Intent, contents: list[Content], notification_id: str, rules: P
                 address=content.address,
                 resolved_locale=content.locale,
                 message_json=None if content.message is None else msgspec.json.encode(content.message).decode(),
+                group=groups.number(intent.tenant_id, content.recipient_ref, content.address),
             )
         )
     return Enrolment(notification=_notification(intent, notification_id, rules), routes=tuple(routes))

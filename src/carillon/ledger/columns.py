@@ -41,7 +41,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         "notification_id channel status attempt_count max_attempts next_attempt_at resolved_locale"
         " last_error_classification last_error_at created_at updated_at published_at dead_lettered_at skipped_at lane"
         " provider provider_since policy budget_since claim_token lease_owner provider_message_id settled_by receipt"
-        " delivered_at opened_at clicked_at claimed_at suppression_id suppression_kind suppressed_until",
+        " delivered_at opened_at clicked_at claimed_at suppression_id suppression_kind suppressed_until grp turn",
         address=Way.ADDRESS,
         message_json=Way.CONTENT,
         route_id=Way.NAME,
@@ -102,6 +102,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
     "seal_keys": _table("key_id first_used_at"),
     "schema_migrations": _table("version applied_at"),
     "claim_tokens": _table("last"),
+    "slots": _table("grp fence before taken_at"),
     # The audit log of the push worker and the tables of queues and billing are readable: decision 12 says why.
     "audit_logs": _table(
         "audit_id trace_id user_id notification_type template_id status metadata created_at audit_key"

@@ -1,5 +1,6 @@
 """Migrations: numbered files that bring a database to the current schema, forward only."""
 
+import asyncio
 import re
 import sqlite3
 from collections.abc import Iterable, Mapping
@@ -9,9 +10,13 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from carillon.domain.errors import ConfigurationError, LedgerNewer
+from carillon.domain.errors import ConfigurationError, LedgerNewer, LedgerUnavailable
 
 _FILE = re.compile(r"(\d{4})_\w+\.sql")
+_ONLINE = re.compile(r"^-- online$", re.MULTILINE)
+_LOCK_SECONDS = 0.1
+_LOCK_TRIES = 600
+"""How often an online migration tries to get a lock that it does not wait long for."""
 
 
 class Migration(msgspec.Struct, frozen=True, order=True):
@@ -20,6 +25,15 @@ class Migration(msgspec.Struct, frozen=True, order=True):
     version: int
     name: str
     text: str
+
+    @property
+    def online(self) -> bool:
+        """Whether it runs statement by statement outside a transaction, while other processes work."""
+        return _ONLINE.search(self.text) is not None
+
+    def statements(self) -> list[str]:
+        """What PostgreSQL gets at a time: each statement of an online step, all of another one."""
+        return [each for each in self.text.split(";\n") if each.strip()] if self.online else [self.text]
 
 
 def migrations(dialect: str) -> list[Migration]:
@@ -54,7 +68,9 @@ async def migrate_postgres(
     connection: "asyncpg.Connection[Any]", sql: Mapping[str, str], schemas: tuple[str, ...], allowed: int = 0
 ) -> list[str]:
     """Apply the missing migrations; returns the names of those applied here."""
-    await connection.execute(sql["migrate_lock"])
+    # A statement that waits for this lock would hold a snapshot, for which an index that is made online waits.
+    while not await connection.fetchval(sql["migrate_lock"]):  # noqa: ASYNC110 - another process holds it
+        await asyncio.sleep(_LOCK_SECONDS)
     try:
         for schema in schemas[:1]:
             await _ensure_schema(connection, sql, schema)
@@ -62,6 +78,10 @@ async def migrate_postgres(
         applied = [row["version"] for row in await connection.fetch(sql["migrations_applied"])]
         steps = _missing("postgres", applied, allowed)
         for step in steps:
+            if step.online:
+                await _run_online(connection, step)
+                await connection.execute(sql["migrations_note"], step.version)
+                continue
             async with connection.transaction():
                 await connection.execute(step.text)
                 await connection.execute(sql["migrations_note"], step.version)
@@ -71,6 +91,19 @@ async def migrate_postgres(
         if not connection.is_closed():
             await connection.execute(sql["migrate_unlock"])
     return [step.name for step in steps]
+
+
+async def _run_online(connection: "asyncpg.Connection[Any]", step: Migration) -> None:
+    for statement in step.statements():
+        for _ in range(_LOCK_TRIES):
+            try:
+                await connection.execute(statement)
+            except asyncpg.LockNotAvailableError:
+                await asyncio.sleep(_LOCK_SECONDS)
+            else:
+                break
+        else:
+            raise LedgerUnavailable(f"{step.name} did not get its lock: a long transaction holds the table; try again")
 
 
 async def _ensure_schema(connection: "asyncpg.Connection[Any]", sql: Mapping[str, str], schema: str) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -11,7 +10,7 @@ from typing import Any
 import msgspec
 
 from carillon.border import clean_text
-from carillon.domain.claims import Settled, Settlement, Want
+from carillon.domain.claims import Settled, Settlement
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import (
     Accepted,
@@ -76,6 +75,7 @@ ROUTE_FIELDS = (
     "provider",
     "policy",
     "message_json",
+    "grp",
 )
 
 LAID_FIELDS = ("notification_id", *ROUTE_FIELDS, "scheduled_for_ms", "tenant_id")
@@ -169,6 +169,7 @@ def route_rows(enrolment: Enrolment, codec: Codec) -> list[tuple[Any, ...]]:
             route.provider,
             route.policy,
             route.message_json,
+            route.group,
             notification.scheduled_for_ms,
             notification.tenant_id,
         )
@@ -211,16 +212,6 @@ def suppressed_route(row: Mapping[str, Any]) -> SuppressedRoute:
     """A route that `enrol` has skipped because its address is suppressed."""
     held_by = SuppressionRef(row["suppression_id"], row["kind"], row["until_ms"])
     return SuppressedRoute(row["route_id"], row["channel"], held_by)
-
-
-def skips(wants: Sequence[Want]) -> list[int]:
-    """For each want, how many rows earlier wants of the same lane and provider ask for."""
-    asked: Counter[tuple[int, str]] = Counter()
-    found = []
-    for want in wants:
-        found.append(asked[want.lane, want.provider])
-        asked[want.lane, want.provider] += want.limit
-    return found
 
 
 def rounds(settlements: Sequence[Settlement]) -> list[list[int]]:

@@ -13,6 +13,7 @@ from carillon.domain.verdicts import Defer
 from carillon.outbound.attempt import Attempts
 from carillon.outbound.calls import EndedCall
 from carillon.outbound.leases import Leases
+from carillon.outbound.places import Places
 from carillon.outbound.settle import Settler
 from carillon.outbound.shutdown import CANCEL_SECONDS
 
@@ -20,11 +21,14 @@ from carillon.outbound.shutdown import CANCEL_SECONDS
 class InFlight:
     """Attempts and settles claims, and counts what is in flight."""
 
-    def __init__(self, attempts: Attempts, settler: Settler, leases: Leases, observer: Observer) -> None:
+    def __init__(
+        self, attempts: Attempts, settler: Settler, leases: Leases, observer: Observer, places: Places
+    ) -> None:
         self._attempts = attempts
         self._settler = settler
         self._leases = leases
         self._observe = observer
+        self._places = places
         self._tasks: set[asyncio.Task[None]] = set()
         self.claims = 0
         """Claims that are not settled yet."""
@@ -47,9 +51,16 @@ class InFlight:
         self.freed.set()
 
     def start(self, claims: Sequence[Claim]) -> None:
+        """Attempt these claims; one that is ahead of its group's places begins when a call of the group has ended."""
+        self.claims += len(claims)
+        calling, back = self._places.admit(claims)
+        if back:
+            self._spawn(back, partial(self._give_back, back))
+        self._begin(calling)
+
+    def _begin(self, claims: Sequence[Claim]) -> None:
         """Attempt these claims in one batch call, concurrently in one task, or each in a task, as the provider can."""
         by_provider: dict[str, list[Claim]] = {}
-        self.claims += len(claims)
         for claim in claims:
             by_provider.setdefault(claim.provider, []).append(claim)
         for provider, batch in by_provider.items():
@@ -65,6 +76,9 @@ class InFlight:
 
     async def drain(self, seconds: float) -> None:
         """Let calls end; then cancel the rest, settle them as unknown, and leave no lease behind."""
+        waiting = self._places.give_up()
+        if waiting:
+            self._spawn(waiting, partial(self._give_back, waiting))
         await self._wait(seconds)
         if self._tasks:
             self._attempts.cut_off()
@@ -98,6 +112,7 @@ class InFlight:
             self.claims -= len(claims)
             for claim in claims:
                 self._leases.drop(claim)
+            self._places.settled(claims)
             self.freed.set()
 
     def _start_alone(self, claim: Claim) -> None:
@@ -107,7 +122,7 @@ class InFlight:
         try:
             settlement = await self._attempts.attempt(claim)
         finally:
-            self._call_ended(claim.provider, 1)
+            self._calls_ended((claim,))
         await self._settler.settle(settlement)
 
     async def _attempt_batch(self, claims: list[Claim]) -> None:
@@ -115,7 +130,7 @@ class InFlight:
         try:
             settlements = await self._attempts.attempt_many(claims)
         finally:
-            self._call_ended(claims[0].provider, len(claims))
+            self._calls_ended(claims)
         await self._settler.settle_many(settlements)
 
     async def _attempt_concurrently(self, waiting: dict[int, Claim]) -> None:
@@ -128,16 +143,24 @@ class InFlight:
             if ready:
                 await self._attempts.call_concurrently(ready, partial(self._on_ended, waiting))
         finally:
-            self._call_ended(claims[0].provider, len(waiting))
+            self._calls_ended(list(waiting.values()))
 
     def _on_ended(self, waiting: dict[int, Claim], ended: list[EndedCall], took: float) -> None:
         claims = [waiting.pop(dispatch.claim.token) for dispatch, _ in ended]
-        self._call_ended(claims[0].provider, len(claims))
+        self._calls_ended(claims)
         self._spawn(claims, partial(self._settle, ended, took))
 
     async def _settle(self, ended: list[EndedCall], took: float) -> None:
         await self._settler.settle_many(await self._attempts.conclude(ended, took))
 
-    def _call_ended(self, provider: str, calls: int) -> None:
-        self.calls[provider] -= calls
+    async def _give_back(self, claims: Sequence[Claim]) -> None:
+        await self._settler.settle_many([Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims])
+
+    def _calls_ended(self, claims: Sequence[Claim]) -> None:
+        """Free the slots of calls of one provider; claims that waited for a place of their group take it over."""
+        if claims:
+            self.calls[claims[0].provider] -= len(claims)
+            following = self._places.ended(claims)
+            if following:
+                self._begin(following)
         self.freed.set()

@@ -12,6 +12,7 @@ from carillon.domain.claims import Claim, Want
 from carillon.domain.decide import blocked_providers
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
+from carillon.domain.groups import NO_TURNS, Groups, Turns
 from carillon.domain.lanes import Lanes, shares
 from carillon.domain.notifications import Enrolled, Enrolment, is_due_now
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Signal
@@ -21,6 +22,7 @@ from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import Attempts
 from carillon.outbound.in_flight import InFlight
 from carillon.outbound.leases import Leases
+from carillon.outbound.places import Places
 from carillon.outbound.settle import Settler
 from carillon.outbound.shutdown import Shutdown
 
@@ -67,7 +69,7 @@ def questions(room: Mapping[str, int], free: int) -> list[tuple[list[str], int]]
     return [*([(wide, free)] if wide else []), *narrow]
 
 
-def wants(lanes: Lanes, providers: Sequence[str], total: int) -> list[Want]:
+def wants(lanes: Lanes, providers: Sequence[str], total: int, turns: Mapping[str, Turns] | None = None) -> list[Want]:
     """One want per lane and provider, most urgent lane first.
 
     Weighted lanes get their shares first. A second want for each lane in the same claim gives the unused shares to any
@@ -75,9 +77,14 @@ def wants(lanes: Lanes, providers: Sequence[str], total: int) -> list[Want]:
     """
     ranks = [lane.rank for lane in lanes.queued()]
     shared = [] if lanes.strict else shares(lanes, total)
+    known = turns or {}
     return [
-        *(Want(rank, provider, share) for rank, share in shared for provider in providers),
-        *(Want(rank, provider, total) for rank in ranks for provider in providers),
+        *(
+            Want(rank, provider, share, known.get(provider, NO_TURNS))
+            for rank, share in shared
+            for provider in providers
+        ),
+        *(Want(rank, provider, total, known.get(provider, NO_TURNS)) for rank in ranks for provider in providers),
     ]
 
 
@@ -96,6 +103,8 @@ class WorkerRules(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 500
     max_in_flight: Mapping[str, int] = {}
     """Concurrent calls of a provider that allows fewer than `concurrency`."""
+    groups: Mapping[str, Groups] = {}
+    """Weights and caps of the groups of each provider."""
     poll_seconds: float = 0.25
     drain_seconds: float = 20.0
 
@@ -120,7 +129,8 @@ class Worker:
         self._backlog = backlog
         self._signal = signal
         self._leases = leases
-        self._in_flight = InFlight(attempts, settler, leases, observer)
+        self._places = Places(rules.groups)
+        self._in_flight = InFlight(attempts, settler, leases, observer, self._places)
         self._breakers = breakers
         self._rules = rules
         self._lane_polling = LanePolling(rules.lanes, clock)
@@ -213,12 +223,28 @@ class Worker:
         if not claimed and not self._full:
             self._idle = True
             try:
-                await self._signal.wait(self._rules.poll_seconds)
+                await self._wait_for_work()
             finally:
                 self._idle = False
         elif not claimed or self.in_flight > self._rules.concurrency * 3 // 4:
             # Under load many small claims cost more than they bring: wait until a few slots are free.
             await self._wait_for_slot(self._rules.poll_seconds / 10)
+
+    async def _wait_for_work(self) -> None:
+        """Wait for the signal, for the next poll, or for a group at its cap that could be claimed from again."""
+        if not self._places.watching:
+            await self._signal.wait(self._rules.poll_seconds)
+            return
+        waits = [
+            asyncio.ensure_future(self._signal.wait(self._rules.poll_seconds)),
+            asyncio.ensure_future(self._places.hungry.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                await ended(wait)
+            self._places.hungry.clear()
 
     async def _wait_for_slot(self, timeout_seconds: float | None) -> None:
         self._in_flight.freed.clear()
@@ -254,7 +280,7 @@ class Worker:
             if left <= 0:
                 break
             try:
-                asked = wants(lanes, providers, left)
+                asked = wants(lanes, providers, left, self._turns(providers))
                 claims += await self._backlog.claim(asked, left, self._owner)
             except LedgerUnavailable:
                 # Start what was already claimed; the next turn reports the absent ledger.
@@ -263,6 +289,10 @@ class Worker:
                 break
         self._lane_polling.record(lanes, claims)
         return claims
+
+    def _turns(self, providers: Sequence[str]) -> dict[str, Turns]:
+        groups = self._rules.groups
+        return {name: groups[name].turns(self._places.busy(name)) for name in providers if name in groups}
 
     async def _room(self) -> dict[str, int]:
         """How many more calls each provider may get now."""
@@ -298,8 +328,11 @@ class WorkerClaimOnAccept:
         self._seconds = lease_seconds
 
     async def __call__(self, batch: Sequence[Enrolment]) -> list[Enrolled] | None:
-        wanted = Counter(route.provider for each in batch for route in each.routes if is_due_now(each, route))
-        asked_at = await self._worker.reserve(wanted) if wanted else None
+        due = [route for each in batch for route in each.routes if is_due_now(each, route)]
+        wanted = Counter(route.provider for route in due)
+        # Only a claim counts the places of a group with a cap.
+        capped = any(route.group < 0 for route in due)
+        asked_at = await self._worker.reserve(wanted) if wanted and not capped else None
         if asked_at is None:
             return None
         claims: list[Claim] = []

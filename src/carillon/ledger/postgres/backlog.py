@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 import asyncpg
+import msgspec
 
 from carillon.domain.claims import Claim, Reset, Settled, Settlement, Want
 from carillon.domain.store import Ask
@@ -21,10 +22,10 @@ from carillon.ledger.rows import (
     is_plain_success,
     rounds,
     settlement_values,
-    skips,
 )
 from carillon.ledger.sealing import Codec
 from carillon.ledger.streams import appended, each_once, in_order
+from carillon.ledger.turns import RIPE, ClaimTurns, GroupColumns, filled
 
 _ROWS = 20_000
 _PAUSE_SECONDS = 3.0
@@ -87,23 +88,51 @@ class PostgresBacklog:
     _recovery_hint: str
     _vacuum: Vacuum
     _alert_from: int | None
+    _turns: ClaimTurns
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
-        if total <= 0 or not wants:
+        claims: list[Claim] = []
+        more: set[tuple[int, str]] | None = None
+        for asked in self._turns.rounds(wants):
+            # A lane that gave less than its share has nothing left for a later round.
+            asking = asked if more is None else [want for want in asked if (want.lane, want.provider) in more]
+            found = await self._claim_round(asking, total - len(claims), owner)
+            claims += found
+            more = filled(asking, found)
+        self._turns.finished(claims, total)
+        return self._codec.claims(claims)
+
+    async def _claim_round(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
+        asking = [want for want in wants if want.limit > 0]
+        if not asking or total <= 0:
             return []
-        lanes = [want.lane for want in wants]
-        providers = [want.provider for want in wants]
-        limits = [max(0, want.limit) for want in wants]
-        # Not repeated after a broken connection: routes leased without an answer come back when the lease ends.
-        rows = await self._pools.claims.run(
-            lambda c: c.fetch(
-                self._sql["claim"], lanes, providers, limits, skips(wants), total, owner, self._lease_seconds
-            ),
-            repeatable=False,
+        # Nothing found may mean that routes have become due and stand in the turns now, before what came later.
+        found = await self._claim(asking, total, owner, unless_ripe=True) or await self._claim(
+            asking, total, owner, unless_ripe=False
         )
+        self._turns.record(asking, found)
+        return found
+
+    async def _claim(self, wants: Sequence[Want], total: int, owner: str, *, unless_ripe: bool) -> list[Claim]:
+        groups = GroupColumns.of(wants)
+        values = (
+            [want.lane for want in wants],
+            [want.provider for want in wants],
+            [want.limit for want in wants],
+            [self._turns.served(want) for want in wants],
+            [want.turns.cap for want in wants],
+            total,
+            owner,
+            *msgspec.structs.astuple(groups),
+            RIPE,
+            self._lease_seconds,
+            unless_ripe,
+        )
+        # Not repeated after a broken connection: routes leased without an answer come back when the lease ends.
+        rows = await self._pools.claims.run(lambda c: c.fetch(self._sql["claim"], *values), repeatable=False)
         # Tokens are drawn in the order of picking, an UPDATE returns rows in any order.
         # The statement returns its columns in the order of the struct's fields: positional arguments cost half.
-        return self._codec.claims(sorted([Claim(*row) for row in rows], key=_token))
+        return sorted([Claim(*row) for row in rows], key=_token)
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
         if not claims:

@@ -16,6 +16,7 @@ from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
 from carillon.ledger.sealing import Codec, Seals
 from carillon.ledger.statements import load
 from carillon.ledger.stores import Stores
+from carillon.ledger.turns import ClaimTurns
 
 
 class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, PostgresStreams, Stores):
@@ -49,6 +50,7 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
         self._alerts = alerts
         self._alert_from = alert_from if alerts else None
         self._allow_migration = allow_migration
+        self._turns = ClaimTurns()
         self._vacuum = Vacuum(address, sql, allowed=not alone)
         self._signal = None if alone else PostgresSignal(address, sql)
         self.signal: Signal = self._signal or LocalSignal()

@@ -7,14 +7,15 @@
 --   written                 routes are laid only for records written here: both tables or neither, in one statement.
 --   IS TRUE                 keeps the look-up a hash table; a join planned for ten rows would compare all with all.
 --   place                   adds microseconds within one commit, so that the times keep the order of acceptance.
---   (SELECT $21), (SELECT $36)  hide from the planner how many there are: for one alone a plan of its own seems cheaper
+--   (SELECT $21), (SELECT $37)  hide from the planner how many there are: for one alone a plan of its own seems cheaper
 --                           than the cached one, and PostgreSQL would plan every such acceptance anew.
 --   held_by                 a route whose address is suppressed when it is due is enrolled as skipped, and keeps by
 --                           what; LIMIT 1 keeps it one look-up a route, even with wrong statistics.
 --   NOT EXISTS              of a tenant's own suppression and everybody's, the one that holds longer counts; asked only
 --                           where one was found, while a sort would cost every route.
 --   (SELECT EXISTS ...)     most ledgers have no suppressions: asked once, not for each route.
---   $37                     the worker that gets its first claim of every route that is due now, or NULL: as by `claim`,
+--   turn                    what is due now stands in the turns of its group; a schedule is put there when its time has come.
+--   $38                     the worker that gets its first claim of every route that is due now, or NULL: as by `claim`,
 --                           with a token and a counted attempt, and it runs out likewise if that worker dies.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -44,11 +45,11 @@ WITH clock AS MATERIALIZED (
         notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, resolved_locale,
         last_error_classification, last_error_message, last_error_at, created_at, updated_at, skipped_at, address,
         lane, provider, policy, budget_since, message_json, attempt_count, claim_token, lease_owner, suppression_id,
-        suppression_kind, suppressed_until)
+        suppression_kind, suppressed_until, grp, turn)
     SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref,
            CASE WHEN r.skipped THEN 'skipped' ELSE 'pending' END,
            r.max_attempts,
-           CASE WHEN r.held THEN clock.now + $38::float8 * interval '1 second' WHEN NOT r.skipped THEN r.due_at END,
+           CASE WHEN r.held THEN clock.now + $39::float8 * interval '1 second' WHEN NOT r.skipped THEN r.due_at END,
            r.resolved_locale,
            CASE WHEN r.gone THEN 'suppressed' WHEN r.skipped THEN 'skipped' END,
            CASE WHEN r.gone THEN 'the address is suppressed' ELSE r.skipped_because END,
@@ -58,9 +59,10 @@ WITH clock AS MATERIALIZED (
            r.address, r.lane, r.provider, r.policy, r.due_at, r.message_json,
            CASE WHEN r.held THEN 1 ELSE 0 END,
            CASE WHEN r.held THEN nextval('claim_tokens') END,
-           CASE WHEN r.held THEN $37::text END,
+           CASE WHEN r.held THEN $38::text END,
            CASE WHEN r.gone THEN r.suppression_id END, CASE WHEN r.gone THEN r.kind END,
-           CASE WHEN r.gone THEN r.expires_at END
+           CASE WHEN r.gone THEN r.expires_at END,
+           r.grp, CASE WHEN NOT r.held AND NOT r.skipped AND r.scheduled_for_ms IS NULL THEN r.grp END
     FROM clock, (
         SELECT given.*, coalesce(
                    to_timestamp(given.scheduled_for_ms / 1000.0), clock.now + given.place * interval '1 microsecond'
@@ -68,15 +70,15 @@ WITH clock AS MATERIALIZED (
                held_by.*,
                given.skipped_because IS NULL AND held_by.suppression_id IS NOT NULL AS gone,
                given.skipped_because IS NOT NULL OR held_by.suppression_id IS NOT NULL AS skipped,
-               $37::text IS NOT NULL AND given.scheduled_for_ms IS NULL
+               $38::text IS NOT NULL AND given.scheduled_for_ms IS NULL
                    AND given.skipped_because IS NULL AND held_by.suppression_id IS NULL AS held
         FROM clock, unnest(
             $22::text[], $23::text[], $24::text[], $25::text[], $26::int[], $27::text[], $28::text[], $29::text[],
-            $30::smallint[], $31::text[], $32::text[], $33::text[], $34::float8[], $35::text[],
-            (SELECT $36::int[])
+            $30::smallint[], $31::text[], $32::text[], $33::text[], $34::bigint[], $35::float8[], $36::text[],
+            (SELECT $37::int[])
         ) AS given (
             notification_id, route_id, channel, recipient_ref, max_attempts, resolved_locale, skipped_because,
-            address, lane, provider, policy, message_json, scheduled_for_ms, tenant_id, place)
+            address, lane, provider, policy, message_json, grp, scheduled_for_ms, tenant_id, place)
         LEFT JOIN LATERAL (
             SELECT s.suppression_id, s.kind, s.expires_at FROM suppressions s
             WHERE (SELECT EXISTS (SELECT FROM suppressions))
@@ -140,78 +142,14 @@ FROM (
 ) AS m
 ON CONFLICT (stream_entry_id) DO NOTHING;
 
--- name: claim
--- Races: other claimers, late settlements, a worker that died.
---   SKIP LOCKED             claimers never wait for each other and never share a route.
---   next_attempt_at <= now  an expired lease is due work like any other: no rescue job is needed.
---   (SELECT now ...)        reads the server's clock once and lets the index stop there; a bare clock_timestamp() is
---                           volatile and would be compared row by row.
---   skip                    a want that repeats an earlier one continues where that one stopped.
---   MATERIALIZED            the rows are picked exactly once; a re-run sub-select would lease more than its limit.
---   ORDER BY token          all rows are picked before the first is changed; a row changed by this statement would be
---                           invisible to the next want, and `skip` would skip another in its place.
---   ctid                    safe only because the row is locked by this very statement.
---   attempt_count + 1       counted here, so that a message that kills its worker uses up its budget.
---   (SELECT EXISTS ...)     most ledgers have no suppressions: asked once, not for each route.
---   NOT EXISTS              as in `enrol`: the suppression that holds longer counts.
-WITH clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-), picked AS MATERIALIZED (
-    SELECT * FROM (
-        SELECT due.*, nextval('claim_tokens') AS token
-        FROM unnest($1::smallint[], $2::text[], $3::int[], $4::int[]) AS want (lane, provider, most, skip)
-        CROSS JOIN LATERAL (
-            SELECT r.ctid AS place, r.notification_id, r.claim_token IS NOT NULL AS abandoned
-            FROM routes r
-            WHERE r.lane = want.lane AND r.provider = want.provider
-              AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at <= (SELECT now FROM clock)
-            ORDER BY r.next_attempt_at
-            LIMIT want.most OFFSET want.skip
-            FOR NO KEY UPDATE SKIP LOCKED
-        ) AS due
-        LIMIT $5
-    ) AS in_order_of_wants
-    ORDER BY token
-)
-UPDATE routes r
-SET claim_token = picked.token,
-    lease_owner = $6,
-    claimed_at = clock.now,
-    attempt_count = r.attempt_count + 1,
-    next_attempt_at = clock.now + $7::float8 * interval '1 second',
-    updated_at = clock.now
-FROM picked
-JOIN records n ON n.notification_id = picked.notification_id
-CROSS JOIN clock
-WHERE r.ctid = picked.place
-RETURNING r.notification_id, r.route_id, r.claim_token AS token, r.channel, r.recipient_ref, r.lane, r.provider,
-    r.policy, r.attempt_count AS attempt, r.provider_since AS attempts_before, r.max_attempts,
-    greatest(date_part('epoch', clock.now - r.budget_since), 0) AS age_seconds,
-    n.notification_type, n.producer, n.payload_json,
-    (date_part('epoch', date_trunc('milliseconds', n.accepted_at)) * 1000)::bigint AS accepted_at_ms,
-    r.address, n.user_id, n.tenant_id, r.resolved_locale, r.message_json, n.metadata_json, n.request_id, n.trace_id,
-    n.audience_kind, n.idempotency_key AS intent_key, picked.abandoned,
-    CASE WHEN (SELECT EXISTS (SELECT FROM suppressions)) THEN (
-        SELECT json_build_object('suppression_id', s.suppression_id, 'kind', s.kind,
-                                 'until_ms', (date_part('epoch', s.expires_at) * 1000)::bigint)::text
-        FROM suppressions s
-        WHERE s.channel = r.channel AND s.address = r.address AND s.tenant_id IN ('', n.tenant_id)
-          AND (s.expires_at IS NULL OR s.expires_at > clock.now)
-          AND NOT EXISTS (
-              SELECT FROM suppressions l
-              WHERE l.channel = s.channel AND l.address = s.address AND l.tenant_id IN ('', n.tenant_id)
-                AND (coalesce(l.expires_at, 'infinity'), l.tenant_id)
-                    > (coalesce(s.expires_at, 'infinity'), s.tenant_id))
-        LIMIT 1
-    ) END AS suppression_json,
-    r.ctid AS place;
-
 -- name: extend
 -- Race: a worker that was suspended renews a route that another worker holds by now.
 --   claim_token             only the holder of the current token may extend the lease.
 --   status                  a route that a late success has finished has no lease to extend.
+--   turn                    a lease that ran out and stands in the turns, not claimed yet, goes back among the leases.
 UPDATE routes r
 SET next_attempt_at = clock_timestamp() + $4::float8 * interval '1 second',
+    turn = NULL,
     updated_at = clock_timestamp()
 FROM unnest($1::text[], $2::text[], $3::bigint[]) AS held (notification_id, route_id, token)
 WHERE r.notification_id = held.notification_id AND r.route_id = held.route_id

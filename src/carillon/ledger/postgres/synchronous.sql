@@ -6,7 +6,7 @@
 --   attempt_count = 1       a repeat takes its own route again under a new token and has still spent one attempt.
 --   status                  a route to a suppressed address was enrolled as skipped and is not claimed.
 UPDATE routes r
-SET claim_token = nextval('claim_tokens'), lease_owner = $2, attempt_count = 1,
+SET claim_token = nextval('claim_tokens'), lease_owner = $2, attempt_count = 1, turn = NULL,
     next_attempt_at = clock_timestamp() + $3::float8 * interval '1 second', updated_at = clock_timestamp()
 FROM records n
 WHERE n.notification_id = r.notification_id AND r.notification_id = ANY ($1::text[]) AND r.status = 'pending'

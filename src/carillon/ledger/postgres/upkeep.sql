@@ -7,7 +7,11 @@ WHERE notification_id = ANY (:notification_ids::text[]) AND (:tenant_id::text IS
 ORDER BY accepted_at DESC, notification_id DESC;
 
 -- name: routes
-SELECT * FROM routes WHERE notification_id = ANY (:notification_ids::text[]) ORDER BY notification_id, route_id;
+-- `group_calls`: how many claims hold a place of the group that a route in the turns waits for.
+SELECT r.*, CASE WHEN r.grp < 0 AND r.turn IS NOT NULL AND r.next_attempt_at IS NOT NULL THEN (
+           SELECT count(*) FROM routes g WHERE g.grp = r.grp AND g.grp < 0 AND g.claim_token IS NOT NULL AND g.turn IS NULL)
+       END AS group_calls
+FROM routes r WHERE r.notification_id = ANY (:notification_ids::text[]) ORDER BY r.notification_id, r.route_id;
 
 -- name: attempts
 SELECT * FROM attempts WHERE notification_id = ANY (:notification_ids::text[]) ORDER BY notification_id, attempt_id;
@@ -181,8 +185,8 @@ SELECT format('CREATE SCHEMA %I', $1::text);
 
 -- name: migrate_lock
 -- only: SQLite locks its file
--- Race: replicas that start together on an empty database; one applies, the others wait and find it done.
-SELECT pg_advisory_lock(7236837216);
+-- Race: replicas that start together on an empty database; one applies, the others ask again and find it done.
+SELECT pg_try_advisory_lock(7236837216);
 
 -- name: migrate_unlock
 -- only: SQLite locks its file

@@ -11,9 +11,11 @@ from carillon.domain.streams import Entry, log_of_claim
 from carillon.ledger.people import suppression_rows
 from carillon.ledger.rows import SETTLEMENT_FIELDS, caused_suppressions, settlement_values
 from carillon.ledger.sealing import Codec
+from carillon.ledger.sqlite.claiming import SqliteClaim
 from carillon.ledger.sqlite.engine import SqliteEngine
 from carillon.ledger.sqlite.file import SqliteFile
 from carillon.ledger.streams import appended, each_once, in_order
+from carillon.ledger.turns import ClaimTurns
 
 _EXPIRED = {"error_classification": "lease_expired", "error_message": "Lease expired"}
 
@@ -29,6 +31,7 @@ class SqliteBacklog:
     _record_attempts: bool
     _recovery_hint: str
     _alert_from: int | None
+    _turns: ClaimTurns
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
         if total <= 0 or not wants:
@@ -86,34 +89,15 @@ class SqliteBacklog:
         return Reset(len(expired), failed)
 
     def _is_due(self, connection: sqlite3.Connection, now: int, wants: Sequence[Want]) -> bool:
-        return any(self._candidates(connection, now, want, 1) for want in wants if want.limit > 0)
-
-    def _candidates(self, connection: sqlite3.Connection, now: int, want: Want, most: int) -> list[sqlite3.Row]:
-        asked = {"now": now, "lane": want.lane, "provider": want.provider, "most": most}
-        return connection.execute(self._sql["claim_candidates"], asked).fetchall()
+        pairs = {(want.lane, want.provider) for want in wants if want.limit > 0}
+        asked = [{"lane": lane, "provider": provider, "now": now} for lane, provider in pairs]
+        return any(connection.execute(self._sql["claimable"], each).fetchone()[0] for each in asked)
 
     def _claim(
         self, connection: sqlite3.Connection, now: int, wants: Sequence[Want], total: int, owner: str
     ) -> list[Claim]:
-        claims: list[Claim] = []
-        for want in wants:
-            most = min(want.limit, total - len(claims))
-            if most <= 0:
-                continue
-            found = self._candidates(connection, now, want, most)
-            (last,) = connection.execute(self._sql["claim_tokens"], (len(found),)).fetchone()
-            claims += self._take(connection, now, found, last - len(found) + 1, owner)
-        return claims
-
-    def _take(
-        self, connection: sqlite3.Connection, now: int, found: list[sqlite3.Row], first_token: int, owner: str
-    ) -> list[Claim]:
-        lease = {"owner": owner, "lease_until": now + round(self._lease_seconds * 1000), "now": now}
-        rows = [{**dict(row), "token": token} for token, row in enumerate(found, first_token)]
-        connection.executemany(
-            self._sql["claim"], [{**lease, "token": row["token"], "place": row.pop("place")} for row in rows]
-        )
-        return [Claim(**{**row, "abandoned": bool(row["abandoned"])}) for row in rows]
+        lease = {"owner": owner, "lease_until": now + round(self._lease_seconds * 1000)}
+        return SqliteClaim(self._sql, connection, now, self._turns, lease).run(wants, total)
 
     def _extend(self, connection: sqlite3.Connection, now: int, until: int, claim: Claim) -> bool:
         values = {

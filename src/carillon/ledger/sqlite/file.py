@@ -4,11 +4,12 @@ import asyncio
 import os
 import sqlite3
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 
@@ -16,6 +17,8 @@ T = TypeVar("T")
 Work: TypeAlias = Callable[[sqlite3.Connection, int], T]
 
 _BUSY_SECONDS = 5.0
+_GROUP_SECONDS = 0.02
+"""How long a group of writes takes up further ones before it is committed."""
 _UNAVAILABLE = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -29,6 +32,83 @@ _UNAVAILABLE = {
 }
 
 
+class _Write:
+    """One piece of work in a group, and its answer."""
+
+    __slots__ = ("done", "look", "loop", "work")
+
+    def __init__(self, work: Work[Any], look: Work[bool] | None = None) -> None:
+        self.work = work
+        self.look = look
+        self.loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[Any] = self.loop.create_future()
+
+
+class _Group:
+    """Writes of one transaction: each keeps or loses its own changes, and nobody is answered before the commit."""
+
+    def __init__(self, connection: sqlite3.Connection, now: Callable[[sqlite3.Connection], int]) -> None:
+        self._connection = connection
+        self._clock = now
+        self._answers: list[tuple[_Write, Any, Exception | None]] = []
+        self._begun = False
+        self._now = 0
+
+    def run(self, write: _Write) -> None:
+        try:
+            if write.look is not None and not self._looks(write.look):
+                self._answers.append((write, None, None))
+                return
+            if not self._begun:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._begun = True
+                self._now = self._clock(self._connection)
+            self._answers.append((write, self._in_savepoint(write.work), None))
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            self._answers.append((write, None, error))
+            self._fail_if_lost(error)
+
+    def commit(self) -> None:
+        """Make it durable, then answer all."""
+        try:
+            if self._begun:
+                self._connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - the callers get it
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            self._fail_if_lost(error)
+        for write, result, failure in self._answers:
+            # A loop that has ended waits for nothing.
+            with suppress(RuntimeError):
+                write.loop.call_soon_threadsafe(_answer, write.done, result, failure)
+
+    def _looks(self, look: Work[bool]) -> bool:
+        """Inside the transaction of others it costs nothing to do the work and find nothing."""
+        return self._begun or look(self._connection, self._clock(self._connection))
+
+    def _fail_if_lost(self, error: Exception) -> None:
+        """If everything was rolled back, by a full disk for example, nobody's changes are kept."""
+        if self._begun and not self._connection.in_transaction:
+            self._begun = False
+            self._answers = [(write, None, each or error) for write, _, each in self._answers]
+
+    def _in_savepoint(self, work: Work[T]) -> T:
+        self._connection.execute("SAVEPOINT one")
+        try:
+            result = work(self._connection, self._now)
+            if isinstance(result, sqlite3.Cursor):
+                # Another thread would close a cursor that is left open, while this thread uses the connection.
+                result.close()
+        except BaseException:
+            # A full disk may have rolled back already.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK TO one")
+                self._connection.execute("RELEASE one")
+            raise
+        self._connection.execute("RELEASE one")
+        return result
+
+
 class SqliteFile:
     """Runs statements in threads, so that they never block the event loop; several processes may share the file."""
 
@@ -39,6 +119,7 @@ class SqliteFile:
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="ledger-read")
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
+        self._waiting: deque[_Write] = deque()
 
     async def open(self) -> None:
         self._writer = await _in(self._writing, self._connect)
@@ -53,20 +134,29 @@ class SqliteFile:
             executor.shutdown(wait=False)
 
     async def write(self, work: Work[T]) -> T:
-        """Run the work in one transaction, with the ledger's clock; on return it is on disk."""
-        connection = _opened(self._writer)
-        return await _in(self._writing, lambda: self._transaction("BEGIN IMMEDIATE", connection, work))
+        """Run the work in a transaction, with the ledger's clock; on return it is on disk."""
+        written: T = await self._grouped(_Write(work))
+        return written
 
     async def write_if(self, look: Work[bool], work: Work[T]) -> T | None:
         """Write only if a read without a lock finds work, so that an idle poll needs no commit and no lock."""
+        written: T | None = await self._grouped(_Write(work, look))
+        return written
+
+    async def _grouped(self, write: "_Write") -> Any:  # noqa: ANN401 - whatever the work returns
+        """Writes that wait while one is committed are committed together: one wait for the disk instead of many."""
         connection = _opened(self._writer)
+        self._waiting.append(write)
+        await _in(self._writing, lambda: self._write_group(connection))
+        return await write.done
 
-        def both() -> T | None:
-            if not look(connection, self._now(connection)):
-                return None
-            return self._transaction("BEGIN IMMEDIATE", connection, work)
-
-        return await _in(self._writing, both)
+    def _write_group(self, connection: sqlite3.Connection) -> None:
+        """In the writing thread: everything that waits, in its order; an earlier call may have taken it all."""
+        group = _Group(connection, self._now)
+        until = time.monotonic() + _GROUP_SECONDS
+        while self._waiting and time.monotonic() < until:
+            group.run(self._waiting.popleft())
+        group.commit()
 
     async def read(self, work: Work[T]) -> T:
         """Run the work on one snapshot, in parallel to the writer."""
@@ -145,10 +235,25 @@ def _primary(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
+def _answer(done: "asyncio.Future[Any]", result: object, error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(_translated(error))
+
+
+def _translated(error: BaseException) -> BaseException:
+    if isinstance(error, sqlite3.Error) and _primary(error) in _UNAVAILABLE:
+        unavailable = LedgerUnavailable(f"SQLite is not available: {error}")
+        unavailable.__cause__ = error
+        return unavailable
+    return error
+
+
 async def _in(executor: ThreadPoolExecutor, work: Callable[[], T]) -> T:
     try:
         return await asyncio.get_running_loop().run_in_executor(executor, work)
     except sqlite3.Error as error:
-        if _primary(error) in _UNAVAILABLE:
-            raise LedgerUnavailable(f"SQLite is not available: {error}") from error
-        raise
+        raise _translated(error) from error.__cause__

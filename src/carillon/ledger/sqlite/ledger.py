@@ -17,6 +17,7 @@ from carillon.ledger.sqlite.intake import SqliteIntake
 from carillon.ledger.sqlite.receipts import SqliteReceipts
 from carillon.ledger.statements import fixed, load
 from carillon.ledger.stores import Stores
+from carillon.ledger.turns import ClaimTurns
 
 
 class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, Stores):
@@ -46,6 +47,7 @@ class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, S
         self._alerts = alerts
         self._alert_from = alert_from if alerts else None
         self._allow_migration = allow_migration
+        self._turns = ClaimTurns()
         self.signal = LocalSignal()
 
     @classmethod

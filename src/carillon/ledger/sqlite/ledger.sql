@@ -27,7 +27,8 @@ ON CONFLICT DO NOTHING;
 INSERT INTO routes (
     notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, resolved_locale,
     last_error_classification, last_error_message, last_error_at, created_at, updated_at, skipped_at, address,
-    lane, provider, policy, budget_since, message_json, suppression_id, suppression_kind, suppressed_until)
+    lane, provider, policy, budget_since, message_json, suppression_id, suppression_kind, suppressed_until, grp,
+    turn)
 SELECT :notification_id, :route_id, :channel, :recipient_ref,
        CASE WHEN skipped THEN 'skipped' ELSE 'pending' END,
        :max_attempts,
@@ -41,7 +42,8 @@ SELECT :notification_id, :route_id, :channel, :recipient_ref,
        :address, :lane, :provider, :policy, coalesce(:scheduled_for_ms, :now), :message_json,
        suppression_id,
        (SELECT s.kind FROM suppressions s WHERE s.suppression_id = held_by.suppression_id),
-       (SELECT s.expires_at FROM suppressions s WHERE s.suppression_id = held_by.suppression_id)
+       (SELECT s.expires_at FROM suppressions s WHERE s.suppression_id = held_by.suppression_id),
+       :grp, CASE WHEN NOT skipped AND :scheduled_for_ms IS NULL THEN :grp END
 FROM (
     SELECT suppression_id, suppression_id IS NOT NULL AS gone,
            suppression_id IS NOT NULL OR :skipped_because IS NOT NULL AS skipped
@@ -94,37 +96,6 @@ INSERT INTO malformed_intents (
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 ON CONFLICT (stream_entry_id) DO NOTHING;
 
--- name: claim_candidates
--- only: PostgreSQL picks and leases in one statement
---   next_attempt_at <= now  an expired lease is due work like any other: no rescue job is needed.
-SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_ref, r.lane, r.provider, r.policy,
-       r.attempt_count + 1 AS attempt, r.provider_since AS attempts_before, r.max_attempts,
-       max((:now - r.budget_since) / 1000.0, 0) AS age_seconds,
-       n.notification_type, n.producer, n.payload_json, n.accepted_at AS accepted_at_ms,
-       r.address, n.user_id, n.tenant_id, r.resolved_locale, r.message_json, n.metadata_json, n.request_id, n.trace_id,
-       n.audience_kind, n.idempotency_key AS intent_key, r.claim_token IS NOT NULL AS abandoned,
-       (
-           SELECT json_object('suppression_id', s.suppression_id, 'kind', s.kind, 'until_ms', s.expires_at)
-           FROM suppressions s
-           WHERE s.channel = r.channel AND s.address = r.address AND s.tenant_id IN ('', n.tenant_id)
-             AND (s.expires_at IS NULL OR s.expires_at > :now)
-           ORDER BY s.expires_at IS NULL DESC, s.expires_at DESC, s.tenant_id DESC
-           LIMIT 1
-       ) AS suppression_json
-FROM routes r JOIN records n ON n.notification_id = r.notification_id
-WHERE r.lane = :lane AND r.provider = :provider AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at <= :now
-ORDER BY r.next_attempt_at
-LIMIT :most;
-
--- name: claim
--- Race: a worker that died, or that comes back too late.
---   claim_token             a new one each time, so that the earlier holder can be told from the present one.
---   attempt_count + 1       counted here, so that a message that kills its worker uses up its budget.
-UPDATE routes
-SET claim_token = :token, lease_owner = :owner, claimed_at = :now, attempt_count = attempt_count + 1,
-    next_attempt_at = :lease_until, updated_at = :now
-WHERE rowid = :place;
-
 -- name: claim_tokens
 -- only: PostgreSQL has a sequence
 UPDATE claim_tokens SET last = last + ?1 RETURNING last;
@@ -133,8 +104,9 @@ UPDATE claim_tokens SET last = last + ?1 RETURNING last;
 -- Race: a worker that was suspended renews a route that another worker holds by now.
 --   claim_token             only the holder of the current token may extend the lease.
 --   status                  a route that a late success has finished has no lease to extend.
+--   turn                    a lease that ran out and stands in the turns, not claimed yet, goes back among the leases.
 UPDATE routes
-SET next_attempt_at = :lease_until, updated_at = :now
+SET next_attempt_at = :lease_until, turn = NULL, updated_at = :now
 WHERE notification_id = :notification_id AND route_id = :route_id
   AND claim_token = :token
   AND status IN ('pending', 'failed');

@@ -5,7 +5,8 @@
 --   status                  a route to a suppressed address was enrolled as skipped and is not claimed.
 --   next_attempt_at         a scheduled route is not claimed; one that our own earlier try has leased is.
 UPDATE routes
-SET claim_token = :token, lease_owner = :owner, attempt_count = 1, next_attempt_at = :lease_until, updated_at = :now
+SET claim_token = :token, lease_owner = :owner, attempt_count = 1, next_attempt_at = :lease_until, turn = NULL,
+    updated_at = :now
 WHERE notification_id = :notification_id AND route_id = :route_id AND status = 'pending'
   AND (next_attempt_at <= :now OR lease_owner = :owner);
 

@@ -8,8 +8,12 @@ WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) AND (:
 ORDER BY accepted_at DESC, notification_id DESC;
 
 -- name: routes
-SELECT * FROM routes WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) ORDER BY
-    notification_id, route_id;
+-- `group_calls`: how many claims hold a place of the group that a route in the turns waits for.
+SELECT r.*, CASE WHEN r.grp < 0 AND r.turn IS NOT NULL AND r.next_attempt_at IS NOT NULL THEN (
+           SELECT count(*) FROM routes g WHERE g.grp = r.grp AND g.grp < 0 AND g.claim_token IS NOT NULL AND g.turn IS NULL)
+       END AS group_calls
+FROM routes r WHERE r.notification_id IN (SELECT value FROM json_each(:notification_ids))
+ORDER BY r.notification_id, r.route_id;
 
 -- name: attempts
 SELECT * FROM attempts WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) ORDER BY

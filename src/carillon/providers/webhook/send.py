@@ -28,6 +28,7 @@ from carillon.providers.webhook.call import CallRules, Slots, WebhookCall
 from carillon.providers.webhook.signing import MAX_SECRETS, SigningKey, sign_standard, sign_x_webhook
 
 CHANNELS = frozenset({"webhook"})
+CONCURRENCY_PER_ENDPOINT = 8
 _encode = msgspec.json.Encoder(order="sorted").encode
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,2000}")
@@ -53,7 +54,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     scheme: Literal["standard", "x-webhook"] = "standard"
     headers: dict[str, str] = {}
     user_agent: str = "Carillon"
-    concurrency_per_endpoint: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
+    concurrency_per_endpoint: Annotated[int, msgspec.Meta(ge=1, le=1000)] = CONCURRENCY_PER_ENDPOINT
+    """Also the cap of the endpoint's group over all processes, unless `[groups]` says otherwise."""
     slot_wait_seconds: Annotated[float, msgspec.Meta(ge=0.0)] = 1.0
     """How long a call waits for a slot of a busy endpoint before the route is throttled."""
     allow_http: bool = False

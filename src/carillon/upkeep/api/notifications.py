@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from msgspec import UNSET
 
 from carillon.domain.admin import AdminLedger
+from carillon.domain.groups import Groups
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Story
 from carillon.domain.ports import UpkeepLedger
@@ -62,13 +63,18 @@ class OperatorLedger(AdminLedger, UpkeepLedger, Protocol):
 
 
 def endpoints(
-    ledger: OperatorLedger, providers: Mapping[str, Sequence[str]], lanes: Lanes, *, strict_receipts: bool = False
+    ledger: OperatorLedger,
+    providers: Mapping[str, Sequence[str]],
+    lanes: Lanes,
+    *,
+    groups: Mapping[str, Groups] | None = None,
+    strict_receipts: bool = False,
 ) -> list[Endpoint]:
     """The upkeep endpoints; `providers` are those of each channel, which a redrive may choose from.
 
     With strict receipts a route is delivered only when a vendor reports it.
     """
-    handlers = _Notifications(ledger, providers, lanes, strict=strict_receipts)
+    handlers = _Notifications(ledger, providers, lanes, groups or {}, strict=strict_receipts)
     return [*_notifications(handlers), *_dead_letters(handlers)]
 
 
@@ -159,11 +165,18 @@ def notification(ledger: UpkeepLedger) -> Owned:
 
 class _Notifications:
     def __init__(
-        self, ledger: OperatorLedger, providers: Mapping[str, Sequence[str]], lanes: Lanes, *, strict: bool
+        self,
+        ledger: OperatorLedger,
+        providers: Mapping[str, Sequence[str]],
+        lanes: Lanes,
+        groups: Mapping[str, Groups],
+        *,
+        strict: bool,
     ) -> None:
         self.ledger = ledger
         self._providers = providers
         self._lanes = lanes
+        self._groups = groups
         self._strict = strict
 
     async def show(self, request: Request) -> Reply:
@@ -171,6 +184,10 @@ class _Notifications:
         return Reply(200, self._view(request.found, query))
 
     def _view(self, story: Story, query: ShowQuery | SearchQuery) -> NotificationView:
+        for route in story.routes:
+            groups = self._groups.get(route["provider"])
+            if groups is not None:
+                route["waits_for"] = groups.waits_for(route["grp"], route["group_calls"])
         return notification_view(story, _included(query), chains=self._providers, strict=self._strict)
 
     async def cancel(self, request: Request) -> Reply:

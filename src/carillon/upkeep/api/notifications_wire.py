@@ -88,6 +88,7 @@ class RouteView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     max_attempts: int
     provider: str
     next_attempt_at: str | None
+    waits_for: str | None
     last_error: str | None
     last_error_at: str | None
     locale: str | None
@@ -287,6 +288,7 @@ def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[st
         max_attempts=row["max_attempts"],
         provider=row["provider"],
         next_attempt_at=_time(row["next_attempt_at"]),
+        waits_for=row.get("waits_for"),
         last_error=row["last_error_message"],
         last_error_at=_time(row["last_error_at"]),
         locale=row["resolved_locale"],

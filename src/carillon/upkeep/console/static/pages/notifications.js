@@ -131,6 +131,7 @@ function ending(route) {
   const ends = [["deliveredAt", "Delivered", "good"], ["openedAt", "Opened", "good"], ["clickedAt", "Clicked", "good"], ["failedAt", "Given up", "bad"], ["skippedAt", "Skipped", ""]];
   const found = ends.filter(([name]) => route[name]).map(([name, word, mood]) =>
     h("li", { class: `dot ${mood}` }, h("b", { text: word }), " ", h("time", { text: moment(route[name]) }), reasonOf(name, route)));
+  if (route.waitsFor) found.push(h("li", { class: "dot wait" }, h("b", { text: "Waits" }), " ", route.waitsFor));
   if (route.nextAttemptAt && !found.length) found.push(h("li", { class: "dot wait" }, h("b", { text: "Next try" }), " ", h("time", { text: moment(route.nextAttemptAt) })));
   return found;
 }

@@ -1,0 +1,107 @@
+"""Groups: routes that share turns. A claim goes from group to group, so that nobody waits for a stranger's backlog."""
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+
+Grouping: TypeAlias = Literal["tenant", "endpoint", "person", "none"]
+
+EVERYBODY = 0
+"""The group of routes that name no tenant, endpoint or person."""
+_DEFAULT_PORTS = {"https": 443, "http": 80}
+_BYTES = 8
+
+
+class GroupRule(msgspec.Struct, frozen=True):
+    """The weight and the cap of one group; None leaves the cap of its provider's groups."""
+
+    weight: int = 1
+    cap: int | None = None
+
+
+class Groups(msgspec.Struct, frozen=True, kw_only=True):
+    """How the routes of one provider form groups."""
+
+    by: Grouping = "tenant"
+    cap: int | None = None
+    """Claims of one group at once, over all processes."""
+    address: str | None = None
+    """The endpoint of routes without an address."""
+    special: Mapping[int, GroupRule] = {}
+    """Groups with a rule of their own, by their number without its sign."""
+
+    @property
+    def capped(self) -> bool:
+        """Whether some group of the provider has a cap."""
+        return self.cap is not None or any(rule.cap is not None for rule in self.special.values())
+
+    def cap_of(self, number: int) -> int | None:
+        """The cap of one group."""
+        rule = self.special.get(abs(number))
+        return self.cap if rule is None or rule.cap is None else rule.cap
+
+    def waits_for(self, number: int, calls: int | None) -> str | None:
+        """Why a route whose turn has come is not called yet: so many claims hold the places of its group."""
+        cap = self.cap_of(number)
+        if calls is None or cap is None or calls < cap:
+            return None
+        return f"its {self.by} is at {cap} of {cap} calls"
+
+    def turns(self, busy: Collection[int] = (), excluded: Collection[int] = ()) -> "Turns":
+        """What a claim must know."""
+        return Turns(self.cap, self.special, excluded, busy)
+
+    def number(self, tenant_id: str | None, recipient_ref: str, address: str | None) -> int:
+        """The group of a route; negative if groups of this provider have caps."""
+        match self.by:
+            case "tenant":
+                found = group_number(tenant_id)
+            case "endpoint":
+                found = group_number(tenant_id, endpoint_name(address or self.address or ""))
+            case "person":
+                found = group_number(tenant_id, recipient_ref)
+            case _:
+                found = EVERYBODY
+        return -found if self.capped else found
+
+
+class Turns(msgspec.Struct, frozen=True):
+    """What a claim must know about the groups of one provider."""
+
+    cap: int | None = None
+    special: Mapping[int, GroupRule] = {}
+    excluded: Collection[int] = ()
+    """Groups that the worker does not want now, by their number without its sign: a breaker of theirs is open."""
+    busy: Collection[int] = ()
+    """Groups that the worker calls now: it may claim ahead of them, as many again as their cap."""
+
+
+NO_TURNS = Turns()
+
+
+@lru_cache(maxsize=65_536)
+def group_number(tenant_id: str | None, name: str = "") -> int:
+    """The number of a group, the same in every process; 0 if neither a tenant nor a name is given."""
+    if not tenant_id and not name:
+        return EVERYBODY
+    # A tenant's id has a length, so that no two pairs are written alike.
+    tenant = tenant_id or ""
+    digest = blake2b(f"{len(tenant)}:{tenant}{name}".encode(errors="replace"), digest_size=_BYTES).digest()
+    return (int.from_bytes(digest) >> 1) or 1
+
+
+@lru_cache(maxsize=65_536)
+def endpoint_name(url: str) -> str:
+    """Host and port of an endpoint, in lower case; other text is its own name."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme.lower())
+    except ValueError:
+        return url
+    if not parts.hostname:
+        return url
+    return parts.hostname if port is None else f"{parts.hostname}:{port}"

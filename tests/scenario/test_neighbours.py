@@ -1,0 +1,76 @@
+"""Nobody waits for a stranger: an endpoint that hangs has its calls and no more, and its neighbours are served."""
+
+import base64
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.client import Client
+from tests.support.process import Program
+from tests.support.vendor import Reply, Vendor
+from tests.support.waiting import wait_until
+
+CAP = 3
+WAITING = 30
+SECRET = "whsec_" + base64.b64encode(b"neighbour" * 4).decode()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/carillon.db"
+    return str(request.getfixturevalue("postgres_dsn"))
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Iterator[Vendor]:
+    with Vendor(tmp_path / "stranger.jsonl") as vendor:
+        yield vendor
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Vendor]:
+    with Vendor(tmp_path / "own.jsonl") as vendor:
+        yield vendor
+
+
+@pytest.fixture
+def programs(database: str, tmp_path: Path) -> Iterator[list[Program]]:
+    """Two processes of one fleet."""
+    config = tmp_path / "carillon.toml"
+    config.write_text(
+        'extends = "local"\n'
+        "[work]\nfirst_claims = 100\n"
+        f'[providers.webhook]\nsecrets = ["{SECRET}"]\nallow_http = true\nallow_networks = ["127.0.0.0/8"]\n'
+        f'allow_ports = ["1024-65535"]\nconcurrency_per_endpoint = {CAP}\n'
+    )
+    env = {"DATABASE_URL": database, "CARILLON_HTTP__PORT": "0", "CARILLON_LEDGER__ALLOW_UNSAFE": "1"}
+    serve = ("serve", "--config", str(config))
+    with Program(*serve, env=env, cwd=tmp_path) as one:
+        one.wait_ready()
+        with Program(*serve, env=env, cwd=tmp_path) as two:
+            two.wait_ready()
+            yield [one, two]
+
+
+def test_an_endpoint_that_hangs_holds_up_nobody_else(programs: list[Program], stranger: Vendor, own: Vendor) -> None:
+    gate = threading.Event()
+    stranger.default = Reply(gate=gate)
+    client = Client.of(programs[0])
+    sent = [client.send(channel="webhook", recipient=f"{stranger.url}/{number}") for number in range(WAITING)]
+    stranger.wait_for(CAP)
+    for program in programs:
+        Client.of(program).send(channel="webhook", recipient=own.url)
+    own.wait_for(2)
+    # Everybody has looked for work since, and the cap holds over both processes.
+    assert len(stranger.entries) == CAP
+    last = sent[-1].body["notificationId"]
+    wait_until(lambda: client.story(last)["routes"][0]["waitsFor"] is not None, timeout=40, what="a reason to wait")
+    assert client.story(last)["routes"][0]["waitsFor"] == f"its endpoint is at {CAP} of {CAP} calls"
+    gate.set()
+    stranger.wait_for(WAITING)
+    story = client.settled(last)
+    assert (story["status"], story["routes"][0]["waitsFor"]) == ("delivered", None)
+    assert len({entry["path"] for entry in stranger.entries}) == WAITING == len(stranger.entries), "each once"

@@ -1,0 +1,112 @@
+"""Places of groups with a cap: who calls now, who waits for whose end, and when the worker is told to claim."""
+
+import pytest
+
+from carillon.domain.claims import Claim
+from carillon.domain.groups import Groups, endpoint_name, group_number
+from carillon.outbound.places import Places
+from tests.support.dispatches import claim as built
+
+CAP = 2
+GROUP = -7
+
+
+@pytest.fixture
+def places() -> Places:
+    return Places({"webhook": Groups(by="endpoint", cap=CAP)})
+
+
+def claims(tokens: range, *, ahead: bool = False, group: int = GROUP) -> list[Claim]:
+    return [built(token=token, provider="webhook", group=group, ahead=ahead) for token in tokens]
+
+
+def tokens(found: object) -> list[int]:
+    assert isinstance(found, list)
+    return [claim.token for claim in found]
+
+
+def test_groups_without_a_cap_are_none_of_its_business(places: Places) -> None:
+    given = claims(range(3), group=5)
+    assert places.admit(given) == (given, [])
+    assert places.ended(given) == []
+    assert places.busy("webhook") == frozenset()
+    assert not places.watching
+
+
+def test_a_claim_ahead_takes_over_the_place_of_a_call_that_ended(places: Places) -> None:
+    calling, ahead = claims(range(2)), claims(range(2, 4), ahead=True)
+    assert places.admit([*calling, *ahead]) == (calling, [])
+    assert places.busy("webhook") == {7}
+    assert tokens(places.ended(calling[:1])) == [2]
+    assert tokens(places.ended(calling[1:])) == [3]
+    assert places.ended(ahead) == []
+    assert places.busy("webhook") == frozenset()
+
+
+def test_a_claim_ahead_of_a_call_that_has_ended_meanwhile_goes_back(places: Places) -> None:
+    ahead = claims(range(1), ahead=True)
+    assert places.admit(ahead) == ([], ahead)
+
+
+def test_the_worker_is_told_when_a_settlement_frees_a_place_of_a_full_group(places: Places) -> None:
+    calling = claims(range(CAP))
+    places.admit(calling)
+    assert places.watching
+    places.ended(calling[:1])
+    assert not places.hungry.is_set(), "in the ledger the place is still taken"
+    places.settled(calling[:1])
+    assert places.hungry.is_set()
+
+
+def test_a_group_that_had_nothing_more_waiting_tells_nobody(places: Places) -> None:
+    calling = claims(range(CAP - 1))
+    places.admit(calling)
+    places.ended(calling)
+    places.settled(calling)
+    assert not places.hungry.is_set()
+    assert not places.watching
+
+
+def test_at_the_end_of_the_process_what_waits_goes_back(places: Places) -> None:
+    places.admit([*claims(range(1)), *claims(range(1, 3), ahead=True)])
+    assert tokens(places.give_up()) == [1, 2]
+    assert places.ended(claims(range(1))) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://Hooks.Example.com/a?b=c", "hooks.example.com:443"),
+        ("http://hooks.example.com/x", "hooks.example.com:80"),
+        ("https://hooks.example.com:8443/x", "hooks.example.com:8443"),
+        ("https://user:secret@[::1]:9/x", "::1:9"),
+        ("https://host:99999/x", "https://host:99999/x"),
+        ("no url", "no url"),
+        ("", ""),
+    ],
+)
+def test_an_endpoint_is_its_host_and_port(url: str, name: str) -> None:
+    assert endpoint_name(url) == name
+
+
+def test_groups_have_numbers_of_their_own() -> None:
+    names = [(tenant, name) for tenant in (None, "a", "ab", "b") for name in ("", "b", "bb", "host:443")]
+    numbers = [group_number(*each) for each in names]
+    assert len(set(numbers)) == len(numbers)
+    assert numbers[0] == 0
+    assert all(0 < number < 2**63 for number in numbers[1:])
+
+
+def test_two_tenants_at_one_endpoint_are_two_groups_with_a_cap() -> None:
+    groups = Groups(by="endpoint", cap=CAP, address="https://ours.example.com/")
+    numbers = {
+        groups.number("a", "x", "https://hooks.example.com/1"),
+        groups.number("a", "y", "https://hooks.example.com/2"),
+        groups.number("b", "x", "https://hooks.example.com/1"),
+        groups.number("b", "x", None),
+    }
+    assert len(numbers) == 3
+    assert all(number < 0 for number in numbers)
+    assert Groups().number("a", "x", "y") == Groups().number("a", "z", None) == group_number("a")
+    assert Groups(by="person").number("a", "x", None) != Groups(by="person").number("a", "y", None)
+    assert Groups(by="none").number("a", "x", None) == 0
