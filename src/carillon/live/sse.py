@@ -15,7 +15,7 @@ from carillon.domain.outcomes import STOPPING, Outcome, Sent, Throttled, Unavail
 from carillon.domain.streams import Entry, Presence, StreamLedger, log_of_claim
 from carillon.live.hub import HERE, Confirmation, Hub
 from carillon.live.relay import ReplicaRelay
-from carillon.live.turns import Turn, Turns
+from carillon.live.turns import LogTurns, Turn
 from carillon.providers.tools import Tools
 
 CHANNELS = None
@@ -63,7 +63,7 @@ class SseProvider:
         self.name = name
         self._settings = settings
         self._live = live
-        self._turns = Turns(live.hub, live.buffer)
+        self._turns = LogTurns(live.hub, live.buffer)
         self._placing: Coalescer[Claim | str, Confirmation | Turn | None] = Coalescer(
             self._place, max_batch=AT_ONCE, max_pending=MOST_WAITING
         )

@@ -40,7 +40,7 @@ class _Line:
         """Somebody looks already whose turn it is."""
 
 
-class Turns:
+class LogTurns:
     """The lines of all people; a line goes to the log together: claims of one process never wait in a circle."""
 
     def __init__(self, hub: Hub, most_unwritten: int) -> None:
