@@ -66,12 +66,22 @@ def look(remote: Remote) -> dict[str, Any]:
     seen: dict[str, Any] = {"at": _now()}
     if "overview" in pages:
         seen["overview"] = remote.get("/api/v1/console/overview")
-        seen["providers"] = remote.get("/api/v1/admin/providers")["items"]
+        seen["providers"] = _providers_of(remote)
     if "queues" in pages:
         seen["queues"] = remote.get("/ops/queues")["queues"]
     if len(seen) == 1:
         raise RemoteFailed("this command needs the token of an administrator without a tenant")
     return seen
+
+
+def _providers_of(remote: Remote) -> list[dict[str, Any]]:
+    """The providers with their breakers; none where the listener serves health and the console alone."""
+    try:
+        return list(remote.get("/api/v1/admin/providers")["items"])
+    except RemoteFailed as error:
+        if error.status == NOT_FOUND:
+            return []
+        raise
 
 
 def screen(seen: dict[str, Any], url: str, width: int) -> RenderableType:
