@@ -185,8 +185,8 @@ def test_logs_are_rows_in_sql_and_steps_in_redis(command: Command, lived: Lived)
     [
         (("show", "q:pay:refunds"), "there is no queue q:pay:refunds; `carillon queues list` shows all"),
         (("failed", f"{REFUND}:failed"), f"say {REFUND}"),
-        (("requeue", REFUND), "say which: ids of messages, --limit, or --all"),
-        (("requeue", REFUND, "an-id", "--all"), "say which"),
+        (("requeue", REFUND), "name ids of messages, --limit, or --all"),
+        (("requeue", REFUND, "an-id", "--all"), "name ids of messages"),
         (("logs", "--status", "lost"), "choose among received, processing, success, retry, failed, dead"),
         (("logs", "--entries", "--correlation-id", "a"), "ask without --entries"),
     ],

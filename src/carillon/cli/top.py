@@ -32,10 +32,10 @@ def top(
     token_file: TokenFile = None,
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between two polls.")] = 2.0,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Print once; the default if stdout is no terminal.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once; the default if stdout is not a terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch throughput, latency, lanes, providers and the newest troubles; Ctrl-C ends."""
+    """Watch throughput, latency, lanes, providers and the newest errors until Ctrl-C."""
     remote = Remote(url.rstrip("/"), token_of(context, token, token_file))
     console = Console(emoji=False)
     if once or (not as_json and not console.is_terminal):
