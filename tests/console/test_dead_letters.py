@@ -63,7 +63,7 @@ async def test_counted_first_then_redriven_with_a_rate_and_written_down(graves: 
     await expect(page.get_by_role("table", name="Dead letters", exact=True)).not_to_contain_text("push")
     await page.get_by_label("How fast").select_option("5")
     await page.get_by_role("button", name="Count first").click()
-    await expect(page.get_by_text(re.compile("would be tried again: .*sms drill"))).to_be_visible()
+    await expect(page.get_by_text(re.compile("would be redriven: .*sms drill"))).to_be_visible()
     await page.get_by_label("Reason").fill("the carrier is back")
     await act.click()
     progress = page.get_by_role("progressbar")
@@ -113,7 +113,7 @@ async def test_those_chosen_have_their_turns_though_the_tab_is_closed(graves: Co
     page = await choose(graves, 4, "one after the other")
     await page.get_by_label("How fast").select_option("1")
     await page.get_by_role("button", name="Count first").click()
-    await expect(page.get_by_text(re.compile("^4 would be tried again: "))).to_be_visible()
+    await expect(page.get_by_text(re.compile("^4 would be redriven: "))).to_be_visible()
     await page.get_by_role("button", name="Redrive 4 chosen").click()
     await expect(page.get_by_role("progressbar")).to_contain_text("4 redriven")
     await page.close()
@@ -140,7 +140,7 @@ async def test_what_is_under_way_is_seen_again_in_another_tab(graves: Console) -
     page = await choose(graves, 3, "slowly")
     await page.route("**/api/v1/admin/redrive", slowed)
     await page.get_by_role("button", name="Redrive 3 chosen").click()
-    under_way = "3 redriven: 1 delivered, 0 failed again, 2 waiting, the last has its turn at"
+    under_way = "3 redriven: 1 delivered, 0 failed again, 2 waiting, the last is due at"
     await expect(page.get_by_role("progressbar")).to_contain_text(under_way)
     page = await graves.open("dead-letters")
     progress = page.get_by_role("progressbar", name="Redrive: slowly")

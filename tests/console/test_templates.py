@@ -103,7 +103,7 @@ async def test_what_cannot_be_rendered_says_why(console: Console) -> None:
 async def test_back_to_an_old_version(console: Console) -> None:
     key, template = await stored(console, "The first.", "The second.")
     page = await console.open(f"templates/{key}/email/en-US")
-    await page.get_by_role("button", name="Compare version 1 with what is in use").click()
+    await page.get_by_role("button", name="Compare version 1 with the version in use").click()
     await expect(page.locator(".diff del")).to_have_text("- The second.\n")
     await expect(page.locator(".diff ins")).to_have_text("+ The first.\n")
     await page.get_by_role("button", name="Roll back to version 1").press("Enter")

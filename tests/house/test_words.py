@@ -75,7 +75,7 @@ def top_pages() -> Iterator[Path]:
 
 def pages_for_readers() -> Iterator[Path]:
     """What users and operators read: the documentation, the pages at the top, the files in deploy and the console."""
-    yield from (path for path in code_files(".md", folders=("docs",)) if path != ROOT / GLOSSARY)
+    yield from (path for path in code_files(".md", folders=("docs", "src")) if path != ROOT / GLOSSARY)
     yield from code_files(".js", ".html", folders=("src",))
     yield from top_pages()
 
