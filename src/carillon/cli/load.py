@@ -135,9 +135,7 @@ def load(  # noqa: PLR0917 - a command line has many options
     token: Token = None,
     token_file: TokenFile = None,
     *,
-    any_provider: Annotated[
-        bool, typer.Option("--any-provider", help="Send through real vendors too, to --to.")
-    ] = False,
+    any_provider: Annotated[bool, typer.Option("--any-provider", help="Call real vendors too, for --to.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Send many notifications, wait for the end of each, and show the latencies; exit 1 unless all were delivered."""
