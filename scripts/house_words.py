@@ -16,6 +16,26 @@ PROSE = {
     "tempo": re.compile(r"\btempo\b", re.IGNORECASE),
     "a blueprint's number": re.compile(r"\bdocuments? 00[0-9]", re.IGNORECASE),
 }
+ON_PAGES = {
+    "mend": re.compile(r"\bmend(?:s|ed|ing)?\b", re.IGNORECASE),
+    "oversleep": re.compile(r"\boversle(?:ep|pt)", re.IGNORECASE),
+    "heir": re.compile(r"\bheirs?\b(?!`)", re.IGNORECASE),
+    "seldom": re.compile(r"\bseldom\b", re.IGNORECASE),
+    "aloud": re.compile(r"\baloud\b", re.IGNORECASE),
+    "in hand": re.compile(r"\bin hand\b", re.IGNORECASE),
+    "work off": re.compile(r"\bwork(?:s|ed)? off\b", re.IGNORECASE),
+    "in bites": re.compile(r"\bbites?\b", re.IGNORECASE),
+    "hear of": re.compile(r"\b(?:hears?|heard) of\b", re.IGNORECASE),
+    "stands in": re.compile(r"\bstands? in (?:a|the|its|every)\b", re.IGNORECASE),
+    "is no such thing": re.compile(
+        r"(?<!here )\bis no (?:name|time|number|duration|user|provider|key|queue|fault|failure)\b"
+    ),
+    "the document": re.compile(
+        r"\bthe documents?(?:'s?)? (?:names?|has|asks?|says?|knows|own|bytes|keys|table)\b", re.IGNORECASE
+    ),
+    "who acts is missing": re.compile(r"\bwho (?:needs|asks|wants|comes) (?:the|a|it|one)\b", re.IGNORECASE),
+}
+"""Words that pages for readers do not use: the documentation, the files in deploy, the console."""
 NAMES = {
     "amend": "receipt effect",
     "carrying": "in flight",
@@ -34,6 +54,11 @@ _PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+")
 def words_in_prose(text: str) -> set[str]:
     """Which given-up words a text uses."""
     return {word for word, pattern in PROSE.items() if pattern.search(text)}
+
+
+def words_on_pages(text: str) -> set[str]:
+    """Which words that its readers stumble over a page uses."""
+    return {word for word, pattern in ON_PAGES.items() if pattern.search(text)}
 
 
 def names_of(module: Module) -> Iterator[str]:

@@ -17,14 +17,14 @@ from tests.support.tracing import Passed
 PAGE = ROOT / "docs" / "explanation" / "one-notification.md"
 TIMES = 4
 STEP = re.compile(r"^\d+\. \[(?P<file>[\w./]+)\]\(\S+\): `(?P<name>[\w.]+)`", re.MULTILINE)
-BESIDE = re.compile(r"^Beside the way: (?P<rooms>.+)$", re.MULTILINE)
+BESIDE = re.compile(r"^Also passed, at varying places: (?P<rooms>.+)$", re.MULTILINE)
 _HEAD = """# One notification
 
-What happens between a request and its last effect, in the order in which the program passes its files. `make walk`
-writes this page: it runs three programs, sends one message through each, records every function of Carillon that the
-program passes, and lists each file with the first public function. A test runs the same traces and fails when a step is
-no longer passed, when the order is another one, or when the program passes a room that the page does not name.
-Functions that an idle program passes as well are left out.
+What happens between a request and its last effect, in the order in which the program runs its files. `make walk`
+writes this page: it runs three programs, sends one message through each, records every function of Carillon that
+runs, and lists each file with its first public function. It leaves out functions that an idle program runs too. A test
+repeats the traces, and fails if a step no longer runs, if the order differs, or if the program runs a room that the
+page does not name.
 
 Rooms meet only in `domain`; `compose` hands each room the parts that it needs. The words are those of the
 [glossary](../reference/glossary.md).
@@ -134,7 +134,7 @@ def section(key: str, runs: Sequence[Passed], idle: Passed) -> str:
         lines.append(f"{number}. [{file}](../../src/carillon/{file}): `{name}`. {said}")
     beside = {room(file) for run in [*runs, idle] for file, _ in run} - {room(file) for file, _ in steps}
     if beside:
-        lines += ["", "Beside the way: " + ", ".join(f"`{name}`" for name in sorted(beside))]
+        lines += ["", "Also passed, at varying places: " + ", ".join(f"`{name}`" for name in sorted(beside))]
     return "\n".join(lines) + "\n"
 
 

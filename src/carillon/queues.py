@@ -130,7 +130,7 @@ class Queues:
     def handler(self, queue: str, *, action: str = "job") -> Callable[[F], F]:
         """Register the handler of a queue; `action` is the one of messages that name none."""
         if not queue or queue.endswith((":processing", ":delayed", ":failed")):
-            raise ConfigurationError(f"{queue!r} is no name for a queue")
+            raise ConfigurationError(f"{queue!r} is not the name of a queue")
         if queue in self._handlers:
             raise ConfigurationError(f"{queue}: has a handler already, {self._handlers[queue].name}")
 

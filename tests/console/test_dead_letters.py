@@ -63,11 +63,11 @@ async def test_counted_first_then_redriven_with_a_rate_and_written_down(graves: 
     await expect(page.get_by_role("table", name="Dead letters", exact=True)).not_to_contain_text("push")
     await page.get_by_label("How fast").select_option("5")
     await page.get_by_role("button", name="Count first").click()
-    await expect(page.get_by_text(re.compile("would be tried again: .*sms drill"))).to_be_visible()
+    await expect(page.get_by_text(re.compile("would be redriven: .*sms drill"))).to_be_visible()
     await page.get_by_label("Reason").fill("the carrier is back")
     await act.click()
     progress = page.get_by_role("progressbar")
-    await expect(progress).to_contain_text(re.compile(r"tried again: \d+ told, 0 failed again, 0 waiting"))
+    await expect(progress).to_contain_text(re.compile(r"redriven: \d+ delivered, 0 failed again, 0 waiting"))
     await expect(page.get_by_text("Nothing matches.")).to_be_visible()
     audit = page.get_by_role("table", name="Audit").locator("tbody tr").first
     await expect(audit).to_contain_text("the carrier is back")
@@ -94,7 +94,7 @@ async def test_only_what_was_chosen_is_tried_again(graves: Console) -> None:
     await page.keyboard.press("Space")
     await page.get_by_label("Reason").fill("these two")
     await page.get_by_role("button", name="Redrive 2 chosen").click()
-    await expect(page.get_by_role("progressbar")).to_contain_text("2 are tried again")
+    await expect(page.get_by_role("progressbar")).to_contain_text("2 redriven")
     await expect(page.get_by_role("table", name="Audit")).to_contain_text("these two")
     assert (await graves.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"] == before - 2
 
@@ -113,9 +113,9 @@ async def test_those_chosen_have_their_turns_though_the_tab_is_closed(graves: Co
     page = await choose(graves, 4, "one after the other")
     await page.get_by_label("How fast").select_option("1")
     await page.get_by_role("button", name="Count first").click()
-    await expect(page.get_by_text(re.compile("^4 would be tried again: "))).to_be_visible()
+    await expect(page.get_by_text(re.compile("^4 would be redriven: "))).to_be_visible()
     await page.get_by_role("button", name="Redrive 4 chosen").click()
-    await expect(page.get_by_role("progressbar")).to_contain_text("4 are tried again")
+    await expect(page.get_by_role("progressbar")).to_contain_text("4 redriven")
     await page.close()
 
     async def told() -> bool:
@@ -140,16 +140,16 @@ async def test_what_is_under_way_is_seen_again_in_another_tab(graves: Console) -
     page = await choose(graves, 3, "slowly")
     await page.route("**/api/v1/admin/redrive", slowed)
     await page.get_by_role("button", name="Redrive 3 chosen").click()
-    under_way = "3 are tried again: 1 told, 0 failed again, 2 waiting, the last has its turn at"
+    under_way = "3 redriven: 1 delivered, 0 failed again, 2 waiting, the last is due at"
     await expect(page.get_by_role("progressbar")).to_contain_text(under_way)
     page = await graves.open("dead-letters")
-    progress = page.get_by_role("progressbar", name="Tried again: slowly")
+    progress = page.get_by_role("progressbar", name="Redrive: slowly")
     await expect(progress).to_contain_text(under_way)
     await expect(progress).to_have_attribute("aria-valuenow", "1")
     waiting = await graves.ask("GET", "/api/v1/notifications?status=queued")
     for one in waiting["items"]:
         await graves.ask("POST", f"/api/v1/notifications/{one['id']}/cancel")
-    await expect(progress).to_contain_text("1 told, 0 failed again, 0 waiting, 2 skipped")
+    await expect(progress).to_contain_text("1 delivered, 0 failed again, 0 waiting, 2 skipped")
 
 
 async def test_no_more_are_chosen_than_may_be_named(graves: Console) -> None:

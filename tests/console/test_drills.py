@@ -48,7 +48,7 @@ async def afterwards(console: Console) -> AsyncIterator[None]:
 
 
 async def choose(page: Page, **chosen: str) -> None:
-    labels = {"channel": "On channel", "provider": "provider", "kind": "which"}
+    labels = {"channel": "Channel", "provider": "Provider", "kind": "Behaviour"}
     for name, word in chosen.items():
         await page.get_by_label(labels[name], exact=True).select_option(word)
     await page.get_by_role("button", name="Begin the drill").click()
@@ -68,7 +68,7 @@ async def test_failover_is_seen_as_it_happens(console: Console) -> None:
     await expect(tries.nth(0)).to_contain_text("Attempt 1 by sandbox")
     await expect(tries.last).to_contain_text("by backup")
     await expect(page.locator(".link", has_text="backup")).to_contain_text("0 of 1 failed")
-    await expect(page.get_by_role("table", name="What happened lately")).to_contain_text("drill: unavailable")
+    await expect(page.get_by_role("table", name="Recent events")).to_contain_text("drill: unavailable")
     for _ in range(3):
         await console.send("sms")
     await expect(page.locator(".link.drilled .badge")).to_have_text("open")
@@ -80,7 +80,7 @@ async def test_failover_is_seen_as_it_happens(console: Console) -> None:
 
 async def test_a_slow_provider_and_the_first_tries_only(console: Console) -> None:
     page = await console.open("drills")
-    await page.get_by_label("On channel").select_option("email")
+    await page.get_by_label("Channel").select_option("email")
     await page.get_by_label("Delay of the answer, in seconds").fill("0.5")
     await page.get_by_label("Number of calls per message").fill("2")
     await page.keyboard.press("Enter")
@@ -94,9 +94,9 @@ async def test_a_slow_provider_and_the_first_tries_only(console: Console) -> Non
 
 async def test_only_what_fits_is_asked_for(console: Console) -> None:
     page = await console.open("drills")
-    await page.get_by_label("which", exact=True).select_option("throttled")
+    await page.get_by_label("Behaviour", exact=True).select_option("throttled")
     await expect(page.get_by_label("Retry-After, in seconds")).to_be_visible()
-    await page.get_by_label("which", exact=True).select_option("refused")
+    await page.get_by_label("Behaviour", exact=True).select_option("refused")
     await expect(page.get_by_label("Retry-After, in seconds")).to_be_hidden()
 
 

@@ -38,7 +38,7 @@ async def test_tries_of_one_message_are_one_message(console: Console) -> None:
         item = page.get_by_role("listitem").filter(has=page.locator(f"a[href='#/notifications/{sent}']"))
         await expect(item).to_contain_text("tried 2 times: throttled, sent")
         await expect(item).to_have_count(1)
-        await item.get_by_role("link", name="Its story").click()
+        await item.get_by_role("link", name="Its history").click()
         await expect(page.locator(".timeline")).to_contain_text("Attempt 1 by sandbox")
     finally:
         await console.ask("DELETE", "/api/v1/sandbox/drills/inApp")

@@ -45,7 +45,7 @@ async def test_what_needs_a_human_comes_first(console: Console) -> None:
         await console.send("sms")
         link = page.locator(".human a")
         await expect(link).to_contain_text("dead letter")
-        await expect(page.get_by_role("table", name="What happened lately")).to_contain_text("drill: refused")
+        await expect(page.get_by_role("table", name="Recent events")).to_contain_text("drill: refused")
         await console.picture("overview")
         await link.click()
         await expect(page.locator("main h1")).to_have_text("Dead letters")
@@ -70,7 +70,7 @@ async def test_the_focus_stays_on_its_link(console: Console) -> None:
         await console.send("sms")
         await expect(link).to_contain_text(f"{before + 2} dead letters")
         await expect(link).to_be_focused()
-        rows = page.get_by_role("table", name="What happened lately").locator("tbody tr")
+        rows = page.get_by_role("table", name="Recent events").locator("tbody tr")
         first = rows.locator("a").first
         await first.focus()
         stood = await standing(page)

@@ -54,7 +54,7 @@ async def test_only_queues_are_shown_here(console: Console) -> None:
     page = await console.open()
     await expect(page.locator("#nav a")).to_have_text(["Queues"])
     await expect(page.get_by_role("table", name="Queues")).to_contain_text("q:pay:refund_initiation")
-    await expect(page.get_by_text("No message was processed yet.")).to_be_visible()
+    await expect(page.get_by_text("No message has run yet.")).to_be_visible()
     await expect(page.get_by_text("Nobody has requeued a message.")).to_be_visible()
     await expect(page.locator("#live")).to_have_text("live")
 

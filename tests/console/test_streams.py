@@ -31,18 +31,18 @@ def program(sse: SseStand) -> Program:
 
 async def test_who_reads_appears_by_itself(console: Console, sse: SseStand) -> None:
     page = await console.open("streams")
-    await expect(page.get_by_text("Nobody is connected here.")).to_be_visible()
+    await expect(page.get_by_text("Nobody is connected to this process.")).to_be_visible()
     reader, other = await sse.read("ada"), await sse.read("grace")
     row = page.get_by_role("table", name="Readers").locator("tbody tr")
     await expect(row).to_have_text([re.compile("ada"), re.compile("grace")])
     await expect(page.locator(".figures div", has_text="Connections").locator("dd")).to_have_text("2")
     await sse.tell("ada", payload={"title": "for ada"})
     await reader.event("notification")
-    await expect(page.locator(".figures div", has_text="Told").locator("dd")).to_have_text("1")
+    await expect(page.locator(".figures div", has_text="Pushed").locator("dd")).to_have_text("1")
     await console.picture("streams")
     for each in (reader, other):
         await each.__aexit__(None, None, None)
-    await expect(page.get_by_text("Nobody is connected here.")).to_be_visible()
+    await expect(page.get_by_text("Nobody is connected to this process.")).to_be_visible()
 
 
 async def test_an_inbox_fills_and_its_reader_is_awaited(console: Console, sse: SseStand) -> None:
@@ -56,7 +56,7 @@ async def test_an_inbox_fills_and_its_reader_is_awaited(console: Console, sse: S
     inbox = page.get_by_role("table", name="Inbox")
     await expect(inbox).to_contain_text("<img src=x")
     await expect(inbox).to_contain_text("waits")
-    await page.get_by_role("button", name="Read along").click()
+    await page.get_by_role("button", name="Read the stream").click()
     await expect(page.locator(".heard")).to_contain_text("job.new")
     await expect(page.locator(".figures div", has_text="Connected here").locator("dd")).to_have_text("1")
     await expect(inbox).to_contain_text("pushed")
@@ -67,13 +67,13 @@ async def test_an_inbox_fills_and_its_reader_is_awaited(console: Console, sse: S
 async def test_a_word_to_somebody(console: Console) -> None:
     user = uuid.uuid4().hex
     page = await console.open("streams")
-    await page.get_by_label("Person to notify").fill(user)
+    await page.get_by_label("Recipient").fill(user)
     await page.get_by_label("Payload").fill("{no json")
-    await page.get_by_role("button", name="Tell").click()
+    await page.get_by_role("button", name="Send").click()
     await expect(page.get_by_text("The payload is not JSON.")).to_be_visible()
     await page.get_by_label("Payload").fill('{"title": "a bell"}')
     await page.get_by_label("Priority").select_option("LOW")
-    await page.get_by_role("button", name="Tell").click()
+    await page.get_by_role("button", name="Send").click()
     await expect(page.get_by_text("Accepted, low priority.")).to_be_visible()
 
     async def told() -> bool:
@@ -86,10 +86,10 @@ async def test_a_word_to_somebody(console: Console) -> None:
 async def test_who_leaves_the_page_reads_no_more(console: Console) -> None:
     user = uuid.uuid4().hex
     page = await console.open(f"streams/{user}")
-    await page.get_by_role("button", name="Read along").click()
+    await page.get_by_role("button", name="Read the stream").click()
     await expect(page.locator(".figures div", has_text="Connected here").locator("dd")).to_have_text("1")
-    await page.get_by_role("link", name="Everybody").click()
-    await expect(page.get_by_text("Nobody is connected here.")).to_be_visible()
+    await page.get_by_role("link", name="All people").click()
+    await expect(page.get_by_text("Nobody is connected to this process.")).to_be_visible()
 
 
 async def test_on_a_phone(console: Console, sse: SseStand) -> None:

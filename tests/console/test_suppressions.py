@@ -26,7 +26,7 @@ async def test_added_seen_in_the_story_and_lifted(console: Console) -> None:
     page = await console.open(f"notifications/{sent}")
     await expect(page.locator(".timeline")).to_contain_text("the address is suppressed (manual), until it is lifted")
     page = await console.open("overview")
-    lately = page.get_by_role("table", name="What happened lately").get_by_role("row")
+    lately = page.get_by_role("table", name="Recent events").get_by_role("row")
     await expect(lately.filter(has=page.locator(f"a[href='#/notifications/{sent}']"))).to_contain_text("manual")
     page = await console.open("suppressions")
     await page.get_by_role("button", name=f"Lift email {address} for everybody").click()

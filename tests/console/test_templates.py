@@ -64,7 +64,7 @@ async def test_a_gap_is_filled_from_the_language_there_is(console: Console) -> N
     await written(page, "Olá {{name}}: {{link}}")
     await expect(page.locator(".phone .bubble")).to_have_text("Olá Ada Lovelace: https://example.org/start")
     await page.get_by_role("button", name="Publish version 1").click()
-    await expect(page.locator(".head")).to_contain_text("version 1 is used")
+    await expect(page.locator(".head")).to_contain_text("version 1 is in use")
     answer = await console.ask(
         "POST",
         "/api/v1/templates/render",
@@ -86,7 +86,7 @@ async def test_seen_while_it_is_written_and_what_changes(console: Console) -> No
     await expect(page.locator(".letter")).to_contain_text("Hello <b>Grace</b>.")
     await console.picture("templates")
     await page.get_by_role("button", name="Publish version 3").click()
-    await expect(page.locator(".head")).to_contain_text("version 3 is used")
+    await expect(page.locator(".head")).to_contain_text("version 3 is in use")
 
 
 async def test_what_cannot_be_rendered_says_why(console: Console) -> None:
@@ -103,11 +103,11 @@ async def test_what_cannot_be_rendered_says_why(console: Console) -> None:
 async def test_back_to_an_old_version(console: Console) -> None:
     key, template = await stored(console, "The first.", "The second.")
     page = await console.open(f"templates/{key}/email/en-US")
-    await page.get_by_role("button", name="Compare version 1 with what is used").click()
+    await page.get_by_role("button", name="Compare version 1 with the version in use").click()
     await expect(page.locator(".diff del")).to_have_text("- The second.\n")
     await expect(page.locator(".diff ins")).to_have_text("+ The first.\n")
     await page.get_by_role("button", name="Roll back to version 1").press("Enter")
-    await expect(page.locator(".head")).to_contain_text("version 3 is used")
+    await expect(page.locator(".head")).to_contain_text("version 3 is in use")
     await expect(page.get_by_label("Text", exact=True)).to_have_value("The first.")
     assert (await console.ask("GET", f"/api/v1/templates/{template}"))["bodyTemplate"] == "The first."
 
@@ -119,7 +119,7 @@ async def test_an_edit_made_meanwhile_is_not_overwritten(console: Console) -> No
     await console.ask("PUT", f"/api/v1/templates/{template}", {"bodyTemplate": "Theirs."})
     await written(page, "Mine again.")
     await page.get_by_role("button", name="Publish version 2").click()
-    await expect(page.get_by_role("alert")).to_contain_text("Version 2 was made meanwhile")
+    await expect(page.get_by_role("alert")).to_contain_text("Somebody published version 2 meanwhile")
     assert (await console.ask("GET", f"/api/v1/templates/{template}"))["bodyTemplate"] == "Theirs."
 
 
@@ -135,7 +135,7 @@ async def test_a_new_one(console: Console) -> None:
     await written(page, "Something for {{name}}")
     await expect(page.locator(".phone .notice")).to_contain_text("Something for Ada Lovelace")
     await page.get_by_role("button", name="Publish version 1").click()
-    await expect(page.locator(".head")).to_contain_text("version 1 is used")
+    await expect(page.locator(".head")).to_contain_text("version 1 is in use")
 
 
 async def test_on_a_phone(console: Console) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.house_rules import Module
-from scripts.house_words import GLOSSARY, NAMES, glossary, words_in_names, words_in_prose
+from scripts.house_words import GLOSSARY, NAMES, glossary, words_in_names, words_in_prose, words_on_pages
 from tests.support.sources import ROOT, code_files, package_modules, place, repository_files, syntax_trees, text_of
 
 VAGUE = {"manager", "service", "helper", "util", "common", "base", "core"}
@@ -65,7 +65,19 @@ def prose_files() -> Iterator[Path]:
         # A migration that ran somewhere stays as it is, and a glossary and this file name what is given up.
         if "migrations" not in path.parts and path not in {ROOT / GLOSSARY, Path(__file__).resolve()}:
             yield path
-    yield from (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
+    yield from top_pages()
+
+
+def top_pages() -> Iterator[Path]:
+    yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "mkdocs.yml"))
+    yield from (path for path in (ROOT / "deploy").rglob("*") if path.is_file())
+
+
+def pages_for_readers() -> Iterator[Path]:
+    """What users and operators read: the documentation, the pages at the top, the files in deploy and the console."""
+    yield from (path for path in code_files(".md", folders=("docs", "src")) if path != ROOT / GLOSSARY)
+    yield from code_files(".js", ".html", folders=("src",))
+    yield from top_pages()
 
 
 def given_up_prose() -> set[str]:
@@ -85,6 +97,10 @@ def test_given_up_words_do_not_come_back_in_prose() -> None:
     assert not given_up_prose()
 
 
+def test_pages_use_words_that_their_readers_know() -> None:
+    assert not {f"{place(path)} {word}" for path in pages_for_readers() for word in words_on_pages(text_of(path))}
+
+
 def test_given_up_words_do_not_come_back_in_names() -> None:
     assert not given_up_names()
 
@@ -92,6 +108,14 @@ def test_given_up_words_do_not_come_back_in_names() -> None:
 def test_control_given_up_words_are_seen() -> None:
     assert words_in_prose("Whoever reads document 003.") == {"whoever", "a blueprint's number"}
     assert words_in_prose("However long the documents are.") == set()
+    assert words_on_pages("Mended aloud by the heir; the document names a queue that is worked off.") == {
+        "mend",
+        "aloud",
+        "heir",
+        "the document",
+        "work off",
+    }
+    assert words_on_pages("Amendments inherit an OpenAPI document; the work is offered at the stand.") == set()
     tree = ast.parse("class SendsNow:\n    def desk_of(self): ...\ndef handsome(): ...\nclass HTTPDesk: ...")
     module = Module("carillon.tempo", "src/carillon/tempo.py", 4, tree, is_package=False)
     words = {"sends_now": "synchronous", "desk": "it", "hands": "claim on accept", "tempo": "lane polling"}

@@ -264,6 +264,14 @@ def test_production_refuses_drills(tmp_path: Path, variable: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("shared", "said"), [("1", "the ledger shares breakers"), ("0", "each process keeps its own breakers")]
+)
+def test_doctor_says_who_shares_breakers(shared: str, said: str, tmp_path: Path) -> None:
+    environment = {"DATABASE_URL": f"sqlite:///{tmp_path}/c.db", "CARILLON_LEDGER__SHARE_BREAKERS": shared}
+    assert f"not configured; {said}" in carillon("doctor", env=environment).stdout
+
+
+@pytest.mark.parametrize(
     ("command", "code"), [("serve", 2), ("serve --roles doors,upkeep", 2), ("serve --roles upkeep", 2), ("doctor", 1)]
 )
 def test_a_worker_without_its_client_says_what_to_install(tmp_path: Path, command: str, code: int) -> None:

@@ -103,6 +103,21 @@ def test_commands() -> None:
         assert {word(cells[0]) for cells in rows(page, command) if cells[0].startswith("`--")} == options, command
 
 
+def test_the_page_of_commands_says_what_help_says() -> None:
+    """A row may say more than the help, and begins with it."""
+    page = REFERENCE / "cli.md"
+    texts = docs_facts.help_texts()
+    sections = dict(re.findall(r"^## (.+?)$(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL))
+    assert not [command for command, (said, _) in texts.items() if _plain(said) not in _plain(sections[command])]
+    for command, (_, options) in texts.items():
+        told = {word(cells[0]): _plain(cells[-1]) for cells in rows(page, command)}
+        assert not {name: said for name, said in options.items() if not told[name].startswith(_plain(said).rstrip("."))}
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("`", "").split())
+
+
 def test_tables() -> None:
     page = REFERENCE / "tables.md"
     tables = docs_facts.tables()

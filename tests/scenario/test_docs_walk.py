@@ -44,7 +44,7 @@ TEXT = """## Way
 1. [web/server.py](x): `serve`. It.
 2. [intake/plan.py](x): `plan`. It.
 
-Beside the way: `ledger`
+Also passed, at varying places: `ledger`
 """
 
 

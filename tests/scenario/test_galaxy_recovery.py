@@ -87,7 +87,8 @@ async def test_the_runbook_tells_what_to_look_at_and_what_to_do() -> None:
         assert any(word in heading for heading in headings), word
     steps = text.partition("## Replaying")[2].lower()
     places = [
-        steps.index(word) for word in ("see the dead letter, its route and its record", "repaired", "xadd", "leave")
+        steps.index(word)
+        for word in ("list the dead letters, each with its route and its record", "repaired", "xadd", "leave")
     ]
     assert places == sorted(places)
     for name in re.findall(r"`(notification\.[a-z_.]+)`", text):

@@ -78,7 +78,7 @@ def test_real_vendors_are_left_alone(program: Program, url: str) -> None:
     assert "email goes to smtp there, not to the sandbox" in refused.stderr
     nobody = carillon("load", "--count", "5", "--channel", "email", "--url", url, "--any-provider")
     assert nobody.returncode == 1
-    assert "say --to" in nobody.stderr
+    assert "with --to" in nobody.stderr
     assert total(program) == before
 
 

@@ -184,11 +184,11 @@ def test_logs_are_rows_in_sql_and_steps_in_redis(command: Command, lived: Lived)
     ("words", "said"),
     [
         (("show", "q:pay:refunds"), "there is no queue q:pay:refunds; `carillon queues list` shows all"),
-        (("failed", f"{REFUND}:failed"), f"say {REFUND}"),
-        (("requeue", REFUND), "say which: ids of messages, --limit, or --all"),
-        (("requeue", REFUND, "an-id", "--all"), "say which"),
+        (("failed", f"{REFUND}:failed"), f"name {REFUND}"),
+        (("requeue", REFUND), "name ids of messages, --limit, or --all"),
+        (("requeue", REFUND, "an-id", "--all"), "name ids of messages"),
         (("logs", "--status", "lost"), "choose among received, processing, success, retry, failed, dead"),
-        (("logs", "--entries", "--correlation-id", "a"), "ask without --entries"),
+        (("logs", "--entries", "--correlation-id", "a"), "leave out --entries"),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_do(command: Command, words: tuple[str, ...], said: str) -> None:

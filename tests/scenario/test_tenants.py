@@ -120,8 +120,8 @@ def test_rows_of_before_are_given_to_a_tenant_by_a_command(billing: Billing) -> 
         command = ["billing", "assign", *arguments, "--config", str(billing.folder / "billing.toml")]
         return run_carillon(command, env=environment, cwd=billing.folder, timeout=60)
 
-    assert "say whose rows" in assign("acme").stderr
-    assert "no name of a tenant" in assign("a b", "--everybody").stderr
+    assert "name whose rows" in assign("acme").stderr
+    assert "not the name of a tenant" in assign("a b", "--everybody").stderr
     done = assign("acme", "--user", "ada", "--yes")
     assert (done.returncode, "acme has" in done.stdout) == (0, True), done.stderr
     assert [billing.client().get(path, headers).status for headers in (ADA, token("ada"), OPERATOR)] == [200, 404, 200]

@@ -101,6 +101,20 @@ def _commands(command: Any, path: str) -> Iterator[tuple[str, set[str]]]:
     yield path, {word for word in words if word.startswith("--")} - {"--help"}
 
 
+def help_texts() -> dict[str, tuple[str, dict[str, str]]]:
+    """Every command with its own sentence and those of its options, by long name."""
+    return {path: (command.help, texts) for path, command, texts in _helps(get_command(app), "carillon")}
+
+
+def _helps(command: Any, path: str) -> Iterator[tuple[str, Any, dict[str, str]]]:
+    if hasattr(command, "commands"):
+        for name, inner in command.commands.items():
+            yield from _helps(inner, f"{path} {name}")
+        return
+    options = (each for each in command.params if each.param_type_name == "option" and each.help)
+    yield path, command, {next(word for word in each.opts if word.startswith("--")): each.help for each in options}
+
+
 def endpoints() -> set[tuple[str, str]]:
     return {(endpoint.method, endpoint.path) for endpoint in declared()}
 

@@ -277,7 +277,7 @@ async def test_every_item_of_a_batch_is_judged_by_itself(*, wide: bool) -> None:
     if wide:
         assert reach_of_item(request, about, {"userId": ADA}).user_id == ADA
     else:
-        with pytest.raises(Problem, match="other people"):
+        with pytest.raises(Problem, match="another person"):
             reach_of_item(request, about, {"userId": ADA})
 
 
@@ -343,8 +343,8 @@ async def ok(_: Request) -> Reply:
         (About(callers=Callers.KNOWN, person=(in_path("who"),)), "which its path does not name"),
         (About(callers=Callers.KNOWN, owned=Owned(param="id", find=ok, missing="")), "which its path does not name"),  # type: ignore[arg-type]
         (About(callers=Callers.KNOWN, tenant=in_body("tenant")), "takes no body"),
-        (About(callers=Callers.EVERYBODY, tenant=in_body("tenant")), "asks nobody who they are"),
-        (msgspec.structs.replace(PROOF, person=(in_path("who"),)), "asks nobody who they are"),
+        (About(callers=Callers.EVERYBODY, tenant=in_body("tenant")), "does not authenticate its callers"),
+        (msgspec.structs.replace(PROOF, person=(in_path("who"),)), "does not authenticate its callers"),
     ],
 )
 def test_a_declaration_that_cannot_hold_does_not_start(about: About, said: str) -> None:

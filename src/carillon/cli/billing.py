@@ -11,7 +11,7 @@ from carillon.cli.options import AsJson, Config, blueprint_option, load_for
 from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.web.auth import fits_tenant
 
-app = typer.Typer(help="Look after the rows of the blueprint billing.", no_args_is_help=True)
+app = typer.Typer(help="Assign rows of the blueprint billing to tenants.", no_args_is_help=True)
 BLUEPRINT = "billing"
 
 Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
@@ -23,32 +23,32 @@ class NotAssigned(CarillonError):
 
 @app.callback()
 def billing() -> None:
-    """Look after the rows of the blueprint billing."""
+    """Assign rows of the blueprint billing to tenants."""
 
 
 @app.command()
 def assign(
     tenant: Annotated[str, typer.Argument(help="The tenant that gets the rows.")],
-    user: Annotated[list[str] | None, typer.Option(help="Whose rows; may be given several times.")] = None,
+    user: Annotated[list[str] | None, typer.Option(help="Assign the rows of this user; repeatable.")] = None,
     blueprint: Blueprint = None,
     config: Config = None,
     *,
-    everybody: Annotated[bool, typer.Option("--everybody", help="Every row without a tenant.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the change.")] = False,
+    everybody: Annotated[bool, typer.Option("--everybody", help="Assign every row without a tenant.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give a tenant what has none: subscriptions, their payments, refunds and events, and usage.
+    """Assign rows without a tenant: subscriptions, their payments, refunds and events, and usage.
 
-    Rows from before billing knew tenants have none: operators and callers without a tenant reach them.
+    Rows that are older than the column tenant_id have no tenant: operators and callers without a tenant reach them.
     """
     if not fits_tenant(tenant):
-        raise NotAssigned(f"{tenant!r} is no name of a tenant: use 1 to 64 letters, digits, dots, colons, _ and -")
+        raise NotAssigned(f"{tenant!r} is not the name of a tenant: use 1 to 64 letters, digits, dots, colons, _ and -")
     if bool(user) == everybody:
-        raise NotAssigned("say whose rows: --user ID, several times if needed, or --everybody")
+        raise NotAssigned("name whose rows to assign: --user ID, several times if needed, or --everybody")
     settings = load_for(BLUEPRINT, blueprint, config)
     if not is_there(settings.ledger.url):
         path = settings.ledger.url.removeprefix("sqlite:///")
-        raise ConfigurationError(f"there is no ledger at {path} yet; `carillon serve` makes one")
+        raise ConfigurationError(f"there is no ledger at {path} yet; `carillon serve` creates it")
     whose = "everybody" if everybody else ", ".join(user or ())
     if not confirmed(2, f"Give {tenant} all rows of {whose} that have no tenant?", yes=yes or as_json):
         raise typer.Exit(1)

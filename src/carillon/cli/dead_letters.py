@@ -21,12 +21,12 @@ from carillon.domain.admin import AdminAction, FailedCounts, RedrivePlan
 from carillon.domain.errors import CarillonError
 from carillon.upkeep.redriving import redrive_failed, redrive_plan
 
-app = typer.Typer(help="See and redrive dead letters.", no_args_is_help=True)
+app = typer.Typer(help="List, show and redrive dead letters.", no_args_is_help=True)
 Answer = TypeVar("Answer")
 PAGE = 200
 
 Channel = Annotated[str | None, typer.Option(help="Only this channel.")]
-Cause = Annotated[str | None, typer.Option("--classification", help="Only this kind of failure.")]
+Cause = Annotated[str | None, typer.Option("--classification", help="Only this classification, e.g. http_503.")]
 
 
 class NoSuchDeadLetter(CarillonError):
@@ -37,7 +37,7 @@ def _with_ledger(blueprint: Blueprint, config: Config, work: Callable[[Ledger], 
     settings = load(blueprint, config)
     if not is_there(settings.ledger.url):
         path = settings.ledger.url.removeprefix("sqlite:///")
-        raise NoSuchDeadLetter(f"there is no ledger at {path} yet; `carillon serve` makes one")
+        raise NoSuchDeadLetter(f"there is no ledger at {path} yet; `carillon serve` creates it")
     return with_ledger(settings, work)
 
 
@@ -55,7 +55,7 @@ def list_(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Dead letters, newest first."""
+    """List dead letters, newest first."""
     filters = _filters(channel=channel, classification=classification)
     rows, total = _with_ledger(blueprint, config, lambda ledger: ledger.dead_letters(filters, limit, 0))
     if as_json:
@@ -81,7 +81,7 @@ def show(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """One notification's dead letters with their whole history and what to do next."""
+    """Show the dead letters of one notification, with their whole history and what to do next."""
 
     async def find(ledger: Ledger) -> dict[str, Any]:
         rows, _ = await ledger.dead_letters({"notification_id": notification_id}, PAGE, 0)
@@ -107,23 +107,25 @@ def show(
 
 @app.command()
 def redrive(  # noqa: PLR0917 - a command line has many options
-    notification_ids: Annotated[list[str] | None, typer.Argument(help="Ids; none with --all.")] = None,
+    notification_ids: Annotated[
+        list[str] | None, typer.Argument(help="Ids of notifications; leave them out with --all.")
+    ] = None,
     channel: Channel = None,
     classification: Cause = None,
-    provider: Annotated[str | None, typer.Option(help="Start with this provider instead.")] = None,
-    rate: Annotated[str | None, typer.Option(metavar="N/s", help="At most so many a second, e.g. 20/s.")] = None,
-    reason: Annotated[str, typer.Option(help="Kept in the audit trail.")] = "redriven from the command line",
+    provider: Annotated[str | None, typer.Option(help="Make the first attempt with this provider.")] = None,
+    rate: Annotated[str | None, typer.Option(metavar="N/s", help="At most this many a second, e.g. 20/s.")] = None,
+    reason: Annotated[str, typer.Option(help="The reason for the audit trail.")] = "redriven from the command line",
     blueprint: Blueprint = None,
     config: Config = None,
     *,
     everything: Annotated[bool, typer.Option("--all", help="Every dead letter that the filters match.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before many are redriven.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation before many.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Give dead letters a fresh budget under their old id; their history stays."""
     if everything == bool(notification_ids):
-        raise NoSuchDeadLetter("say which: notification ids, or --all with or without filters")
+        raise NoSuchDeadLetter("name notification ids, or use --all with or without filters")
     settings = _allowed(blueprint, config, provider)
     filters = _filters(channel=channel, classification=classification)
     how = redrive_plan(from_settings.lanes(settings), provider=provider, rate=per_second(rate))

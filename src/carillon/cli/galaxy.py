@@ -15,7 +15,7 @@ from carillon.compose import Ledger, open_ledger
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 
-app = typer.Typer(help="Ask about the notifications of the blueprint galaxy; changes nothing.", no_args_is_help=True)
+app = typer.Typer(help="Show dead letters of the blueprint galaxy; changes nothing.", no_args_is_help=True)
 BLUEPRINT = "galaxy"
 STREAM = "notification:intents"
 MOST = 200
@@ -25,7 +25,7 @@ Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
 
 @app.callback()
 def galaxy() -> None:
-    """Ask about the notifications of the blueprint galaxy; changes nothing."""
+    """Show dead letters of the blueprint galaxy; changes nothing."""
 
 
 @app.command("dead-letters")
@@ -35,15 +35,15 @@ def dead_letters(
     config: Config = None,
     *,
     only_dead: Annotated[
-        bool, typer.Option("--only-dead", help="Replay only for the users whose route became a dead letter.")
+        bool, typer.Option("--only-dead", help="Write XADD lines only for the users whose route became a dead letter.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Dead letters, newest first, each with its record and an XADD line that replays it under a new key."""
+    """List dead letters, newest first, each with its record and an XADD line that replays it under a new key."""
     settings = load_for(BLUEPRINT, blueprint, config)
     if not is_there(settings.ledger.url):
         path = settings.ledger.url.removeprefix("sqlite:///")
-        raise ConfigurationError(f"there is no ledger at {path} yet; `carillon serve` makes one")
+        raise ConfigurationError(f"there is no ledger at {path} yet; `carillon serve` creates it")
     rows, total, records = asyncio.run(_find(settings, limit))
     stream = STREAM if settings.stream is None else settings.stream.name
     items = [

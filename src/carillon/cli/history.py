@@ -19,7 +19,7 @@ from carillon.config.environment import duration
 from carillon.config.reading import load
 from carillon.domain.errors import CarillonError
 
-app = typer.Typer(help="Look back: volume, latency and failures, kept in ClickHouse.", no_args_is_help=True)
+app = typer.Typer(help="Show volume, latency and failures of the past, from ClickHouse.", no_args_is_help=True)
 _BAR = 30
 _DAY = 86_400.0
 
@@ -51,7 +51,7 @@ class NoSuchTime(CarillonError):
 @app.command()
 def volume(  # noqa: PLR0917 - a command line has many options
     since: Since = "24h",
-    by: Annotated[Every, typer.Option(help="One line an hour, or one a day.")] = Every.HOUR,
+    by: Annotated[Every, typer.Option(help="One line per hour, or one per day.")] = Every.HOUR,
     channel: Channel = "",
     kind: Kind = "",
     blueprint: Blueprint = None,
@@ -59,7 +59,7 @@ def volume(  # noqa: PLR0917 - a command line has many options
     *,
     as_json: AsJson = False,
 ) -> None:
-    """How many notifications ended in each hour or day, by outcome."""
+    """Show how many notifications ended in each hour or day, by outcome."""
     rows = _asked("volume", blueprint, config, by=by, since=since, channel=channel, type=kind)
     if as_json:
         typer.echo(json.dumps(rows))
@@ -77,7 +77,7 @@ def volume(  # noqa: PLR0917 - a command line has many options
 @app.command()
 def latency(  # noqa: PLR0917 - a command line has many options
     since: Since = "24h",
-    by: Annotated[By, typer.Option(help="How lines are grouped.")] = By.CHANNEL,
+    by: Annotated[By, typer.Option(help="What one line of the table stands for.")] = By.CHANNEL,
     channel: Channel = "",
     kind: Kind = "",
     blueprint: Blueprint = None,
@@ -85,7 +85,7 @@ def latency(  # noqa: PLR0917 - a command line has many options
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Milliseconds from acceptance to the provider's answer."""
+    """Show the milliseconds from acceptance to the provider's answer."""
     rows = _asked("latency", blueprint, config, by=by, since=since, channel=channel, type=kind)
     found = [_spread(row) for row in rows]
     if as_json:
@@ -104,7 +104,7 @@ def latency(  # noqa: PLR0917 - a command line has many options
 @app.command()
 def failures(  # noqa: PLR0917 - a command line has many options
     since: Since = "24h",
-    by: Annotated[By, typer.Option(help="How lines are grouped.")] = By.PROVIDER,
+    by: Annotated[By, typer.Option(help="What one line of the table stands for.")] = By.PROVIDER,
     channel: Channel = "",
     kind: Kind = "",
     blueprint: Blueprint = None,
@@ -112,7 +112,7 @@ def failures(  # noqa: PLR0917 - a command line has many options
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Dead letters, their share of all routes, and the most frequent cause."""
+    """Show dead letters, their share of all routes, and the most frequent cause."""
     rows = _asked("failures", blueprint, config, by=by, since=since, channel=channel, type=kind)
     found = [{**row, "causes": list(row["causes"])} for row in rows]
     if as_json:
@@ -139,7 +139,7 @@ def rewind(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Copy the routes that ended since then again; the archive counts none twice."""
+    """Copy the routes that ended since then to ClickHouse again; it counts none twice."""
     settings = load(blueprint, config)
     kept_at(settings)
     to = datetime.now(UTC).timestamp() - _seconds(since)

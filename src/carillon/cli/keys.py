@@ -18,7 +18,7 @@ from carillon.domain.errors import CarillonError
 from carillon.domain.keys import ApiKey, NewKey
 from carillon.web.auth import KEY_BYTES, fits_tenant, make_key
 
-app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
+app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
 MOST_ACTIVE = 2
 """Keys of one name: the old and the new one while its users change over."""
 _LONGEST_NAME = 100
@@ -38,9 +38,12 @@ class KeyRefused(CarillonError):
 
 @app.command()
 def create(  # noqa: PLR0917 - a command line has many options
-    name: Annotated[str, typer.Argument(help="Who will use it, e.g. orders-backend.")],
-    tenant: Annotated[str | None, typer.Option(help="The tenant it acts for.")] = None,
-    role: Annotated[KeyRole, typer.Option(help="What it may do.")] = KeyRole.USER,
+    name: Annotated[str, typer.Argument(help="The program that will use the key, e.g. orders-backend.")],
+    tenant: Annotated[str | None, typer.Option(help="The tenant of the key.")] = None,
+    role: Annotated[
+        KeyRole,
+        typer.Option(help="user sends, and reads what it sent; admin reaches everything of its tenant."),
+    ] = KeyRole.USER,
     expires: Annotated[
         str | None, typer.Option(help="How long the key is valid, e.g. 90d or 12h; without limit by default.")
     ] = None,
@@ -49,7 +52,7 @@ def create(  # noqa: PLR0917 - a command line has many options
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and show it once: Carillon keeps only a digest."""
+    """Create a key and show it once: Carillon keeps only a digest."""
     made = make_key(secrets.token_bytes(KEY_BYTES))
     fresh = NewKey(
         key_id=made.key_id,
@@ -62,7 +65,9 @@ def create(  # noqa: PLR0917 - a command line has many options
     settings = load(blueprint, config)
     key = with_ledger(settings, lambda ledger: ledger.add_api_key(fresh, MOST_ACTIVE))
     if key is None:
-        raise KeyRefused(f"{name} has {MOST_ACTIVE} active keys; `carillon keys revoke` one that nobody uses any more")
+        raise KeyRefused(
+            f"{name} has {MOST_ACTIVE} active keys; `carillon keys revoke` one that no program uses any more"
+        )
     if as_json:
         typer.echo(json.dumps({"key": made.text, **_shown(key)}, ensure_ascii=False))
     else:
@@ -74,7 +79,7 @@ def create(  # noqa: PLR0917 - a command line has many options
 
 @app.command("list")
 def list_(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
-    """Every key without its secret, newest first."""
+    """List every key without its secret, newest first."""
     keys = with_ledger(load(blueprint, config), lambda ledger: ledger.api_keys())
     if as_json:
         typer.echo(json.dumps([_shown(key) for key in keys], ensure_ascii=False))
@@ -93,7 +98,7 @@ def list_(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson
 
 @app.command()
 def revoke(
-    key_id: Annotated[str, typer.Argument(help="The public part: the eight letters after ck_.")],
+    key_id: Annotated[str, typer.Argument(help="The key's id: the eight characters after ck_.")],
     blueprint: Blueprint = None,
     config: Config = None,
     *,

@@ -12,18 +12,20 @@ from rich.table import Table
 from carillon.cli.options import AsJson
 from carillon.ledger.copying import Copied, copy_ledger
 
-app = typer.Typer(help="Move a ledger to another database.", no_args_is_help=True)
+app = typer.Typer(help="Copy a ledger to another database.", no_args_is_help=True)
 
 
 @app.callback()
 def ledger() -> None:
-    """Move a ledger to another database."""
+    """Copy a ledger to another database."""
 
 
 @app.command()
 def copy(
-    source: Annotated[str, typer.Argument(metavar="FROM", help="sqlite:///path or postgresql://…, not in use.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="The other kind, empty; gets its tables here.")],
+    source: Annotated[
+        str, typer.Argument(metavar="FROM", help="sqlite:///path or postgresql://…; no process may use it.")
+    ],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The other kind of URL; the database must be empty.")],
     *,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted copy.")] = False,
     even_if_used: Annotated[

@@ -17,7 +17,7 @@ from carillon.domain.policy import RetryPolicy
 from carillon.domain.templates import Gap, gaps
 from carillon.system import SystemClock
 
-app = typer.Typer(help="Check the templates and waits of the blueprint listo.", no_args_is_help=True)
+app = typer.Typer(help="Check the templates and retry policies of the blueprint listo.", no_args_is_help=True)
 BLUEPRINT = "listo"
 
 Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
@@ -25,15 +25,15 @@ Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
 
 @app.callback()
 def listo() -> None:
-    """Check the templates and waits of the blueprint listo."""
+    """Check the templates and retry policies of the blueprint listo."""
 
 
 @app.command("validate-templates")
 def validate_templates(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
-    """Exit 1 and list the gaps unless every template exists in every supported locale, in folders and ledger."""
+    """List templates that are missing in a supported locale, in folders and ledger; exit 1 if there are any."""
     settings = load_for(BLUEPRINT, blueprint, config)
     if not settings.locale.supported:
-        raise ConfigurationError("locale.supported: say which locales every template must exist in")
+        raise ConfigurationError("locale.supported: name the locales in which every template must exist")
     found = _gaps(settings)
     if as_json:
         typer.echo(json.dumps({"supported": settings.locale.supported, "missing": [str(gap) for gap in found]}))
@@ -53,7 +53,7 @@ def backoff(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """The shortest and the longest wait after each failed attempt; jitter makes the difference."""
+    """Print the shortest and the longest wait after each failed attempt; they differ by the jitter."""
     settings = load_for(BLUEPRINT, blueprint, config)
     table = settings.policy.retry
     if policy and policy not in table:
@@ -73,7 +73,7 @@ def backoff(
 
 @app.command()
 def policies(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
-    """Every retry policy as JSON, in the listo blueprint's own field names; indented unless a machine reads it."""
+    """Print every retry policy as JSON, in the field names of the blueprint listo; --json prints one line."""
     settings = load_for(BLUEPRINT, blueprint, config)
     found = [_document_policy(name, policy) for name, policy in settings.policy.retry.items()]
     typer.echo(json.dumps(found, indent=None if as_json else 2))

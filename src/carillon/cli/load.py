@@ -126,22 +126,22 @@ def load(  # noqa: PLR0917 - a command line has many options
     context: typer.Context,
     count: Annotated[int, typer.Option(min=1, max=100_000, help="How many notifications.")] = 500,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="How many at once.")] = 8,
-    seconds: Annotated[float, typer.Option(min=1, max=600, help="End after so many seconds.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="End after this many seconds.")] = 60.0,
     channel: Annotated[str, typer.Option(help="push, sms, email, inApp or webhook.")] = "push",
     template: Annotated[str, typer.Option(help="The template's key.")] = "welcome",
     data: Data = None,
-    to: Annotated[str | None, typer.Option("--to", help="An address; by default one that belongs to nobody.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="The address; by default one that belongs to nobody.")] = None,
     url: Annotated[str | None, typer.Option(help="Where Carillon listens; by default a throw-away instance.")] = None,
     token: Token = None,
     token_file: TokenFile = None,
     *,
-    any_provider: Annotated[bool, typer.Option("--any-provider", help="Allow real vendors, who send to --to.")] = False,
+    any_provider: Annotated[bool, typer.Option("--any-provider", help="Call real vendors too, for --to.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send many notifications, wait until each has ended, show the latencies; exit 1 unless all were delivered."""
+    """Send many notifications, wait for the end of each, and show the latencies; exit 1 unless all were delivered."""
     given = variables(data or ["name=Ada", "link=https://example.org/"])
     if any_provider and to is None:
-        raise LoadRefused("--any-provider: say --to, the address that gets the messages")
+        raise LoadRefused("--any-provider: name the address that gets the messages with --to")
     token = token_of(context, token, token_file)
     with throwaway() if url is None else nullcontext(url.rstrip("/")) as address:
         if not any_provider:
@@ -173,7 +173,7 @@ def _refuse_vendors(remote: Remote, channel: str) -> None:
         if error.status is None:
             raise
         raise LoadRefused(
-            f"{remote.url} does not say that only its sandbox would be called ({error}); give a --token of an "
+            f"{remote.url} does not confirm that it would call only the sandbox ({error}); give a --token of an "
             "administrator, or --any-provider with --to"
         ) from None
     if not chain or not sandboxes.issuperset(chain):

@@ -16,7 +16,7 @@ def blueprint_option(default: str, more: str = "", names: Callable[[], list[str]
         "--blueprint",
         "-b",
         envvar="CARILLON_BLUEPRINT",
-        help=f"Which shipped configuration to run: `{default}` by default{more}.",
+        help=f"The blueprint whose settings to use: `{default}` by default{more}.",
         autocompletion=names,
     )
 
@@ -25,16 +25,25 @@ Blueprint = Annotated[str | None, blueprint_option("local", names=blueprint_name
 Config = Annotated[
     Path | None,
     typer.Option(
-        "--config", "-c", envvar="CARILLON_CONFIG", help="A TOML file over the blueprint; `extends` names one."
+        "--config",
+        "-c",
+        envvar="CARILLON_CONFIG",
+        help="A TOML file that changes a blueprint, which its `extends` names.",
     ),
 ]
 Blueprints = Annotated[
-    str | None, blueprint_option("local", "; several, with commas between, run together", blueprint_names)
+    str | None,
+    blueprint_option(
+        "local", "; several, separated by commas, run in one process, each on a port of its own", blueprint_names
+    ),
 ]
 Configs = Annotated[
     list[Path] | None,
     typer.Option(
-        "--config", "-c", envvar="CARILLON_CONFIG", help="A TOML file over the blueprint; several run together."
+        "--config",
+        "-c",
+        envvar="CARILLON_CONFIG",
+        help="A TOML file that changes a blueprint, which its `extends` names; several files run in one process.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for machines.")]

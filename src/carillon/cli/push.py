@@ -19,7 +19,7 @@ from carillon.system import SystemClock
 if TYPE_CHECKING:
     from carillon.upkeep.push_replay import Replay, Replayed
 
-app = typer.Typer(help="Look after the queues of the blueprint push-worker.", no_args_is_help=True)
+app = typer.Typer(help="Return failed messages of the blueprint push-worker to their queue.", no_args_is_help=True)
 BLUEPRINT = "push-worker"
 _MANY = 200
 
@@ -28,21 +28,21 @@ Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
 
 @app.callback()
 def push() -> None:
-    """Look after the queues of the blueprint push-worker."""
+    """Return failed messages of the blueprint push-worker to their queue."""
 
 
 @app.command("replay-dlq")
 def replay_dlq(
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many; all by default.")] = None,
-    rate: Annotated[str | None, typer.Option(metavar="N/s", help="At most so many a second, e.g. 20/s.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many; all by default.")] = None,
+    rate: Annotated[str | None, typer.Option(metavar="N/s", help="At most this many a second, e.g. 20/s.")] = None,
     blueprint: Blueprint = None,
     config: Config = None,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before returning many.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation before many.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Return failed messages to their queue, oldest first; each leaves the failed queue once the broker confirms it."""
+    """Return failed messages to their queue, oldest first; each leaves it once the broker has the copy."""
     settings = load_for(BLUEPRINT, blueprint, config)
     pace = per_second(rate)
 

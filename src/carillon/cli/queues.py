@@ -38,7 +38,8 @@ Answer = TypeVar("Answer")
 
 Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
 RedisUrl = Annotated[
-    str | None, typer.Option("--redis", metavar="URL", help="The Redis of your own queues; reads no settings.")
+    str | None,
+    typer.Option("--redis", metavar="URL", help="The Redis of your own queues; the command then reads no settings."),
 ]
 _MANY = 500
 _LOOKED_AT = 10_000
@@ -62,7 +63,7 @@ class QueueAccess:
             redis = self.settings.redis.location()
             self.policies = queue_policies(self.settings.queue, self.settings.drill.time_scale)
         if redis is None:
-            raise ConfigurationError("redis.url (REDIS_URL): say where the queues are, or --redis")
+            raise ConfigurationError("redis.url (REDIS_URL): set the Redis of the queues, or use --redis")
         self._url = redis
 
     def run(self, work: Callable[["Queues"], Awaitable[Answer]]) -> Answer:
@@ -140,11 +141,11 @@ def _entry(text: bytes | str) -> dict[str, Any] | None:
 def _checked(name: str) -> str:
     for variant in _VARIANTS:
         if name.endswith(variant):
-            raise NoSuchQueue(f"{name} is a part of a queue: say {name.removesuffix(variant)}")
+            raise NoSuchQueue(f"{name} is a part of a queue: name {name.removesuffix(variant)}")
     return name
 
 
-app = typer.Typer(help="Look after queues in Redis.", no_args_is_help=True)
+app = typer.Typer(help="List queues in Redis, show their messages, and requeue failed ones.", no_args_is_help=True)
 
 Queue = Annotated[str, typer.Argument(help="The queue's name, e.g. q:pay:refund_initiation.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="How many to show.")]
@@ -152,14 +153,16 @@ Limit = Annotated[int, typer.Option(min=1, max=10_000, help="How many to show.")
 
 @app.command("list")
 def list_(
-    names: Annotated[list[str] | None, typer.Argument(help="Names of queues; by default all of the settings.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names of queues; by default all queues in the settings.")
+    ] = None,
     redis: RedisUrl = None,
     blueprint: Blueprint = None,
     config: Config = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """The depths of queues, and the age of each queue's next message."""
+    """List the depths of queues, and the age of each queue's next message."""
     place = QueueAccess(blueprint, config, redis)
 
     async def look(queues: "Queues") -> dict[str, Depth]:
@@ -188,7 +191,7 @@ def show(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """One queue: its depths, its policy, and the newest failed messages."""
+    """Show one queue: its depths, its policy, and the newest failed messages."""
     place = QueueAccess(blueprint, config, redis)
 
     async def look(queues: "Queues") -> dict[str, Any]:
@@ -220,7 +223,7 @@ def failed(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """The newest failed messages of a queue, as they were last claimed."""
+    """List the newest failed messages of a queue, as they were last claimed."""
     place = QueueAccess(blueprint, config, redis)
 
     async def look(queues: "Queues") -> dict[str, Any]:
@@ -240,21 +243,23 @@ def failed(
 @app.command()
 def requeue(  # noqa: PLR0917 - a command line has many options
     queue: Queue,
-    ids: Annotated[list[str] | None, typer.Argument(help="Ids of messages; none with --all.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only so many, the oldest; all by default.")] = None,
-    reason: Annotated[str, typer.Option(help="Kept in the audit trail.")] = "requeued from the command line",
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of messages; leave them out with --all.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most this many, the oldest first; all by default.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="The reason for the audit trail.")] = "requeued from the command line",
     redis: RedisUrl = None,
     blueprint: Blueprint = None,
     config: Config = None,
     *,
     everything: Annotated[bool, typer.Option("--all", help="Every failed message of the queue.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before many are requeued.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation before many.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Requeue failed messages, oldest first: at the end of their queue, with 0 attempts."""
+    """Requeue failed messages, oldest first: at the end of their queue, with a fresh budget."""
     if bool(ids) == (everything or limit is not None):
-        raise NoSuchQueue("say which: ids of messages, --limit, or --all")
+        raise NoSuchQueue("name ids of messages, --limit, or --all")
     place = QueueAccess(blueprint, config, redis)
 
     async def work(queues: "Queues") -> dict[str, Any]:
@@ -291,7 +296,7 @@ def logs(  # noqa: PLR0917 - a command line has many options
     entries: Annotated[bool, typer.Option("--entries", help="Every step, from q:log:jobs in Redis.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The job log, newest first: one row a message from SQL, or with --entries every step from Redis."""
+    """List the job log, newest first: one row per message from SQL, or with --entries every step from Redis."""
     place = QueueAccess(blueprint, config, redis)
     filters = {
         "queue": queue,
@@ -321,13 +326,13 @@ def _rows(place: QueueAccess, filters: dict[str, str | None], limit: int) -> lis
 
     found = place.run(look)
     if found is None:
-        raise NoSuchQueue("there is no ledger yet; --entries shows the steps that Redis remembers")
+        raise NoSuchQueue("there is no ledger yet; --entries shows the steps that Redis has kept")
     return [_plain(job_log_view(row)) for row in found]
 
 
 def _entries(place: QueueAccess, filters: dict[str, str | None], limit: int) -> list[dict[str, Any]]:
     if filters["correlation_id"] or filters["idempotency_key"]:
-        raise NoSuchQueue("entries in Redis name neither correlation ids nor keys: ask without --entries and --redis")
+        raise NoSuchQueue("entries in Redis have neither correlation ids nor keys: leave out --entries and --redis")
 
     async def look(_queues: "Queues") -> list[dict[str, Any]]:
         return await place.entries(_LOOKED_AT)

@@ -21,7 +21,7 @@ Token = Annotated[
     str | None,
     typer.Option(
         envvar="CARILLON_TOKEN",
-        help="Bearer token, if the server needs one; as an argument it stands in the process list.",
+        help="The token, if the server requires one; --token-file keeps it out of the process list.",
     ),
 ]
 TokenFile = Annotated[

@@ -39,7 +39,7 @@ CURL = "curl -s {address}{path} -H 'Content-Type: application/json' -d '{body}'"
 Roles = Annotated[
     str | None,
     typer.Option(
-        help="Roles of this process: doors,outbound,upkeep (in billing payment,subscription); all by default."
+        help="What this process does: doors,outbound,upkeep; in billing also payment,subscription; all by default."
     ),
 ]
 Processes = Annotated[int, typer.Option(min=1, max=64, help="How many processes share the work and the port.")]
@@ -60,7 +60,7 @@ def serve(
     index, _, parent = os.environ.get(CHILD, "").partition("/")
     if processes > 1 and not index:
         if any(settings.http.port == 0 for settings in several):
-            raise ConfigurationError("http.port: several processes need one port to share, 0 gives each its own")
+            raise ConfigurationError("http.port: several processes need one port to share; with 0 each gets its own")
         for settings in several:
             # The processes share the port, and so would another program that listens there already.
             reserve(server_settings(settings, share_port=False)).close()

@@ -11,17 +11,17 @@ from carillon.config.reading import load, masked
 from carillon.version import __version__
 
 MARKS = {"ok": "[green]ok  [/]", "warn": "[yellow]warn[/]", "ill": "[red]ill [/]"}
-app = typer.Typer(help="See the settings a process would run with.", no_args_is_help=True)
+app = typer.Typer(help="Show the settings that a process would run with.", no_args_is_help=True)
 
 
 @app.callback()
 def config() -> None:
-    """See the settings a process would run with."""
+    """Show the settings that a process would run with."""
 
 
 @app.command()
 def show(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
-    """Print every setting, from blueprint, file and environment together; secrets are masked."""
+    """Print every setting, merged from blueprint, file and environment, and mask secrets."""
     settings = masked(load(blueprint, config))
     if as_json:
         typer.echo(json.dumps(settings, ensure_ascii=False))
@@ -50,7 +50,7 @@ def migrate(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJs
 
 
 def doctor(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
-    """Check settings, ledger, Redis, templates and providers; exit 1 when one of them is ill."""
+    """Check settings, ledger, Redis, templates and providers; exit 1 if a check fails."""
     from carillon.compose.blueprints import examine  # noqa: PLC0415 - as said
 
     findings = asyncio.run(examine(load(blueprint, config)))

@@ -16,13 +16,13 @@ from carillon.config.reading import load
 from carillon.domain.errors import CarillonError
 from carillon.domain.suppressions import SHARED, Suppression, SuppressionKind
 
-app = typer.Typer(help="See, add and lift the addresses that nothing is sent to.", no_args_is_help=True)
+app = typer.Typer(help="List, add and lift suppressions: addresses to which nothing is sent.", no_args_is_help=True)
 Result = TypeVar("Result")
 PAGE = 200
 
 Channel = Annotated[str | None, typer.Option(help="Only this channel.")]
 Address = Annotated[str | None, typer.Option(help="Only this address.")]
-Tenant = Annotated[str | None, typer.Option(help="Only this tenant's.")]
+Tenant = Annotated[str | None, typer.Option(help="Only suppressions of this tenant.")]
 Kind = Annotated[SuppressionKind | None, typer.Option(help="Only this kind.")]
 Source = Annotated[str | None, typer.Option(help="Only of this origin: delivery, receipt, unsubscribe or operator.")]
 Shared = Annotated[bool, typer.Option("--shared", help="Only those that hold for every tenant.")]
@@ -36,7 +36,7 @@ def _with_ledger(blueprint: Blueprint, config: Config, work: Callable[[Ledger], 
     settings = load(blueprint, config)
     if not is_there(settings.ledger.url):
         path = settings.ledger.url.removeprefix("sqlite:///")
-        raise NoSuchSuppression(f"there is no ledger at {path} yet; `carillon serve` makes one")
+        raise NoSuchSuppression(f"there is no ledger at {path} yet; `carillon serve` creates it")
     return with_ledger(settings, work)
 
 
@@ -61,7 +61,7 @@ def list_(  # noqa: PLR0917 - a command line has many options
     shared: Shared = False,
     as_json: AsJson = False,
 ) -> None:
-    """Suppressions in force, newest first; of one tenant and one address, also the one that holds for every tenant."""
+    """List suppressions in force, newest first; for one tenant and address also the one that holds for every tenant."""
     filters = _filters(tenant, shared=shared, channel=channel, address=address, kind=kind, source=source)
     rows, total = _with_ledger(blueprint, config, lambda ledger: ledger.suppressions(filters, limit, 0))
     rows = [_without_total(row) for row in rows]
@@ -84,15 +84,17 @@ def list_(  # noqa: PLR0917 - a command line has many options
 def add(  # noqa: PLR0917 - a command line has many options
     channel: Annotated[str, typer.Argument(help="The channel, such as email or sms.")],
     address: Annotated[str, typer.Argument(help="The address to which nothing more is sent.")],
-    reason: Annotated[str, typer.Option(help="Why; administrators see it.")] = "added from the command line",
-    tenant: Annotated[str | None, typer.Option(help="The tenant it holds for; without it, every tenant.")] = None,
-    days: Annotated[float | None, typer.Option(min=0.0, help="For how long; without it, until it is lifted.")] = None,
+    reason: Annotated[str, typer.Option(help="The reason; administrators see it.")] = "added from the command line",
+    tenant: Annotated[str | None, typer.Option(help="The tenant; by default it holds for every tenant.")] = None,
+    days: Annotated[
+        float | None, typer.Option(min=0.0, help="For how many days; by default until it is lifted.")
+    ] = None,
     blueprint: Blueprint = None,
     config: Config = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Send nothing more to an address; one that is suppressed already only stays so for longer."""
+    """Send nothing more to an address; for a suppressed address the later end counts."""
     known = sorted(from_settings.chains(load(blueprint, config)))
     if channel not in known:
         raise NoSuchSuppression(f"{channel}: there is no such channel; known: {', '.join(known)}")
@@ -118,7 +120,9 @@ def add(  # noqa: PLR0917 - a command line has many options
 
 @app.command()
 def lift(  # noqa: PLR0917 - a command line has many options
-    numbers: Annotated[list[int] | None, typer.Argument(help="Numbers that `list` shows; none with --all.")] = None,
+    numbers: Annotated[
+        list[int] | None, typer.Argument(help="Numbers that `list` shows; leave them out with --all.")
+    ] = None,
     channel: Channel = None,
     address: Address = None,
     kind: Kind = None,
@@ -129,13 +133,13 @@ def lift(  # noqa: PLR0917 - a command line has many options
     *,
     shared: Shared = False,
     everything: Annotated[bool, typer.Option("--all", help="Every suppression that the filters match.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before many are lifted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation before many.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send to addresses again; what was skipped meanwhile is not sent later."""
+    """Send to addresses again; skipped notifications are not sent later."""
     if everything == bool(numbers):
-        raise NoSuchSuppression("say which: numbers, or --all with or without filters")
+        raise NoSuchSuppression("name numbers, or use --all with or without filters")
     filters = _filters(tenant, shared=shared, channel=channel, address=address, kind=kind, source=source)
 
     async def work(ledger: Ledger) -> tuple[int, int]:

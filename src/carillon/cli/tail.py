@@ -40,8 +40,10 @@ def tail(  # noqa: PLR0917 - a command line has many options
     kind: Annotated[str | None, typer.Option("--type", help="Only notifications of this template.")] = None,
     user: Annotated[str | None, typer.Option(help="Only notifications of this user.")] = None,
     only: Annotated[Only | None, typer.Option(help="notifications, or events: retries, failures, breakers.")] = None,
-    last: Annotated[int, typer.Option("--last", "-n", min=0, max=PAGE, help="Begin with so many of the newest.")] = 10,
-    lines: Annotated[int | None, typer.Option(min=1, help="End after so many lines.")] = None,
+    last: Annotated[
+        int, typer.Option("--last", "-n", min=0, max=PAGE, help="Begin with this many of the newest notifications.")
+    ] = 10,
+    lines: Annotated[int | None, typer.Option(min=1, help="End after this many lines.")] = None,
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between two polls.")] = 1.0,
     url: Url = HERE,
     token: Token = None,
@@ -49,7 +51,7 @@ def tail(  # noqa: PLR0917 - a command line has many options
     *,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document a line, for machines.")] = False,
 ) -> None:
-    """Follow notifications, their outcomes and troubles until Ctrl-C."""
+    """Follow notifications, their outcomes and errors until Ctrl-C."""
     remote = Remote(url.rstrip("/"), token_of(context, token, token_file))
     wanted = {"channel": channel, "status": status, "templateKey": kind, "userId": user}
     filters = {name: value for name, value in wanted.items() if value is not None}

@@ -33,7 +33,7 @@ class UnfitTemplates(CarillonError):
 
 @app.command()
 def check(folder: Folder, blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
-    """Read every template of a folder; exit 1 when one is wrong or is missing in a supported locale."""
+    """Read every template of a folder; exit 1 if one is wrong or missing in a supported locale."""
     settings = load(blueprint, config)
     files, complaints = _read(folder)
     complaints += _unknown_channels(files, settings.channels)
@@ -55,7 +55,7 @@ def push(
     blueprint: Blueprint = None,
     config: Config = None,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be written.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be written, and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the templates of a folder into the ledger; an unchanged template gets no new version."""
@@ -85,7 +85,7 @@ def list_(  # noqa: PLR0917 - a command line has many options
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Templates in the ledger, each in the version in use."""
+    """List the templates in the ledger, each in the version in use."""
     given = {"template_key": key, "channel": channel, "locale": locale, "tenant_id": tenant}
     filters = {name: value for name, value in given.items() if value is not None}
     found, total = with_ledger(load(blueprint, config), lambda ledger: ledger.list_templates(filters, MOST, 0))

@@ -32,10 +32,10 @@ def top(
     token_file: TokenFile = None,
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between two polls.")] = 2.0,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Print once; the default if stdout is no terminal.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once; the default if stdout is not a terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch throughput, latency, lanes, providers and the newest troubles; Ctrl-C ends."""
+    """Watch throughput, latency, lanes, providers and the newest errors until Ctrl-C."""
     remote = Remote(url.rstrip("/"), token_of(context, token, token_file))
     console = Console(emoji=False)
     if once or (not as_json and not console.is_terminal):
@@ -66,12 +66,22 @@ def look(remote: Remote) -> dict[str, Any]:
     seen: dict[str, Any] = {"at": _now()}
     if "overview" in pages:
         seen["overview"] = remote.get("/api/v1/console/overview")
-        seen["providers"] = remote.get("/api/v1/admin/providers")["items"]
+        seen["providers"] = _providers_of(remote)
     if "queues" in pages:
         seen["queues"] = remote.get("/ops/queues")["queues"]
     if len(seen) == 1:
         raise RemoteFailed("this command needs the token of an administrator without a tenant")
     return seen
+
+
+def _providers_of(remote: Remote) -> list[dict[str, Any]]:
+    """The providers with their breakers; none where the listener serves health and the console alone."""
+    try:
+        return list(remote.get("/api/v1/admin/providers")["items"])
+    except RemoteFailed as error:
+        if error.status == NOT_FOUND:
+            return []
+        raise
 
 
 def screen(seen: dict[str, Any], url: str, width: int) -> RenderableType:

@@ -79,7 +79,7 @@ class HttpExchange:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is no http:// or https:// address")
+            raise ValueError(f"{url!r} is not an http:// or https:// address")
         self._host, self._port = parts.hostname, parts.port
         self._secure = parts.scheme == "https"
         self._prefix = parts.path.rstrip("/")

@@ -78,7 +78,7 @@ def providers(settings: Settings, used: set[str], tools: Tools) -> dict[str, Pro
     for name in sorted(used):
         options = settings.providers.get(name, {"kind": SANDBOX})
         if "kind" not in options:
-            raise ConfigurationError(f"providers.{name}.kind: say which kind of provider it is")
+            raise ConfigurationError(f"providers.{name}.kind: name the kind of the provider")
         given = {option: value for option, value in options.items() if option not in NOT_OPTIONS}
         built[name] = load(name, str(options["kind"]), given, tools)
     return built

@@ -272,7 +272,7 @@ class RabbitmqDoorPart(Part):
             return None
         if settings.url is None:
             raise ConfigurationError(
-                "rabbitmq_door.url: rabbitmq_door.queue names a queue; say where it is (RABBITMQ_URL)"
+                "rabbitmq_door.url: rabbitmq_door.queue names a queue; set its broker (RABBITMQ_URL)"
             )
         try:
             # Here, because the client is an extra and slow to load.

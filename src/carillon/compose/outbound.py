@@ -90,7 +90,12 @@ class BreakersPart(Part):
         if settings.stream is not None:
             return []
         if location is None:
-            return [DoctorFinding("Redis", "ok", "not configured; each process keeps its own breakers")]
+            shared = (
+                "the ledger shares breakers"
+                if settings.ledger.share_breakers
+                else "each process keeps its own breakers"
+            )
+            return [DoctorFinding("Redis", "ok", f"not configured; {shared}")]
         from carillon.compose.redis import examine_redis  # noqa: PLC0415 - see its first line
 
         return [await examine_redis(location, "shared breakers")]

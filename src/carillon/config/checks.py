@@ -34,7 +34,7 @@ def check(settings: Settings, environ: Mapping[str, str]) -> None:
     _check_neighbours(settings)
     _check_picker(settings)
     if settings.templates.strict and not settings.locale.supported:
-        raise ConfigurationError("templates.strict: say which locales there are, under locale.supported")
+        raise ConfigurationError("templates.strict: name the locales under locale.supported")
     for channel, providers in settings.channels.items():
         for provider in providers:
             if provider not in settings.providers:
@@ -43,7 +43,7 @@ def check(settings: Settings, environ: Mapping[str, str]) -> None:
 
 def _check_picker(settings: Settings) -> None:
     if settings.task_picker is not None and settings.task_picker.offline_policy not in OFFLINE:
-        raise ConfigurationError("task_picker.offline_policy: say hold or fail")
+        raise ConfigurationError("task_picker.offline_policy: write hold or fail")
 
 
 def _check_bounds(settings: Settings) -> None:
@@ -85,7 +85,7 @@ def _check_addresses(settings: Settings) -> None:
     for kind, held in settings.admin_emails.items():
         for address in held:
             if len(address) > _LONGEST_EMAIL or not _EMAIL.fullmatch(address):
-                raise ConfigurationError(f'admin_emails."{kind}": {address!r} is no email address')
+                raise ConfigurationError(f'admin_emails."{kind}": {address!r} is not an email address')
 
 
 def _check_policies(settings: Settings) -> None:

@@ -126,7 +126,7 @@ def _text(name: str, text: str) -> object:
 def _seconds(text: str) -> float:
     found = float(text) if re.fullmatch(_NUMBER, text) else duration(text)
     if found is None:
-        raise ValueError("is no duration such as 250ms, 2s or 1h30m")
+        raise ValueError("is not a duration such as 250ms, 2s or 1h30m")
     if not 0 < found <= _LONGEST_SECONDS:
         raise ValueError("must be more than 0 and at most 100 years")
     return found
@@ -140,7 +140,7 @@ def _truth(text: str) -> bool:
 
 def _whole(text: str, least: int) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < least:
-        raise ValueError(f"is no whole number from {least} up")
+        raise ValueError(f"is not a whole number from {least} up")
     return int(text)
 
 

@@ -107,7 +107,7 @@ class RetryPolicy(Backoff, frozen=True, forbid_unknown_fields=True, kw_only=True
         if self.failover_after(self.budget) < 1:
             raise ConfigurationError(
                 f"{where}.failover_after_attempts: {self.failover_after_attempts} is not at least 1; "
-                'say "max" to keep only the last attempt for the next provider'
+                'write "max" to keep only the last attempt for the next provider'
             )
         # NaN fails every comparison below, and so is refused.
         if not (self.timeout_seconds > 0 and self.backoff_multiplier >= 1 and all(wait >= 0 for wait in self.waits())):

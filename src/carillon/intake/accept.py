@@ -72,7 +72,7 @@ class Contents:
         if len(existing) > 1:
             raise BadIntent(
                 "CHANNEL_REQUIRED",
-                f"template {intent.notification_type} exists for {', '.join(existing)}: say which channel",
+                f"template {intent.notification_type} exists for {', '.join(existing)}: name the channel",
                 field="channel",
             )
         return (existing[0],)

@@ -99,9 +99,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse a declaration that the guard could not enforce."""
         about, called = self.about, f"{self.method} {self.path} ({self.name})"
         if about.callers is Callers.UNDECLARED:
-            raise ConfigurationError(f"the endpoint {called} does not declare what it is about: give it about=")
+            raise ConfigurationError(f"the endpoint {called} does not declare what it is about: add about=")
         if not about.asks and (about.person or about.tenant or about.owned or self.ticket != "no"):
-            raise ConfigurationError(f"the endpoint {called} names people or tenants, but asks nobody who they are")
+            raise ConfigurationError(
+                f"the endpoint {called} names people or tenants, but does not authenticate its callers"
+            )
         places = [*about.person, *([] if about.tenant is None else [about.tenant])]
         params = [place.name for place in places if place.part == "path"]
         params += [] if about.owned is None else [about.owned.param]

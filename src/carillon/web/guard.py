@@ -41,7 +41,9 @@ def check_proof(request: Request, about: About) -> None:
 def check_override(request: Request) -> None:
     """403 unless the caller says that this is done by hand on purpose."""
     if (request.header(b"x-admin-override") or "").lower() != "true":
-        raise Problem("ADMIN_OVERRIDE_REQUIRED", "this changes deliveries by hand; say X-Admin-Override: true")
+        raise Problem(
+            "ADMIN_OVERRIDE_REQUIRED", "this changes deliveries by hand; send the header X-Admin-Override: true"
+        )
 
 
 def check_site(request: Request, endpoint: Endpoint) -> None:
@@ -139,7 +141,7 @@ def _person(caller: Caller, about: About, look: Look, *, bound: bool) -> str | N
     if bound and named not in {None, caller.user_id}:
         raise Problem(
             "FORBIDDEN",
-            "what belongs to other people takes an administrator's token",
+            "this belongs to another person; use an administrator's token",
             details=[Detail("not yours", name)],
         )
     user_id = caller.user_id if named is None and (bound or about.oneself != "never") else named

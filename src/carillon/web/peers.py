@@ -74,7 +74,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
-        raise ConfigurationError(f"http.trusted_proxies: {text!r} is no address and no network") from None
+        raise ConfigurationError(f"http.trusted_proxies: {text!r} is neither an address nor a network") from None
 
 
 def _address(text: str) -> str | None:

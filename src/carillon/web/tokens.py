@@ -99,7 +99,7 @@ def key_set(text: bytes, algorithm: str) -> dict[str, TokenKey]:
         try:
             key = jwt.PyJWK(entry, algorithm).key
         except (jwt.PyJWTError, ValueError, TypeError, KeyError):
-            raise ConfigurationError(f"auth.jwks_file: {kid} is no key for {algorithm}") from None
+            raise ConfigurationError(f"auth.jwks_file: {kid} is not a key for {algorithm}") from None
         found[kid] = _fitting(key, algorithm, f"auth.jwks_file: {kid}")
     if not found:
         raise ConfigurationError(f"auth.jwks_file: holds no key for {algorithm}")
@@ -110,9 +110,9 @@ def _entries(text: bytes) -> list[dict[str, Any]]:
     try:
         entries = json.loads(text)["keys"]
     except (ValueError, TypeError, KeyError):
-        raise ConfigurationError("auth.jwks_file: is no JSON Web Key Set") from None
+        raise ConfigurationError("auth.jwks_file: is not a JSON Web Key Set") from None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ConfigurationError("auth.jwks_file: is no JSON Web Key Set")
+        raise ConfigurationError("auth.jwks_file: is not a JSON Web Key Set")
     return entries
 
 

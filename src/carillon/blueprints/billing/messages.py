@@ -50,7 +50,7 @@ def tenant_in(payload: Mapping[str, Any]) -> str | None:
     if found is None:
         return None
     if not isinstance(found, str) or not fits_tenant(found):
-        raise Permanent(f"tenant_id: {str(found)[:40]!r} is no name of a tenant")
+        raise Permanent(f"tenant_id: {str(found)[:40]!r} is not the name of a tenant")
     return found
 
 
@@ -71,7 +71,7 @@ def amount_in(payload: Mapping[str, Any], name: str) -> Decimal | None:
         return None
     amount = money(found) if isinstance(found, int | float | str) and not isinstance(found, bool) else None
     if amount is None:
-        raise Permanent(f"{name}: {str(found)[:40]} is no amount of at most {DECIMALS} decimals")
+        raise Permanent(f"{name}: {str(found)[:40]} is not an amount with at most {DECIMALS} decimals")
     return amount
 
 
@@ -79,7 +79,7 @@ def whole_in(payload: Mapping[str, Any], name: str) -> int:
     """A whole number that fits every store."""
     found = payload.get(name)
     if not isinstance(found, int) or isinstance(found, bool) or abs(found) >= 10**15:
-        raise Permanent(f"{name}: {str(found)[:40]} is no whole number")
+        raise Permanent(f"{name}: {str(found)[:40]} is not a whole number")
     return found
 
 

@@ -216,6 +216,6 @@ def _unix_ms(said: object) -> float:
     try:
         moment = dt.datetime.fromisoformat(str(said))
     except ValueError:
-        raise Permanent(f"reset_at: {str(said)[:40]!r} is no time such as 2026-01-31T00:00:00Z") from None
+        raise Permanent(f"reset_at: {str(said)[:40]!r} is not a time such as 2026-01-31T00:00:00Z") from None
     # Times without an offset were written by clocks set to UTC.
     return moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp() * 1000

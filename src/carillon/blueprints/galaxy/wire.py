@@ -63,7 +63,7 @@ def push_encoder(catalogue: TypeCatalogue) -> Encoder:
 
     def encode(claim: Claim) -> Entry:
         if not claim.recipient_ref.startswith(_USER):
-            raise ValueError(f"{claim.recipient_ref} is no user; push reaches users only")
+            raise ValueError(f"{claim.recipient_ref} is not a user; push reaches users only")
         make = remembered if len(claim.payload_json) <= _LONGEST_REMEMBERED else payload_bytes
         entry: Entry = {
             "user_id": claim.recipient_ref[len(_USER) :],

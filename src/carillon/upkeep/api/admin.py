@@ -176,7 +176,7 @@ class Administration:
             return channels
         able = [channel for channel in channels if provider in self._chains.get(channel, ())]
         if not able:
-            raise Problem("UNKNOWN_PROVIDER", f"{provider} is no provider of {' or '.join(channels)}")
+            raise Problem("UNKNOWN_PROVIDER", f"{provider} is not a provider of {' or '.join(channels)}")
         return able
 
     def _retry_action(self, request: Request, body: RetryBody, story: Story, retry_id: str) -> AdminAction:

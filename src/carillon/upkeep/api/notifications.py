@@ -264,7 +264,7 @@ class _Notifications:
             channel = route_id.partition(":")[0]
             # No worker would ever claim a route whose provider does not exist.
             if provider not in self._providers.get(channel, ()):
-                raise Problem("VALIDATION_ERROR", f"{provider} is no provider of the channel of {route_id}")
+                raise Problem("VALIDATION_ERROR", f"{provider} is not a provider of the channel of {route_id}")
 
 
 def _included(query: ShowQuery | SearchQuery) -> tuple[str, ...]:

@@ -303,7 +303,7 @@ class TemplateReader:
         variants = await self._tools.templates.variants(key, request.reach.tenant_id)
         channels = sorted({channel for channel, _ in variants})
         if body.channel is None and len(channels) > 1:
-            raise Problem("CHANNEL_REQUIRED", f"template {key} exists for {', '.join(channels)}: say which channel")
+            raise Problem("CHANNEL_REQUIRED", f"template {key} exists for {', '.join(channels)}: name the channel")
         channel: str = body.channel or "".join(channels)
         existing = [locale for there, locale in variants if there == channel]
         rules = self._tools.locale

@@ -33,7 +33,7 @@ async function start() {
   }
   fill(document.getElementById("nav"), surface.pages.map((page) =>
     h("a", { href: `#/${page}`, data: { page }, text: TITLES[page] ?? page })));
-  if (!surface.pages.length) return fill(main, empty("You may not see any page: use an administrator's token."));
+  if (!surface.pages.length) return fill(main, empty("This token may not see any page: use an administrator's token."));
   // Live ticks show all tenants at once: callers who act for one tenant poll.
   if (WHOLE.some((page) => surface.pages.includes(page))) follow("/api/v1/console/live", tick, lively, new AbortController().signal);
   else lively("polling");
@@ -99,7 +99,7 @@ function login() {
     remember(field.value.trim());
     start();
   } }, h("label", { for: "token", text: "Token or API key" }), field, h("button", { class: "primary", text: "Open the console" }),
-  h("p", { class: "quiet", text: "It stays in this tab and is sent as a header, never in a URL." }));
+  h("p", { class: "quiet", text: "The token stays in this tab. The console sends it as a header, never in a URL." }));
   fill(main, card("Sign in", token() ? h("p", { class: "bad", text: "This token is not accepted." }) : null, form));
   field.focus();
 }

@@ -28,7 +28,7 @@ class Command(BaseCommand):
         """Send waiting rows until told to stop."""
         url = getattr(settings, "CARILLON_URL", None)
         if not url:
-            raise CommandError("settings.CARILLON_URL: say where Carillon is, e.g. http://127.0.0.1:8080")
+            raise CommandError("settings.CARILLON_URL: set the address of Carillon, e.g. http://127.0.0.1:8080")
         with Client(url, token=getattr(settings, "CARILLON_TOKEN", None)) as client:
             relay = OutboxRelay(DjangoStore(options["database"]), client)
             if options["once"]:

@@ -20,7 +20,7 @@ export function auditOf(name) {
     if (!still()) return;
     refill(place, actions.length ? rows(actions, name) : empty("Nobody has requeued a message."));
   };
-  return { element: card("Done by hand", place), draw };
+  return { element: card("Audit trail", place), draw };
 }
 
 function rows(actions, name) {

@@ -52,16 +52,16 @@ export function redrives(place) {
 function shown(one) {
   const ended = one.redriven - one.waiting;
   const skipped = one.skipped ? `, ${number(one.skipped)} skipped` : "";
-  const last = one.waiting && one.lastTurnAt ? `, the last has its turn at ${moment(one.lastTurnAt)}` : "";
+  const last = one.waiting && one.lastTurnAt ? `, the last is due at ${moment(one.lastTurnAt)}` : "";
   const sentence =
-    `${number(one.redriven)} ${one.redriven === 1 ? "is" : "are"} tried again: ${number(one.delivered)} told, ` +
+    `${number(one.redriven)} redriven: ${number(one.delivered)} delivered, ` +
     `${number(one.failedAgain)} failed again, ${number(one.waiting)} waiting${skipped}${last}`;
   return h(
     "div",
     {
       class: "progress",
       role: "progressbar",
-      "aria-label": `Tried again: ${one.reason ?? "no reason"}`,
+      "aria-label": `Redrive: ${one.reason ?? "no reason"}`,
       "aria-valuemin": 0,
       "aria-valuemax": one.redriven,
       "aria-valuenow": ended,

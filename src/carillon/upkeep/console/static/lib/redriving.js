@@ -47,7 +47,7 @@ export function redriving(state, done) {
           .finally(() => changed());
       },
     },
-    field("reason", "Reason, kept in the audit", { required: true, maxlength: 1000, size: 32 }),
+    field("reason", "Reason, for the audit trail", { required: true, maxlength: 1000, size: 32 }),
     choice("rate", "How fast", RATES),
     h("button", {
       type: "button",
@@ -69,12 +69,12 @@ export function redriving(state, done) {
   changed();
   return {
     element: card(
-      "Try again",
+      "Redrive",
       h("p", {
         class: "quiet",
         text:
-          "Each keeps its id and its history and gets a fresh budget. A rate protects a provider that has just recovered; " +
-          "it goes on when this page is closed.",
+          "Each dead letter keeps its id and its history and gets a fresh budget. A rate protects a provider that has just " +
+          "recovered. The server goes on with the redrive when you close this page.",
       }),
       form,
       count,
@@ -104,5 +104,5 @@ async function preview(state, form, count) {
     .map((cause) => `${number(cause.count)} ${cause.channel} ${cause.classification}`)
     .join(", ");
   const turn = rate ? `at ${moment(found.lastTurnAt)}` : "at once";
-  return fill(count, `${number(found.matched)} would be tried again: ${causes}. The last has its turn ${turn}.`);
+  return fill(count, `${number(found.matched)} would be redriven: ${causes}. The last is due ${turn}.`);
 }

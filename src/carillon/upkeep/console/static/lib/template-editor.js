@@ -56,7 +56,7 @@ export async function editor(main, shell, catalogue, [key, channel, locale, tena
         "div",
         { class: "two" },
         card("Write", parts.form),
-        card("As its reader sees it", parts.problem, parts.seen, samplesOf(state, parts, look)),
+        card("As the recipient sees it", parts.problem, parts.seen, samplesOf(state, parts, look)),
       ),
       card("What changes", parts.changes),
       parts.history,
@@ -81,7 +81,7 @@ function standing({ used, channel, locale }) {
   const where = `${channel}, ${locale}`;
   if (!used) return `${where}: missing`;
   if (!used.id) return `${where}: from a folder`;
-  return `${where}: version ${used.version}${used.isActive ? " is used" : ", switched off"}`;
+  return `${where}: version ${used.version}${used.isActive ? " is in use" : " is switched off"}`;
 }
 
 function others(entry, state) {
@@ -124,8 +124,8 @@ function build(state, parts, look, again) {
         class: "quiet",
         text:
           state.used && !state.used.id
-            ? "The ledger keeps it, and it replaces the folder's."
-            : "Every process uses it from then on.",
+            ? "The ledger stores this version, which overrides the template in the folder."
+            : "Every process then uses this version.",
       }),
     ),
   );
@@ -150,7 +150,7 @@ async function publish(state, content) {
     // Send the version that this edit began with, so that it does not overwrite an edit made meanwhile.
     const newest = (await ask(`/api/v1/templates/${state.used.id}/versions`)).items[0].version;
     if (newest !== (state.newest ?? newest))
-      throw new Problem(409, "CONFLICT", `Version ${newest} was made meanwhile: look at it first.`, null);
+      throw new Problem(409, "CONFLICT", `Somebody published version ${newest} meanwhile: read it first.`, null);
     await ask(`/api/v1/templates/${state.used.id}`, { method: "PUT", body: { ...body, version: newest } });
   } else {
     await ask("/api/v1/templates", {
@@ -165,7 +165,7 @@ async function publish(state, content) {
       },
     });
   }
-  toast("Published: it is used from now on.");
+  toast("Published: every process uses this version now.");
 }
 
 function samplesOf(state, parts, look) {

@@ -24,8 +24,8 @@ export async function versions(place, state, again) {
         "Versions",
         empty(
           state.used
-            ? "It comes from a folder, which keeps its own history. Publish it here to keep versions."
-            : "It has none yet.",
+            ? "This template comes from a folder and has no versions here. Publish it to keep versions."
+            : "There is no version yet.",
         ),
       ),
     );
@@ -45,20 +45,20 @@ export async function versions(place, state, again) {
         found.map((one) => [
           h("span", { class: "row" }, `v${one.version}`, used(one) ? badge("active") : null),
           moment(one.updatedAt),
-          one.createdBy ?? "somebody",
+          one.createdBy ?? "unknown",
           used(one)
             ? ""
             : h("button", {
                 type: "button",
                 text: "Compare",
-                "aria-label": `Compare version ${one.version} with what is used`,
+                "aria-label": `Compare version ${one.version} with the version in use`,
                 onclick: () => fill(difference, compared(one, state.used)),
               }),
           used(one)
             ? ""
             : h("button", {
                 type: "button",
-                text: "Roll back to it",
+                text: "Roll back to this",
                 "aria-label": `Roll back to version ${one.version}`,
                 onclick: () => back(one, state, again),
               }),
@@ -74,14 +74,14 @@ async function back(one, state, again) {
     method: "POST",
     body: { version: one.version },
   });
-  toast(`Version ${one.version} is used again, as version ${made.version}.`);
+  toast(`Version ${one.version} is in use again, as version ${made.version}.`);
   await again();
 }
 
 function compared(one, used) {
   const parts = PARTS.filter(([name]) => (one[name] ?? "") !== (used[name] ?? ""));
   return [
-    h("h3", { text: `From what is used (v${used.version}) to v${one.version}` }),
+    h("h3", { text: `From version ${used.version}, which is in use, to version ${one.version}` }),
     parts.length
       ? parts.map(([name, label]) => shownDiff(label, used[name] ?? "", one[name] ?? ""))
       : h("p", { class: "quiet", text: "They are identical." }),

@@ -18,7 +18,7 @@ const STEP_MS = 400;
 /** @returns {{element: HTMLElement, start: () => Promise<void>, stop: () => void}} */
 export function trial(shell) {
   const watched = { timer: null, id: null };
-  const story = h("div", { "aria-live": "polite" }, empty("Send something: every attempt is shown here."));
+  const story = h("div", { "aria-live": "polite" }, empty("Send a message: every attempt is shown here."));
   const form = h("div", {});
   return {
     element: card("Try it", form, story),
@@ -91,7 +91,7 @@ async function look(id, story) {
   const tries = one.routes.flatMap((route) => route.attempts);
   fill(
     story,
-    h("p", {}, badge(one.status), " ", h("a", { href: `#/notifications/${id}`, text: "its story" })),
+    h("p", {}, badge(one.status), " ", h("a", { href: `#/notifications/${id}`, text: "its history" })),
     h(
       "ol",
       { class: "timeline" },

@@ -43,8 +43,8 @@ export async function render(main, shell) {
       places.causes,
       card("Find", form),
       panel.element,
-      card("Given up", places.list),
-      card("Done by hand", places.audit),
+      card("Matching dead letters", places.list),
+      card("Audit trail", places.audit),
     ),
   );
   await draw();
@@ -93,7 +93,7 @@ async function causes(place, state, narrow, still) {
   const body = { reason: "look", dryRun: true };
   const counted = await ask("/api/v1/admin/redrive", { method: "POST", headers: BY_HAND, body });
   if (!counted.matched) {
-    if (still()) fill(place, card("Why", empty("There are no dead letters. They will be listed here, by cause.")));
+    if (still()) fill(place, card("Causes", empty("There are no dead letters. They will be listed here, by cause.")));
     return;
   }
   const shown = counted.byCause.toSorted((one, other) => other.count - one.count).slice(0, MOST_CAUSES);
@@ -110,13 +110,13 @@ async function causes(place, state, narrow, still) {
   refill(
     place,
     card(
-      "Why",
+      "Causes",
       h(
         "div",
         { class: "broad" },
         table(
           "Causes",
-          ["how many", "channel", "cause", "the newest says", "what to do", ""],
+          ["number", "channel", "cause", "newest error", "what to do", ""],
           shown.map((cause, at) => {
             const example = newest[at].items[0];
             return [
@@ -149,7 +149,7 @@ async function list(place, state, draw, panel, still) {
   if (!found.items.length) {
     fill(
       place,
-      empty(Object.keys(state.filters).length ? "Nothing matches. Fewer filters find more." : "There are no dead letters."),
+      empty(Object.keys(state.filters).length ? "Nothing matches. Remove a filter to find more." : "There are no dead letters."),
     );
     return;
   }
@@ -161,7 +161,7 @@ async function list(place, state, draw, panel, still) {
     });
   const drawn = table(
     "Dead letters",
-    ["", "given up", "what", "to", "channel", "by", "cause", "error", "tries"],
+    ["", "failed", "template", "to", "channel", "provider", "cause", "error", "attempts"],
     found.items.map((one, at) => [
       boxes[at],
       moment(one.failedAt),
@@ -208,7 +208,7 @@ async function audit(place, still) {
   const found = await ask("/api/v1/admin/audit", { query: { pageSize: 8 } });
   if (!still()) return;
   if (!found.items.length) {
-    fill(place, empty("Nobody has redriven anything."));
+    fill(place, empty("Nobody has redriven a dead letter."));
     return;
   }
   refill(
@@ -218,7 +218,7 @@ async function audit(place, still) {
       { class: "broad" },
       table(
         "Audit",
-        ["when", "who", "did", "why", "of which"],
+        ["when", "who", "action", "reason", "dead letters"],
         found.items.map((one) => [moment(one.at), one.actor, badge(one.action), one.reason, concerning(one)]),
       ),
     ),

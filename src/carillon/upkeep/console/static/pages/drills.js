@@ -46,8 +46,8 @@ export async function render(main, shell) {
       { class: "page" },
       head("Drills"),
       h("div", { class: "two" }, card("Begin", begin(shell, draw)), card("Under way", places.drills)),
-      card("Who carries", places.chains),
-      h("div", { class: "two" }, sent.element, card("Lately", places.lately)),
+      card("Order of failover", places.chains),
+      h("div", { class: "two" }, sent.element, card("Recent events", places.lately)),
     ),
   );
   await Promise.all([draw(), sent.start()]);
@@ -74,15 +74,15 @@ function begin(shell, draw) {
           .catch((error) => toast(error.message, "bad"));
       },
     },
-    choice("channel", "On channel", [["*", "every channel"], ...shell.surface.channels]),
-    choice("provider", "provider", providers),
-    choice("kind", "which", KINDS, { onchange: () => fit(form) }),
+    choice("channel", "Channel", [["*", "every channel"], ...shell.surface.channels]),
+    choice("provider", "Provider", providers),
+    choice("kind", "Behaviour", KINDS, { onchange: () => fit(form) }),
     field("delay", "Delay of the answer, in seconds", { type: "number", min: 0, max: 600, step: "any" }),
     field("times", "Number of calls per message", {
       type: "number",
       min: 1,
       max: 1000,
-      placeholder: "every one",
+      placeholder: "all",
     }),
     field("wait", "Retry-After, in seconds", { type: "number", min: 0, max: 86400, step: "any" }),
     h("button", { class: "primary", text: "Begin the drill" }),
@@ -149,7 +149,7 @@ function underWay(drills, draw) {
     { class: "slim" },
     table(
       "Running drills",
-      ["who", "does what", ""],
+      ["provider", "behaviour", ""],
       names.map((name) => [named(name), said(drills[name]), end(name)]),
     ),
   );
@@ -187,7 +187,7 @@ function link(one, drills, sandboxes) {
     h("div", { class: "shared" }, bar(one.share, one.state === "closed" ? "good" : "bad"), percent(one.share)),
     h("div", {
       class: "quiet",
-      text: one.attempts ? `${number(one.failures)} of ${number(one.attempts)} failed` : "not asked yet",
+      text: one.attempts ? `${number(one.failures)} of ${number(one.attempts)} failed` : "not called yet",
     }),
     drill ? h("div", { class: "wait", text: said(drill) }) : null,
   );
@@ -196,7 +196,7 @@ function link(one, drills, sandboxes) {
 function lately(recent) {
   if (!recent.length) return empty("No failure and no open breaker in this process.");
   return table(
-    "What happened lately",
+    "Recent events",
     ["when", "what", "where", "why"],
     recent
       .slice(0, 10)

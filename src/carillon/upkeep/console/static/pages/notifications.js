@@ -34,7 +34,7 @@ async function list(main, shell) {
 
 function nothing(asked) {
   const filtered = Object.entries(asked).some(([name, value]) => name !== "page" && value);
-  return empty(filtered ? "Nothing matches. Fewer filters find more." : "Nothing has been accepted yet.");
+  return empty(filtered ? "Nothing matches. Remove a filter to find more." : "Nothing has been accepted yet.");
 }
 
 function form(shell, asked, draw) {
@@ -100,9 +100,9 @@ function cancel(one, draw) {
 }
 
 function facts(one) {
-  const shown = [["Id", one.id], ["Accepted", moment(one.createdAt)], ["Person", one.userId], ["Tenant", one.tenantId], ["From", one.serviceOrigin],
+  const shown = [["Id", one.id], ["Accepted", moment(one.createdAt)], ["Person", one.userId], ["Tenant", one.tenantId], ["Origin", one.serviceOrigin],
     ["Priority", one.priority], ["Locale", one.locale], ["Scheduled", one.scheduledFor && moment(one.scheduledFor)], ["Trace", one.traceId], ["Correlation", one.correlationId]];
-  return card("What was asked", h("dl", { class: "facts" }, shown.filter(([, value]) => value).map(([name, value]) =>
+  return card("Request", h("dl", { class: "facts" }, shown.filter(([, value]) => value).map(([name, value]) =>
     [h("dt", { text: name }), h("dd", { text: value })])),
   Object.keys(one.data).length ? h("details", {}, h("summary", { text: "Variables" }), h("pre", { text: JSON.stringify(one.data, null, 2) })) : null);
 }
@@ -111,11 +111,11 @@ function told(route) {
   const points = [...route.attempts.map(attempt), ending(route)].filter(Boolean);
   return h("section", { class: "card" }, h("h2", {}, `${route.channel} to ${route.recipient ?? route.routeId} `, badge(route.status)),
     h("div", { class: "story" }, h("ol", { class: "timeline" }, h("li", { class: "dot" }, h("b", { text: "Accepted" }), " ", h("time", { text: moment(route.createdAt) })), points),
-      route.message ? h("div", {}, h("h3", { text: "As its reader sees it" }), preview(route.channel, route.recipient, route.message)) : null));
+      route.message ? h("div", {}, h("h3", { text: "As the recipient sees it" }), preview(route.channel, route.recipient, route.message)) : null));
 }
 
 function attempt(one) {
-  const next = one.nextTryInMs === null ? "" : `, again after ${millis(one.nextTryInMs)}`;
+  const next = one.nextTryInMs === null ? "" : `, next attempt after ${millis(one.nextTryInMs)}`;
   return h("li", { class: `dot ${one.outcome === "sent" ? "good" : "bad"}` },
     h("b", { text: `Attempt ${one.number} by ${one.provider}` }), " ", badge(one.outcome), " ", h("time", { text: moment(one.startedAt) }),
     h("div", { class: "quiet", text: `${millis(one.durationMs)}, ${one.verdict.replace("_", " ")}${next}${one.settled === "applied" ? "" : `, ${one.settled}`}` }),
@@ -128,11 +128,11 @@ function reason(one) {
 }
 
 function ending(route) {
-  const ends = [["deliveredAt", "Delivered", "good"], ["openedAt", "Opened", "good"], ["clickedAt", "Clicked", "good"], ["failedAt", "Given up", "bad"], ["skippedAt", "Skipped", ""]];
+  const ends = [["deliveredAt", "Delivered", "good"], ["openedAt", "Opened", "good"], ["clickedAt", "Clicked", "good"], ["failedAt", "Dead letter", "bad"], ["skippedAt", "Skipped", ""]];
   const found = ends.filter(([name]) => route[name]).map(([name, word, mood]) =>
     h("li", { class: `dot ${mood}` }, h("b", { text: word }), " ", h("time", { text: moment(route[name]) }), reasonOf(name, route)));
   if (route.waitsFor) found.push(h("li", { class: "dot wait" }, h("b", { text: "Waits" }), " ", route.waitsFor));
-  if (route.nextAttemptAt && !found.length) found.push(h("li", { class: "dot wait" }, h("b", { text: "Next try" }), " ", h("time", { text: moment(route.nextAttemptAt) })));
+  if (route.nextAttemptAt && !found.length) found.push(h("li", { class: "dot wait" }, h("b", { text: "Next attempt" }), " ", h("time", { text: moment(route.nextAttemptAt) })));
   return found;
 }
 
@@ -152,8 +152,8 @@ function why(one) {
     if (one.locale) body.locale = one.locale;
     const found = await ask("/api/v1/notifications/explain", { method: "POST", body: Object.fromEntries(Object.entries(body).filter(([, value]) => value !== null)) });
     fill(shown, h("p", {}, "The same request now: ", badge(found.outcome), found.message ? ` ${found.message}` : ""),
-      table("Gates", ["gate", "verdict", "found there"], found.steps.map((step) => [step.step, badge(step.verdict), h("code", { text: JSON.stringify(step.detail) })])));
+      table("Gates", ["gate", "verdict", "details"], found.steps.map((step) => [step.step, badge(step.verdict), h("code", { text: JSON.stringify(step.detail) })])));
   };
-  return card("Why", h("p", { class: "quiet", text: "Runs the gates of a send now; nothing is written or sent." }),
+  return card("What would happen now", h("p", { class: "quiet", text: "Runs the gates of a send for the same request; writes and sends nothing." }),
     h("button", { type: "button", text: "Explain", onclick: explain }), shown);
 }

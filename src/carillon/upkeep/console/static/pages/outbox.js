@@ -36,7 +36,7 @@ export async function render(main, shell) {
     h(
       "div",
       { class: "page" },
-      head("Outbox", h("span", { class: "quiet", text: "Nothing here was really sent." })),
+      head("Outbox", h("span", { class: "quiet", text: "The sandbox sent none of these messages." })),
       card(
         null,
         filters(shell, state, () => draw(true)),
@@ -95,7 +95,7 @@ function sheet(found, state, draw) {
       empty(
         state.words || state.channel
           ? "Nothing matches."
-          : "Nothing was sent yet. Whatever the sandbox would send appears here at once.",
+          : "Nothing was sent yet. Every message that the sandbox gets appears here at once.",
       ),
     );
   }
@@ -134,9 +134,9 @@ function item(one) {
     "li",
     { class: "card" },
     h("div", { class: "row" }, h("b", { text: one.channel }), badge(one.outcome), h("time", { text: moment(one.at) })),
-    h("div", { class: "quiet to", text: one.recipient ?? "nobody named" }),
-    one.message ? preview(one.channel, one.recipient, one.message) : empty("Its content was not stored."),
+    h("div", { class: "quiet to", text: one.recipient ?? "no recipient" }),
+    one.message ? preview(one.channel, one.recipient, one.message) : empty("The content of this message was not stored."),
     earlier,
-    h("a", { href: `#/notifications/${one.notificationId}`, text: "Its story" }),
+    h("a", { href: `#/notifications/${one.notificationId}`, text: "Its history" }),
   );
 }

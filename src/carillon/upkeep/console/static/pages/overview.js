@@ -52,7 +52,7 @@ function figures(overview) {
   const shown = [
     ["Delivered", number(routes.published), "good"], ["Waiting", number(overview.due), overview.due ? "wait" : ""],
     ["Under way", number(overview.leased), ""], ["Retrying", number(routes.failed), routes.failed ? "wait" : ""],
-    ["Given up", number(routes.dead_letter), routes.dead_letter ? "bad" : ""], ["Skipped", number(routes.skipped), ""],
+    ["Dead letters", number(routes.dead_letter), routes.dead_letter ? "bad" : ""], ["Skipped", number(routes.skipped), ""],
   ];
   return h("dl", { class: "figures" }, shown.map(([name, value, mood]) =>
     h("div", { class: mood }, h("dt", { text: name }), h("dd", { text: value }))));
@@ -93,15 +93,15 @@ function lanes(found) {
 }
 
 function carriers(found) {
-  if (!found.length) return card("Providers", empty("No provider is in use here."));
+  if (!found.length) return card("Providers", empty("This process uses no provider."));
   return card("Providers", table("Providers", ["channel", "provider", "breaker", "errors", "share"], found.map((one) => [
     one.channel, one.provider, badge(one.state), one.attempts ? percent(one.failures / one.attempts) : "–",
     h("span", { class: "shared" }, bar(one.share, one.state === "closed" ? "good" : "bad"), percent(one.share))])));
 }
 
 function lately(recent) {
-  if (!recent.length) return card("Lately", empty("No failure, no open breaker and no error in this process."));
-  return card("Lately", table("What happened lately", ["when", "what", "where", "why"], recent.slice(0, 12).map((one) => [
+  if (!recent.length) return card("Recent events", empty("No failure, no open breaker and no error in this process."));
+  return card("Recent events", table("Recent events", ["when", "what", "where", "why"], recent.slice(0, 12).map((one) => [
     moment(one.at), badge(one.verdict ?? one.after ?? WORDS[one.type] ?? one.type), one.notification_id
       // Several attempts of one notification have the same link: their times make them distinct.
       ? h("a", { id: `lately-${one.at}-${one.notification_id}`, href: `#/notifications/${one.notification_id}` }, one.provider ? `${one.channel} by ${one.provider}` : one.channel)

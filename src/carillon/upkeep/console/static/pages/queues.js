@@ -40,7 +40,7 @@ function figures(queues) {
   const shown = [
     ["Waiting", sum("main"), ""],
     ["Under way", sum("processing"), ""],
-    ["Later", sum("delayed"), "wait"],
+    ["Delayed", sum("delayed"), "wait"],
     ["Failed", sum("failed"), "bad"],
     ["Done by this process", queues.reduce((total, queue) => total + queue.runs.success, 0), "good"],
   ];
@@ -61,13 +61,13 @@ function overview(queues) {
       "queue",
       "waiting",
       "under way",
-      "later",
+      "delayed",
       "failed",
-      "the next waits",
+      "age of the next",
       "done",
-      "tried again",
+      "retried",
       "average",
-      "worked off by",
+      "handler",
     ],
     queues.map((queue) => [
       h("a", { href: `#/queues/${encodeURIComponent(queue.queue)}`, text: queue.queue }),
@@ -119,7 +119,7 @@ function policy(queue) {
   return h(
     "dl",
     { class: "facts" },
-    [["worked off by", queue.handler ?? "another process"], ...shown].map(([name, value]) => [
+    [["handler", queue.handler ?? "another process"], ...shown].map(([name, value]) => [
       h("dt", { text: name.replaceAll("_", " ") }),
       h("dd", { text: String(value) }),
     ]),
@@ -145,7 +145,7 @@ function failedOf(name) {
           .catch((error) => toast(error.message, "bad"));
       },
     },
-    field("reason", "Reason, kept in the audit", { required: true, maxlength: 1000, size: 32 }),
+    field("reason", "Reason, for the audit trail", { required: true, maxlength: 1000, size: 32 }),
     act,
   );
   const counted = (total) => {
@@ -181,7 +181,7 @@ function messages(found, chosen, changed) {
   return [
     table(
       "Failed messages",
-      ["", "message", "action", "earlier tries", "made", "says"],
+      ["", "message", "action", "failed runs", "created", "content"],
       found.messages.map((one) => [
         box(one),
         h("code", { text: one.message_id }),
@@ -193,7 +193,7 @@ function messages(found, chosen, changed) {
         h(
           "details",
           {},
-          h("summary", { text: one.text === null ? "payload" : "no message at all" }),
+          h("summary", { text: one.text === null ? "payload" : "not a JSON object" }),
           h("pre", { text: one.text ?? JSON.stringify(one.payload, null, 2) }),
         ),
       ]),
@@ -207,7 +207,7 @@ function messages(found, chosen, changed) {
 async function requeue(name, chosen, reason) {
   const body = chosen.size ? { ids: [...chosen], reason } : { reason };
   const done = await ask(`/ops/queues/${encodeURIComponent(name)}/failed/requeue`, { method: "POST", body });
-  toast(`${number(done.requeued)} went back to ${name}, their tries at 0.`);
+  toast(`${number(done.requeued)} requeued in ${name}, with a fresh budget.`);
 }
 
 function logsOf(name) {
@@ -220,7 +220,7 @@ function logsOf(name) {
       found.job_logs.length
         ? table(
             "Job logs",
-            ["when", name ? "message" : "queue", "action", "status", "tries", "error", "next try"],
+            ["when", name ? "message" : "queue", "action", "status", "failed runs", "error", "next run"],
             found.job_logs.map((one) => [
               moment(one.updated_at),
               name
@@ -233,7 +233,7 @@ function logsOf(name) {
               one.next_retry_at ? moment(one.next_retry_at) : "",
             ]),
           )
-        : empty(Object.keys(asked).length ? "Nothing matches." : "No message was processed yet."),
+        : empty(Object.keys(asked).length ? "Nothing matches." : "No message has run yet."),
     );
   };
   const form = h(

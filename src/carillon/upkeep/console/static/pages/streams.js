@@ -37,7 +37,7 @@ async function everybody(main, shell) {
       head("Streams"),
       top,
       card("Find a person", lookUp(shell)),
-      card("Notify a person", tell(shell, "")),
+      card("Send to a person", tell(shell, "")),
     ),
   );
   return live(shell, draw);
@@ -48,8 +48,8 @@ function figures(streams, overview) {
     ["Connections", number(streams.connections), ""],
     ["People", number(streams.people), ""],
     ["Waiting", number((overview.routes.pending ?? 0) + (overview.routes.failed ?? 0)), ""],
-    ["Told", number(overview.routes.published), "good"],
-    ["Given up", number(overview.routes.dead_letter), overview.routes.dead_letter ? "bad" : ""],
+    ["Pushed", number(overview.routes.published), "good"],
+    ["Dead letters", number(overview.routes.dead_letter), overview.routes.dead_letter ? "bad" : ""],
   ];
   return [
     h(
@@ -61,13 +61,13 @@ function figures(streams, overview) {
       "div",
       { class: "row quiet" },
       bar(streams.connections / streams.most, streams.connections / streams.most > 0.9 ? "bad" : "good"),
-      `${percent(streams.connections / streams.most)} of the ${number(streams.most)} connections this process takes`,
+      `${percent(streams.connections / streams.most)} of the ${number(streams.most)} connections that this process allows`,
     ),
   ];
 }
 
 function readers(streams) {
-  if (!streams.readers.length) return empty("Nobody is connected here. Notifications wait for their readers.");
+  if (!streams.readers.length) return empty("Nobody is connected to this process. Notifications wait for their readers.");
   const more = streams.people - streams.readers.length;
   return [
     h(
@@ -135,11 +135,11 @@ function tell(shell, user, then = () => {}) {
           .catch((error) => toast(error instanceof SyntaxError ? "The payload is not JSON." : error.message, "bad"));
       },
     },
-    user ? null : field("user_id", "Person to notify", { required: true, maxlength: 255 }),
+    user ? null : field("user_id", "Recipient", { required: true, maxlength: 255 }),
     field("event_type", "Type", { required: true, value: "job.new" }),
     choice("priority", "Priority", [["", "by its type"], "HIGH", "MEDIUM", "LOW"]),
     area("payload", "Payload", { rows: 3, text: '{"title": "Bell founder wanted"}' }),
-    h("button", { class: "primary", text: "Tell" }),
+    h("button", { class: "primary", text: "Send" }),
   );
   return form;
 }
@@ -186,10 +186,10 @@ async function person(main, shell, user) {
     h(
       "div",
       { class: "page" },
-      head(user, h("a", { class: "button", href: "#/streams", text: "Everybody" })),
+      head(user, h("a", { class: "button", href: "#/streams", text: "All people" })),
       top,
       card("Inbox", inbox),
-      h("div", { class: "two" }, card("Read along", along.element), card("Tell", tell(shell, user, draw))),
+      h("div", { class: "two" }, card("Read the stream", along.element), card("Send a notification", tell(shell, user, draw))),
     ),
   );
   const stop = live(shell, draw);
@@ -223,7 +223,7 @@ function readAlong(user) {
   const state = h("span", { class: "quiet", role: "status", text: "not reading" });
   const act = h("button", {
     type: "button",
-    text: "Read along",
+    text: "Read the stream",
     onclick: () => {
       if (reading) stop();
       else start();
@@ -232,7 +232,7 @@ function readAlong(user) {
   const stop = () => {
     reading?.abort();
     reading = null;
-    act.textContent = "Read along";
+    act.textContent = "Read the stream";
     state.textContent = "not reading";
   };
   const start = () => {
@@ -257,14 +257,14 @@ function readAlong(user) {
         while (list.children.length > KEPT) list.lastChild.remove();
       },
       (word) => {
-        if (reading) state.textContent = word === "live" ? "reading" : "coming again";
+        if (reading) state.textContent = word === "live" ? "reading" : "reconnecting";
       },
       reading.signal,
     );
   };
   return {
     element: [
-      h("p", { class: "quiet", text: "This opens a stream as this person: waiting notifications then count as pushed." }),
+      h("p", { class: "quiet", text: "This opens the stream of this person: notifications that wait are then pushed." }),
       h("div", { class: "row" }, act, state),
       list,
     ],

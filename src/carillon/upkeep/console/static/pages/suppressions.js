@@ -68,7 +68,7 @@ async function list(place, state, draw) {
   if (!still()) return;
   if (!found.items.length) {
     const filtered = Object.keys(state.filters).length;
-    fill(place, empty(filtered ? "Nothing matches. Fewer filters find more." : "No address is suppressed."));
+    fill(place, empty(filtered ? "Nothing matches. Remove a filter to find more." : "No address is suppressed."));
     return;
   }
   refill(
@@ -107,7 +107,7 @@ async function lift(one, draw) {
     toast(`Messages to ${one.address} are sent again.`, "good");
   } catch (error) {
     // What holds for everybody is the operators' to lift.
-    toast(error.status === 404 && !one.tenantId ? "Only an operator lifts what holds for everybody." : error.message, "bad");
+    toast(error.status === 404 && !one.tenantId ? "Only an operator may lift a suppression that holds for every tenant." : error.message, "bad");
   }
   await draw();
 }

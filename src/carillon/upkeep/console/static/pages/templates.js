@@ -54,7 +54,7 @@ function list(main, shell, catalogue) {
             { class: "card human needed" },
             h("h2", { text: "Missing" }),
             h("p", {
-              text: `${number(gaps)} missing: people with that language get nothing, or another language.`,
+              text: `${number(gaps)} missing: people with that language get no message, or one in another language.`,
             }),
           )
         : null,
@@ -63,7 +63,7 @@ function list(main, shell, catalogue) {
         null,
         results,
         catalogue.truncated
-          ? h("p", { class: "quiet", text: "There are more than can be shown: search by key over the API." })
+          ? h("p", { class: "quiet", text: "There are more templates than this page shows: search by key over the API." })
           : null,
       ),
     ),
@@ -81,7 +81,7 @@ function shown(catalogue, asked) {
   if (!catalogue.items.length)
     return empty(
       "There is no template yet.",
-      h("a", { class: "button", href: "#/templates/new", text: "Write the first" }),
+      h("a", { class: "button", href: "#/templates/new", text: "Write the first template" }),
     );
   if (!found.length) return empty(asked.lacks ? "Nothing is missing." : "Nothing matches.");
   return table(
