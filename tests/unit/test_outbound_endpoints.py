@@ -163,7 +163,7 @@ async def test_the_group_of_an_open_endpoint_is_left_out_of_claims_until_its_pro
 
 
 @pytest.mark.parametrize(("on_open", "second"), [("bury", False), ("defer", True)])
-async def test_routes_that_must_be_claimed_are_not_left_out(on_open: str, second: bool) -> None:
+async def test_routes_that_must_be_claimed_are_not_left_out(on_open: str, *, second: bool) -> None:
     desk = Desk(on_open=on_open, second=second)
     await desk.kill("dead")
     await desk.attempts.ready_to_call([desk.claim("dead", group=-7)])
