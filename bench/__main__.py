@@ -30,6 +30,7 @@ from bench import (
     returning,
     sse,
     strangers,
+    vendors,
     web,
 )
 from bench.measure import Outcome
@@ -39,6 +40,7 @@ PARTS: dict[str, Callable[[Postgres, Callable[[str], None]], Outcome]] = {
     "accept": accept.measure,
     "drain": drain.measure,
     "http": outgoing.measure,
+    "vendors": vendors.measure,
     "backlog": backlog.measure,
     "latency": latency.measure,
     "galaxy": galaxy.measure,

@@ -49,10 +49,11 @@ def drain(dsn: str, jobs: int, url: str | None = None, processes: int = 1) -> fl
         if url is not None:
             args += ["--config", str(webhook(url, Path(folder)))]
         with carillon(env, *args):
-            return asyncio.run(_finished(dsn, jobs))
+            return asyncio.run(finished(dsn, jobs))
 
 
-async def _finished(dsn: str, jobs: int) -> float:
+async def finished(dsn: str, jobs: int) -> float:
+    """Wait until the backlog is drained; routes a second by the ledger's own times."""
     connection = await asyncpg.connect(dsn)
     until = time.monotonic() + LIMIT_SECONDS
     try:

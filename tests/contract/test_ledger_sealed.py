@@ -151,6 +151,8 @@ ELSEWHERE = {
     "abandon_effect": "keys of effects",
     "prune_jobs": "deletes",
     "breaker_step": "providers",
+    "target_states": "hosts and ports of endpoints, which stay readable",
+    "change_target": "as above",
     "api_key": "keys of callers",
     "api_keys": "keys of callers",
     "add_api_key": "keys of callers",

@@ -204,7 +204,10 @@ async def test_v1_answers(stub: FcmStub, v1: Fcm, reply: Reply, outcome: Outcome
         (legacy(error="MismatchSenderId"), Refused("HTTP 200 MismatchSenderId", "sender_mismatch")),
         (legacy(error="Unavailable"), Unavailable("HTTP 200 Unavailable", "vendor_unavailable")),
         (legacy(error="InternalServerError"), Unavailable("HTTP 200 InternalServerError", "vendor_internal")),
-        (legacy(error="DeviceMessageRateExceeded"), Throttled("HTTP 200 DeviceMessageRateExceeded", 60.0)),
+        (
+            legacy(error="DeviceMessageRateExceeded"),
+            Throttled("HTTP 200 DeviceMessageRateExceeded", 60.0, "device_quota"),
+        ),
         (legacy(error="Novel"), Unavailable("HTTP 200 Novel", "http_200")),
         (Reply(200, body={"failure": 1}), Unavailable("HTTP 200 failure", "http_200")),
         (Reply(400, body="Error=InvalidTtl"), Refused("HTTP 400 Error=InvalidTtl", "invalid_argument")),

@@ -9,6 +9,7 @@ from tests.support.sources import modules_of_tests, package_modules
 LONELY_ON_PURPOSE: dict[str, str] = {
     "src/carillon/upkeep/api/queues.py InspectedQueues": "upkeep may not import carillon.queues; compose hands it over",
     "src/carillon/upkeep/api/sandbox.py SandboxControls": "upkeep may not import providers; compose hands them over",
+    "src/carillon/upkeep/api/targets.py ChangedTargets": "upkeep may not import outbound; compose hands them over",
     "src/carillon/blueprints/galaxy/producing.py StreamClient": "the producer's own Redis client implements it",
     "src/carillon/blueprints/galaxy/producing.py AsyncStreamClient": "as above, for asynchronous clients",
 }

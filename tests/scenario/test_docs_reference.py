@@ -23,6 +23,7 @@ PAGES = [pytest.param(page, id=docs_pages.name(page)) for page in docs_pages.pag
 _SECTIONS = {
     "Retry policies": 'policy.retry."origin/channel".',
     "Breaker policies": "policy.breaker.provider.",
+    "Rates": "policy.rate.provider.",
     "Lanes": "lanes.name.",
     "Groups": "groups.provider.",
     "Group members": "groups.provider.members.name.",

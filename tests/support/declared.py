@@ -17,6 +17,7 @@ from carillon.upkeep.api import notifications as api
 from carillon.upkeep.api import preferences as preferences_api
 from carillon.upkeep.api import queues as queues_api
 from carillon.upkeep.api import sandbox
+from carillon.upkeep.api import targets as targets_api
 from carillon.upkeep.api import templates as templates_api
 from carillon.upkeep.console import api as console_api
 from carillon.upkeep.console import templates as console_templates
@@ -37,6 +38,7 @@ def declared() -> list[Endpoint]:
     return [
         *http.endpoints(nobody, explains=cast("Any", object())),
         *api.endpoints(nobody, {}, Lanes({})),
+        *targets_api.endpoints(nobody, nobody, nobody),
         *admin_api.endpoints(nobody, nobody, {}, Lanes({}), clock=nobody, ids=nobody),
         *sandbox.endpoints([], [], msgspec.Struct),
         *templates_api.endpoints(nobody, nobody, nobody),

@@ -19,6 +19,7 @@ from carillon.config.settings import DirectorySettings, GroupMember, GroupSettin
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.events import Event
 from carillon.domain.lanes import Lane
+from carillon.domain.pace import RatePolicy
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.queues import Policy
 from carillon.doors.http.wire import SendBody
@@ -34,6 +35,7 @@ NO_DEFAULT = "needed"
 _ENTRIES: dict[str, type[msgspec.Struct]] = {
     'policy.retry."origin/channel"': RetryPolicy,
     "policy.breaker.provider": BreakerPolicy,
+    "policy.rate.provider": RatePolicy,
     "lanes.name": Lane,
     "groups.provider": GroupSettings,
     "groups.provider.members.name": GroupMember,
@@ -78,7 +80,7 @@ def _fields(kind: type[msgspec.Struct], path: str) -> Iterator[tuple[str, str]]:
             continue
         if isinstance(default, msgspec.Struct):
             yield from _fields(type(default), f"{path}{field.name}.")
-        elif path + field.name not in {"policy.retry", "policy.breaker"}:
+        elif path + field.name not in {"policy.retry", "policy.breaker", "policy.rate"}:
             yield path + field.encode_name, shown(default)
 
 

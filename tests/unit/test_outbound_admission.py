@@ -25,18 +25,19 @@ class Changing:
 
 async def test_a_breaker_that_closes_behind_a_refusal_lets_the_call_through() -> None:
     breakers = Changing([Admission.STOP, Admission.STOP, Admission.GO], [State.HALF_OPEN, State.CLOSED])
-    assert await admitted(breakers, "fcm", ManualClock(), 15.0)
+    assert await admitted(breakers, "fcm", ManualClock(), 15.0) is not Admission.STOP
 
 
 @pytest.mark.parametrize("before", [[], [State.HALF_OPEN], [State.CLOSED]])
 async def test_an_open_breaker_is_not_waited_for(before: list[State]) -> None:
     clock = ManualClock()
     breakers = Changing([Admission.STOP] * 9, [*before, State.OPEN])
-    assert not await admitted(breakers, "fcm", clock, 15.0)
+    assert await admitted(breakers, "fcm", clock, 15.0) is Admission.STOP
     assert len(breakers.answers) == 8 - len(before)
 
 
 async def test_patience_has_an_end() -> None:
     clock = ManualClock(0.0)
-    assert not await admitted(Changing([Admission.STOP] * 99, [State.HALF_OPEN] * 99), "fcm", clock, 15 * POLL_SECONDS)
+    changing = Changing([Admission.STOP] * 99, [State.HALF_OPEN] * 99)
+    assert await admitted(changing, "fcm", clock, 15 * POLL_SECONDS) is Admission.STOP
     assert clock.now == pytest.approx(15 * POLL_SECONDS, abs=POLL_SECONDS)

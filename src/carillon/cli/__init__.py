@@ -23,6 +23,7 @@ HOMES = {
     "config": "settings:app",
     "billing": "billing:app",
     "dead-letters": "dead_letters:app",
+    "endpoints": "endpoints:app",
     "galaxy": "galaxy:app",
     "history": "history:app",
     "keys": "keys:app",

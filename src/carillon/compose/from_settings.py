@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
-
 from carillon.config.reading import blueprint_folder, variables
 from carillon.config.settings import GroupSettings, Settings
 from carillon.domain.breaker import BreakerPolicy
@@ -19,6 +17,7 @@ from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Clock, Dice, Provider
 from carillon.domain.receipts import Callback
 from carillon.domain.suppressions import SuppressionTerms
+from carillon.domain.targets import Rates
 from carillon.domain.templates import LocaleRules
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
@@ -148,13 +147,23 @@ def policies(settings: Settings) -> PolicyTable:
 
 def breaker_policies(settings: Settings) -> dict[str, BreakerPolicy]:
     """Breaker policies by provider, in lower case; the drill's time scale multiplies their open times."""
+    return {name: policy.of_provider() for name, policy in endpoint_policies(settings).items()}
+
+
+def endpoint_policies(settings: Settings) -> dict[str, BreakerPolicy]:
+    """The same policies for the endpoints of each provider."""
     scale = settings.drill.time_scale
-    found = {
-        name.lower(): msgspec.structs.replace(policy, open_seconds=policy.open_seconds * scale)
-        for name, policy in settings.policy.breaker.items()
-    }
+    found = {name.lower(): policy.of_endpoints().scaled(scale) for name, policy in settings.policy.breaker.items()}
     named = {name: found[name.lower()] for name in settings.providers if name.lower() in found}
-    return {"*": BreakerPolicy(), **found, **named}
+    return {"*": BreakerPolicy().of_endpoints(), **found, **named}
+
+
+def rates(settings: Settings) -> Rates:
+    """The configured rates of providers, endpoints and tenants."""
+    found = {name.lower(): policy for name, policy in settings.policy.rate.items()}
+    named = {name: found[name.lower()] for name in settings.providers if name.lower() in found}
+    tenants = {name: tenant.requests_per_second for name, tenant in settings.tenant.items()}
+    return Rates({**found, **named}, {name: rate for name, rate in tenants.items() if rate is not None})
 
 
 _GROUPED_BY: dict[str, Grouping] = {"webhook": "endpoint", "sse": "person"}

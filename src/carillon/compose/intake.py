@@ -24,10 +24,13 @@ from carillon.intake.accept import Intake
 from carillon.intake.explain import Explainer
 from carillon.intake.in_order import OrderedIntake
 from carillon.ledger.opening import Ledger
+from carillon.outbound.admission import Admissions
 from carillon.outbound.synchronous import SynchronousDelivery
 from carillon.system import new_id
 from carillon.upkeep.api import admin as admin_api
 from carillon.upkeep.api import notifications as api
+from carillon.upkeep.api import targets as targets_api
+from carillon.upkeep.api.waits import Waits
 from carillon.upkeep.health import Check, answers_at, degraded
 from carillon.upkeep.metrics.meters import Metrics
 from carillon.web import Endpoint
@@ -192,6 +195,7 @@ class IntakePart(Part):
             ledger=ledger,
             providers=self._providers.providers,
             breakers=self._breakers.breakers,
+            targets=self._breakers.targets,
         )
 
     async def stop(self, ending: PartEnd) -> None:
@@ -203,17 +207,27 @@ class IntakePart(Part):
         settings, chains, ledger = self._process.settings, self._process.chains, self._ledger.ledger
         rules, breakers = from_settings.plan_rules(settings, chains), self._breakers.breakers
         terms = from_settings.suppression_terms(settings)
-        explainer = Explainer(self.intake, ledger, breakers, rules, self._process.clock, terms=terms)
+        admissions = Admissions(self._providers.providers, breakers, self._breakers.targets, self._process.clock)
+        explainer = Explainer(
+            self.intake, ledger, breakers, rules, self._process.clock, targets=admissions, terms=terms
+        )
         synchronous = None if self.synchronous is None else self.synchronous.door()
         found = http_door.endpoints(self.intake, synchronous=synchronous, explains=explainer)
         lanes = from_settings.lanes(settings)
-        found += api.endpoints(ledger, chains, lanes, groups=rules.groups, strict_receipts=settings.strict_receipts)
+        found += api.endpoints(
+            ledger,
+            chains,
+            lanes,
+            groups=rules.groups,
+            waits_for=Waits(admissions.waits_for, self._process.clock),
+            strict_receipts=settings.strict_receipts,
+        )
         found += event_endpoints(settings, self.intake)
         admin = admin_api.endpoints(ledger, breakers, chains, lanes, clock=self._process.clock, ids=new_id)
         if settings.ledger.replay != "redrive":
             # If only producers may send again, administrators may only read.
             admin = [endpoint for endpoint in admin if endpoint.method == "GET"]
-        return [*found, *admin]
+        return [*found, *admin, *targets_api.endpoints(self._breakers.targets, ledger, self._process.clock)]
 
     def pages(self) -> Sequence[str]:
         return ("overview", "notifications", "dead-letters")

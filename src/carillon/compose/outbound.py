@@ -12,8 +12,7 @@ from carillon.compose.providers import ProvidersPart
 from carillon.config.settings import Settings
 from carillon.domain.breaker import State
 from carillon.domain.events import Rehomed
-from carillon.domain.lanes import SYNCHRONOUS, Lanes
-from carillon.domain.policy import PolicyTable
+from carillon.domain.lanes import SYNCHRONOUS
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Preparer, Provider, Signal
 from carillon.intake.accept import Intake, SynchronousIntake
 from carillon.ledger.opening import Ledger
@@ -23,6 +22,7 @@ from carillon.outbound.breakers.shared import LedgerBreakers
 from carillon.outbound.leases import Leases
 from carillon.outbound.settle import Settler
 from carillon.outbound.synchronous import SynchronousDelivery, SynchronousRules, SynchronousSweep
+from carillon.outbound.targets import Targets
 from carillon.outbound.worker import Worker, WorkerClaimOnAccept, WorkerRules
 from carillon.providers.sandbox import Sandbox
 from carillon.system import new_id, system_dice
@@ -37,10 +37,14 @@ USUAL_SECONDS = 2.0
 
 
 class BreakersPart(Part):
-    """Breakers in Redis if there is one, in the ledger if the settings say so, else in memory."""
+    """Breakers in Redis if there is one, in the ledger if the settings say so, else in memory.
+
+    What the fleet knows about targets is in Redis if there is one, else in the ledger.
+    """
 
     title = "Redis"
     breakers: RecoverableBreakers
+    targets: Targets
 
     def __init__(self, process: Process, ledger: LedgerPart) -> None:
         self._process = process
@@ -68,6 +72,14 @@ class BreakersPart(Part):
             )
         else:
             self.breakers = own
+        self.targets = Targets(
+            self._ledger.ledger if self.shared is None else self.shared.targets(),
+            from_settings.endpoint_policies(settings),
+            service=settings.service,
+            clock=process.clock,
+            observer=process.observe,
+            rates=from_settings.rates(settings),
+        )
 
     def checks(self) -> Mapping[str, Check]:
         # Without Redis each process uses its own breakers: degraded, not down.
@@ -134,6 +146,7 @@ def synchronous(
     ledger: Ledger,
     providers: dict[str, Provider],
     breakers: Breakers,
+    targets: Targets,
 ) -> SynchronousDelivery | None:
     """Synchronous delivery; None if the blueprint has no synchronous lane."""
     settings = process.settings
@@ -158,6 +171,7 @@ def synchronous(
         ),
         clock=process.clock,
         ids=new_id,
+        targets=targets,
     )
 
 
@@ -228,6 +242,7 @@ class WorkerPart(Part):
             clock=process.clock,
             observer=process.observe,
             owner=process.owner,
+            targets=self._breakers.targets,
         )
         await self._rehome()
 
@@ -284,19 +299,20 @@ def build_worker(
     clock: Clock,
     observer: Observer,
     owner: str,
+    targets: Targets,
     preparer: Preparer | None = None,
 ) -> Worker:
     """One worker over any backlog."""
-    lanes, policies = from_settings.lanes(settings), from_settings.policies(settings)
     leases = Leases(backlog, clock, observer, settings.ledger.lease_seconds)
     attempts = Attempts(
         providers=providers,
         breakers=breakers,
         leases=leases,
-        rules=_attempt_rules(settings, lanes, policies, chains),
+        rules=_attempt_rules(settings, chains),
         clock=clock,
         dice=system_dice,
         preparer=preparer,
+        targets=targets,
     )
     return Worker(
         backlog=backlog,
@@ -305,14 +321,16 @@ def build_worker(
         settler=Settler(backlog, observer, settings.work.batch),
         leases=leases,
         breakers=breakers,
-        rules=_rules(settings, lanes, policies, chains),
+        rules=_rules(settings, chains),
         clock=clock,
         observer=observer,
         owner=owner,
+        targets=targets,
     )
 
 
-def _attempt_rules(settings: Settings, lanes: Lanes, policies: PolicyTable, chains: Chains) -> AttemptRules:
+def _attempt_rules(settings: Settings, chains: Chains) -> AttemptRules:
+    lanes, policies = from_settings.lanes(settings), from_settings.policies(settings)
     push = settings.push
     if push is None:
         picker = settings.task_picker is not None
@@ -334,7 +352,8 @@ def _attempt_rules(settings: Settings, lanes: Lanes, policies: PolicyTable, chai
     )
 
 
-def _rules(settings: Settings, lanes: Lanes, policies: PolicyTable, chains: Chains) -> WorkerRules:
+def _rules(settings: Settings, chains: Chains) -> WorkerRules:
+    lanes, policies = from_settings.lanes(settings), from_settings.policies(settings)
     work = settings.work
     return WorkerRules(
         lanes=lanes,

@@ -141,6 +141,7 @@ class PushWorkerPart(Part):
             ledger=self._ledger.ledger,
             redis=shared.redis,
             breakers=self._breakers.breakers,
+            targets=self._breakers.targets,
             providers=self._providers,
         )
 

@@ -18,6 +18,7 @@ from carillon.ledger.rabbitmq.deliveries import LEAVE_SECONDS, ClaimRules
 from carillon.ledger.rabbitmq.marks import MarkRules, Marks
 from carillon.outbound.breakers import RecoverableBreakers
 from carillon.outbound.shutdown import Deadline
+from carillon.outbound.targets import Targets
 from carillon.system import new_id, system_dice
 
 
@@ -32,6 +33,7 @@ class PushWorker:
         ledger: Ledger,
         redis: Any,  # noqa: ANN401 - a Redis client
         breakers: RecoverableBreakers,
+        targets: Targets,
         providers: ProvidersPart,
     ) -> None:
         self._settings = process.settings
@@ -48,6 +50,7 @@ class PushWorker:
             clock=process.clock,
             observer=process.observe,
             owner=socket.gethostname(),
+            targets=targets,
             preparer=preparing(process.settings, push, self._provider, providers.tools, breakers),
         )
 

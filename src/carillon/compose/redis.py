@@ -29,7 +29,7 @@ from carillon.intake.in_order import OrderedIntake
 from carillon.intake.plan import PlanRules
 from carillon.ledger.redis.leases import RedisLeases
 from carillon.outbound.breakers import RecoverableBreakers
-from carillon.outbound.breakers.redis import RedisBreakers
+from carillon.outbound.breakers.redis import RedisBreakers, RedisTargets
 from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest
 from carillon.system import SystemClock, new_id
 from carillon.upkeep.health import Check, answers_at
@@ -71,6 +71,10 @@ class SharedRedis:
             observer=observer,
             refresh_seconds=REFRESH_SECONDS if settings.push is None else 0.0,
         )
+
+    def targets(self) -> RedisTargets:
+        """The store of what the fleet knows about targets."""
+        return RedisTargets(self.redis)
 
     async def check(self) -> dict[str, Any]:
         """A health check."""

@@ -7,6 +7,7 @@ from carillon.config.policies import check_queues
 from carillon.config.sections import Section
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.pace import check_rate
 
 CALL_SHARE = 0.9
 """A call must be shorter than this share of its lease."""
@@ -101,10 +102,15 @@ def _check_policies(settings: Settings) -> None:
                 f'policy.retry."{name}".timeout_seconds: a call ({seconds:g} s) must be shorter than nine tenths of '
                 f"ledger.lease_seconds ({lease:g} s)"
             )
+    for name, rate in settings.policy.rate.items():
+        rate.checked(f'policy.rate."{name}"')
+    for name, tenant in settings.tenant.items():
+        check_rate(f'tenant."{name}".requests_per_second', tenant.requests_per_second)
     for name, breaker in settings.policy.breaker.items():
         # A breaker without a probe would never close again.
         if min(breaker.failure_threshold, breaker.success_threshold, breaker.half_open_max_probes) < 1:
             raise ConfigurationError(f'policy.breaker."{name}": thresholds and probes must be at least 1')
+        breaker.checked(f'policy.breaker."{name}"')
 
 
 def _check_lanes(settings: Settings) -> None:

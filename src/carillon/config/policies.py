@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from carillon.domain.breaker import BreakerPolicy
+from carillon.domain.pace import RatePolicy
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.queues import Policy, QueueUpkeep
 
@@ -23,10 +24,11 @@ _NOT_IN_VARIABLES = re.compile(r"[^a-z0-9]")
 
 
 class Policies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Retry policies by `origin/channel`, breaker policies by provider; `*` is every other one."""
+    """Retry policies by `origin/channel`, breaker policies and rates by provider; `*` is every other one."""
 
     retry: dict[str, RetryPolicy] = msgspec.field(default_factory=lambda: {"*/*": RetryPolicy(max_attempts=6)})
     breaker: dict[str, BreakerPolicy] = msgspec.field(default_factory=lambda: {"*": BreakerPolicy()})
+    rate: dict[str, RatePolicy] = {}
 
 
 def renamed(table: dict[str, Any]) -> dict[str, Any]:

@@ -163,12 +163,13 @@ def _read_toml(path: Path | Traversable) -> dict[str, Any]:
 
 
 def _breakers_folded(tree: dict[str, Any]) -> dict[str, Any]:
-    """`[policy.breaker.Twilio]` and `[policy.breaker.twilio]` are one table."""
+    """`[policy.breaker.Twilio]` and `[policy.breaker.twilio]` are one table; rates as well."""
     policy = tree.get("policy")
-    tables = policy.get("breaker") if isinstance(policy, dict) else None
-    if not isinstance(policy, dict) or not isinstance(tables, dict):
+    if not isinstance(policy, dict):
         return tree
-    return {**tree, "policy": {**policy, "breaker": {name.lower(): table for name, table in tables.items()}}}
+    found = {kind: policy[kind] for kind in ("breaker", "rate") if isinstance(policy.get(kind), dict)}
+    folded = {kind: {name.lower(): table for name, table in tables.items()} for kind, tables in found.items()}
+    return {**tree, "policy": {**policy, **folded}}
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

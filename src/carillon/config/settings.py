@@ -200,6 +200,8 @@ class Tenant(Section, frozen=True):
     """The settings of one tenant."""
 
     default_locale: str | None = None
+    requests_per_second: float | None = None
+    """Calls of providers for this tenant, over all processes; `[tenant."*"]` is every tenant without its own."""
 
 
 class SynchronousSettings(Section, frozen=True):

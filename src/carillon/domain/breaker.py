@@ -1,9 +1,14 @@
-"""The circuit breaker's state machine: how a provider's answers open and close its breaker."""
+"""The circuit breaker's state machine: how answers open and close the breaker of a provider or an endpoint."""
 
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
+
+from carillon.domain.errors import ConfigurationError
+
+DISABLE_AFTER_SECONDS = 5 * 86_400.0
+LONGEST_DISABLE_SECONDS, MOST_WINDOW_SECONDS = 365 * 86_400.0, 86_400.0
 
 
 class State(StrEnum):
@@ -23,6 +28,44 @@ class BreakerPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     half_open_max_probes: int = 1
     probe_seconds: float = 30.0
     """After this time, a probe without a result (its worker died) frees its place for another probe."""
+    disable_after_seconds: float | None = None
+    """An endpoint that has failed for this long, without one success, is disabled; None is five days, 0 never."""
+    disabled_probe_seconds: float = 3600.0
+    """How often one message probes a disabled endpoint."""
+    least_endpoints: int = 5
+    """A provider's own breaker counts failures only if most of at least this many endpoints fail."""
+    endpoint_window_seconds: float = 60.0
+    """How long the last outcome of an endpoint counts for that."""
+
+    def checked(self, where: str) -> Self:
+        """This policy if its endpoints' part is valid; raises ConfigurationError with the reason."""
+        if not 0.0 <= (self.disable_after_seconds or 0.0) <= LONGEST_DISABLE_SECONDS:
+            raise ConfigurationError(f"{where}.disable_after_seconds: is not between 0 (never) and a year")
+        if not 1.0 <= self.disabled_probe_seconds <= LONGEST_DISABLE_SECONDS:
+            raise ConfigurationError(f"{where}.disabled_probe_seconds: is not between a second and a year")
+        if self.least_endpoints < 1 or not 1.0 <= self.endpoint_window_seconds <= MOST_WINDOW_SECONDS:
+            raise ConfigurationError(
+                f"{where}: least_endpoints must be at least 1, endpoint_window_seconds between a second and a day"
+            )
+        return self
+
+    def of_endpoints(self) -> Self:
+        """The same policy for the endpoints of a provider; a provider as a whole is never disabled."""
+        days = DISABLE_AFTER_SECONDS if self.disable_after_seconds is None else self.disable_after_seconds
+        return msgspec.structs.replace(self, disable_after_seconds=days)
+
+    def of_provider(self) -> Self:
+        """The same policy for a provider as a whole."""
+        return msgspec.structs.replace(self, disable_after_seconds=0.0)
+
+    def scaled(self, scale: float) -> Self:
+        """The same policy for a drill."""
+        return msgspec.structs.replace(
+            self,
+            open_seconds=self.open_seconds * scale,
+            disable_after_seconds=self.disable_after_seconds and self.disable_after_seconds * scale,
+            disabled_probe_seconds=self.disabled_probe_seconds * scale,
+        )
 
 
 class Breaker(msgspec.Struct, frozen=True):
@@ -34,6 +77,10 @@ class Breaker(msgspec.Struct, frozen=True):
     opened_at: float = 0.0
     probes: tuple[float, ...] = ()
     """When each probe under way began."""
+    failing_since: float = 0.0
+    """The first failure since the last success; 0 if there is none."""
+    disabled: bool = False
+    """True while the breaker is open for `disabled_probe_seconds` at a time, because it failed for days."""
 
 
 class Admission(StrEnum):
@@ -45,6 +92,7 @@ class Admission(StrEnum):
 
 
 BreakerVerb = Literal["admit", "ok", "fail", "heal", "look"]
+_NEW = Breaker()
 
 
 class BreakerStep(msgspec.Struct, frozen=True):
@@ -84,7 +132,10 @@ def step(breaker: Breaker, policy: BreakerPolicy, verb: BreakerVerb, now: float)
 def from_now(breaker: Breaker, now: float) -> Breaker:
     """The same breaker on a clock that shows 0 now."""
     return msgspec.structs.replace(
-        breaker, opened_at=breaker.opened_at - now, probes=tuple(began - now for began in breaker.probes)
+        breaker,
+        opened_at=breaker.opened_at - now,
+        probes=tuple(began - now for began in breaker.probes),
+        failing_since=breaker.failing_since and breaker.failing_since - now,
     )
 
 
@@ -93,9 +144,9 @@ def admit(breaker: Breaker, policy: BreakerPolicy, now: float) -> tuple[Breaker,
     if breaker.state is State.CLOSED:
         return breaker, Admission.GO
     if breaker.state is State.OPEN:
-        if now < breaker.opened_at + policy.open_seconds:
+        if now < breaker.opened_at + open_for(breaker, policy):
             return breaker, Admission.STOP
-        breaker = Breaker(state=State.HALF_OPEN, failures=breaker.failures, opened_at=breaker.opened_at)
+        breaker = recover(breaker)
     live = tuple(began for began in breaker.probes if now < began + policy.probe_seconds)
     if len(live) >= policy.half_open_max_probes:
         return msgspec.structs.replace(breaker, probes=live), Admission.STOP
@@ -112,35 +163,47 @@ def record(breaker: Breaker, policy: BreakerPolicy, *, ok: bool, now: float) -> 
 def _record_success(breaker: Breaker, policy: BreakerPolicy) -> Breaker:
     match breaker.state:
         case State.CLOSED:
-            return breaker if breaker.failures == 0 else Breaker()
+            return breaker if breaker.failures == 0 else _NEW
         case State.OPEN:
             # The breaker opened after this call began, so a late success does not prove that the provider is back.
             return breaker
         case State.HALF_OPEN:
             successes = breaker.successes + 1
             if successes >= policy.success_threshold:
-                return Breaker()
+                return _NEW
             return msgspec.structs.replace(breaker, successes=successes, probes=breaker.probes[1:])
 
 
 def _record_failure(breaker: Breaker, policy: BreakerPolicy, now: float) -> Breaker:
+    since = breaker.failing_since or now
     match breaker.state:
         case State.CLOSED:
             failures = breaker.failures + 1
             if failures < policy.failure_threshold:
-                return msgspec.structs.replace(breaker, failures=failures)
-            return Breaker(state=State.OPEN, failures=failures, opened_at=now)
+                return msgspec.structs.replace(breaker, failures=failures, failing_since=since)
         case State.OPEN:
             return breaker
         case State.HALF_OPEN:
-            return Breaker(state=State.OPEN, failures=breaker.failures + 1, opened_at=now)
+            failures = breaker.failures + 1
+    return Breaker(
+        state=State.OPEN,
+        failures=failures,
+        opened_at=now,
+        failing_since=since,
+        disabled=breaker.disabled or 0.0 < (policy.disable_after_seconds or 0.0) <= now - since,
+    )
 
 
 def recover(breaker: Breaker) -> Breaker:
     """The provider answered a health probe: let a message probe it now, before the open time ends."""
     if breaker.state is not State.OPEN:
         return breaker
-    return Breaker(state=State.HALF_OPEN, failures=breaker.failures, opened_at=breaker.opened_at)
+    return msgspec.structs.replace(breaker, state=State.HALF_OPEN, successes=0, probes=())
+
+
+def open_for(breaker: Breaker, policy: BreakerPolicy) -> float:
+    """How long this breaker stays open before a message probes."""
+    return policy.disabled_probe_seconds if breaker.disabled else policy.open_seconds
 
 
 def effective(breaker: Breaker, policy: BreakerPolicy, now: float) -> State:
@@ -154,4 +217,4 @@ def seconds_until_probe(breaker: Breaker, policy: BreakerPolicy, now: float) -> 
     """How long to wait before the next probe."""
     if breaker.state is not State.OPEN:
         return 0.0
-    return max(0.0, breaker.opened_at + policy.open_seconds - now)
+    return max(0.0, breaker.opened_at + open_for(breaker, policy) - now)

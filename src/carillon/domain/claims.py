@@ -110,6 +110,8 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False):
     claim: Claim
     message: Message | None
     timeout_seconds: float
+    starts_in: float = 0.0
+    """Seconds until the call starts, so that calls keep the pace of their target."""
 
 
 class AttemptNote(msgspec.Struct, frozen=True, kw_only=True, gc=False):

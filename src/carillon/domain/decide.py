@@ -1,5 +1,6 @@
 """The decisions about a route: the gates before a call and the verdict after it, for the worker and for `explain`."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
@@ -16,6 +17,7 @@ from carillon.domain.suppressions import (
     SuppressionTerms,
     kind_of_refusal,
 )
+from carillon.domain.targets import Held, parts_of
 from carillon.domain.verdicts import FINISH, Bury, Defer, FailOver, Retry, Verdict
 
 OPEN_PAUSE_SECONDS = 1.0
@@ -164,16 +166,49 @@ def blocked_providers(chains: Mapping[str, Sequence[str]], states: Mapping[str, 
     }
 
 
-def when_open(claim: Claim, policy: RetryPolicy, states: Iterable[State | None], dice: float) -> Bury | Defer:
-    """The verdict on a claim when every breaker of its chain refuses the call; `states` are those of the chain."""
+def when_open(
+    claim: Claim, policy: RetryPolicy, states: Iterable[State | None], dice: float, held: Sequence[Held] = ()
+) -> Bury | Defer:
+    """The verdict on a claim when every breaker of its chain refuses the call; `states` are those of the chain.
+
+    `held` says what holds the call at each provider, where that is known.
+    """
+    turns = [one for one in held if one.rate]
+    if turns:
+        if claim.age_seconds >= policy.give_up_after_seconds:
+            return Bury("expired", f"waited for its turn at {turns[0].target} for too long")
+        return Defer(_up_to_ms(min(one.seconds or 0.0 for one in turns)))
+    if held and all(one.disabled for one in held):
+        return Bury("endpoint_disabled", f"endpoint disabled after failing for days: {held[0].target}")
     # While another worker probes the provider, or has just closed its breaker, defer: the message must not become a
     # dead letter because it came a moment too early.
     healing = any(state in (State.HALF_OPEN, State.CLOSED) for state in states)
     if policy.on_open == "bury" and not healing:
-        return Bury("circuit_open", f"circuit breaker open: {claim.provider}")
+        return Bury("circuit_open", f"circuit breaker open: {held[0].target if held else claim.provider}")
     if claim.age_seconds >= policy.give_up_after_seconds:
         return Bury("expired", "every provider stayed unavailable for too long")
-    return Defer(OPEN_PAUSE_SECONDS * (1 + dice))
+    return Defer(_pause(held, dice))
+
+
+def _pause(held: Sequence[Held], dice: float) -> float:
+    """Seconds until the first of the held calls is worth asking for again."""
+    usual = OPEN_PAUSE_SECONDS * (1 + dice)
+    waits = (usual if one.seconds is None else _up_to_ms(one.seconds + one.spread * dice) for one in held)
+    return min(waits, default=usual)
+
+
+def _up_to_ms(seconds: float) -> float:
+    """Whole milliseconds, rounded up: the ledger counts in them, and a route must not come back a moment too early."""
+    return math.ceil(seconds * 1000) / 1000
+
+
+def chain_states(chain: Iterable[str], states: Mapping[str, State], held: Sequence[Held]) -> list[State | None]:
+    """The state that decides at each provider of a chain: of the endpoint where that holds the call."""
+    by_provider = {provider: one for one in held for provider, endpoint in [parts_of(one.target)] if endpoint}
+    return [
+        (State.HALF_OPEN if by_provider[name].healing else State.OPEN) if name in by_provider else states.get(name)
+        for name in chain
+    ]
 
 
 def standing_of(claim: Claim, provider: str, next_provider: str | None, dice: float) -> Standing:

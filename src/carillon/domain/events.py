@@ -243,11 +243,40 @@ class LeasesReset(msgspec.Struct, frozen=True, tag="leases_reset", kw_only=True)
 
 
 class BreakerChanged(msgspec.Struct, frozen=True, tag="breaker_changed", kw_only=True):
-    """A breaker went from one state to another, as seen by this process."""
+    """A breaker went from one state to another, as seen by this process; `endpoint` if it is one endpoint's."""
 
     provider: str
     before: str
     after: str
+    endpoint: str | None = None
+
+
+class EndpointDisabled(msgspec.Struct, frozen=True, tag="endpoint_disabled", kw_only=True):
+    """An endpoint failed for days without one success: from now on its routes become dead letters."""
+
+    provider: str
+    endpoint: str
+    failing_seconds: float
+    failures: int
+
+
+class EndpointEnabled(msgspec.Struct, frozen=True, tag="endpoint_enabled", kw_only=True):
+    """A disabled endpoint works again: a probe succeeded, or an operator enabled it."""
+
+    provider: str
+    endpoint: str
+    by: str
+
+
+class TargetSlowed(msgspec.Struct, frozen=True, tag="target_slowed", kw_only=True):
+    """A provider or one of its endpoints answered that calls come too fast: the fleet slows down."""
+
+    provider: str
+    endpoint: str | None
+    pause_seconds: float
+    """No call starts for so long."""
+    per_second: float
+    """Then calls start at this rate."""
 
 
 class Trouble(msgspec.Struct, frozen=True, tag="trouble", kw_only=True):
@@ -357,6 +386,9 @@ Event = (
     | LeaseLost
     | LeasesReset
     | BreakerChanged
+    | EndpointDisabled
+    | EndpointEnabled
+    | TargetSlowed
     | Trouble
     | Pruned
     | HistoryKept

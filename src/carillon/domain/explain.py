@@ -1,17 +1,18 @@
 """What `explain` answers: every gate of a request and the expected attempts; it calls and writes nothing."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, assert_never
 
 import msgspec
 
-from carillon.domain.breaker import Admission, BreakerView, State, admit, effective, record
+from carillon.domain.breaker import Admission, Breaker, BreakerView, State, admit, effective, record
 from carillon.domain.claims import Claim
 from carillon.domain.decide import (
     barred,
     blocked_providers,
     candidates,
+    chain_states,
     decide,
     following,
     provider_failed,
@@ -22,8 +23,10 @@ from carillon.domain.decide import (
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Enrolled, Notification, Status
 from carillon.domain.outcomes import Outcome, Sent, Unavailable
+from carillon.domain.pace import first_place, reserve, room
 from carillon.domain.policy import PolicyTable
 from carillon.domain.suppressions import Suppression, SuppressionTerms
+from carillon.domain.targets import Held, TargetView, asked
 from carillon.domain.verdicts import FINISH, Bury, Defer, FailOver, Finish, Retry, Verdict
 
 GateVerdict = Literal["pass", "stop", "note"]
@@ -44,9 +47,12 @@ GATES = (
     "lane",
     "policy",
     "providers",
+    "endpoint",
+    "rate",
     "breaker",
 )
-"""Every gate in the order in which a request meets them; `schedule` is there only for what waits."""
+"""Every gate in the order in which a request meets them; `schedule` is there only for what waits, `endpoint` only where
+a provider's receivers have breakers of their own, `rate` only where calls keep a pace."""
 
 
 class ExplainStep(msgspec.Struct, frozen=True):
@@ -121,6 +127,35 @@ class ViewedBreakers(Protocol):
         ...
 
 
+class ViewedTargets(Protocol):
+    """Targets whose breakers and paces can be read without asking for the right to call."""
+
+    def target(self, provider: str, claim: Claim) -> str | None:
+        """The endpoint that the claim calls at this provider, as a target; None if the provider has none."""
+        ...
+
+    def targets_of(self, provider: str, claim: Claim) -> list[str]:
+        """Every target that the claim counts for at this provider."""
+        ...
+
+    async def views(self, pairs: Iterable[tuple[str, Claim]]) -> dict[str, TargetView]:
+        """What the fleet knows about every target of these claims, with times relative to now."""
+        ...
+
+
+class NoTargets:
+    """Satisfies ViewedTargets where no provider has endpoints."""
+
+    def target(self, provider: str, claim: Claim) -> str | None:  # noqa: ARG002 - the same for every claim
+        return None
+
+    def targets_of(self, provider: str, claim: Claim) -> list[str]:  # noqa: ARG002 - as above
+        return []
+
+    async def views(self, pairs: Iterable[tuple[str, Claim]]) -> dict[str, TargetView]:  # noqa: ARG002 - as above
+        return {}
+
+
 def in_order(steps: Sequence[ExplainStep]) -> list[ExplainStep]:
     """The gates in the order in which a request meets them."""
     return sorted(steps, key=lambda step: GATES.index(step.step))
@@ -170,25 +205,31 @@ class SimulatedRoute(msgspec.Struct, kw_only=True):
         self.ended, self.reason = status, reason
 
 
+class ViewedWorld(msgspec.Struct, frozen=True):
+    """Everything about providers that a simulation starts from, as the fleet knows it now."""
+
+    chains: Mapping[str, Sequence[str]]
+    breakers: Mapping[str, BreakerView]
+    targets: ViewedTargets
+    views: Mapping[str, TargetView]
+
+
 class Simulation:
-    """Simulates routes and breakers from now on, assuming that nobody else calls the same providers."""
+    """Simulates routes, breakers and paces from now on, assuming that nobody else calls the same providers."""
 
     def __init__(
-        self,
-        chains: Mapping[str, Sequence[str]],
-        policies: PolicyTable,
-        views: Mapping[str, BreakerView],
-        imagine: Imagine,
-        *,
-        dice: float,
-        terms: SuppressionTerms,
+        self, world: ViewedWorld, policies: PolicyTable, imagine: Imagine, *, dice: float, terms: SuppressionTerms
     ) -> None:
-        self._chains = chains
-        self._policies = policies
         self._terms = terms
-        self._breakers = {provider: view.breaker for provider, view in views.items()}
-        self._rules = {provider: view.policy for provider, view in views.items()}
-        self._order = [name for chain in chains.values() for name in chain]
+        self._targets = world.targets
+        self._views = world.views
+        self._endpoints = {name: view.state.breaker for name, view in world.views.items()}
+        self._paces = {name: view.state.pace for name, view in world.views.items()}
+        self._chains = world.chains
+        self._policies = policies
+        self._breakers = {provider: view.breaker for provider, view in world.breakers.items()}
+        self._rules = {provider: view.policy for provider, view in world.breakers.items()}
+        self._order = [name for chain in world.chains.values() for name in chain]
         self._imagine = imagine
         self._dice = dice
 
@@ -213,7 +254,7 @@ class Simulation:
         if route.ended is not None:
             return
         provider = self._choose(route)
-        if provider is None:
+        if not isinstance(provider, str):
             route.end(Status.DEAD_LETTER, f"circuit breaker open: {route.claim.provider}")
             return
         outcome = self._call(route, provider)
@@ -230,10 +271,9 @@ class Simulation:
         if verdict is None:
             provider = self._choose(route)
             policy = self._policies.get(claim.policy)
-            if provider is None:
-                states = self._states(route.due)
-                known = [states.get(name) for name in self._chains.get(claim.channel, ())]
-                verdict = when_open(claim, policy, known, self._dice)
+            if not isinstance(provider, str):
+                known = chain_states(self._chains.get(claim.channel, ()), self._states(route.due), provider)
+                verdict = when_open(claim, policy, known, self._dice, provider)
             else:
                 outcome = self._call(route, provider)
                 caused = suppression_after(claim, outcome, self._terms)
@@ -244,19 +284,59 @@ class Simulation:
                 verdict = FINISH if isinstance(outcome, Sent) else decide(outcome, policy, stands)
         _settle(route, verdict)
 
-    def _choose(self, route: SimulatedRoute) -> str | None:
+    def _choose(self, route: SimulatedRoute) -> str | list[Held]:
+        held: list[Held] = []
         for provider in candidates(self._chains.get(route.claim.channel, ()), route.claim.provider):
-            breaker, said = admit(self._breakers[provider], self._rules[provider], route.due)
-            self._breakers[provider] = breaker
-            if said is not Admission.STOP:
+            holds = self._ask(provider, route)
+            if holds is None:
                 return provider
+            held.append(holds)
+            if holds.rate:
+                break
+        return held
+
+    def _ask(self, provider: str, route: SimulatedRoute) -> Held | None:
+        """Ask for admission as the worker does: the endpoint, the places, the provider."""
+        target = self._targets.target(provider, route.claim)
+        breaker: Breaker | None = None
+        if target in self._endpoints:
+            breaker, held = asked(target, self._endpoints[target], self._views[target].policy, route.due)
+            if held is not None:
+                return held
+        held = self._place(provider, route)
+        if held is not None:
+            return held
+        self._breakers[provider], said = admit(self._breakers[provider], self._rules[provider], route.due)
+        if said is Admission.STOP:
+            return Held(provider)
+        if target is not None and breaker is not None:
+            self._endpoints[target] = breaker
+        return None
+
+    def _place(self, provider: str, route: SimulatedRoute) -> Held | None:
+        """Take a place at every target with a rate; the call starts at the latest of them."""
+        names = [name for name in self._targets.targets_of(provider, route.claim) if name in self._paces]
+        starts = [route.due]
+        for name in names:
+            pace, limit = self._paces[name], self._views[name].per_second
+            if room(pace, limit, route.due) == 0:
+                return Held(name, first_place(pace, route.due) - route.due, rate=True)
+            self._paces[name], (start,) = reserve(pace, limit, 1, route.due)
+            starts.append(start)
+        route.due = max(starts)
         return None
 
     def _call(self, route: SimulatedRoute, provider: str) -> Outcome:
         route.attempts.append(ExpectedAttempt(route.claim.attempt, provider, route.due))
         outcome = self._imagine(route.claim, provider)
         ok = not provider_failed(outcome)
-        self._breakers[provider] = record(self._breakers[provider], self._rules[provider], ok=ok, now=route.due)
+        target = self._targets.target(provider, route.claim)
+        if target in self._endpoints:
+            rules = self._views[target].policy
+            self._endpoints[target] = record(self._endpoints[target], rules, ok=ok, now=route.due)
+        if target is None or ok:
+            # One endpoint that fails says nothing about its provider.
+            self._breakers[provider] = record(self._breakers[provider], self._rules[provider], ok=ok, now=route.due)
         return outcome
 
     def _states(self, now: float) -> dict[str, State]:

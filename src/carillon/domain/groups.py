@@ -104,4 +104,5 @@ def endpoint_name(url: str) -> str:
         return url
     if not parts.hostname:
         return url
-    return parts.hostname if port is None else f"{parts.hostname}:{port}"
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return host if port is None else f"{host}:{port}"

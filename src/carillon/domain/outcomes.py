@@ -8,6 +8,10 @@ STOPPING: Final = "stopping"
 """The classification of an outcome that the end of this process caused."""
 
 
+THROTTLED: Final = "throttled"
+"""The classification of a throttled answer that is about all calls of the sender."""
+
+
 class Sent(msgspec.Struct, frozen=True, tag="sent", gc=False):
     """The vendor accepted the message; `message_id` is the vendor's id, if it gave one."""
 
@@ -19,7 +23,8 @@ class Throttled(msgspec.Struct, frozen=True, tag="throttled"):
 
     error: str
     retry_after: float | None = None
-    classification: str = "throttled"
+    classification: str = THROTTLED
+    """Any other word is about this message alone; this one is about all our calls, so that the fleet slows down."""
 
 
 class Unavailable(msgspec.Struct, frozen=True, tag="unavailable"):

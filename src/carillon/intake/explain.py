@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from carillon.domain.breaker import BreakerView, State, effective
-from carillon.domain.claims import first_claim
+from carillon.domain.breaker import BreakerView, State, effective, seconds_until_probe
+from carillon.domain.claims import Claim, first_claim
 from carillon.domain.errors import BadIntent
 from carillon.domain.explain import (
     ExpectedAttempt,
@@ -16,17 +16,22 @@ from carillon.domain.explain import (
     GateVerdict,
     Imagine,
     LookupLedger,
+    NoTargets,
     RouteOutcome,
     SimulatedRoute,
     Simulation,
     ViewedBreakers,
+    ViewedTargets,
+    ViewedWorld,
     in_order,
     unavailable,
 )
 from carillon.domain.intents import Intent, said_key
 from carillon.domain.notifications import Conflict, Enrolment, Route, Status
+from carillon.domain.pace import HORIZON_SECONDS, NO_PACE, first_place, limit_of
 from carillon.domain.ports import Clock
 from carillon.domain.suppressions import SUPPRESSED, SuppressionTerms
+from carillon.domain.targets import TargetView, parts_of
 from carillon.intake.accept import Intake, key_conflict, refuse_queued_only
 from carillon.intake.plan import PlanRules
 
@@ -76,10 +81,12 @@ class Explainer:
         rules: PlanRules,
         clock: Clock,
         *,
+        targets: ViewedTargets | None = None,
         imagine: Imagine = unavailable,
         dice: tuple[float, float] = (LEAST, MOST),
         terms: SuppressionTerms = _USUAL_TERMS,
     ) -> None:
+        self._targets = targets or NoTargets()
         self._intake = intake
         self._ledger = ledger
         self._breakers = breakers
@@ -172,10 +179,15 @@ class Explainer:
         # Whether a worker claims for a provider with an open breaker depends on every channel of that provider.
         chains |= {channel: chain for channel, chain in self._rules.channels.items() if near & set(chain)}
         views = await self._breakers.views({name for chain in chains.values() for name in chain})
+        claims = [route.claim for route in _simulated(enrolment, suppressed, now)]
+        target_views = await self._targets.views(
+            (name, claim) for claim in claims for name in self._rules.channels[claim.channel]
+        )
+        world = ViewedWorld(chains, views, self._targets, target_views)
         simulated: list[list[SimulatedRoute]] = []
         for dice in self._dice:
             routes = _simulated(enrolment, suppressed, now)
-            simulation = Simulation(chains, self._rules.policies, views, self._imagine, dice=dice, terms=self._terms)
+            simulation = Simulation(world, self._rules.policies, self._imagine, dice=dice, terms=self._terms)
             if intent.synchronous:
                 simulation.synchronous(routes[0])
             else:
@@ -191,6 +203,8 @@ class Explainer:
         self._lane(walk, intent, enrolment)
         self._policy(walk, intent, enrolment.routes[0], explained[0])
         self._providers(walk, enrolment.routes[0], views, explained[0], now)
+        self._endpoint(walk, claims[0], target_views)
+        self._rate(walk, claims[0], target_views)
         return explained
 
     def _lane(self, walk: _Walk, intent: Intent, enrolment: Enrolment) -> None:
@@ -244,6 +258,41 @@ class Explainer:
             walk.add("breaker", "note", detail | {"then": "one message probes it"})
         else:
             walk.passed("breaker", detail)
+
+    def _rate(self, walk: _Walk, claim: Claim, views: Mapping[str, TargetView]) -> None:
+        """The rates that the first call keeps, and until when it waits; a step only where there is one."""
+        limits: list[dict[str, Any]] = []
+        waits = False
+        for name in self._targets.targets_of(claim.provider, claim):
+            view = views.get(name)
+            pace = NO_PACE if view is None else view.state.pace
+            limit = None if view is None else limit_of(pace, view.per_second, 0.0)
+            start = first_place(pace, 0.0)
+            if limit is None and start <= 0.0:
+                continue
+            one: dict[str, Any] = {"target": name, "perSecond": None if limit is None else round(limit, 3)}
+            if start > HORIZON_SECONDS:
+                waits = True
+                one["notBefore"] = round((self._clock.wall() + start) * 1000)
+            limits.append(one)
+        if limits:
+            walk.add("rate", "note" if waits else "pass", {"limits": limits})
+
+    def _endpoint(self, walk: _Walk, claim: Claim, views: Mapping[str, TargetView]) -> None:
+        """The endpoint that the first call goes to, with its breaker; a step only where providers have endpoints."""
+        target = self._targets.target(claim.provider, claim)
+        view = None if target is None else views.get(target)
+        if target is None or view is None:
+            return
+        breaker, left = view.state.breaker, seconds_until_probe(view.state.breaker, view.policy, 0.0)
+        detail: dict[str, Any] = {
+            "endpoint": parts_of(target)[1],
+            "breaker": "disabled" if breaker.disabled else str(effective(breaker, view.policy, 0.0)),
+        }
+        if left > 0.0:
+            detail["notBefore"] = round((self._clock.wall() + left) * 1000)
+        verdict: GateVerdict = "note" if breaker.state is not State.CLOSED else "pass"
+        walk.add("endpoint", "stop" if breaker.disabled and left > 0.0 else verdict, detail)
 
 
 def _state(view: BreakerView, now: float) -> State:

@@ -95,6 +95,8 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
     "admin_actions": _table("action_id at actor action tenant_id subject reason detail_json"),
     "api_keys": _table("key_id secret_hash tenant_id role name created_at last_used_at expires_at revoked_at"),
     "breakers": _table("service provider state failures successes opened_at probes_json updated_at"),
+    # A target names the host and port of an endpoint, never a path or a query: operators must be able to read it.
+    "targets": _table("service target state_json updated_at"),
     "streams": _table("user_id last_seq pruned_seq"),
     "presence": _table("user_id replica"),
     "replicas": _table("replica alive_until"),

@@ -4,6 +4,7 @@ import msgspec
 
 from carillon.domain.breaker import Breaker, BreakerPolicy, BreakerStep, BreakerVerb, State, step
 from carillon.domain.store import Ask, Engine, Row, Steps
+from carillon.domain.targets import Change, T, TargetState, changed, read_state, written
 from carillon.ledger.admin import AdminStore, AuditStore, KeyStore
 from carillon.ledger.jobs import JobStore
 from carillon.ledger.outbox import OutboxStore
@@ -34,6 +35,33 @@ class BreakerStore:
             return said
 
         # Not repeated: a repeat after a lost answer could count a failure twice, which is worse than a missing count.
+        return await self.engine.change(steps, repeatable=False, pool="settlements")
+
+
+class TargetRows:
+    """Satisfies TargetStore."""
+
+    engine: Engine
+
+    async def target_states(self, service: str) -> tuple[float, dict[str, TargetState]]:
+        rows = await self.engine.rows("target_states", {"service": service})
+        states = {row["target"]: read_state(row["state_json"]) for row in rows if row["target"] is not None}
+        return float(rows[-1]["now"]), states
+
+    async def change_target(self, service: str, target: str, change: Change[T]) -> tuple[float, TargetState, T]:
+        key = {"service": service, "target": target}
+
+        def steps() -> Steps[tuple[float, TargetState, T]]:
+            (row,) = yield Ask("target_lock", key)
+            before, now = read_state(row["state_json"]), float(row["now"])
+            after, answer = changed(before, now, change)
+            if after.quiet(now):
+                yield Ask("target_forget", key)
+            elif after != before:
+                yield Ask("target_keep", {**key, "state_json": written(after)})
+            return now, after, answer
+
+        # Not repeated, as a breaker's step is not: a failure must not be counted twice.
         return await self.engine.change(steps, repeatable=False, pool="settlements")
 
 
@@ -76,6 +104,7 @@ class Stores(
     SealKeyStore,
     StreamStore,
     SuppressionStore,
+    TargetRows,
     TemplateStore,
     TicketStore,
     UpkeepStore,

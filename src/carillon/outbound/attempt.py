@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from carillon.domain.breaker import Admission, State
+from carillon.domain.breaker import State
 from carillon.domain.claims import AttemptNote, Claim, Dispatch, Settlement
 from carillon.domain.decide import (
     barred,
     candidates,
+    chain_states,
     decide,
     following,
-    provider_failed,
     standing_of,
     suppression_after,
     when_open,
@@ -22,10 +22,15 @@ from carillon.domain.outcomes import Outcome, Sent, Unknown, outcome_word
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import BatchProvider, Breakers, Clock, Dice, Preparer, Provider, StartingProvider
 from carillon.domain.suppressions import SuppressionTerms
+from carillon.domain.targets import Held, parts_of
 from carillon.domain.verdicts import FINISH, Bury, Defer, Retry, Verdict
-from carillon.outbound.breakers import admitted
+from carillon.outbound.admission import Admissions
 from carillon.outbound.calls import Calls, EndedCall
 from carillon.outbound.leases import Leases
+from carillon.outbound.targets import Targets
+
+MOST_LEFT_OUT_SECONDS = 30.0
+"""Another process may have closed the breaker: a few routes of the group are claimed again after this time."""
 
 
 class AttemptRules(msgspec.Struct, frozen=True):
@@ -62,8 +67,17 @@ class Attempts:
         clock: Clock,
         dice: Dice,
         preparer: Preparer | None = None,
+        targets: Targets | None = None,
     ) -> None:
         self._preparer = preparer
+        self._admissions = Admissions(
+            providers,
+            breakers,
+            targets,
+            clock,
+            patience_seconds=rules.half_open_wait_seconds or 0.0,
+            throttled_fails=rules.throttled_fails,
+        )
         self._providers = providers
         self._breakers = breakers
         self._leases = leases
@@ -77,6 +91,8 @@ class Attempts:
         self._many = frozenset(name for name, provider in providers.items() if isinstance(provider, BatchProvider))
         self._starting = {name: one for name, one in providers.items() if isinstance(one, StartingProvider)}
         self._timeouts: dict[tuple[str, int], float] = {}
+        self._left_out: dict[str, dict[int, float]] = {}
+        """By provider and the number of a group without its sign: until when its routes are not claimed."""
 
     def cut_off(self) -> None:
         """The drain time is over: from now on a cancelled call has an unknown outcome."""
@@ -104,10 +120,16 @@ class Attempts:
             # The message is stored with the claim: later attempts send the same text.
             claim.message_json = msgspec.json.encode(prepared).decode()
             dispatch = self._dispatch(claim)
-        provider = None if dispatch is None else await self._choose(claim)
-        if dispatch is not None and provider is None:
-            return await self._all_open(claim)
-        if dispatch is None or provider is None or self._leases.seconds_left(claim) <= 0.0:
+        chosen = None if dispatch is None else await self._choose(claim)
+        if isinstance(chosen, list):
+            self._leave_out(claim, chosen)
+            return self._all_open(claim, chosen, await self._breakers.states())
+        if dispatch is None or chosen is None:
+            return Settlement(claim=claim, verdict=Defer(0.0))
+        provider, delay = chosen
+        if delay > 0.0:
+            await self._clock.sleep(delay)
+        if self._leases.seconds_left(claim) <= 0.0:
             return Settlement(claim=claim, verdict=Defer(0.0))
         began = self._clock.monotonic()
         outcome = await self._calls.one(self._providers[provider], dispatch)
@@ -115,36 +137,50 @@ class Attempts:
 
     async def attempt_many(self, claims: Sequence[Claim]) -> list[Settlement]:
         """Attempt many routes of one provider in one batch call."""
-        ready, alone = await self.ready_to_call(claims)
-        settlements = {one.claim.token: one for one in await self._send_batch(ready)} if ready else {}
+        ready, alone, held = await self.ready_to_call(claims)
+        settlements = {one.claim.token: one for one in held}
+        settlements |= {one.claim.token: one for one in await self._send_batch(ready)} if ready else {}
         for claim in alone:
             settlements[claim.token] = await self.attempt(claim)
         return [settlements[claim.token] for claim in claims]
 
     async def _send_batch(self, ready: Sequence[Dispatch]) -> list[Settlement]:
+        # Many messages in one call are one request: it starts at the first of their places.
+        delay = min(one.starts_in for one in ready)
+        if delay > 0.0:
+            await self._clock.sleep(delay)
         began = self._clock.monotonic()
         outcomes = await self._calls.batch(self._providers[ready[0].claim.provider], ready)
         return await self.conclude(list(zip(ready, outcomes, strict=True)), self._since(began))
 
-    async def ready_to_call(self, claims: Sequence[Claim]) -> tuple[list[Dispatch], list[Claim]]:
-        """The calls of one provider that may start together, and the claims that need an attempt of their own."""
+    async def ready_to_call(self, claims: Sequence[Claim]) -> tuple[list[Dispatch], list[Claim], list[Settlement]]:
+        """The calls of one provider that may start together, the claims that need an attempt of their own, and more.
+
+        The settlements end claims whose endpoint must not be called now.
+        """
         provider = claims[0].provider
         plain: list[Claim] = []
         alone: list[Claim] = []
         for claim, left in zip(claims, self._leases.all_seconds_left(claims), strict=True):
             usual = left > 0.0 and (claim.channel, provider) in self._next and self._gate(claim) is None
-            (plain if usual else alone).append(claim)
-        admission = await self._breakers.admit(provider) if plain else Admission.STOP
-        if admission is not Admission.GO:
-            may = 1 if admission is Admission.PROBE else 0
-            plain, alone = plain[:may], alone + plain[may:]
+            (plain if usual and not claim.forced else alone).append(claim)
+        found = await self._admissions.admit_many(provider, plain)
+        alone += found.refused
+        settled: list[Settlement] = []
+        states = await self._breakers.states() if found.held else {}
+        for claim, held in found.held:
+            self._leave_out(claim, [held])
+            if len(self._rules.chains[claim.channel]) > 1 and not held.rate:
+                alone.append(claim)
+            else:
+                settled.append(self._all_open(claim, [held], states))
         ready: list[Dispatch] = []
-        for claim, left in zip(plain, self._leases.all_seconds_left(plain), strict=True):
+        for claim, left in zip(found.go, self._leases.all_seconds_left(found.go), strict=True):
             if left > 0.0:
-                ready.append(self._call_within(claim, left))
+                ready.append(self._call_within(claim, left, found.delays.get(claim.token, 0.0)))
             else:
                 alone.append(claim)
-        return ready, alone
+        return ready, alone, settled
 
     async def call_concurrently(
         self, ready: Sequence[Dispatch], on_ended: Callable[[list[EndedCall], float], None]
@@ -172,38 +208,61 @@ class Attempts:
             return Settlement(claim=claim, verdict=self._decide(claim, claim.provider, lost), note=note)
         return None
 
-    async def _choose(self, claim: Claim) -> str | None:
+    async def _choose(self, claim: Claim) -> tuple[str, float] | list[Held]:
+        """The provider that may be called and in how many seconds; otherwise what holds the call at each provider."""
         if claim.forced and claim.provider in self._providers:
-            return claim.provider
+            return claim.provider, 0.0
+        held: list[Held] = []
         for provider in candidates(self._rules.chains.get(claim.channel, ()), claim.provider):
-            if provider in self._providers and await self._admitted(provider):
-                return provider
-        return None
+            if provider in self._providers:
+                said = await self._admissions.admit(provider, claim)
+                if not isinstance(said, Held):
+                    return provider, said
+                held.append(said)
+                if said.rate:
+                    break
+        return held
 
-    async def _admitted(self, provider: str) -> bool:
-        patience = self._rules.half_open_wait_seconds or 0.0
-        return await admitted(self._breakers, provider, self._clock, patience)
+    def left_out(self, provider: str) -> list[int]:
+        """Groups of a provider whose endpoint must not be called now: a claim leaves their routes where they are."""
+        groups, now = self._left_out.get(provider, {}), self._clock.monotonic()
+        for group in [group for group, until in groups.items() if until <= now]:
+            del groups[group]
+        return list(groups)
 
-    async def _all_open(self, claim: Claim) -> Settlement:
+    def _leave_out(self, claim: Claim, held: Sequence[Held]) -> None:
+        """Leave the rest of the claim's group in the ledger while its endpoint must not be called.
+
+        Not where the claims themselves are wanted: to fail over, or to become dead letters.
+        """
+        (only, *more) = held or (None,)
+        buries = self._rules.policies.get(claim.policy).on_open == "bury" and not (only and only.rate)
+        if only is None or more or only.disabled or not only.seconds or buries or not claim.group:
+            return
+        if parts_of(only.target)[1] is not None and len(self._rules.chains.get(claim.channel, ())) == 1:
+            until = self._clock.monotonic() + min(only.seconds, MOST_LEFT_OUT_SECONDS)
+            self._left_out.setdefault(claim.provider, {})[abs(claim.group)] = until
+
+    def _all_open(self, claim: Claim, held: Sequence[Held], states: Mapping[str, State]) -> Settlement:
         policy = self._rules.policies.get(claim.policy)
-        states = await self._breakers.states()
-        chain = self._rules.chains.get(claim.channel, ())
+        chain = [name for name in self._rules.chains.get(claim.channel, ()) if name in self._providers]
         # A message that has waited its time for another's probe takes the breaker for open.
         waits = self._rules.half_open_wait_seconds is None
-        known = [states.get(provider) for provider in chain if provider in self._providers] if waits else []
-        return Settlement(claim=claim, verdict=when_open(claim, policy, known, self._dice()))
+        known = chain_states(chain, states, held) if waits else []
+        return Settlement(claim=claim, verdict=when_open(claim, policy, known, self._dice(), held))
 
     def _dispatch(self, claim: Claim) -> Dispatch | None:
         """The call with its deadline from policy and lease; None when the lease has expired."""
         left = self._leases.seconds_left(claim)
         return None if left <= 0.0 else self._call_within(claim, left)
 
-    def _call_within(self, claim: Claim, left: float) -> Dispatch:
+    def _call_within(self, claim: Claim, left: float, starts_in: float = 0.0) -> Dispatch:
         timeout = self._timeouts.get((claim.policy, claim.lane))
         if timeout is None:
             timeout = self._rules.policies.timeout(claim.policy, self._rules.lanes.by_rank(claim.lane))
             self._timeouts[claim.policy, claim.lane] = timeout
-        return Dispatch(claim, claim.message(), timeout if self._rules.outlive_leases else min(timeout, left))
+        seconds = timeout if self._rules.outlive_leases else min(timeout, max(left - starts_in, 0.0))
+        return Dispatch(claim, claim.message(), seconds, starts_in)
 
     def _since(self, began: float) -> float:
         return (self._clock.monotonic() - began) * 1000
@@ -211,27 +270,24 @@ class Attempts:
     async def conclude(self, ended: Sequence[EndedCall], took: float) -> list[Settlement]:
         """The settlements of calls of one provider, in the order in which the calls ended."""
         provider = ended[0][0].claim.provider
+        await self._admissions.record(provider, [(dispatch.claim, outcome) for dispatch, outcome in ended])
         settlements: list[Settlement] = []
-        succeeded = False
         for dispatch, outcome in ended:
-            if not isinstance(outcome, Sent):
-                settlements.append(await self._conclude(dispatch.claim, provider, outcome, took))
-            else:
-                # A breaker counts failures in a row: only the first of several successes changes it.
-                if not succeeded:
-                    await self._breakers.record(provider, ok=True)
-                note = noted(provider, outcome, took)
+            note = noted(provider, outcome, took - 1000 * dispatch.starts_in)
+            if isinstance(outcome, Sent):
                 settlements.append(Settlement(claim=dispatch.claim, verdict=FINISH, note=note))
-            succeeded = isinstance(outcome, Sent)
+            else:
+                settlements.append(await self._not_sent(dispatch.claim, provider, outcome, note))
         return settlements
 
     async def _conclude(self, claim: Claim, provider: str, outcome: Outcome, took: float) -> Settlement:
-        if isinstance(outcome, Sent):
-            await self._breakers.record(provider, ok=True)
-            return Settlement(claim=claim, verdict=FINISH, note=noted(provider, outcome, took))
-        failed = provider_failed(outcome, throttled_fails=self._rules.throttled_fails)
-        await self._breakers.record(provider, ok=not failed)
+        await self._admissions.record(provider, [(claim, outcome)])
         note = noted(provider, outcome, took)
+        if isinstance(outcome, Sent):
+            return Settlement(claim=claim, verdict=FINISH, note=note)
+        return await self._not_sent(claim, provider, outcome, note)
+
+    async def _not_sent(self, claim: Claim, provider: str, outcome: Outcome, note: AttemptNote) -> Settlement:
         suppression = suppression_after(claim, outcome, self._rules.suppressions)
         verdict = self._decide(claim, provider, outcome)
         if self._rules.end_on_open and isinstance(verdict, Retry):

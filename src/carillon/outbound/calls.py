@@ -66,7 +66,10 @@ class Calls:
         return outcomes
 
     async def concurrent(
-        self, provider: StartingProvider, ready: Sequence[Dispatch], on_ended: Callable[[list[EndedCall]], None]
+        self,
+        provider: StartingProvider,
+        ready: Sequence[Dispatch],
+        on_ended: Callable[[list[EndedCall]], None],
     ) -> None:
         """Make many concurrent calls in one task; `on_ended` gets every ended call once, several at a time.
 
@@ -105,20 +108,30 @@ class _ConcurrentCalls:
         self.all_ended = asyncio.Event()
 
     def start(self, provider: StartingProvider, ready: Sequence[Dispatch]) -> None:
-        """Start all calls; a provider's bug ends in its own route's history."""
+        """Start all calls, each at its time."""
         for dispatch in ready:
             self._open[dispatch.claim.token] = (dispatch, None)
         for dispatch in ready:
-            token = dispatch.claim.token
-            try:
-                faultpoint("before_send")
-                cancel = provider.start(dispatch, partial(self._end, token))
-            except Exception as error:  # noqa: BLE001 - as above
-                self._end(token, _bug(error))
+            if dispatch.starts_in > 0.0:
+                timer = self._loop.call_later(dispatch.starts_in, self._start, provider, dispatch)
+                self._open[dispatch.claim.token] = (dispatch, timer.cancel)
             else:
-                # The call may have ended already.
-                if token in self._open:
-                    self._open[token] = (dispatch, cancel)
+                self._start(provider, dispatch)
+
+    def _start(self, provider: StartingProvider, dispatch: Dispatch) -> None:
+        """Start one call; a provider's bug ends in its own route's history."""
+        token = dispatch.claim.token
+        if token not in self._open:
+            return
+        try:
+            faultpoint("before_send")
+            cancel = provider.start(dispatch, partial(self._end, token))
+        except Exception as error:  # noqa: BLE001 - as above
+            self._end(token, _bug(error))
+        else:
+            # The call may have ended already.
+            if token in self._open:
+                self._open[token] = (dispatch, cancel)
 
     def cancel(self) -> None:
         """Cancel the calls in flight, and report those that have ended."""
@@ -200,7 +213,7 @@ def _task() -> "asyncio.Task[object]":
 
 
 def _longest(ready: Sequence[Dispatch]) -> float:
-    return max(dispatch.timeout_seconds for dispatch in ready) + EXTRA_SECONDS
+    return max(dispatch.starts_in + dispatch.timeout_seconds for dispatch in ready) + EXTRA_SECONDS
 
 
 def _late() -> Outcome:

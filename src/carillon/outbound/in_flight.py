@@ -137,13 +137,20 @@ class InFlight:
         """Many calls in one task; a call that ends is settled while the others are in flight."""
         claims = list(waiting.values())
         try:
-            ready, alone = await self._attempts.ready_to_call(claims)
+            ready, alone, held = await self._attempts.ready_to_call(claims)
             for claim in alone:
                 self._start_alone(waiting.pop(claim.token))
+            if held:
+                self._settle_held(waiting, held)
             if ready:
                 await self._attempts.call_concurrently(ready, partial(self._on_ended, waiting))
         finally:
             self._calls_ended(list(waiting.values()))
+
+    def _settle_held(self, waiting: dict[int, Claim], held: list[Settlement]) -> None:
+        claims = [waiting.pop(settlement.claim.token) for settlement in held]
+        self._calls_ended(claims)
+        self._spawn(claims, partial(self._settler.settle_many, held))
 
     def _on_ended(self, waiting: dict[int, Claim], ended: list[EndedCall], took: float) -> None:
         claims = [waiting.pop(dispatch.claim.token) for dispatch, _ in ended]

@@ -5,7 +5,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from carillon.domain.breaker import State
+from carillon.domain.breaker import Admission, State
 from carillon.domain.claims import Claim
 from carillon.domain.decide import OPEN_PAUSE_SECONDS, Standing, decide
 from carillon.domain.errors import BadIntent, BadTemplate
@@ -89,7 +89,8 @@ class TemplatePreparer:
         """Fetch until there is an answer, the retries are used up, or the breaker is open."""
         rules, asked = self._rules, 0
         while True:
-            if not await admitted(self._breakers, rules.breaker, self._clock, rules.half_open_wait_seconds):
+            said = await admitted(self._breakers, rules.breaker, self._clock, rules.half_open_wait_seconds)
+            if said is Admission.STOP:
                 return self._open()
             asked += 1
             answer = await self._fetch(code, language)

@@ -6,15 +6,14 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from carillon.domain.breaker import Admission
 from carillon.domain.claims import Claim, Dispatch, Settlement, Want
-from carillon.domain.decide import candidates, provider_failed, suppression_after
+from carillon.domain.decide import candidates, suppression_after
 from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.events import Trouble
 from carillon.domain.intents import Intent
 from carillon.domain.lanes import Lane
 from carillon.domain.notifications import Status
-from carillon.domain.outcomes import Outcome, Sent, Unavailable, Unknown
+from carillon.domain.outcomes import Outcome, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.ports import Backlog, Breakers, Clock, Ids, Observer, Provider, UpkeepLedger
 from carillon.domain.suppressions import SuppressedRoute, SuppressionRef, SuppressionTerms
 from carillon.domain.synchronous import (
@@ -31,10 +30,13 @@ from carillon.domain.synchronous import (
     is_use_case,
     timed_out_text,
 )
+from carillon.domain.targets import Held
 from carillon.domain.verdicts import Bury, Finish
 from carillon.faultpoint import faultpoint
+from carillon.outbound.admission import Admissions
 from carillon.outbound.attempt import noted
 from carillon.outbound.settle import Settler
+from carillon.outbound.targets import Targets
 
 GRACE_SECONDS = 0.15
 """How long after the deadline the caller still waits for the ledger to have the outcome."""
@@ -73,10 +75,11 @@ class SynchronousDelivery:
         rules: SynchronousRules,
         clock: Clock,
         ids: Ids,
+        targets: Targets | None = None,
     ) -> None:
         self._enrol = enrol
         self._providers = providers
-        self._breakers = breakers
+        self._admissions = Admissions(providers, breakers, targets, clock)
         self._settler = settler
         self._stories = stories
         self._rules = rules
@@ -144,8 +147,11 @@ class SynchronousDelivery:
         outcome: Outcome = Unavailable(f"circuit breaker open: {claim.provider}", "circuit_open")
         try:
             async with asyncio.timeout(self._left(deadline)):
-                provider = await self._choose(claim)
-                if provider is not None:
+                chosen = await self._choose(claim)
+                if isinstance(chosen, Held):
+                    outcome = Throttled(f"too many calls: no turn at {chosen.target} in time", chosen.seconds)
+                elif chosen is not None:
+                    provider = chosen
                     faultpoint("before_send")
                     dispatch = Dispatch(claim, claim.message(), self._left(deadline))
                     outcome = await self._providers[provider].send(dispatch)
@@ -172,11 +178,18 @@ class SynchronousDelivery:
         at = story.routes[0]["published_at"] if story is not None and story.routes else None
         return answer if at is None else msgspec.structs.replace(answer, delivered_at_ms=at)
 
-    async def _choose(self, claim: Claim) -> str | None:
-        """The first provider whose breaker admits a call; None when all refuse."""
+    async def _choose(self, claim: Claim) -> str | Held | None:
+        """The first provider whose breaker admits a call; None when all refuse; a Held where the rate allows none."""
         for name in candidates(self._rules.chains.get(claim.channel, ()), claim.provider):
-            if name in self._providers and await self._breakers.admit(name) is not Admission.STOP:
+            if name not in self._providers:
+                continue
+            said = await self._admissions.admit(name, claim)
+            if not isinstance(said, Held):
+                if said > 0.0:
+                    await self._clock.sleep(said)
                 return name
+            if said.rate:
+                return said
         return None
 
     def _answer(self, claim: Claim, outcome: Outcome, deadline: float) -> SynchronousAnswer:
@@ -195,7 +208,7 @@ class SynchronousDelivery:
     async def _write(self, settlement: Settlement, provider: str | None, outcome: Outcome) -> None:
         await self._settler.settle(settlement)
         if provider is not None:
-            await self._breakers.record(provider, ok=not provider_failed(outcome))
+            await self._admissions.record(provider, [(settlement.claim, outcome)])
 
     async def _replay(self, notification_id: str, tenant_id: str | None, deadline: float) -> SynchronousAnswer:
         """The outcome of the first request with this key; waits for it until the deadline."""

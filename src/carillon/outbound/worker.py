@@ -25,6 +25,7 @@ from carillon.outbound.leases import Leases
 from carillon.outbound.places import Places
 from carillon.outbound.settle import Settler
 from carillon.outbound.shutdown import Shutdown
+from carillon.outbound.targets import Targets
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 MOST_DOUBLINGS = 30
@@ -125,7 +126,10 @@ class Worker:
         clock: Clock,
         observer: Observer,
         owner: str,
+        targets: Targets | None = None,
     ) -> None:
+        self._targets = targets
+        self._attempts = attempts
         self._backlog = backlog
         self._signal = signal
         self._leases = leases
@@ -183,8 +187,7 @@ class Worker:
         states = await self._breakers.states()
         fits = all(
             states.get(provider, State.CLOSED) is State.CLOSED
-            and number
-            <= self._rules.max_in_flight.get(provider, self._rules.concurrency) - self._in_flight.calls[provider]
+            and number <= self._paced(provider, self._most(provider) - self._in_flight.calls[provider])
             for provider, number in routes.items()
         )
         if not fits or not self._could_start(total):
@@ -292,17 +295,25 @@ class Worker:
 
     def _turns(self, providers: Sequence[str]) -> dict[str, Turns]:
         groups = self._rules.groups
-        return {name: groups[name].turns(self._places.busy(name)) for name in providers if name in groups}
+        return {
+            name: groups[name].turns(
+                self._places.busy(name), self._attempts.left_out(name) if groups[name].by == "endpoint" else ()
+            )
+            for name in providers
+            if name in groups
+        }
 
     async def _room(self) -> dict[str, int]:
         """How many more calls each provider may get now."""
         states = await self._breakers.states()
+        if self._targets is not None:
+            await self._targets.refresh()
         blocked = blocked_providers(self._rules.chains, states) if self._rules.skip_open else set()
         room: dict[str, int] = {}
         self._full = False
         for chain in self._rules.chains.values():
             for provider in chain:
-                most = self._rules.max_in_flight.get(provider, self._rules.concurrency)
+                most = self._most(provider)
                 space = most - self._in_flight.calls[provider]
                 if states.get(provider) is State.HALF_OPEN and len(chain) == 1:
                     space = min(space, 1)
@@ -310,9 +321,20 @@ class Worker:
                     # Calls in flight end soon: claim again when a quarter of the slots is free.
                     self._full = True
                     continue
+                space = self._paced(provider, space)
                 if provider not in blocked and space > 0:
                     room[provider] = space
         return room
+
+    def _most(self, provider: str) -> int:
+        return self._rules.max_in_flight.get(provider, self._rules.concurrency)
+
+    def _paced(self, provider: str, space: int) -> int:
+        """The space that the provider's rate leaves: a route is claimed when its call may start, not before."""
+        if self._targets is None or not self._targets.paced(provider):
+            return space
+        free = self._targets.room(provider)
+        return space if free is None else min(space, free)
 
 
 class WorkerClaimOnAccept:

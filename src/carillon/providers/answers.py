@@ -26,10 +26,14 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The address is dead; only a refusal can say so."""
     wait_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=86400.0)] | None = None
     """How long to wait when the vendor throttles without a Retry-After."""
+    one_recipient: bool = False
+    """The vendor throttles messages to this recipient only: calls for others do not slow down."""
 
     def __post_init__(self) -> None:
         if self.recipient_gone and self.outcome != "refused":
             raise ValueError("only a refused message can have a recipient that is gone")
+        if self.one_recipient and self.outcome != "throttled":
+            raise ValueError("only a throttled message can be about one recipient")
 
 
 class AnswerTable:
@@ -66,6 +70,8 @@ def _outcome(rule: Rule, error: str, retry_after: float | None) -> Outcome:
         case "sent":
             return Sent()
         case "throttled":
+            if rule.one_recipient:
+                return Throttled(error, retry_after=wait, classification=rule.classification)
             return Throttled(error, retry_after=wait)
         case "unavailable":
             return Unavailable(error, classification=rule.classification, retry_after=wait)

@@ -36,6 +36,12 @@ def without(body: bytes, secrets: tuple[str, ...]) -> bytes:
     return body
 
 
+def echoed(parts: Sequence[bytes], secrets: tuple[str, ...]) -> bool:
+    """Whether any part contains some form of these credentials: one quick look, which almost always finds nothing."""
+    whole = b"\n".join(parts)
+    return any(mark in whole for secret in secrets for mark in _marks(secret))
+
+
 def without_in(text: str, secrets: tuple[str, ...]) -> str:
     """The same for a text."""
     return without(text.encode("utf-8", "replace"), secrets).decode("utf-8", "replace") if secrets else text
@@ -59,6 +65,16 @@ def _forms(secret: str) -> tuple[bytes, ...]:
             }
     long = (form.encode("utf-8", "replace") for form in found if len(form) >= _SHORTEST)
     return tuple(sorted(long, key=len, reverse=True))
+
+
+@lru_cache(maxsize=256)
+def _marks(secret: str) -> tuple[bytes, ...]:
+    """The shortest forms: what contains a longer one contains one of these."""
+    found: list[bytes] = []
+    for form in reversed(_forms(secret)):
+        if not any(mark in form for mark in found):
+            found.append(form)
+    return tuple(found)
 
 
 def _words(secret: str) -> set[str]:

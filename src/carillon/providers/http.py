@@ -14,7 +14,7 @@ import msgspec
 
 from carillon.domain.outcomes import Outcome, Refused, Unavailable, Unknown
 from carillon.providers.curl import CurlRequest, Limits, Transfers
-from carillon.providers.echoes import credentials, without
+from carillon.providers.echoes import credentials, echoed, without
 from carillon.providers.egress import BLOCKED_TEXT, Allowed, Blocked, BlockedAddress, EgressGuard
 from carillon.providers.transfer import Transfer
 
@@ -131,7 +131,7 @@ class Call:
         if not isinstance(reply, HttpAnswer) or not (reply.body or reply.head):
             return reply
         secrets = credentials(self._lines, self._secrets)
-        if not secrets:
+        if not secrets or not echoed((*reply.head, reply.body), secrets):
             return reply
         head = [without(line, secrets) for line in reply.head]
         return HttpAnswer(reply.status, head, without(reply.body, secrets), reply.complete)

@@ -16,8 +16,9 @@ from carillon.domain.claims import Dispatch
 from carillon.domain.outcomes import Outcome, Refused, Sent
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
-from carillon.providers.http import HttpAnswer, HttpRequest, MaybeSent, NotSent, parse_retry_after, unanswered
+from carillon.providers.http import HttpAnswer, HttpRequest, Reply, parse_retry_after, unanswered
 from carillon.providers.tools import Secret
+from carillon.providers.vendor import HttpVendor
 
 CHANNELS = frozenset({"sms"})
 _VERSION = "2010-03-31"
@@ -71,33 +72,31 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Keys are codes of SNS, with or without `Exception`; `InvalidParameter:PhoneNumber` is about the number."""
 
 
-class Sns:
+class Sns(HttpVendor):
     """One signed Publish for each message; SNS accepts no id by which it could recognise a repeat."""
 
     def __init__(self, name: str, settings: Settings, tools: Tools) -> None:
         self.name = name
         self._settings = settings
         self._clock = tools.clock
-        self._http = tools.http
+        self.http = tools.http
         self._table = AnswerTable(ANSWERS, settings.answers)
         self._url = f"{(settings.endpoint_url or _regional(settings.region)).rstrip('/')}/"
         credentials = Credentials(settings.access_key_id, settings.secret_access_key.reveal())
         self._signature = _Signature(credentials, "sns", settings.region, self._url)
         self._attributes = _attributes(settings)
 
-    async def send(self, dispatch: Dispatch) -> Outcome:
+    def request(self, dispatch: Dispatch) -> HttpRequest | Outcome:
         address, message = dispatch.claim.address, dispatch.message
         if message is None:
             return Refused("a text message needs a rendered message", classification="no_content")
         if address is None or not _NUMBER.fullmatch(address):
             return Refused("a text message needs a number in the form of E.164", classification="bad_address")
         said = urlencode({"PhoneNumber": address, "Message": message.text})
-        request = self._request("Publish", f"&{said}{self._attributes}", dispatch.timeout_seconds)
-        answer = await self._http.post(request)
-        return self._judge(answer)
+        return self._request("Publish", f"&{said}{self._attributes}", dispatch.timeout_seconds)
 
     async def probe(self) -> str | None:
-        answer = await self._http.post(self._request("GetSMSAttributes", "", _PROBE_SECONDS))
+        answer = await self.http.post(self._request("GetSMSAttributes", "", _PROBE_SECONDS))
         if not isinstance(answer, HttpAnswer):
             return answer.error
         return None if answer.ok else self._words(answer)
@@ -111,7 +110,8 @@ class Sns:
         secrets = [self._settings.secret_access_key.reveal()]
         return HttpRequest(url=self._url, body=body, headers=signed, timeout_seconds=timeout_seconds, secrets=secrets)
 
-    def _judge(self, answer: HttpAnswer | NotSent | MaybeSent) -> Outcome:
+    def judged(self, dispatch: Dispatch, answer: Reply) -> Outcome:
+        del dispatch
         if not isinstance(answer, HttpAnswer):
             return unanswered(answer)
         if answer.ok:

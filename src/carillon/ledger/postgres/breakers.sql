@@ -22,3 +22,24 @@ UPDATE breakers
 SET state = :state, failures = :failures, successes = :successes, opened_at = to_timestamp(:opened_at::float8),
     probes_json = :probes_json
 WHERE service = :service AND provider = :provider;
+
+-- name: target_states
+-- No race: a look changes nothing. The row without a target carries the time, also if there is no other.
+SELECT target, state_json, date_part('epoch', clock_timestamp()) AS now FROM targets WHERE service = :service
+UNION ALL
+SELECT NULL, NULL, date_part('epoch', clock_timestamp());
+
+-- name: target_lock
+-- Races: as `breaker_lock`: the first to write the row, and every process that changes this target.
+INSERT INTO targets AS t (service, target, state_json, updated_at)
+VALUES (:service, :target, '{}', clock_timestamp())
+ON CONFLICT (service, target) DO UPDATE SET updated_at = clock_timestamp()
+RETURNING t.state_json, date_part('epoch', clock_timestamp()) AS now;
+
+-- name: target_keep
+-- Runs under the lock of `target_lock`, in its transaction.
+UPDATE targets SET state_json = :state_json WHERE service = :service AND target = :target;
+
+-- name: target_forget
+-- Runs under the lock of `target_lock`, in its transaction: a change that waits for the lock finds no row and inserts it.
+DELETE FROM targets WHERE service = :service AND target = :target;

@@ -18,3 +18,24 @@ UPDATE breakers
 SET state = :state, failures = :failures, successes = :successes, opened_at = CAST(round(:opened_at * 1000) AS INTEGER),
     probes_json = :probes_json
 WHERE service = :service AND provider = :provider;
+
+-- name: target_states
+-- No race: a look changes nothing. The row without a target carries the time, also if there is no other.
+SELECT target, state_json, :now / 1000.0 AS now FROM targets WHERE service = :service
+UNION ALL
+SELECT NULL, NULL, :now / 1000.0;
+
+-- name: target_lock
+-- Race: the first to write the row; the transaction holds the file's one lock already.
+INSERT INTO targets (service, target, state_json, updated_at)
+VALUES (:service, :target, '{}', :now)
+ON CONFLICT (service, target) DO UPDATE SET updated_at = excluded.updated_at
+RETURNING state_json, :now / 1000.0 AS now;
+
+-- name: target_keep
+-- Runs in the transaction of `target_lock`.
+UPDATE targets SET state_json = :state_json WHERE service = :service AND target = :target;
+
+-- name: target_forget
+-- Runs in the transaction of `target_lock`.
+DELETE FROM targets WHERE service = :service AND target = :target;

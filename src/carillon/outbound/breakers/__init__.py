@@ -24,15 +24,15 @@ _NEW = Breaker()
 PATIENCE_SECONDS = 10.0
 
 
-async def admitted(breakers: Breakers, name: str, clock: Clock, patience_seconds: float) -> bool:
-    """Whether the breaker admits the call; after True the caller records its outcome. Does not wait for an open one."""
+async def admitted(breakers: Breakers, name: str, clock: Clock, patience_seconds: float) -> Admission:
+    """The breaker's answer; unless it is STOP, the caller records its outcome. Does not wait for an open one."""
     ends_at = clock.monotonic() + patience_seconds
-    while await breakers.admit(name) is Admission.STOP:
+    while (said := await breakers.admit(name)) is Admission.STOP:
         # Only an open breaker refuses. A breaker that has closed meanwhile is asked again and admits the call.
         if clock.monotonic() >= ends_at or (await breakers.states()).get(name) is State.OPEN:
-            return False
+            break
         await clock.sleep(POLL_SECONDS)
-    return True
+    return said
 
 
 class MemoryBreakers:

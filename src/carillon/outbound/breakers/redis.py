@@ -1,17 +1,22 @@
-"""Breakers in Redis: one state for the whole fleet, each transition one Lua script."""
+"""Breakers and targets in Redis: one state for the whole fleet, each transition one Lua script."""
 
 from collections.abc import Mapping
 from importlib.resources import files
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, BreakerStep, BreakerVerb, State
+from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.ports import Clock, Observer
+from carillon.domain.targets import Change, T, TargetState, changed, read_state, written
 from carillon.outbound.breakers import RecoverableBreakers
 from carillon.outbound.breakers.shared import SharedBreakers, StoreUnavailable
 
 _SCRIPT = (files("carillon.outbound.breakers") / "breakers.lua").read_text()
+_TARGETS = (files("carillon.outbound.breakers") / "targets.lua").read_text()
+_MOST_TRIES = 100
 _PARTS = ("state", "failures", "successes", "opened_at", "probes")
 """The keys of one breaker, in the order in which the script expects them."""
 
@@ -71,3 +76,31 @@ def _seen(state: State, failures: int, seen: list[bytes | str], policy: BreakerP
 
 def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+class RedisTargets:
+    """Satisfies TargetStore, on Redis's own clock."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._script = redis.register_script(_TARGETS)
+
+    async def target_states(self, service: str) -> tuple[float, dict[str, TargetState]]:
+        now, *pairs = await self._run(service, "all")
+        names, texts = pairs[::2], pairs[1::2]
+        return float(now), {_text(name): read_state(text) for name, text in zip(names, texts, strict=True)}
+
+    async def change_target(self, service: str, target: str, change: Change[T]) -> tuple[float, TargetState, T]:
+        for _ in range(_MOST_TRIES):
+            said, held = await self._run(service, "one", target)
+            before, now = read_state(held or None), float(said)
+            after, answer = changed(before, now, change)
+            text = "" if after.quiet(now) else written(after)
+            if text == _text(held) or await self._run(service, "swap", target, held, text):
+                return now, after, answer
+        raise LedgerUnavailable(f"{target} changed {_MOST_TRIES} times while it was read")
+
+    async def _run(self, service: str, *args: str | bytes) -> Any:  # noqa: ANN401 - the verb decides what comes back
+        try:
+            return await self._script(keys=[f"circuit:{service}:targets"], args=args)
+        except (RedisError, OSError, TimeoutError) as error:
+            raise LedgerUnavailable(str(error)) from error

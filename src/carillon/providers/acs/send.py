@@ -16,9 +16,10 @@ from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.outcomes import Outcome, Refused, Sent
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
-from carillon.providers.http import HttpAnswer, HttpRequest, MaybeSent, NotSent, parse_retry_after, unanswered
+from carillon.providers.http import HttpAnswer, HttpRequest, Reply, parse_retry_after, unanswered
 from carillon.providers.mail import MAX_ID, Mail, checked_origin, parse_sender, read_mail, understood
 from carillon.providers.tools import Secret
+from carillon.providers.vendor import HttpVendor
 
 CHANNELS = frozenset({"email"})
 API_VERSION = "2023-03-31"
@@ -71,20 +72,20 @@ class _Operation(msgspec.Struct):
     error: _Error | None = None
 
 
-class Acs:
+class Acs(HttpVendor):
     """One operation for each mail; every repeat has the same operation id."""
 
     def __init__(self, name: str, settings: Settings, tools: Tools) -> None:
         self.name = name
         self._clock = tools.clock
-        self._http = tools.http
+        self.http = tools.http
         self._endpoint = checked_origin("endpoint", settings.endpoint)
         self._sender = parse_sender(settings.sender).address
         self._key = settings.access_key
         decoded_key(settings.access_key)
         self._answers = AnswerTable(ANSWERS, settings.answers)
 
-    async def send(self, dispatch: Dispatch) -> Outcome:
+    def request(self, dispatch: Dispatch) -> HttpRequest | Outcome:
         mail = read_mail(dispatch)
         if isinstance(mail, Refused):
             return mail
@@ -93,13 +94,17 @@ class Acs:
         except UnicodeEncodeError:
             return Refused("the text is not valid Unicode", classification="bad_content")
         operation = _operation_of(dispatch.claim)
-        answer = await self._call("POST", "/emails:send", dispatch.timeout_seconds, body, {"Operation-Id": operation})
+        return self._request("POST", "/emails:send", dispatch.timeout_seconds, body, {"Operation-Id": operation})
+
+    def judged(self, dispatch: Dispatch, answer: Reply) -> Outcome:
         if not isinstance(answer, HttpAnswer):
             return unanswered(answer)
-        return self._judge(answer, operation, mail.recipient.address)
+        return self._judge(answer, _operation_of(dispatch.claim), dispatch.claim.address or "")
 
     async def probe(self) -> str | None:
-        answer = await self._call("GET", f"/emails/operations/{operation_id('probe')}", _PROBE_SECONDS)
+        answer = await self.http.post(
+            self._request("GET", f"/emails/operations/{operation_id('probe')}", _PROBE_SECONDS)
+        )
         if not isinstance(answer, HttpAnswer):
             return answer.error
         # A 404 proves that the key is valid: Azure checks it before it looks for the operation.
@@ -121,14 +126,14 @@ class Acs:
             "headers": mail.headers,
         }
 
-    async def _call(
+    def _request(
         self,
         method: Literal["GET", "POST"],
         path: str,
         seconds: float,
         body: bytes = b"",
         headers: dict[str, str] | None = None,
-    ) -> HttpAnswer | NotSent | MaybeSent:
+    ) -> HttpRequest:
         url = f"{self._endpoint}{path}?api-version={API_VERSION}"
         sent = {
             "Accept": "application/json",
@@ -137,10 +142,8 @@ class Acs:
             **({"Content-Type": "application/json"} if body else {}),
             **signed_headers(self._key, method, url, body, self._clock.wall()),
         }
-        return await self._http.post(
-            HttpRequest(
-                url=url, method=method, headers=sent, body=body, timeout_seconds=seconds, secrets=[self._key.reveal()]
-            )
+        return HttpRequest(
+            url=url, method=method, headers=sent, body=body, timeout_seconds=seconds, secrets=[self._key.reveal()]
         )
 
     def _judge(self, answer: HttpAnswer, operation: str, address: str) -> Outcome:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -14,12 +14,15 @@ from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
-from carillon.providers.fcm.token import Account, NoToken, TokenSource, read_account
-from carillon.providers.http import HttpAnswer, HttpRequest, MaybeSent, NotSent, parse_retry_after, unanswered
+from carillon.providers.fcm.token import Account, NoToken, Token, TokenSource, read_account
+from carillon.providers.http import HttpAnswer, HttpRequest, Reply, parse_retry_after, unanswered
 from carillon.providers.tools import Secret
+from carillon.providers.vendor import HeaderLines, Tell, VendorCall, nothing
 
 BAD_TOKEN = "INVALID_ARGUMENT/token"  # noqa: S105 - a code, not a credential
 """Our code for an INVALID_ARGUMENT that is only about the registration token."""
+DEVICE_QUOTA = "QUOTA_EXCEEDED/device"
+"""Our code for a QUOTA_EXCEEDED that is about one device, which gets too many messages."""
 
 RULES = {
     # HTTP v1
@@ -27,6 +30,7 @@ RULES = {
     BAD_TOKEN: Rule("refused", "invalid_token", recipient_gone=True),
     "INVALID_ARGUMENT": Rule("refused", "invalid_argument"),
     "SENDER_ID_MISMATCH": Rule("refused", "sender_mismatch"),
+    DEVICE_QUOTA: Rule("throttled", "device_quota", wait_seconds=60.0, one_recipient=True),
     "QUOTA_EXCEEDED": Rule("throttled", "quota_exceeded", wait_seconds=60.0),
     "UNAVAILABLE": Rule("unavailable", "vendor_unavailable"),
     "INTERNAL": Rule("unavailable", "vendor_internal"),
@@ -44,7 +48,7 @@ RULES = {
     "MessageTooBig": Rule("refused", "invalid_argument"),
     "MismatchSenderId": Rule("refused", "sender_mismatch"),
     "InvalidApnsCredential": Rule("refused", "third_party_auth"),
-    "DeviceMessageRateExceeded": Rule("throttled", "quota_exceeded", wait_seconds=60.0),
+    "DeviceMessageRateExceeded": Rule("throttled", "device_quota", wait_seconds=60.0, one_recipient=True),
     "TopicsMessageRateExceeded": Rule("throttled", "quota_exceeded", wait_seconds=60.0),
     "Unavailable": Rule("unavailable", "vendor_unavailable"),
     "InternalServerError": Rule("unavailable", "vendor_internal"),
@@ -69,6 +73,7 @@ _DEVICE = re.compile(r"[A-Za-z0-9_:.~%=+-]{1,4096}")
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9.:-]{0,99}")
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}")
 _RESERVED = re.compile(r"from|message_type|collapse_key|google\..*|gcm\..*")
+_ABOUT_A_DEVICE = re.compile(r"\bdevice\b", re.IGNORECASE)
 _NOBODY = "probe-without-a-device"
 _PROBE_SECONDS = 10.0
 
@@ -130,6 +135,8 @@ def read_v1(answer: HttpAnswer) -> FcmAnswer:
     named = [code for code in codes if code]
     words = _text(error.get("message")) or answer.excerpt()
     specific = [BAD_TOKEN] if "INVALID_ARGUMENT" in named and _blames_token(words, details) else []
+    if "QUOTA_EXCEEDED" in named and _ABOUT_A_DEVICE.search(words):
+        specific.append(DEVICE_QUOTA)
     status = _text(error.get("status"))
     known = [*specific, *named, *([status] if status else [])]
     said = named[0] if named else status
@@ -225,6 +232,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class Fcm:
     """One call for each message; after a refused access token a second call with a new one, as nothing was sent."""
 
+    learns_rates = True
+
     def __init__(self, name: str, settings: Settings, tools: Tools, account: Account | None) -> None:
         self.name = name
         self._settings = settings
@@ -234,9 +243,42 @@ class Fcm:
         self._tokens = None if account is None else TokenSource(account, SCOPE, tools.http, tools.clock)
         base = settings.base_url.rstrip("/")
         project = settings.project_id or (account and account.project_id)
+        self._lines: tuple[Token | None, HeaderLines | None] = (None, None)
+        """The token of the last request, and its header lines."""
         self._url = f"{base}/fcm/send" if account is None else f"{base}/v1/projects/{project}/messages:send"
 
     async def send(self, dispatch: Dispatch) -> Outcome:
+        body = self._body(dispatch)
+        if not isinstance(body, bytes):
+            return body
+        return self._judge(await self._call(body, dispatch.timeout_seconds), dispatch.claim.address)
+
+    def start(self, dispatch: Dispatch, tell: Tell) -> Callable[[], None]:
+        body = self._body(dispatch)
+        if not isinstance(body, bytes):
+            tell(body)
+            return nothing
+        call = VendorCall(tell)
+        ends_at = self._clock.monotonic() + dispatch.timeout_seconds
+        token = None if self._tokens is None else self._tokens.held()
+        if self._tokens is not None and token is None:
+            # Fetching a token takes a request of its own: many calls wait for one fetch, each in a task.
+            call.wait_for(self.send(dispatch))
+            return call.cancel
+
+        def judge(answer: Reply) -> Outcome | Coroutine[Any, Any, Outcome]:
+            if token is not None and token_refused(answer):
+                return self._again(body, token, ends_at, dispatch.claim.address)
+            return self._judge(answer, dispatch.claim.address)
+
+        call.begin(self._http, self._request(body, self._authorization(token), ends_at), judge)
+        return call.cancel
+
+    async def _again(self, body: bytes, refused: Token, ends_at: float, address: str | None) -> Outcome:
+        return self._judge(await self._with_another(body, refused, ends_at), address)
+
+    def _body(self, dispatch: Dispatch) -> bytes | Outcome:
+        """The request's body, or the outcome of a message that cannot be sent."""
         claim = dispatch.claim
         if dispatch.message is None or not claim.address:
             return Refused("a push needs a device and a rendered message", classification="no_content")
@@ -245,8 +287,7 @@ class Fcm:
         write = legacy_body if self._tokens is None else v1_body
         tag = tag_of(claim) if self._settings.replace_repeats else None
         shown = notification(dispatch.message)
-        body = write(claim.address, shown, data(claim, self._settings.data_variables), tag)
-        return self._judge(await self._call(body, dispatch.timeout_seconds), claim.address)
+        return write(claim.address, shown, data(claim, self._settings.data_variables), tag)
 
     async def probe(self) -> str | None:
         """Validate a message to a device that does not exist: FCM's refusal of it proves that FCM is healthy."""
@@ -265,35 +306,43 @@ class Fcm:
         if self._tokens is not None:
             await self._tokens.aclose()
 
-    async def _call(self, body: bytes, seconds: float) -> HttpAnswer | NotSent | MaybeSent | NoToken:
+    async def _call(self, body: bytes, seconds: float) -> Reply | NoToken:
         ends_at = self._clock.monotonic() + seconds
         if self._tokens is None:
-            return await self._post(body, f"key={(self._settings.server_key or Secret('')).reveal()}", ends_at)
+            return await self._http.post(self._request(body, self._authorization(None), ends_at))
         token = await self._tokens.token(seconds)
         if isinstance(token, NoToken):
             return token
-        answer = await self._post(body, f"Bearer {token.text.reveal()}", ends_at)
-        if not token_refused(answer):
-            return answer
-        token = await self._tokens.token(ends_at - self._clock.monotonic(), instead_of=token)
+        answer = await self._http.post(self._request(body, self._authorization(token), ends_at))
+        return await self._with_another(body, token, ends_at) if token_refused(answer) else answer
+
+    async def _with_another(self, body: bytes, refused: Token, ends_at: float) -> Reply | NoToken:
+        """Call again with a new token: FCM refused the old one before it looked at the message."""
+        if self._tokens is None:
+            raise RuntimeError("the legacy API has no tokens")
+        token = await self._tokens.token(ends_at - self._clock.monotonic(), instead_of=refused)
         if isinstance(token, NoToken):
             return token
-        return await self._post(body, f"Bearer {token.text.reveal()}", ends_at)
+        return await self._http.post(self._request(body, self._authorization(token), ends_at))
 
-    async def _post(self, body: bytes, authorization: str, ends_at: float) -> HttpAnswer | NotSent | MaybeSent:
-        return await self._http.post(
-            HttpRequest(
-                url=self._url,
-                body=body,
-                headers={"Authorization": authorization, "Content-Type": "application/json"},
-                timeout_seconds=max(0.0, ends_at - self._clock.monotonic()),
-            )
-        )
+    def _authorization(self, token: Token | None) -> tuple[str, ...]:
+        """The header lines of a request, checked once for each token; without one, those of the legacy API."""
+        held, lines = self._lines
+        if lines is None or held is not token:
+            secret = self._settings.server_key or Secret("")
+            value = f"key={secret.reveal()}" if token is None else f"Bearer {token.text.reveal()}"
+            lines = HeaderLines({"Authorization": value, "Content-Type": "application/json"})
+            self._lines = (token, lines)
+        return lines.reveal()
+
+    def _request(self, body: bytes, lines: tuple[str, ...], ends_at: float) -> HttpRequest:
+        left = max(0.0, ends_at - self._clock.monotonic())
+        return HttpRequest(url=self._url, body=body, lines=lines, timeout_seconds=left)
 
     def _read(self, answer: HttpAnswer) -> FcmAnswer:
         return read_legacy(answer) if self._tokens is None else read_v1(answer)
 
-    def _judge(self, answer: HttpAnswer | NotSent | MaybeSent | NoToken, address: str | None) -> Outcome:
+    def _judge(self, answer: Reply | NoToken, address: str | None) -> Outcome:
         if isinstance(answer, NoToken):
             return Unavailable(answer.error, classification=answer.classification, retry_after=answer.retry_after)
         if not isinstance(answer, HttpAnswer):

@@ -121,14 +121,21 @@ class TokenSource:
 
     async def token(self, seconds: float, *, instead_of: Token | None = None) -> Token | NoToken:
         """A token, waiting at most `seconds`; never the one in `instead_of`, which Google has refused."""
-        held, now = self._held, self._clock.monotonic()
-        if held is not None and held is not instead_of and now < held.ends_at:
-            if now >= held.stale_at and self._fetching is None and now >= self._next_ahead:
-                # No call waits for this fetch: count one, so that no caller's deadline cancels it.
-                self._next_ahead = now + _AHEAD_PAUSE_SECONDS
-                self._start().waiting = 1
+        held = self.held()
+        if held is not None and held is not instead_of:
             return held
         return await self._await(self._fetching or self._start(), seconds)
+
+    def held(self) -> Token | None:
+        """The token if it is still valid; one that expires soon is fetched anew meanwhile."""
+        held, now = self._held, self._clock.monotonic()
+        if held is None or now >= held.ends_at:
+            return None
+        if now >= held.stale_at and self._fetching is None and now >= self._next_ahead:
+            # No call waits for this fetch: count one, so that no caller's deadline cancels it.
+            self._next_ahead = now + _AHEAD_PAUSE_SECONDS
+            self._start().waiting = 1
+        return held
 
     async def aclose(self) -> None:
         fetch, self._fetching = self._fetching, None

@@ -15,9 +15,10 @@ from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.outcomes import Outcome, Refused, Sent
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
-from carillon.providers.http import HttpAnswer, HttpRequest, MaybeSent, NotSent, parse_retry_after, unanswered
+from carillon.providers.http import HttpAnswer, HttpRequest, Reply, parse_retry_after, unanswered
 from carillon.providers.mail import MAX_ID, Mail, check_token, checked_origin, parse_sender, read_mail, understood
 from carillon.providers.tools import Secret
+from carillon.providers.vendor import HeaderLines, HttpVendor
 
 CHANNELS = frozenset({"email"})
 NOTIFICATION_ARG, ROUTE_ARG = "notificationId", "carillonRoute"
@@ -104,23 +105,25 @@ class RouteSeal:
             return None
 
 
-class SendGrid:
+class SendGrid(HttpVendor):
     """One call for each mail."""
 
     def __init__(self, name: str, settings: Settings, tools: Tools) -> None:
         self.name = name
         self._clock = tools.clock
-        self._http = tools.http
+        self.http = tools.http
         self._url = checked_origin("base_url", settings.base_url)
         self._sender = parse_sender(settings.sender)
-        self._key = settings.api_key
         check_token("api_key", settings.api_key)
+        asks = {"Authorization": f"Bearer {settings.api_key.reveal()}", "Accept": "application/json"}
+        self._asks = HeaderLines(asks | {"User-Agent": "Carillon"})
+        self._sends = HeaderLines(asks | {"User-Agent": "Carillon", "Content-Type": "application/json"})
         self._seal = RouteSeal(settings.api_key)
         self._answers = AnswerTable(ANSWERS, settings.answers)
         # Report an unreadable key at the start, not at the first callback.
         settings.verification_key()
 
-    async def send(self, dispatch: Dispatch) -> Outcome:
+    def request(self, dispatch: Dispatch) -> HttpRequest | Outcome:
         mail = read_mail(dispatch)
         if isinstance(mail, Refused):
             return mail
@@ -128,15 +131,26 @@ class SendGrid:
             body = msgspec.json.encode(self._content(dispatch.claim, mail))
         except UnicodeEncodeError:
             return Refused("the text is not valid Unicode", classification="bad_content")
-        answer = await self._call("POST", "/v3/mail/send", dispatch.timeout_seconds, body)
+        return HttpRequest(
+            url=f"{self._url}/v3/mail/send",
+            lines=self._sends.reveal(),
+            body=body,
+            timeout_seconds=dispatch.timeout_seconds,
+        )
+
+    def judged(self, dispatch: Dispatch, answer: Reply) -> Outcome:
         if not isinstance(answer, HttpAnswer):
             return unanswered(answer)
         if answer.status == _ACCEPTED:
             return Sent(message_id=answer.headers.get("x-message-id", "")[:MAX_ID] or None)
-        return self._judge(answer, mail.recipient.address)
+        return self._judge(answer, dispatch.claim.address or "")
 
     async def probe(self) -> str | None:
-        answer = await self._call("GET", "/v3/scopes", _PROBE_SECONDS)
+        answer = await self.http.post(
+            HttpRequest(
+                url=f"{self._url}/v3/scopes", method="GET", lines=self._asks.reveal(), timeout_seconds=_PROBE_SECONDS
+            )
+        )
         if not isinstance(answer, HttpAnswer):
             return answer.error
         if not answer.ok:
@@ -165,21 +179,6 @@ class SendGrid:
                 ROUTE_ARG: self._seal.close(claim.idempotency_key),
             },
         }
-
-    async def _call(
-        self, method: str, path: str, seconds: float, body: bytes = b""
-    ) -> HttpAnswer | NotSent | MaybeSent:
-        headers = {
-            "Authorization": f"Bearer {self._key.reveal()}",
-            "Accept": "application/json",
-            "User-Agent": "Carillon",
-        }
-        if body:
-            headers["Content-Type"] = "application/json"
-        url = self._url + path
-        return await self._http.post(
-            HttpRequest(url=url, method=method, headers=headers, body=body, timeout_seconds=seconds)
-        )
 
     def _judge(self, answer: HttpAnswer, address: str) -> Outcome:
         errors = (understood(answer.body, _Errors) or _Errors()).errors

@@ -11,8 +11,9 @@ from carillon.domain.claims import Dispatch
 from carillon.domain.outcomes import Outcome, Refused, Sent
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
-from carillon.providers.http import HttpAnswer, HttpRequest, MaybeSent, NotSent, parse_retry_after, unanswered
+from carillon.providers.http import HttpAnswer, HttpRequest, Reply, parse_retry_after, unanswered
 from carillon.providers.tools import Secret
+from carillon.providers.vendor import HeaderLines, HttpVendor
 
 CHANNELS = frozenset({"sms"})
 _VERSION = "2010-04-01"
@@ -88,37 +89,38 @@ class _TwilioAnswer(msgspec.Struct):
     error_message: str | None = None
 
 
-class Twilio:
+class Twilio(HttpVendor):
     """One POST for each message; Twilio cannot recognise a repeat."""
 
     def __init__(self, name: str, settings: Settings, tools: Tools) -> None:
         self.name = name
         self._settings = settings
         self._clock = tools.clock
-        self._http = tools.http
+        self.http = tools.http
         self._table = AnswerTable(ANSWERS, settings.answers)
         self._callback_url = _callback_url(settings)
         self._account = f"{settings.base_url.rstrip('/')}/{_VERSION}/Accounts/{settings.account_sid}"
+        self._messages = f"{self._account}/Messages.json"
+        self._lines = HeaderLines(self._headers() | {"Content-Type": "application/x-www-form-urlencoded"})
 
-    async def send(self, dispatch: Dispatch) -> Outcome:
+    def request(self, dispatch: Dispatch) -> HttpRequest | Outcome:
         address, message = dispatch.claim.address, dispatch.message
         if message is None:
             return Refused("a text message needs a rendered message", classification="no_content")
         if address is None or not _NUMBER.fullmatch(address):
             return Refused("a text message needs a number in the form of E.164", classification="bad_address")
-        request = HttpRequest(
-            url=f"{self._account}/Messages.json",
+        return HttpRequest(
+            url=self._messages,
             body=self._form(address, message.text, dispatch.claim.idempotency_key),
-            headers=self._headers() | {"Content-Type": "application/x-www-form-urlencoded"},
+            lines=self._lines.reveal(),
             timeout_seconds=dispatch.timeout_seconds,
         )
-        return self._judge(await self._http.post(request))
 
     async def probe(self) -> str | None:
         request = HttpRequest(
             url=f"{self._account}.json", method="GET", headers=self._headers(), timeout_seconds=_PROBE_SECONDS
         )
-        answer = await self._http.post(request)
+        answer = await self.http.post(request)
         if not isinstance(answer, HttpAnswer):
             return answer.error
         said = _read(answer.body)
@@ -151,7 +153,8 @@ class Twilio:
         word = f"{self._settings.account_sid}:{self._settings.auth_token.reveal()}"
         return {"Authorization": f"Basic {base64.b64encode(word.encode()).decode()}", "Accept": "application/json"}
 
-    def _judge(self, answer: HttpAnswer | NotSent | MaybeSent) -> Outcome:
+    def judged(self, dispatch: Dispatch, answer: Reply) -> Outcome:
+        del dispatch
         if not isinstance(answer, HttpAnswer):
             return unanswered(answer)
         said = _read(answer.body)

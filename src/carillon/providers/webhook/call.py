@@ -150,7 +150,7 @@ class WebhookCall:
 
     def _late(self) -> None:
         self._step = None
-        self._tell(Throttled("the endpoint is busy with other calls", retry_after=self._rules.wait_seconds))
+        self._tell(Throttled("the endpoint is busy with other calls", self._rules.wait_seconds, "busy"))
 
     def _send(self) -> None:
         rules = self._rules

@@ -1,6 +1,7 @@
 """Signed webhooks: one POST to the endpoint that a route names."""
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ import msgspec
 from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.intents import canonical
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable
+from carillon.domain.targets import endpoint_of
 from carillon.providers import Tools
 from carillon.providers.egress import EgressGuard, Rules, parse_networks, parse_own, parse_ports
 from carillon.providers.http import (
@@ -76,6 +78,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class Webhook:
     """One POST for each message; the signature covers exactly the bytes that are sent."""
 
+    learns_rates = True
+
     def __init__(self, name: str, settings: Settings, tools: Tools, guard: EgressGuard) -> None:
         self.name = name
         self._settings = settings
@@ -86,8 +90,19 @@ class Webhook:
         _check_headers(settings.headers | {"User-Agent": settings.user_agent})
         headers = {"User-Agent": settings.user_agent, **settings.headers, "Content-Type": "application/json"}
         self._fixed = header_lines(headers)
+        self._registered = {url: hashlib.sha256(url.encode()).hexdigest()[:8] for url in settings.endpoints}
         self._signers = {url: _signer(settings, secrets) for url, secrets in settings.endpoints.items()}
         self._signer = _signer(settings, settings.secrets) if settings.secrets else None
+
+    def endpoint(self, address: str | None) -> str | None:
+        """The host and port of the route's URL, each with a breaker of its own; a registered URL has its own too."""
+        url = address or self._settings.url
+        if url is None:
+            return None
+        found = endpoint_of(url)
+        # Many receivers share one host at some vendors: an endpoint that the operator registered counts alone. Its path
+        # may hold a secret, so a digest stands for the URL.
+        return f"{found}#{self._registered[url]}" if found is not None and url in self._registered else found
 
     async def send(self, dispatch: Dispatch) -> Outcome:
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import UNSET
 
 from carillon.domain.admin import AdminLedger
@@ -21,11 +22,13 @@ from carillon.upkeep.api.notifications_wire import (
     Cancelled,
     NotificationPage,
     NotificationView,
+    RouteView,
     SearchQuery,
     ShowQuery,
     notification_view,
     statuses_of,
 )
+from carillon.upkeep.api.waits import Waits
 from carillon.upkeep.redriving import redrive_action, redrive_failed, redrive_plan
 from carillon.web import (
     ADMINISTRATORS,
@@ -68,13 +71,14 @@ def endpoints(
     lanes: Lanes,
     *,
     groups: Mapping[str, Groups] | None = None,
+    waits_for: Waits | None = None,
     strict_receipts: bool = False,
 ) -> list[Endpoint]:
     """The upkeep endpoints; `providers` are those of each channel, which a redrive may choose from.
 
     With strict receipts a route is delivered only when a vendor reports it.
     """
-    handlers = _Notifications(ledger, providers, lanes, groups or {}, strict=strict_receipts)
+    handlers = _Notifications(ledger, providers, lanes, groups or {}, waits_for=waits_for, strict=strict_receipts)
     return [*_notifications(handlers), *_dead_letters(handlers)]
 
 
@@ -171,9 +175,11 @@ class _Notifications:
         lanes: Lanes,
         groups: Mapping[str, Groups],
         *,
+        waits_for: Waits | None,
         strict: bool,
     ) -> None:
         self.ledger = ledger
+        self._waits_for = waits_for
         self._providers = providers
         self._lanes = lanes
         self._groups = groups
@@ -181,7 +187,9 @@ class _Notifications:
 
     async def show(self, request: Request) -> Reply:
         query = request.query(ShowQuery)
-        return Reply(200, self._view(request.found, query))
+        view = self._view(request.found, query)
+        routes = [await self._waiting(route, view.tenant_id) for route in view.routes]
+        return Reply(200, msgspec.structs.replace(view, routes=routes))
 
     def _view(self, story: Story, query: ShowQuery | SearchQuery) -> NotificationView:
         for route in story.routes:
@@ -189,6 +197,13 @@ class _Notifications:
             if groups is not None:
                 route["waits_for"] = groups.waits_for(route["grp"], route["group_calls"])
         return notification_view(story, _included(query), chains=self._providers, strict=self._strict)
+
+    async def _waiting(self, route: RouteView, tenant_id: str | None) -> RouteView:
+        """The route, with what keeps it from its call if it is queued."""
+        if self._waits_for is None or route.status != "queued":
+            return route
+        said = [route.waits_for, await self._waits_for(route.provider, route.recipient, tenant_id)]
+        return msgspec.structs.replace(route, waits_for="; ".join(word for word in said if word) or None)
 
     async def cancel(self, request: Request) -> Reply:
         notification_id: str = request.found.notification["notification_id"]

@@ -13,6 +13,8 @@ import msgspec
 from carillon.domain.events import (
     AddressSuppressed,
     BreakerChanged,
+    EndpointDisabled,
+    EndpointEnabled,
     Event,
     IntentAccepted,
     RouteAttempted,
@@ -40,6 +42,7 @@ OF_A_TENANT = frozenset({"notifications", "dead-letters", "suppressions", "templ
 """The pages for administrators of one tenant; the others show all tenants."""
 OF_ANYBODY = frozenset({"notifications"})
 _encode = msgspec.json.Encoder().encode
+_TOLD = BreakerChanged | EndpointDisabled | EndpointEnabled | Trouble | RouteSuppressed | AddressSuppressed
 
 
 class SeriesStep(msgspec.Struct):
@@ -69,7 +72,7 @@ class Series:
             self._attempted(event)
         elif isinstance(event, IntentAccepted):
             self._now().accepted += 1
-        elif isinstance(event, BreakerChanged | Trouble | RouteSuppressed | AddressSuppressed):
+        elif isinstance(event, _TOLD):
             self._tell(event)
 
     def steps(self) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NoReturn, TextIO
 import msgspec
 
 from carillon.domain.claims import Settled
-from carillon.domain.events import Event, IntentRepeated, ReceiptTaken, RouteAttempted, event_word
+from carillon.domain.events import BreakerChanged, Event, IntentRepeated, ReceiptTaken, RouteAttempted, event_word
 from carillon.domain.outcomes import STOPPING
 from carillon.domain.ports import Observer
 from carillon.upkeep.logs.redaction import Redaction, traceback_text
@@ -214,6 +214,16 @@ _SAID: Final[dict[str, tuple[int, str]]] = {
     "lease_lost": (WARNING, "A lease for {provider} was lost to another worker"),
     "leases_reset": (WARNING, "reset expired leases"),
     "breaker_changed": (WARNING, "The breaker of {provider} went from {before} to {after}"),
+    "endpoint_breaker_changed": (WARNING, "The breaker of {endpoint} ({provider}) went from {before} to {after}"),
+    "endpoint_disabled": (
+        ERROR,
+        "{endpoint} ({provider}) has failed for {failing_seconds} s and is disabled: its routes become dead letters",
+    ),
+    "endpoint_enabled": (WARNING, "{endpoint} ({provider}) is enabled again, by {by}"),
+    "target_slowed": (
+        WARNING,
+        "{provider} asks us to slow down: no call for {pause_seconds} s, then {per_second} a second",
+    ),
     "trouble": (WARNING, "{where} failed and will try again: {error}"),
     "provider_probed": (INFO, "{provider} was asked for its health while its breaker is open"),
     "rehomed": (WARNING, "{routes} waiting {channel} routes lost their provider or lane and go to {provider}"),
@@ -248,12 +258,24 @@ _SAID: Final[dict[str, tuple[int, str]]] = {
 _REPEATING: Final = {
     "lease_lost": "provider",
     "breaker_changed": "provider",
+    "target_slowed": "provider",
     "trouble": "where",
     "callback_refused": "vendor",
     "alert_delayed": "sink",
     "token_refused": "reason",
 }
-_ROUNDED: Final = frozenset({"behind_seconds", "duration_ms", "delay_seconds", "retry_in_seconds", "seconds"})
+_ROUNDED: Final = frozenset(
+    {
+        "behind_seconds",
+        "duration_ms",
+        "delay_seconds",
+        "failing_seconds",
+        "pause_seconds",
+        "per_second",
+        "retry_in_seconds",
+        "seconds",
+    }
+)
 _STALE: Final = "; it changed nothing, the lease was lost before"
 
 
@@ -274,6 +296,8 @@ def log_observer(
             word = STOPPING if event.classification == STOPPING else word
         elif isinstance(event, ReceiptTaken):
             word = f"receipt_{event.effect}"
+        elif isinstance(event, BreakerChanged) and event.endpoint is not None:
+            word = "endpoint_breaker_changed"
         else:
             word = event.outcome if isinstance(event, IntentRepeated) else event_word(event)
         level, sentence = said.get(word, (INFO, word))
@@ -298,5 +322,5 @@ def _say(out: LogSink, level: int, sentence: str, fields: dict[str, Any]) -> Non
     if fields.get("settled") == Settled.STALE:
         message += _STALE
     # Each attempt and intent is about one message, so these lines are never rate-limited.
-    key = f"{word}/{level}/{fields[_REPEATING[word]]}" if word in _REPEATING else ""
+    key = f"{word}/{level}/{fields[_REPEATING[word]]}{fields.get('endpoint') or ''}" if word in _REPEATING else ""
     out.emit(level, word, message, fields | {"failed_over": fields.get("failed_over") or None}, key=key)

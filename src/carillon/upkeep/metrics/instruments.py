@@ -29,6 +29,10 @@ ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
     "leases_lost": ("provider",),
     "leases_reset": (),
     "breaker_changes": ("provider", "before", "after"),
+    "endpoint_breaker_changes": ("provider", "before", "after"),
+    "endpoints_disabled": ("provider",),
+    "endpoints_enabled": ("provider",),
+    "slowed": ("provider",),
     "troubles": ("where",),
     "pruned": ("kind",),
     "history": (),
@@ -64,6 +68,14 @@ CARILLON: Final[dict[str, Instrument]] = {
     "leases_lost": Instrument("carillon.leases.lost", "{lease}", "Leases lost to another worker"),
     "leases_reset": Instrument("carillon.leases.reset", "{lease}", "Leases of live streams that ran out"),
     "breaker_changes": Instrument("carillon.breaker.changes", "{change}", "Breakers going from state to state"),
+    "endpoint_breaker_changes": Instrument(
+        "carillon.endpoint.breaker.changes", "{change}", "Breakers of endpoints going from state to state"
+    ),
+    "endpoints_disabled": Instrument(
+        "carillon.endpoints.disabled", "{endpoint}", "Endpoints disabled after failing for days"
+    ),
+    "endpoints_enabled": Instrument("carillon.endpoints.enabled", "{endpoint}", "Disabled endpoints enabled again"),
+    "slowed": Instrument("carillon.rate.slowed", "{answer}", "Answers that calls come too fast, which slowed a fleet"),
     "troubles": Instrument("carillon.troubles", "{failure}", "Failures of our own loops"),
     "malformed": Instrument("carillon.malformed", "{intent}", "Intents that could not become a notification"),
     "lookups": Instrument("carillon.lookups", "{lookup}", "Questions to the directory of people"),

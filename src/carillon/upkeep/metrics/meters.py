@@ -15,6 +15,8 @@ from carillon.domain.events import (
     BreakerChanged,
     CallbackRefused,
     DoorStopped,
+    EndpointDisabled,
+    EndpointEnabled,
     Event,
     FailedTrimmed,
     HistoryKept,
@@ -40,6 +42,7 @@ from carillon.domain.events import (
     RouteAttempted,
     RouteSuppressed,
     StreamTrimmed,
+    TargetSlowed,
     TokenRefused,
     Trouble,
     WebhookCalled,
@@ -118,7 +121,7 @@ class Metrics:
                 self._add("alerts", (event.sink, "told" if isinstance(event, AlertTold) else "delayed"))
             case LeasesReset():
                 self._add("leases_reset", (), event.count)
-            case LeaseLost() | BreakerChanged() | Trouble():
+            case LeaseLost() | BreakerChanged() | Trouble() | EndpointDisabled() | EndpointEnabled() | TargetSlowed():
                 self._went_wrong(event)
             case ReceiptTaken() | CallbackRefused() | RouteSuppressed() | AddressSuppressed():
                 self._reported(event)
@@ -135,14 +138,25 @@ class Metrics:
             case Rehomed():
                 self._add("rehomed", (event.channel,), event.routes)
 
-    def _went_wrong(self, event: LeaseLost | BreakerChanged | Trouble) -> None:
+    def _went_wrong(
+        self, event: LeaseLost | BreakerChanged | Trouble | EndpointDisabled | EndpointEnabled | TargetSlowed
+    ) -> None:
         match event:
             case LeaseLost():
                 self._add("leases_lost", (event.provider,))
-            case BreakerChanged():
+            case BreakerChanged(endpoint=None):
                 self._add("breaker_changes", (event.provider, event.before, event.after))
+            case BreakerChanged():
+                # An endpoint's name is no attribute: there may be thousands.
+                self._add("endpoint_breaker_changes", (event.provider, event.before, event.after))
             case Trouble():
                 self._add("troubles", (event.where,))
+            case EndpointDisabled():
+                self._add("endpoints_disabled", (event.provider,))
+            case EndpointEnabled():
+                self._add("endpoints_enabled", (event.provider,))
+            case TargetSlowed():
+                self._add("slowed", (event.provider,))
 
     def _reported(self, event: ReceiptTaken | CallbackRefused | RouteSuppressed | AddressSuppressed) -> None:
         match event:

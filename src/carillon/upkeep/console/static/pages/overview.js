@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { bar, lines } from "../lib/charts.js";
-import { badge, card, empty, fill, h, head, table } from "../lib/dom.js";
+import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
 import { newest, refill } from "../lib/forms.js";
 import { millis, moment, number, percent, span } from "../lib/format.js";
 
@@ -15,12 +15,14 @@ export async function render(main, shell) {
   const asking = newest();
   const draw = async () => {
     const still = asking();
-    const [overview, providers] = await Promise.all([
-      ask("/api/v1/console/overview"), ask("/api/v1/admin/providers").catch(() => ({ items: [] }))]);
+    const [overview, providers, targets] = await Promise.all([
+      ask("/api/v1/console/overview"), ask("/api/v1/admin/providers").catch(() => ({ items: [] })),
+      // Only operators may see them: an endpoint may belong to any tenant.
+      ask("/api/v1/admin/targets").catch(() => ({ items: [] }))]);
     if (!still()) return;
-    refill(page, head("Overview", badge(shell.surface.blueprint)), human(overview, providers.items), figures(overview),
+    refill(page, head("Overview", badge(shell.surface.blueprint)), human(overview, providers.items, targets.items), figures(overview),
       h("div", { class: "two" }, throughput(overview.steps), latency(overview.steps)),
-      h("div", { class: "two" }, lanes(overview.lanes), carriers(providers.items)), lately(overview.recent));
+      h("div", { class: "two" }, lanes(overview.lanes), carriers(providers.items)), receivers(targets.items, draw), lately(overview.recent));
   };
   await draw();
   fill(main, page);
@@ -31,13 +33,16 @@ export async function render(main, shell) {
   return () => { clearInterval(poll); clearTimeout(waiting); };
 }
 
-function human(overview, providers) {
+function human(overview, providers, targets) {
   const notes = [];
   if (overview.deadLetters) {
     notes.push(h("a", { id: "to-dead-letters", href: "#/dead-letters" }, `${number(overview.deadLetters)} dead letters wait for a decision`));
   }
   for (const one of providers.filter((each) => each.state !== "closed")) {
     notes.push(h("span", {}, `The breaker of ${one.provider} (${one.channel}) is ${one.state.replace("_", " ")}`));
+  }
+  for (const one of targets.filter((each) => each.state === "disabled")) {
+    notes.push(h("span", {}, `${one.endpoint} (${one.provider}) fails since ${moment(one.failingSince)} and is disabled`));
   }
   for (const lane of overview.lanes.filter((each) => each.oldestDueSeconds > LATE_SECONDS)) {
     notes.push(h("span", {}, `${number(lane.due)} routes wait in ${lane.name}, the oldest for ${span(lane.oldestDueSeconds)}`));
@@ -99,13 +104,39 @@ function carriers(found) {
     h("span", { class: "shared" }, bar(one.share, one.state === "closed" ? "good" : "bad"), percent(one.share))])));
 }
 
+/** Endpoints that calls are kept from, and every rate that calls keep; nothing where there is none. */
+function receivers(found, draw) {
+  if (!found.length) return null;
+  return card("Endpoints and rates", table("Endpoints and rates", ["provider", "endpoint", "breaker", "failing since", "next probe", "rate", ""],
+    found.map((one) => [one.provider ?? `tenant ${one.tenantId}`, one.endpoint ?? "", badge(one.state),
+      one.failingSince ? moment(one.failingSince) : "", one.nextProbeAt ? moment(one.nextProbeAt) : "", pace(one),
+      one.state === "closed" ? "" : h("button", { id: `enable-${one.provider}-${one.endpoint}`, type: "button", onclick: () => enable(one, draw) }, "Enable")])));
+}
+
+function pace(one) {
+  const rate = one.perSecond === null ? "" : `${one.perSecond}/s`;
+  return one.pausedUntil ? `${rate} paused until ${moment(one.pausedUntil)}`.trim() : rate;
+}
+
+async function enable(one, draw) {
+  try {
+    await ask("/api/v1/admin/targets/enable", {
+      method: "POST", headers: { "X-Admin-Override": "true" },
+      body: { provider: one.provider, endpoint: one.endpoint, reason: "enabled in the console" } });
+    toast(`${one.endpoint} is called again`);
+    await draw();
+  } catch (error) {
+    toast(error.message, "bad");
+  }
+}
+
 function lately(recent) {
   if (!recent.length) return card("Recent events", empty("No failure, no open breaker and no error in this process."));
   return card("Recent events", table("Recent events", ["when", "what", "where", "why"], recent.slice(0, 12).map((one) => [
     moment(one.at), badge(one.verdict ?? one.after ?? WORDS[one.type] ?? one.type), one.notification_id
       // Several attempts of one notification have the same link: their times make them distinct.
       ? h("a", { id: `lately-${one.at}-${one.notification_id}`, href: `#/notifications/${one.notification_id}` }, one.provider ? `${one.channel} by ${one.provider}` : one.channel)
-      : one.provider ?? one.where,
+      : one.endpoint ?? one.provider ?? one.where,
     one.error ?? (one.before ? `was ${one.before}` : one.type in WORDS ? held(one) : "")])));
 }
 

@@ -1,0 +1,47 @@
+"""Endpoints on the first page: one that is down is shown with its breaker, and a button enables it."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.async_api import expect
+
+from tests.scenario.test_endpoints import BREAKER, SETTINGS
+from tests.support.console import Console
+from tests.support.ports import free_port
+from tests.support.process import Program
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    folder = tmp_path_factory.mktemp("console")
+    config = folder / "carillon.toml"
+    config.write_text(SETTINGS + BREAKER.format(600))
+    environment = {"DATABASE_URL": f"sqlite:///{folder}/c.db"}
+    with Program("serve", "--config", str(config), env=environment, cwd=folder) as running:
+        running.wait_ready(60)
+        yield running
+
+
+async def test_an_endpoint_that_is_down_is_shown_and_enabled(console: Console, program: Program) -> None:
+    page = await console.open()
+    await expect(page.get_by_role("table", name="Endpoints and rates")).to_have_count(0)
+    endpoint = f"127.0.0.1:{free_port()}"
+    body = {
+        "templateKey": "welcome",
+        "channel": "webhook",
+        "recipient": f"http://{endpoint}/hook",
+        "data": {"name": "Ada", "link": "x"},
+    }
+    for _ in range(3):
+        await console.ask("POST", "/api/v1/notifications/send", body)
+    await program.until("breaker_changed", lambda line: line.get("endpoint") == endpoint and line["after"] == "open")
+    table = page.get_by_role("table", name="Endpoints and rates")
+    await expect(table).to_contain_text(endpoint)
+    await expect(table).to_contain_text("open")
+    await table.get_by_role("button", name="Enable").click()
+    # Nobody listens there, so that it may be down again: that it was enabled is in the audit.
+    await expect(page.get_by_text(f"{endpoint} is called again")).to_be_visible()
+    (done, *_) = (await console.ask("GET", "/api/v1/admin/audit"))["items"]
+    assert (done["action"], done["subject"]) == ("enable_endpoint", f"webhook@{endpoint}")
