@@ -4,6 +4,7 @@
 -- Races: other claimers, late settlements, a worker that died.
 --   (SELECT $2), (SELECT $5)  hide from the planner how many there are, as in `enrol`.
 --   ripe                    what has become due since, an expired lease like a retry, goes into the turns, at most $16 at a time.
+--   r.turn, ...             the order of the index: without the first, a flood of ripe routes would be sorted in every claim.
 --   $18                     take nothing if there was something ripe: a caller that got nothing asks again, without this, and finds
 --                           it before what came later. So no claim waits for a flood of it.
 --   after, before           the head of each group in the turns, each found by one look into the index: the groups behind the one
@@ -34,7 +35,7 @@ WITH clock AS MATERIALIZED (
         FROM routes r
         WHERE r.lane = want.lane AND r.provider = want.provider AND r.turn IS NULL
           AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at <= (SELECT now FROM clock)
-        ORDER BY r.next_attempt_at
+        ORDER BY r.turn, r.next_attempt_at
         LIMIT $16
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS waiting
