@@ -59,6 +59,10 @@ class Forked:
         # Open as long as somebody may ask: one thread may wait while another one has fetched the code already.
         weakref.finalize(self, os.close, self._status)
 
+    def fileno(self) -> int:
+        """Readable once the child has ended."""
+        return self._status
+
     def poll(self) -> int | None:
         return self._code() if self.has_ended(0) else None
 
