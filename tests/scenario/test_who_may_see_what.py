@@ -50,6 +50,8 @@ SETTINGS = {
     "galaxy": "",
 }
 TOGETHER = ("listo", "sse", "billing", "push-worker", "galaxy")
+"""These have the matrix on PostgreSQL in one process, and on SQLite each alone."""
+ALONE = [*((name, "sqlite") for name in ("local", "listo", "sse", "billing")), ("local", "postgres")]
 PROBES = {"healthz", "readyz"}
 
 
@@ -131,7 +133,7 @@ def world(tmp_path: Path, galaxy_redis: Redis) -> Iterator[World]:
         yield World(tmp_path, galaxy_redis, stack)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     yield from database(request, tmp_path)
 
@@ -176,12 +178,13 @@ def check_probes_alone(client: Client) -> None:
 
 
 @pytest.mark.req("S2-117", "S2-126")
-@pytest.mark.parametrize("name", ["local", "listo", "sse", "billing"])
+@pytest.mark.parametrize(("name", "url"), ALONE, indirect=["url"])
 def test_everybody_sees_and_changes_what_is_theirs(name: str, url: str, world: World) -> None:
     client = world.start(name, url=url)[name]
     check(world.planted(name, client, url))
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_the_same_holds_for_a_push_worker(url: str, world: World, rabbitmq: RabbitMQ) -> None:
     world.with_rabbitmq(rabbitmq)
     client = world.start("push-worker", url=url)["push-worker"]

@@ -40,7 +40,7 @@ sys.exit(code)
 class _Request(msgspec.Struct):
     words: list[str]
     env: dict[str, str]
-    cwd: Path
+    cwd: str
 
 
 class ForkCommand:
@@ -81,7 +81,7 @@ def _answer(connection: socket.socket) -> None:
             if not can_fork(request.env):
                 connection.send(b"start it")
                 return
-            child = fork(request.words, request.env, request.cwd, files)
+            child = fork(request.words, request.env, Path(request.cwd), files)
         finally:
             for number in files:
                 os.close(number)

@@ -28,7 +28,7 @@ from carillon.domain.errors import CarillonError
 
 ROOT = Path(__file__).parents[2]
 # The interpreter, the C library or a package reads variables with these beginnings before carillon runs.
-_READ_EARLY = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "SSL_", "OPENSSL", "OTEL_", "MALLOC", "COVERAGE")
+_READ_EARLY = ("_CARILLON", "PYTHON", "LD_", "LC_", "LANG", "TZ", "SSL_", "OPENSSL", "OTEL_", "MALLOC", "COVERAGE")
 _PLAIN = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 _LONGEST_REQUEST = 1 << 17
 
@@ -222,7 +222,6 @@ def _become(request: dict[str, Any], files: list[int]) -> list[str]:
     reseed()
     faultpoint = import_module("carillon.faultpoint")
     vars(faultpoint)["_POINTS"] = vars(faultpoint)["_armed"]()
-    gc.unfreeze()
     return list(request["words"])
 
 
@@ -232,7 +231,11 @@ def main() -> None:
     with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(CarillonError):
         # Reads the words and the settings, and with them what is imported only then; there is no such role.
         cli.app(["serve", "--roles", "none"], standalone_mode=False)
-    # What was imported is never garbage, and a collection would copy all of its pages into each child.
+    with contextlib.redirect_stdout(io.StringIO()):
+        # And what the other commands import: each would take a quarter of a second to import it anew.
+        cli.app(["--help"], standalone_mode=False)
+    # What was imported is never garbage, and a collection would copy all of its pages into each child. A child does not
+    # thaw them: the collections at its end alone would take a quarter of a second.
     gc.collect()
     gc.freeze()
     words = Server(socket.socket(fileno=int(sys.argv[1]))).serve()
