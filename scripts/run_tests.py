@@ -20,7 +20,10 @@ SOME_FAILED = 1
 LOOKED_AT_AGAIN = 8
 TRIES_ALONE = 2
 # Of all plugins this one alone takes long to import, in each worker, and only the fuzz tests of the API use its tool.
-QUICK = ("tests/house", "tests/unit", "tests/contract", "-m", "not slow", "-p", "no:schemathesis")
+QUICK = (
+    *("tests/house", "tests/unit", "tests/contract", "-m", "not slow", "-p", "no:schemathesis"),
+    *("--hypothesis-profile", "quick"),
+)
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 ROOMY = 4 << 30
 # Without compiled files every worker compiles and rewrites all tests anew: 27 seconds of work instead of 9.

@@ -5,9 +5,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
 
-from tests.support import order, workers
+from tests.support import examples, order, workers
 from tests.support.databases import Databases
 from tests.support.kafka import Kafka
 from tests.support.rabbitmq import RabbitMQ
@@ -19,9 +18,7 @@ gc.disable()
 # The private servers have no certificates: without this each connection makes a TLS context and asks for nothing.
 os.environ["PGSSLMODE"] = "disable"
 
-# How long an example takes, or its making, says how busy the machine is; and what is red once must be red again.
-settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("house")
+examples.register()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,8 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
     workers.register(config)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    for item in items:
+        if workers.needs_costly(item):
+            item.add_marker("slow")
+    # Now pytest leaves out what was not asked for.
+    yield
     stopwatch = config.pluginmanager.getplugin("stopwatch")
     order.sort(items, stopwatch.known())
 

@@ -84,10 +84,20 @@ def own_galaxy_redis() -> Iterator[Redis]:
         yield server
 
 
-@pytest.fixture
-def own_rabbit() -> Iterator[RabbitMQ]:
+@pytest.fixture(scope="module")
+def mortal_rabbit() -> Iterator[RabbitMQ]:
     with RabbitMQ() as server:
         yield server
+
+
+@pytest.fixture
+def own_rabbit(mortal_rabbit: RabbitMQ) -> RabbitMQ:
+    """One for a module, because its start takes five seconds of processor time; whatever it suffered, it is well."""
+    if mortal_rabbit.running:
+        mortal_rabbit.resume()
+    else:
+        mortal_rabbit.start()
+    return mortal_rabbit
 
 
 @pytest.fixture

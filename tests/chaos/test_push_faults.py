@@ -12,7 +12,9 @@ from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis
 from tests.support.vendor import Reply
 
-push: Any = stand_fixture(start=False)
+# A call that FCM holds must not time out meanwhile: it would be repeated, and open the breaker.
+PATIENT = "[policy.retry.fcm]\ntimeout_seconds = 26\n"
+push: Any = stand_fixture(PATIENT, start=False)
 REFUSED = Reply(400, body={"error": "InvalidRegistration"})
 
 
@@ -54,7 +56,7 @@ def test_a_connection_killed_with_unacknowledged_messages(push: Push) -> None:
     sent = messages(25)
     push.publish(*sent)
     push.fcm.wait_for(10)
-    push.rabbit.ctl("close_all_connections", "a fault test")
+    push.rabbit.close_all_connections("a fault test")
     gate.set()
     each_once(push, sent)
 
@@ -63,7 +65,7 @@ def test_a_connection_killed_with_unacknowledged_messages(push: Push) -> None:
 def test_a_broker_killed_and_restarted(
     own_rabbit: RabbitMQ, redis_server: Redis, postgres_dsn: str, tmp_path: Path
 ) -> None:
-    with Push(tmp_path, rabbit=own_rabbit, redis_server=redis_server, url=postgres_dsn) as push:
+    with Push(tmp_path, rabbit=own_rabbit, redis_server=redis_server, url=postgres_dsn, settings=PATIENT) as push:
         push.broker.declare("push.queue")
         push.start()
         gate = hold_fcm(push)
@@ -78,7 +80,7 @@ def test_a_broker_killed_and_restarted(
 
 @pytest.mark.req("S0-21")
 def test_redis_down(own_redis: Redis, rabbitmq: RabbitMQ, postgres_dsn: str, tmp_path: Path) -> None:
-    with Push(tmp_path, rabbit=rabbitmq, redis_server=own_redis, url=postgres_dsn) as push:
+    with Push(tmp_path, rabbit=rabbitmq, redis_server=own_redis, url=postgres_dsn, settings=PATIENT) as push:
         program = push.start()
         own_redis.kill()
         before = program.mark()
@@ -95,7 +97,7 @@ def test_redis_down(own_redis: Redis, rabbitmq: RabbitMQ, postgres_dsn: str, tmp
 @pytest.mark.req("S0-47", "S0-48")
 def test_postgresql_down(own_postgres: Postgres, rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path) -> None:
     url = own_postgres.database()
-    with Push(tmp_path, rabbit=rabbitmq, redis_server=redis_server, url=url) as push:
+    with Push(tmp_path, rabbit=rabbitmq, redis_server=redis_server, url=url, settings=PATIENT) as push:
         program = push.start()
         gate = hold_fcm(push)
         sent = messages(25)

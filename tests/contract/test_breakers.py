@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from redis.asyncio import BlockingConnectionPool, Redis
 
@@ -16,6 +16,7 @@ from carillon.outbound.breakers import MemoryBreakers, RecoverableBreakers
 from carillon.outbound.breakers.redis import RedisBreakers
 from carillon.outbound.breakers.shared import BreakerLedger, LedgerBreakers
 from tests.support.clocks import ManualClock
+from tests.support.examples import examples
 from tests.support.ledger_engines import Engine, PostgresEngine, SqliteEngine
 
 POLICIES = {
@@ -261,7 +262,7 @@ async def differing_answer(home: Home, provider: str, story: Sequence[Step]) -> 
 
 
 @pytest.mark.parametrize("provider", ["fcm", "wide"])
-@settings(derandomize=True, max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, HealthCheck.function_scoped_fixture)
 @given(story=steps)
 async def test_both_homes_answer_like_the_machine(redis_url: str, provider: str, story: list[Step]) -> None:
     async with Redis.from_url(redis_url) as redis:

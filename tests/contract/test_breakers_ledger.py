@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from carillon.domain.breaker import Admission, BreakerPolicy
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
 from tests.contract.test_breakers import Step, differing_answer, ledger_home, steps
+from tests.support.examples import examples
 from tests.support.ledger_engines import Engine, PostgresEngine, SqliteEngine
 
 
 @pytest.mark.parametrize("provider", ["fcm", "wide"])
-@settings(derandomize=True, max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, HealthCheck.function_scoped_fixture)
 @given(story=steps)
 async def test_the_ledger_answers_like_the_machine(
     ledger_dsn: str, tmp_path: Path, provider: str, story: list[Step]

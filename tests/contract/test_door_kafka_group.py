@@ -13,6 +13,8 @@ from tests.support.kafka import FENCED, HEARTBEAT, Kafka, Topic
 from tests.support.kafka_door import QUICK_MS, SECONDS, SESSION_MS, Home, Ledger, all_committed, fill, home
 from tests.support.stream_door import becomes
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 4
 
 

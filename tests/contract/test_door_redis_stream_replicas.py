@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from types import ModuleType
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
@@ -14,6 +14,7 @@ from carillon.doors.redis_stream import offset as redis_stream_offset
 from carillon.doors.redis_stream import wire as redis_stream_wire
 from carillon.doors.redis_stream.offset import EntryId, Position, StoredOffset, id_text
 from tests.support import stream_door
+from tests.support.examples import examples
 from tests.support.stream_door import (
     COUNT,
     FAST,
@@ -187,7 +188,7 @@ def offsets(redis: Redis) -> StoredOffset:
 NUMBERS = st.one_of(st.integers(0, 3), st.integers(2**53 - 2, 2**53 + 2), st.integers(2**64 - 3, 2**64 - 1))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, HealthCheck.function_scoped_fixture)
 @given(ids=st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=6))
 def test_the_stored_offset_is_the_furthest_of_all_by_number(redis_url: str, ids: list[EntryId]) -> None:
     async def run() -> None:

@@ -13,6 +13,8 @@ from tests.support.clickhouse import ClickHouse as Server
 from tests.support.clickhouse import clickhouse_fixture, ending, place_fixture
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 server = clickhouse_fixture()
 place = place_fixture()
 

@@ -5,11 +5,12 @@ import gc
 import logging
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from carillon.web import KNOWN, Answer, Endpoint, Reply, Request, ServerSettings, app
 from carillon.web.h11_server import StreamServer
+from tests.support.examples import examples
 
 PIECES = [
     b"GET / HTTP/1.1\r\n",
@@ -76,7 +77,7 @@ def swept() -> None:
 
 @pytest.mark.usefixtures("swept")
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=20)), max_size=12))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, HealthCheck.function_scoped_fixture)
 def test_nothing_a_client_sends_hurts(caplog: pytest.LogCaptureFixture, pieces: list[bytes]) -> None:
     async def run() -> tuple[bytes, bytes]:
         server = StreamServer(app(endpoints()), ServerSettings(port=0, head_seconds=5))

@@ -15,6 +15,8 @@ from tests.support import waiting
 from tests.support.ledger_builders import enrolment, finish, want
 from tests.support.ledger_postgres import connected, until
 
+pytestmark = pytest.mark.slow
+
 OURS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'carillon-%'"
 IDLE = OURS + " AND application_name NOT IN ('carillon-listen', 'carillon-notify')"
 

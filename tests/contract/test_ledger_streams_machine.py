@@ -19,6 +19,8 @@ from tests.support.ledger_builders import finish
 from tests.support.ledger_engines import Engine, SqliteEngine, engine_fixture
 from tests.support.stream_builders import claimed, told
 
+pytestmark = pytest.mark.slow
+
 engine = engine_fixture()
 
 PEOPLE = ("ann", "bob")

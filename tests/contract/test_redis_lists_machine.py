@@ -17,6 +17,8 @@ from tests.support.queue_model import ListModel, copy_of
 from tests.support.queue_stand import envelope
 from tests.support.servers import Redis
 
+pytestmark = pytest.mark.slow
+
 PICKS = st.sampled_from([0, 0, 0, 1, 2, 5])
 IDS = st.sampled_from(["a", "b", "c"])
 VERDICTS: dict[str, Any] = {

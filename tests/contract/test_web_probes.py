@@ -12,7 +12,7 @@ from typing import Any
 import h11
 import pytest
 import uvloop
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from carillon.domain.errors import ConfigurationError
@@ -20,6 +20,7 @@ from carillon.domain.events import Event, PartStarted, PartStopped, RequestServe
 from carillon.upkeep.health import Readiness, probes
 from carillon.web import ProbeServer, ServerSettings
 from carillon.web.http_exchange import HeadReader
+from tests.support.examples import examples
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: probe\r\n\r\n"
 STALLED = b"GET /healthz HTTP/1.1\r\nHost: pro"
@@ -287,7 +288,7 @@ async def test_a_flood_of_requests_whose_answers_nobody_reads_ends() -> None:
         writer.close()
 
 
-@settings(derandomize=True, max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(300, *HealthCheck)
 @given(st.lists(st.sampled_from([b"GET", b" ", b"/healthz", b"HTTP/1.1", b"\r\n", b"Host: a", b":", b"\x00", b"7"])))
 def test_a_head_in_pieces_is_read_or_refused_as_it_is_in_one(pieces: list[bytes]) -> None:
     def read(parts: list[bytes]) -> bytes | None:

@@ -1,4 +1,4 @@
-"""The push worker's health, and what it does while a neighbour is away, from outside and with servers of its own."""
+"""The push worker's health, and what it does while a neighbour is away, from outside; neighbours go and come back."""
 
 import re
 import time
@@ -23,11 +23,23 @@ class Neighbours:
     def behind(self, check: str) -> Daemon:
         return {"database": self.postgres, "cache_service": self.redis, "message_broker": self.rabbit}[check]
 
+    def take_away(self, check: str) -> None:
+        if check == "message_broker":
+            self.rabbit.leave()
+        else:
+            self.behind(check).kill()
+
+    def bring_back(self, check: str) -> None:
+        if check == "message_broker":
+            self.rabbit.come_back()
+        else:
+            self.behind(check).start()
+
 
 @pytest.fixture(scope="module")
-def neighbours() -> Iterator[Neighbours]:
-    with RabbitMQ() as rabbit, Redis(appendonly=True) as redis, Postgres() as postgres:
-        yield Neighbours(rabbit, redis, postgres)
+def neighbours(rabbitmq: RabbitMQ) -> Iterator[Neighbours]:
+    with Redis(appendonly=True) as redis, Postgres() as postgres:
+        yield Neighbours(rabbitmq, redis, postgres)
 
 
 @pytest.fixture
@@ -74,15 +86,14 @@ def test_an_open_breaker_degrades_nothing_but_itself(push: Push, name: str, stat
 def test_a_neighbour_that_is_gone_is_told_and_missed_no_longer_when_it_is_back(
     push: Push, neighbours: Neighbours, check: str
 ) -> None:
-    server = neighbours.behind(check)
-    server.kill()
+    neighbours.take_away(check)
     try:
         push.until(lambda: health(push)[0] == 503, what="unhealthy")
         status, body = health(push)
         assert (status, body["status"], body["checks"][check]["status"]) == (503, "unhealthy", "unhealthy")
         assert len(body["checks"]) == 5
     finally:
-        server.start()
+        neighbours.bring_back(check)
     push.until(lambda: health(push)[0] == 200, what="healthy again", timeout=60)
     sent = message()
     push.publish(sent)
@@ -136,7 +147,8 @@ def test_a_broker_that_is_started_again_is_worked_on_again(push: Push, neighbour
     before, after = message(), message()
     push.publish(before)
     push.until_audited(before, "sent")
-    neighbours.rabbit.restart()
+    neighbours.rabbit.leave()
+    neighbours.rabbit.come_back()
     push.publish(after)
     push.until_audited(after, "sent", timeout=60)
     assert (push.pushed(before), push.pushed(after)) == (1, 1)
@@ -148,7 +160,7 @@ def test_a_worker_that_is_started_before_its_neighbours_waits_for_them(push: Pus
     assert push.programs[-1].wait() == 0
     sent = message()
     push.publish(sent)
-    neighbours.rabbit.kill()
+    neighbours.rabbit.leave()
     neighbours.redis.kill()
     try:
         push.launch().wait_ready()
@@ -157,7 +169,7 @@ def test_a_worker_that_is_started_before_its_neighbours_waits_for_them(push: Pus
         push.programs[-1].wait_for("trouble", lambda line: line["where"] == "rabbitmq")
     finally:
         neighbours.redis.start()
-        neighbours.rabbit.start()
+        neighbours.rabbit.come_back()
     push.until_audited(sent, "sent", timeout=60)
     push.until(lambda: health(push)[0] == 200, what="healthy", timeout=60)
     push.programs[-1].terminate()

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.support.docs_pages import Block, Step, blocks, steps
+from tests.support.fork_command import ForkCommand
 from tests.support.ports import free_port
 from tests.support.process import Program
 
@@ -30,6 +31,8 @@ class Reader:
         self.ports = {port: str(free_port()) for port in _PORTS}
         self._replaced = {**replaced, **self.ports}
         (folder / ".venv").symlink_to(sys.prefix)
+        # Each command in earnest would import all of carillon anew.
+        self._command = ForkCommand().__enter__()
         kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
         self._shell = subprocess.Popen(
             ["bash", "--norc"],
@@ -42,7 +45,7 @@ class Reader:
             start_new_session=True,
             env={
                 **kept,
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "PATH": f"{self._command.folder}:{Path(sys.executable).parent}:{os.environ['PATH']}",
                 "COLUMNS": "120",
                 "CARILLON_HTTP__PORT": self.ports["8080"],
                 "CARILLON_URL": f"http://127.0.0.1:{self.ports['8080']}",
@@ -58,6 +61,7 @@ class Reader:
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         os.killpg(self._shell.pid, signal.SIGKILL)
         self._shell.communicate()
+        self._command.__exit__()
         for server in self._servers.values():
             if error is not None:
                 error.add_note(server.tail(6))

@@ -2,6 +2,8 @@
 
 The child is the carillon command in every other respect: it has its own environment, folder, pipes, random numbers and
 exit code. Where a variable of the environment means something to the interpreter or to a library, `can_fork` says no.
+Modules of the tests that run carillon, mutants above all, are forked from a second server: it has imported each package
+that carillon needs and nothing of carillon, because mutants change code before other modules import it.
 """
 
 import contextlib
@@ -11,6 +13,7 @@ import io
 import json
 import os
 import random
+import runpy
 import select
 import selectors
 import signal
@@ -28,7 +31,7 @@ from carillon.domain.errors import CarillonError
 
 ROOT = Path(__file__).parents[2]
 # The interpreter, the C library or a package reads variables with these beginnings before carillon runs.
-_READ_EARLY = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "SSL_", "OPENSSL", "OTEL_", "MALLOC", "COVERAGE")
+_READ_EARLY = ("_CARILLON", "PYTHON", "LD_", "LC_", "LANG", "TZ", "SSL_", "OPENSSL", "OTEL_", "MALLOC", "COVERAGE")
 _PLAIN = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 _LONGEST_REQUEST = 1 << 17
 
@@ -58,6 +61,10 @@ class Forked:
         self._lock = threading.Lock()
         # Open as long as somebody may ask: one thread may wait while another one has fetched the code already.
         weakref.finalize(self, os.close, self._status)
+
+    def fileno(self) -> int:
+        """Readable once the child has ended."""
+        return self._status
 
     def poll(self) -> int | None:
         return self._code() if self.has_ended(0) else None
@@ -100,9 +107,9 @@ class Forked:
 class ForkServer:
     """The imported process, one for each process that runs tests; it ends with its caller."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "tests.support.forkserver", str(theirs.fileno())]
+        command = [sys.executable, "-m", "tests.support.forkserver", str(theirs.fileno()), kind]
         self._server = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         self._lock = threading.Lock()
         theirs.close()
@@ -121,15 +128,25 @@ class ForkServer:
         return Forked(int(said), status)
 
 
-_server: ForkServer | None = None
+_COMMAND, _MODULE = "command", "module"
+_servers: dict[str, ForkServer] = {}
 _starting = threading.Lock()
 
 
-def fork(words: Sequence[str], env: Mapping[str, str], cwd: Path | None, files: Sequence[int]) -> Forked:
-    global _server  # noqa: PLW0603 - one for this process
+def fork(
+    words: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path | None,
+    files: Sequence[int],
+    *,
+    module: str | None = None,
+) -> Forked:
+    """Run the carillon command with these words, or a module of the tests as `python -m` does."""
+    kind = _COMMAND if module is None else _MODULE
     with _starting:
-        _server = _server or ForkServer()
-    return _server.start(words, env, cwd, files)
+        if kind not in _servers:
+            _servers[kind] = ForkServer(kind)
+    return _servers[kind].start(words if module is None else [module, *words], env, cwd, files)
 
 
 class Server:
@@ -215,25 +232,65 @@ def _become(request: dict[str, Any], files: list[int]) -> list[str]:
     sys.path[1:1] = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]
-    reseed()
-    faultpoint = import_module("carillon.faultpoint")
-    vars(faultpoint)["_POINTS"] = vars(faultpoint)["_armed"]()
-    gc.unfreeze()
     return list(request["words"])
 
 
-def main() -> None:
+def _run_command(words: list[str]) -> None:
+    reseed()
+    faultpoint = import_module("carillon.faultpoint")
+    vars(faultpoint)["_POINTS"] = vars(faultpoint)["_armed"]()
+    sys.argv = [str(Path(sys.executable).with_name("carillon")), *words]
+    import_module("carillon.cli").main()
+
+
+def _run_module(words: list[str]) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "carillon"]:
+        del sys.modules[name]
+    random.seed()
+    sys.path.insert(0, str(Path.cwd()))
+    sys.argv = list(words)
+    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+
+
+def _import_carillon() -> None:
     cli = import_module("carillon.cli")
     import_module("carillon.cli.serve")
     with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(CarillonError):
         # Reads the words and the settings, and with them what is imported only then; there is no such role.
         cli.app(["serve", "--roles", "none"], standalone_mode=False)
-    # What was imported is never garbage, and a collection would copy all of its pages into each child.
+    with contextlib.redirect_stdout(io.StringIO()):
+        # And what the other commands import: each would take a quarter of a second to import it anew.
+        cli.app(["--help"], standalone_mode=False)
+
+
+def _import_packages() -> None:
+    """Import what carillon imports, without carillon: a child that imports all of it tells the names."""
+    told, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _import_carillon()
+        with open(tell, "w") as names:  # noqa: PTH123 - a descriptor, not a path
+            names.write("\n".join(sys.modules))
+        os._exit(0)
+    os.close(tell)
+    with open(told) as names:  # noqa: PTH123 - a descriptor, not a path
+        found = names.read().split()
+    os.waitpid(pid, 0)
+    for name in found:
+        if name.partition(".")[0] not in {"carillon", "tests", "__main__"}:
+            with contextlib.suppress(ImportError):
+                import_module(name)
+
+
+def main() -> None:
+    control, kind = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
+    _import_carillon() if kind == _COMMAND else _import_packages()
+    # What was imported is never garbage, and a collection would copy all of its pages into each child. A child does not
+    # thaw them: the collections at its end alone would take a quarter of a second.
     gc.collect()
     gc.freeze()
-    words = Server(socket.socket(fileno=int(sys.argv[1]))).serve()
-    sys.argv = [str(Path(sys.executable).with_name("carillon")), *words]
-    cli.main()
+    words = Server(control).serve()
+    _run_command(words) if kind == _COMMAND else _run_module(words)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ RULES = {
     "NOTIFICATION_ROUTE_BACKOFF_MIN": "50ms",
     "NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN": "1000000",
     "NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT": "300ms",
+    # A start among many others may be slow; what a start without its servers does is not told here.
+    "CARILLON_WORK__START_SECONDS": "60",
 }
 
 

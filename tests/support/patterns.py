@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.sources import tree_of
+
 with warnings.catch_warnings():
     # The parser of `re` has no public name.
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -34,7 +36,7 @@ class Place(NamedTuple):
 
 def places(package: str, folder: Path) -> list[Place]:
     """Every expression of a package: calls of `re`, and msgspec's `Meta(pattern=…)`."""
-    trees = {_module(package, folder, path): ast.parse(path.read_text()) for path in sorted(folder.rglob("*.py"))}
+    trees = {_module(package, folder, path): tree_of(path) for path in sorted(folder.rglob("*.py"))}
     used = {module: _methods(tree) for module, tree in trees.items()}
     for module, tree in trees.items():
         for node in ast.walk(tree):
@@ -148,12 +150,13 @@ def seconds(pattern: "re.Pattern[Any]", method: str, text: str | bytes) -> float
 def slowest(pattern: "re.Pattern[Any]", methods: Iterable[str], longest: int) -> tuple[float, str]:
     """The longest time that a hostile text of this size takes, and which text that is."""
     short = min(longest, _SHORT)
-    texts = list(zip(hostile(pattern, short), hostile(pattern, longest), strict=True))
+    texts = list(hostile(pattern))
     worst, said = 0.0, ""
     for method in methods:
         # What is slow for its size shows in a short text already.
-        ranked = sorted(texts, key=lambda both: seconds(pattern, method, both[0]), reverse=True)
-        for _, text in ranked[:_TRIED_LONG]:
+        ranked = sorted(texts, key=lambda each: seconds(pattern, method, each.of(short)), reverse=True)
+        for each in ranked[:_TRIED_LONG]:
+            text = each.of(longest)
             took = seconds(pattern, method, text)
             if took > worst:
                 worst, said = took, f"{method}({text[:20]!r}…{text[-4:]!r})"
@@ -162,16 +165,28 @@ def slowest(pattern: "re.Pattern[Any]", methods: Iterable[str], longest: int) ->
     return worst, said
 
 
-def hostile(pattern: "re.Pattern[Any]", longest: int) -> Iterator[str | bytes]:
-    """Texts of the longest size: what the expression repeats, repeated, after its beginnings and before a wrong end."""
+class Hostile(NamedTuple):
+    """A text of any size: what the expression repeats, repeated, after one of its beginnings and before a wrong end."""
+
+    begin: str
+    unit: str
+    end: str
+    is_text: bool
+
+    def of(self, longest: int) -> str | bytes:
+        text = self.begin + self.unit * max(1, (longest - len(self.begin) - len(self.end)) // len(self.unit)) + self.end
+        return text if self.is_text else text.encode("latin-1", "replace")
+
+
+def hostile(pattern: "re.Pattern[Any]") -> Iterator[Hostile]:
+    """Texts that may take the expression long."""
     words = _words(pattern)
     letters = [word for word in words if len(word) == 1][:6]
     units = [*words[:14], *(one + two for one in letters[:4] for two in letters[:4] if one != two)]
     for unit in dict.fromkeys(units):
         for begin in ("", *[word for word in words if len(word) > 1][:2]):
             for end in ("", "\x01", "!"):
-                text = begin + unit * max(1, (longest - len(begin) - len(end)) // len(unit)) + end
-                yield text if isinstance(pattern.pattern, str) else text.encode("latin-1", "replace")
+                yield Hostile(begin, unit, end, isinstance(pattern.pattern, str))
 
 
 def _words(pattern: "re.Pattern[Any]") -> list[str]:

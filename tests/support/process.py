@@ -230,12 +230,20 @@ def _started(
         child: Forked | subprocess.Popen[bytes]
         if command is None and can_fork(env):
             child = fork(words, env, cwd, [nothing.fileno(), *theirs])
+        elif command is not None and _is_of_the_tests(command) and can_fork(env):
+            files = [nothing.fileno(), *theirs]
+            child = fork([*command[3:], *words], env, cwd, files, module=command[2])
         else:
             command = [*(command or carillon_command()), *words]
             child = subprocess.Popen(command, env=env, cwd=cwd, stdin=nothing, stdout=theirs[0], stderr=theirs[1])
     for number in theirs:
         os.close(number)
     return child, [open(number, errors="replace") for number in ours]  # noqa: PTH123 - descriptors, not paths
+
+
+def _is_of_the_tests(command: Sequence[str]) -> bool:
+    """Whether it runs a module of the tests, and with it carillon."""
+    return tuple(command[:2]) == (sys.executable, "-m") and command[2].startswith("tests.support.")
 
 
 def add_last_words(error: BaseException | None, programs: Sequence[Program]) -> None:

@@ -126,11 +126,7 @@ class Push(BlueprintStand):
 
     def unacked(self, queue: str = "push.queue") -> int:
         """As the broker itself counts."""
-        for line in self.rabbit.ctl("list_queues", "-q", "--no-table-headers", "name", "messages_unacknowledged"):
-            name, _, number = line.partition("\t")
-            if name == queue:
-                return int(number)
-        return 0
+        return self.rabbit.unacknowledged(queue)
 
     def breaker(self, part: str = "state", name: str = "fcm") -> str | None:
         value = self.redis.get(f"circuit:push_worker:{name}:{part}")

@@ -1,6 +1,7 @@
 """An HTTP vendor that writes down every request before it answers, and can pull the plug in between."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -63,6 +64,7 @@ class Vendor:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._runner: web.AppRunner | None = None
+        self._closing = asyncio.Event()
         self._file = -1
 
     def __enter__(self) -> Self:
@@ -136,6 +138,7 @@ class Vendor:
         self.port = self._runner.addresses[0][1]
 
     async def _close(self) -> None:
+        self._closing.set()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -151,14 +154,21 @@ class Vendor:
         for pid, signum in strikes:
             send(pid, signum)
         if reply.delay:
-            await asyncio.sleep(reply.delay)
-        while reply.gate is not None and not reply.gate.is_set():  # noqa: ASYNC110 - set by another thread
-            await asyncio.sleep(0.01)
+            await self._waited(reply.delay)
+        while reply.gate is not None and not reply.gate.is_set() and not await self._waited(0.01):
+            """The event is another thread's."""
         if reply.hang:
-            await asyncio.Event().wait()
+            await self._closing.wait()
         if reply.reset:
             return self._reset(request)
         return await self._respond(request, reply)
+
+    async def _waited(self, seconds: float) -> bool:
+        """Wait so long, or until the stub is closed: then nobody hears the answer."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+        return self._closing.is_set()
 
     def _record(self, entry: Entry) -> tuple[Reply, list[tuple[int, int]]]:
         with self._news:

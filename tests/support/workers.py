@@ -115,7 +115,7 @@ class Workers:
 
     def _next(self, session: pytest.Session, worker: "_Worker") -> list[int]:
         """The next file; the files that need the costly fixture go to the few workers that have it already."""
-        costly = [any(_needs_costly(session.items[at]) for at in tests) for tests in self._queue]
+        costly = [any(needs_costly(session.items[at]) for at in tests) for tests in self._queue]
         has = sum(each.has_costly for each in self._running.values())
         wants = worker.has_costly or has < _FEW
         chosen = next((at for at, is_costly in enumerate(costly) if is_costly == wants), 0)
@@ -173,7 +173,7 @@ def _files(items: list[pytest.Item]) -> Iterator[list[int]]:
         yield list(places)
 
 
-def _needs_costly(item: pytest.Item) -> bool:
+def needs_costly(item: pytest.Item) -> bool:
     """Whether a test asks for the costly fixture; one that asks for it while it runs has its name as a parameter."""
     return _COSTLY in getattr(item, "fixturenames", []) or f"[{_COSTLY}]" in item.nodeid
 

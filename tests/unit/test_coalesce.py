@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.coalesce import Coalescer
 from carillon.domain.errors import LedgerUnavailable, Overloaded
+from tests.support.examples import examples
 
-PROPERTY = settings(derandomize=True, max_examples=100, deadline=None)
+PROPERTY = examples(100)
 
 
 class Store:

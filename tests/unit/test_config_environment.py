@@ -7,15 +7,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.config.environment import steps
 from carillon.config.reading import blueprint_folder, blueprint_names, load, variables
 from carillon.domain.errors import ConfigurationError
 from carillon.providers import settings_of
+from tests.support.examples import examples
 
-PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
+PROPERTY = examples(200)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from carillon.config.reading import blueprint_folder, ignored, load, secrets
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
+from tests.support.process import run_carillon
 from tests.unit import test_config
 
 NEEDED = {name: value for name, value in test_config.NEEDED.items() if name.startswith("NOTIFICATION_")}
@@ -36,14 +36,7 @@ def command(*arguments: str, without: str = "", **environment: str) -> subproces
     """The real command, with nothing of this process's environment but its path."""
     given = {**NEEDED, **environment, "PATH": os.environ["PATH"]}
     given.pop(without, None)
-    return subprocess.run(
-        [sys.executable, "-m", "carillon.cli", *arguments, "--blueprint", "galaxy"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env=given,
-    )
+    return run_carillon([*arguments, "--blueprint", "galaxy"], env=given, timeout=60)
 
 
 def held(settings: object, path: str) -> Any:

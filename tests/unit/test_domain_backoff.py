@@ -3,12 +3,13 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.policy import Backoff
+from tests.support.examples import examples
 
-PROPERTY = settings(derandomize=True, max_examples=300, deadline=None)
+PROPERTY = examples(300)
 
 PUSH_WORKER = Backoff(
     base_delay_seconds=1.0, backoff_multiplier=2.0, max_delay_seconds=4.0, jitter="proportional", jitter_seconds=0.25

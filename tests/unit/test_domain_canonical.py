@@ -7,14 +7,15 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from carillon.border import MAX_DEPTH, MAX_INTEGER, strict_loads
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import canonical, fingerprint
+from tests.support.examples import examples
 
-PROPERTY = settings(derandomize=True, max_examples=300, deadline=None)
+PROPERTY = examples(300)
 FAST_SECONDS = 2.0
 
 V2 = {

@@ -4,15 +4,16 @@ import math
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.decide import THROTTLE_PAUSE_SECONDS, Standing, clamp_retry_after, decide, exhausted_text
 from carillon.domain.outcomes import STOPPING, Outcome, Refused, Sent, Throttled, Unavailable, Unknown, outcome_word
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict, verdict_word
+from tests.support.examples import examples
 
-PROPERTY = settings(derandomize=True, max_examples=500, deadline=None)
+PROPERTY = examples(500)
 POLICY = RetryPolicy(
     base_delay_seconds=10.0, max_delay_seconds=100.0, jitter="none", max_attempts=6, failover_after_attempts=2
 )

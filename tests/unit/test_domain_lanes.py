@@ -1,13 +1,14 @@
 """Lanes: which one a notification takes, and how free slots are shared."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.intents import Priority
 from carillon.domain.lanes import Lane, Lanes, shares
+from tests.support.examples import examples
 
-PROPERTY = settings(derandomize=True, max_examples=300, deadline=None)
+PROPERTY = examples(300)
 THREE = Lanes(
     {
         "bulk": Lane(rank=3, queue_name="bulk", weight=1),

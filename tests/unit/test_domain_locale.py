@@ -1,12 +1,13 @@
 """Which language a person is spoken to in."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.templates import LocaleRules, parse_accept_language, resolve_locale, wished_locale
+from tests.support.examples import examples
 
-PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
+PROPERTY = examples(200)
 GALAXY = LocaleRules(default="en", on_missing="default")
 LISTO = LocaleRules(default="en-US", on_missing="error")
 CHAIN = LocaleRules(default="en-US", on_missing="chain")

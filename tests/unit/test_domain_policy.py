@@ -1,13 +1,14 @@
 """The policy table: the most exact entry wins, and a lane caps what was not made for exactly this case."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.lanes import Lane
 from carillon.domain.policy import PolicyTable, RetryPolicy
+from tests.support.examples import examples
 
-PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
+PROPERTY = examples(200)
 HIGH = Lane(rank=1, queue_name="priority", timeout_seconds=15.0, max_attempts=3)
 UNCAPPED = Lane(rank=2, queue_name="standard")
 LISTO = PolicyTable(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.doors.redis_stream.offset import (
@@ -16,6 +16,7 @@ from carillon.doors.redis_stream.offset import (
     judge,
     parse_id,
 )
+from tests.support.examples import examples
 
 
 class Model:
@@ -69,7 +70,7 @@ STEPS: dict[str, Callable[[Model, int], None]] = {
 }
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(steps=st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(1, 5)), max_size=40))
 def test_what_is_told_as_lost_is_what_was_lost(steps: list[tuple[str, int]]) -> None:
     model = Model()

@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.blueprints.galaxy import envelope
@@ -13,6 +13,7 @@ from carillon.blueprints.galaxy.catalogue import admin_addresses
 from carillon.blueprints.galaxy.wire import GalaxyWire
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.intents import Intent, Malformed, Recipient, canonical, fingerprint
+from tests.support.examples import examples
 from tests.support.galaxy import CATALOGUE, ENTRY_ID, OCCURRED, WAYS, fields_for, payload_for
 
 V2_FINGERPRINT = "320e8fa3793fb01f1cf7253a61a74cd199abb34c396e94a3f0047810058dc78a"
@@ -20,7 +21,7 @@ OPS = "ops@example.com"
 ADMINS = {name: [OPS] for name, kind in WAYS if kind == "admin_email"}
 WIRE = GalaxyWire.open(CATALOGUE, ADMINS)
 TURN = "game.turn.ready"
-PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
+PROPERTY = examples(200)
 
 
 def accepted(fields: dict[str, str], wire: GalaxyWire = WIRE) -> Intent:

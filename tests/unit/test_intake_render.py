@@ -5,14 +5,15 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.errors import BadIntent, BadTemplate
 from carillon.domain.notifications import Message, Template
 from carillon.intake.render import MAX_RENDERED, compile_template, render_message, variables_of
+from tests.support.examples import examples
 
-PROPERTY = settings(derandomize=True, max_examples=300, deadline=None)
+PROPERTY = examples(300)
 
 # What opens other engines, one a line: Jinja2, Twig, Handlebars, Mustache, Liquid and their kin.
 REFUSED = r"""

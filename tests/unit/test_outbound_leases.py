@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.claims import Claim, Settled, Settlement, Want
@@ -11,8 +11,9 @@ from carillon.domain.events import Event, LeaseLost, Trouble
 from carillon.outbound.leases import Leases
 from tests.support import dispatches
 from tests.support.clocks import ManualClock
+from tests.support.examples import examples
 
-PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
+PROPERTY = examples(200)
 
 
 class Unused:

@@ -1,7 +1,7 @@
 """Which routes a worker asks for and which provider comes next: choices over breaker states."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.breaker import State
@@ -9,8 +9,9 @@ from carillon.domain.claims import Want
 from carillon.domain.decide import blocked_providers, candidates, following
 from carillon.domain.lanes import Lane, Lanes
 from carillon.outbound.worker import questions, wants
+from tests.support.examples import examples
 
-PROPERTY = settings(derandomize=True, max_examples=200, deadline=None)
+PROPERTY = examples(200)
 LANES = Lanes(
     {
         "priority": Lane(rank=1, queue_name="priority", weight=6),

@@ -11,6 +11,8 @@ from tests.support.databases import Databases
 from tests.support.ledger_builders import enrolment, want
 from tests.support.servers import Postgres
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def databases(postgres: Postgres) -> Iterator[Databases]:

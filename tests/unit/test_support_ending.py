@@ -11,6 +11,8 @@ import pytest
 from tests.support.ending import ended
 from tests.support.process import Program
 
+pytestmark = pytest.mark.slow
+
 ASLEEP = "time.sleep(0.5)"
 BUSY = "while time.process_time() < 0.8: pass"
 FOREVER = "time.sleep(600)"

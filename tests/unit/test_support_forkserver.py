@@ -11,6 +11,8 @@ import pytest
 from tests.support.forkserver import can_fork
 from tests.support.process import Program, carillon_command, run_carillon
 
+pytestmark = pytest.mark.slow
+
 EMBEDDED = {"CARILLON_HTTP__PORT": "0"}
 
 

@@ -9,6 +9,8 @@ import redis.asyncio
 from tests.support.daemon import children_of, is_alive
 from tests.support.servers import Postgres, Redis
 
+pytestmark = pytest.mark.slow
+
 
 async def test_postgres_gives_a_fresh_database(postgres: Postgres, postgres_dsn: str) -> None:
     connection = await asyncpg.connect(postgres_dsn)

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.sources import ROOT
+
+pytestmark = pytest.mark.slow
 
 CONFTEST = """
 import pytest

@@ -180,10 +180,11 @@ def _post(process: Process, ledger: Ledger, stack: AsyncExitStack) -> tuple[Noti
         return PostgresBus(Address.parse(process.settings.ledger.url), load("postgres")), None
     from redis.asyncio import Redis  # noqa: PLC0415 - slow to load, and only fleets have it
 
+    from carillon.compose.redis_resets import outliving_resets  # noqa: PLC0415 - as said
     from carillon.live.relay import RedisBus  # noqa: PLC0415 - as said
 
     seconds = process.settings.redis.operation_timeout_seconds
-    redis = Redis.from_url(url, socket_connect_timeout=seconds)
+    redis = outliving_resets(Redis.from_url(url, socket_connect_timeout=seconds))
     stack.push_async_callback(redis.aclose)
     prefix = f"streams:{process.settings.service}:"
 

@@ -14,6 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from carillon.compose.redis_resets import outliving_resets
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable, ServerUnavailable
 from carillon.domain.events import PartStarted, QueueDeep, QueueLooked, Trouble
 from carillon.domain.jobs import Effects, JobLedger
@@ -145,7 +146,7 @@ def client(url: str, connections: int, patience_seconds: float) -> Redis:
         # The client must not repeat a step that Redis may have carried out.
         retry=Retry(NoBackoff(), 0),
     )
-    return Redis.from_pool(pool)
+    return outliving_resets(Redis.from_pool(pool))
 
 
 def loops(parts: QueueParts, upkeep: ListUpkeep, queues: Sequence[str]) -> list[tuple[str, Loop]]:

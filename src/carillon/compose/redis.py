@@ -17,6 +17,7 @@ from carillon.compose.ledger import LedgerPart
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
+from carillon.compose.redis_resets import outliving_resets
 from carillon.config.settings import Settings
 from carillon.domain.claims import Claim
 from carillon.domain.errors import ConfigurationError, ServerUnavailable
@@ -56,7 +57,7 @@ class SharedRedis:
             socket_timeout=PATIENCE_SECONDS,
             socket_connect_timeout=PATIENCE_SECONDS,
         )
-        self.redis = Redis.from_pool(pool)
+        self.redis = outliving_resets(Redis.from_pool(pool))
 
     def breakers(
         self, settings: Settings, fallback: RecoverableBreakers, clock: Clock, observer: Observer
@@ -295,7 +296,7 @@ def _client(settings: Settings, seconds: float) -> Redis:
         # The client must not repeat a call that Redis may have carried out.
         retry=Retry(NoBackoff(), 0),
     )
-    return Redis.from_pool(pool)
+    return outliving_resets(Redis.from_pool(pool))
 
 
 def _wire(settings: Settings) -> BlueprintWire:
