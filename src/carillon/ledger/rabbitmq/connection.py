@@ -10,6 +10,7 @@ import msgspec
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aio_pika.exceptions import AMQPError, ChannelInvalidStateError, ChannelNotFoundEntity
 
+from carillon import amqp
 from carillon.domain.events import PartStarted, Trouble
 from carillon.domain.ports import Dice, Observer
 
@@ -120,7 +121,7 @@ async def depths(url: str, queues: Iterable[str]) -> dict[str, int | None]:
     """The number of waiting messages of each queue, None if the queue does not exist; raises ConnectionError."""
     found: dict[str, int | None] = {}
     try:
-        connection = await aio_pika.connect(url, timeout=_CONNECT_SECONDS)
+        connection = await amqp.connect(url, timeout=_CONNECT_SECONDS)
         async with connection:
             for queue in queues:
                 channel = await connection.channel()
@@ -214,7 +215,7 @@ class BrokerConnection:
     async def _open(self) -> None:
         rules = self._rules
         self._over.clear()
-        connection = await aio_pika.connect(rules.url, timeout=_CONNECT_SECONDS, heartbeat=_HEARTBEAT_SECONDS)
+        connection = await amqp.connect(rules.url, timeout=_CONNECT_SECONDS, heartbeat=_HEARTBEAT_SECONDS)
         self._connection = connection
         connection.close_callbacks.add(self._end)
         await self._declare(connection, rules.failed_queue)
