@@ -24,7 +24,8 @@ _TIMESTAMP_BYTES = 8
 
 async def connect(url: str, **options: Any) -> AbstractConnection:  # noqa: ANN401 - those of the client
     """Connect as `aio_pika.connect` does."""
-    return await aio_pika.connect(url, **options)
+    made: AbstractConnection = await aio_pika.connect(url, **options)
+    return made
 
 
 def read_short_text(value: bytes) -> tuple[int, str]:

@@ -76,7 +76,9 @@ class QueueWire(msgspec.Struct, frozen=True):
             raise BadIntent("PAYLOAD_TOO_LARGE", f"the body is larger than {self.max_bytes} bytes")
         if amqp.UNREADABLE in message.headers:
             # One of them may have been the idempotency key.
-            raise BadIntent("VALIDATION_ERROR", f"the headers are not readable: {message.headers[amqp.UNREADABLE]}")
+            raise BadIntent(
+                "VALIDATION_ERROR", f"the headers are not readable: {_text(message.headers[amqp.UNREADABLE])}"
+            )
         body = convert(strict_loads(message.body), SendBody)
         if body.synchronous:
             raise BadIntent(
