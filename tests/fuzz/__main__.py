@@ -104,6 +104,8 @@ def _servers(options: argparse.Namespace, counts: Counts, seed: int) -> tuple[li
             world.redis.flushall()
             with EVERY[name](world) as blueprint:
                 found_rows, found = requests.run(blueprint, seed, number=each, seconds=long, say=say)
+            for row in found_rows:
+                counts.add(row)
             rows += found_rows
             findings += found
         for name in ways:
@@ -111,10 +113,9 @@ def _servers(options: argparse.Namespace, counts: Counts, seed: int) -> tuple[li
             kind = messages.LocalQueue if name == "rabbitmq local" else EVERY[messages.WAYS[name][0]]
             with kind(world) as blueprint:
                 row, found = messages.run(name, blueprint, seed, number=each, seconds=long, say=say)
+            counts.add(row)
             rows.append(row)
             findings += found
-    for row in rows:
-        counts.add(row)
     return rows, findings
 
 

@@ -19,10 +19,10 @@ from tests.support.process import Line, Program
 from tests.unit.test_web_auth import SECRET
 
 UUID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
-CONNECTIONS, BATCH, WARM = 16, 400, 800
-UNFINISHED_SECONDS, PATIENCE_SECONDS = 0.2, 30.0
+CONNECTIONS, BATCH, WARM = 48, 400, 800
+UNFINISHED_SECONDS, PATIENCE_SECONDS = 0.1, 30.0
 MOST_GROWTH_KIB = 128 * 1024
-BROKEN = 0.3
+BROKEN = 0.2
 """The share of requests whose framing is left as it came out; the others get the length that their body has."""
 REPLAYED = 2000
 NOT_SPOKEN = frozenset({501, 505})
@@ -71,7 +71,8 @@ def framed(text: bytes) -> bytes:
 
 def complete(text: bytes) -> bool:
     """Whether a listener needs no more bytes to answer; where two readings are possible, it may need more."""
-    head, mark, body = text.partition(b"\r\n\r\n")
+    # A listener skips empty lines before a request.
+    head, mark, body = text.lstrip(b"\r\n").partition(b"\r\n\r\n")
     lengths = [int(length) for length in _LENGTH.findall(head) if len(length) < 9]
     return bool(mark) and b"transfer-encoding" not in head.lower() and max(lengths, default=0) <= len(body)
 

@@ -1,8 +1,8 @@
 """Runs the readers of one process: seeds, a limit of processor time for each input, of memory for all, and a table."""
 
 import contextlib
+import fcntl
 import gc
-import json
 import logging
 import resource
 import signal
@@ -114,18 +114,28 @@ class Counts:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        held = json.loads(path.read_text()) if path is not None and path.exists() else []
-        self.rows: dict[str, Row] = {one["name"]: msgspec.convert(one, Row) for one in held}
+        self.rows: dict[str, Row] = {}
+        self._read()
 
     @property
     def total(self) -> int:
         return sum(row.tried for row in self.rows.values())
 
     def add(self, row: Row) -> None:
-        self.rows.setdefault(row.name, Row(name=row.name)).add(row)
-        if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+        """Add a row to what the file holds now: two runs may go on side by side."""
+        if self._path is None:
+            self.rows.setdefault(row.name, Row(name=row.name)).add(row)
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._read()
+            self.rows.setdefault(row.name, Row(name=row.name)).add(row)
             self._path.write_bytes(msgspec.json.format(msgspec.json.encode(list(self.rows.values())), indent=1))
+
+    def _read(self) -> None:
+        if self._path is not None and self._path.exists():
+            self.rows = {row.name: row for row in msgspec.json.decode(self._path.read_bytes(), type=list[Row])}
 
 
 @contextlib.contextmanager
