@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import weakref
 from typing import Any, cast
 
 import msgspec
@@ -52,6 +53,7 @@ class Endpoints:
     def __init__(self) -> None:
         found = declared()
         self._loop = asyncio.new_event_loop()
+        weakref.finalize(self, self._loop.close)
         # One application asks for tokens, the other lets everybody in.
         self._open = Application([reading(one) for one in found], WebSettings())
         self._closed = Application([reading(one) for one in found], WebSettings(jwt=JwtSettings(secret=SECRET)))
@@ -143,6 +145,7 @@ class Wire:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        weakref.finalize(self, self._loop.close)
         self._server = Connections(self._serve, ServerSettings(), lambda _status, _seconds: None)
         self._failures: list[BaseException] = []
         self._loop.set_exception_handler(
