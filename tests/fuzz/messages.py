@@ -320,4 +320,6 @@ def run(
     delivery.run(number, seconds)
     program.close()
     say(f"{name:28} {delivery.row.tried:9,} messages, {len(delivery.findings)} found")
+    for found in delivery.findings[:3]:
+        say(f"  {found.error[:300]}")
     return delivery.row, delivery.findings
