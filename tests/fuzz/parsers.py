@@ -140,8 +140,7 @@ def _rabbit(body: bytes) -> Intent | Malformed:
     return QUEUE.read(cast("Any", message))
 
 
-def targets() -> Mapping[str, Target]:
-    """All of them by name."""
+def _doors() -> dict[str, Target]:
     return {
         "border.strict": Target(_strict, (honest.SEND, honest.EVENT, b'[1,2.5e3,"\\u00e9",null]'), (BadIntent,)),
         "border.elements": Target(
@@ -157,6 +156,11 @@ def targets() -> Mapping[str, Target]:
         ),
         "door.push": Target(arrived(push_wire.decode), (honest.PUSH,)),
         "door.galaxy": Target(arrived(lambda b: GALAXY.decode("1-1", as_fields(b))), honest.GALAXY),
+    }
+
+
+def _texts() -> dict[str, Target]:
+    return {
         "queue.envelope": Target(_job, (honest.JOB, b'{"a":1}', b'{"a":1,"attempts":2}')),
         "template": Target(
             _rendered,
@@ -188,5 +192,9 @@ def targets() -> Mapping[str, Target]:
             lambda b: without(b, ("Basic QUMxMjM6c2VjcmV0", "a-configured-secret")),
             (b"Basic QUMxMjM6c2VjcmV0", honest.SEND),
         ),
-        **vendors.targets(),
     }
+
+
+def targets() -> Mapping[str, Target]:
+    """All of them by name."""
+    return {**_doors(), **_texts(), **vendors.targets()}
