@@ -157,6 +157,7 @@ class BrokerConnection:
         self._acks: Acks | None = None
         self._consumed: str | None = None
         self._over = asyncio.Event()
+        self._checking: asyncio.Task[None] | None = None
         self._closing = False
         self.begun = asyncio.Event()
         """Both queues exist, and the first is consumed."""
@@ -200,8 +201,11 @@ class BrokerConnection:
         """Check the connection by opening and closing a channel; raises if that fails."""
         if self._connection is None or self._connection.is_closed:
             raise ConnectionError("there is no connection to the broker")
-        channel = await self._connection.channel()
-        await channel.close()
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(_open_and_close(self._connection))
+        # A check that is given up half-way must not leave half a channel behind: the broker would close the connection,
+        # with every delivery on it.
+        await asyncio.shield(self._checking)
 
     async def aclose(self) -> None:
         """Close after the last acknowledgement is sent; the broker delivers unacknowledged messages again."""
@@ -276,3 +280,8 @@ class BrokerConnection:
         with contextlib.suppress(*GONE, TimeoutError):
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await connection.close()
+
+
+async def _open_and_close(connection: AbstractConnection) -> None:
+    channel = await connection.channel()
+    await channel.close()
