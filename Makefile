@@ -20,7 +20,7 @@ fetch = VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet $(1) || { \
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help install dev run test quick check fmt walk bench docs requirements lock sbom audit clean
+.PHONY: help install dev run test quick check fmt walk bench fuzz docs requirements lock sbom audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ walk: dev ## Write docs/explanation/one-notification.md from traces of running p
 
 bench: dev ## Measure (one bench only: make bench ONLY=name)
 	@$(BIN)/python -m bench $(ONLY)
+
+fuzz: dev ## Feed hostile inputs to every reader, listener and queue (how many, which: make fuzz ARGS=--help)
+	@scripts/ensure-servers
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 docs: $(VENV)/.installed-docs ## Build the documentation's site into build/site; a dead link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -161,12 +161,23 @@ def unaudited(report: dict[str, Any]) -> tuple[list[str], list[str]]:
     return known, [one["name"] for one in report["dependencies"] if "skip_reason" in one]
 
 
+def advisories(report: dict[str, Any]) -> str:
+    """One line about pip-audit's report: how many are vulnerable, of how many that were checked."""
+    known, skipped = unaudited(report)
+    checked = len(report["dependencies"]) - len(skipped)
+    said = f"advisories: {len(known)} of {checked} packages have known vulnerabilities"
+    if not skipped:
+        return said
+    missing = f"{len(skipped)} packages are NOT CHECKED, there is no advisory data here"
+    return f"{said}; {missing}" if checked else f"advisories: {missing}"
+
+
 def _client(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([UV, *words], capture_output=True, text=True, cwd=ROOT, check=False)  # noqa: S603 - our own uv
 
 
-def _ask_registry(lock: Path) -> tuple[list[str], list[str]]:
-    """Yanked pins, and those younger than YOUNG; raises OSError where the registry does not answer."""
+def _ask_registry(lock: Path) -> tuple[list[str], str]:
+    """Yanked pins, and what is known about ages; raises OSError where the registry does not answer."""
     resolve = ("pip", "install", "--dry-run", "--reinstall", "--no-deps", "--require-hashes", "-r", str(lock))
     said = _client(*resolve)
     if said.returncode:
@@ -177,10 +188,17 @@ def _ask_registry(lock: Path) -> tuple[list[str], list[str]]:
     while (asked := _client(*resolve, "--exclude-newer", limit, *passed)).returncode:
         found = _PUBLISHED.search(asked.stderr)
         if found is None or any(each.startswith(f"{found['name']} ") for each in young):
-            break
+            return yanked(said.stderr), ages(young, (asked.stderr.strip().splitlines() or ["no answer"])[-1][:200])
         young.append(f"{found['name']} of {found['moment']}")
         passed += ["--exclude-newer-package", f"{found['name']}=2999-01-01T00:00:00Z"]
-    return yanked(said.stderr), young
+    return yanked(said.stderr), ages(young)
+
+
+def ages(young: Sequence[str], unknown: str = "") -> str:
+    """What is known about the ages of pins; `unknown` says why not all of them are."""
+    if unknown:
+        return f"ages are NOT CHECKED, the registry's client says: {unknown}"
+    return f"{len(young)} younger than {YOUNG.days} days{': ' if young else ''}{', '.join(young)}"
 
 
 def _audit(locks: dict[str, list[Pin]]) -> int:
@@ -188,11 +206,11 @@ def _audit(locks: dict[str, list[Pin]]) -> int:
     print(f"pins: {sum(map(len, locks.values()))} in {len(locks)} lock files, {len(bad)} wrong")
     for lock, path in LOCKS.items():
         try:
-            gone, young = _ask_registry(path)
+            gone, aged = _ask_registry(path)
         except OSError as error:
             print(f"{lock}: yanked versions and ages are NOT CHECKED, the registry does not answer: {error}")
             continue
-        print(f"{lock}: {len(gone)} yanked, {len(young)} younger than {YOUNG.days} days {young or ''}".rstrip())
+        print(f"{lock}: {len(gone)} yanked, {aged}")
         bad += [f"{lock}: {pin} is yanked" for pin in gone]
     bad += _advisories(LOCKS["carillon-dev"])
     for each in bad:
@@ -204,16 +222,14 @@ def _advisories(lock: Path) -> list[str]:
     words = ("tool", "run", "pip-audit", "-r", str(lock), "--disable-pip", "--require-hashes", "-f", "json")
     said = _client(*words, "--progress-spinner", "off")
     try:
-        known, skipped = unaudited(json.loads(said.stdout))
+        report = json.loads(said.stdout)
+        known, _ = unaudited(report)
+        print(advisories(report))
     except (ValueError, KeyError):
         print(
             "advisories: NOT CHECKED, pip-audit could not ask: " + (said.stderr.strip().splitlines() or ["?"])[-1][:200]
         )
         return []
-    if skipped:
-        print(f"advisories: {len(skipped)} packages are NOT CHECKED, there is no advisory data here")
-    else:
-        print(f"advisories: {len(known)} known")
     return known
 
 

@@ -13,6 +13,7 @@ from tests.support.process import Program
 from tests.support.proxy import FaultProxy
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.rabbitmq_queue import BODY, Queue, queue
+from tests.support.raw_texts import RawText
 from tests.support.stream_door import becomes
 from tests.support.waiting import until
 
@@ -184,6 +185,27 @@ async def test_malformed_messages_are_kept_and_stop_nobody(home: Home, requests:
     kept = json.loads(next(row["raw_fields"] for row in rows if row["idempotency_key"] == "poison-0"))
     assert (kept["body"], kept["bytes"], kept["message_id"]) == ("not json", 8, "poison-0")
     await home.until_written(1)
+    assert await left_over(requests, home.programs[0]) == 0
+
+
+async def test_properties_that_are_no_text_stop_nobody(home: Home, requests: Queue) -> None:
+    """A broker passes on ids, names and routing keys that are no UTF-8; a client that gives up reads nothing more."""
+    await requests.make()
+    await home.start()
+    await requests.publish(BODY, RawText(b"\xff\xfe"))
+    await requests.publish({**BODY, "recipient": "device-2"}, RawText(b"\xfe\xff"))
+    await requests.publish({**BODY, "recipient": "device-3"}, "named", content_type=RawText(b"\xff"))
+    await requests.publish_around({**BODY, "recipient": "device-4"}, "around", RawText(b"\xff"))
+    headers: dict[str, Any] = {RawText(b"\xff"): "a", "idempotency-key": "lost"}
+    await requests.publish({**BODY, "recipient": "device-5"}, "unread", headers=headers)
+    await requests.publish({**BODY, "recipient": "device-6"}, "good")
+    await home.until_written(5)
+    rows = await tables.read(home.ledger, "SELECT idempotency_key FROM records")
+    assert {row["idempotency_key"] for row in rows} == {r"\xff\xfe", r"\xfe\xff", "named", "around", "good"}
+    # One of the headers may have been the key: sending it without one could send it twice.
+    (kept,) = await home.until_malformed(1)
+    assert (kept["failure_code"], kept["idempotency_key"]) == ("VALIDATION_ERROR", "unread")
+    assert "headers are not readable" in kept["failure_message"]
     assert await left_over(requests, home.programs[0]) == 0
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from carillon.web import KNOWN, Answer, Endpoint, Outlet, Reply, Request, ServerSettings, app
 from carillon.web.h11_server import StreamServer
+from carillon.web.server import Server
 from carillon.web.streaming import PeerGone
 from tests.support.waiting import until
 
@@ -206,3 +207,39 @@ async def test_a_second_head_has_as_little_time_as_the_first() -> None:
             assert (await asyncio.to_thread(client.recv, 65_536)).startswith(b"HTTP/1.1 200 ")
             await asyncio.to_thread(client.sendall, b"GET / HT")
             assert (await read_all(client)).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_on_granian_a_reader_that_leaves_is_gone_and_no_error() -> None:
+    """Otherwise every page that is closed leaves a traceback in the log."""
+    ends: list[str] = []
+
+    async def poured(outlet: Outlet) -> None:
+        try:
+            while True:
+                await outlet.write(b"retry: 3000\n\n")
+                await asyncio.sleep(0.001)
+        except BaseException as error:
+            ends.append(type(error).__name__)
+            raise
+
+    async def call(_: Request) -> Reply:
+        return Reply(200, poured, {"Cache-Control": "no-cache"}, "text/event-stream")
+
+    answers = (Answer(status=200, description="Fine"),)
+    endpoint = Endpoint(method="GET", path="/", call=call, name="pour", summary="Pour", answers=answers, about=KNOWN)
+    server = Server(app([endpoint]), ServerSettings(port=0))
+    await server.start()
+    try:
+        for _ in range(10):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await reader.readline()
+            writer.close()
+
+        async def over() -> bool:
+            return len(ends) == 10
+
+        await until(over, timeout=PATIENCE, what="ten readers gone")
+    finally:
+        await server.stop(1.0)
+    assert set(ends) <= {"PeerGone", "CancelledError"}

@@ -11,9 +11,10 @@ from aiormq.exceptions import ChannelInvalidStateError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.domain.events import Event
+from carillon.domain.events import Event, Trouble
 from carillon.ledger.rabbitmq import connection as rabbitmq_acks
 from carillon.ledger.rabbitmq.connection import BrokerConnection, BrokerRules, Delivery, words
+from tests.support.proxy import FaultProxy
 from tests.support.push_broker import Broker
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.waiting import until
@@ -112,3 +113,41 @@ def test_one_word_is_enough_while_nothing_older_is_open() -> None:
     assert words([5, 1, 2], 3) == [(2, True), (5, False)]
     # After a gap nothing speaks for another.
     assert words([5, 6], 0) == [(5, False), (6, False)]
+
+
+async def test_checks_that_are_given_up_half_way_cost_no_connection(rabbitmq: RabbitMQ, queue: str) -> None:
+    """Half a channel that is opened again is an error to the broker: it closes the connection and all deliveries."""
+    arrived: list[Delivery] = []
+    events: list[Event] = []
+    async with FaultProxy("127.0.0.1", rabbitmq.port) as proxy:
+        url = f"amqp://guest:guest@{proxy.address}/"
+        line = BrokerConnection(
+            BrokerRules(url=url, queue=queue, failed_queue=f"{queue}.failed", prefetch=MESSAGES),
+            arrived=arrived.append,
+            lost=lambda: None,
+            observer=events.append,
+            dice=random.Random(1).random,
+        )
+        holding = asyncio.create_task(line.run())
+        await line.begun.wait()
+        for turn in range(60):
+            checks = [asyncio.create_task(line.check()) for _ in range(3)]
+            # At every moment of a check the broker falls silent, the check is given up, and the broker speaks again.
+            await asyncio.sleep(turn % 20 / 2000)
+            proxy.pause()
+            await asyncio.sleep(0.01)
+            for check in checks:
+                check.cancel()
+            await asyncio.gather(*checks, return_exceptions=True)
+            proxy.resume()
+            await asyncio.sleep(0.01)
+
+        async def all_here() -> bool:
+            return len(arrived) >= MESSAGES
+
+        await until(all_here, timeout=30, what="every message")
+        await line.check()
+        await line.aclose()
+        await asyncio.wait_for(holding, 30)
+    assert [event for event in events if isinstance(event, Trouble)] == []
+    assert len(arrived) == MESSAGES, "nothing was delivered twice"

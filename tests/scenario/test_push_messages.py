@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.fcm_stub import legacy
 from tests.support.push_stand import SEED_TEMPLATE, Push, message, shared_fixtures
+from tests.support.raw_texts import RawText
 from tests.support.vendor import Reply
 
 shared_push, push = shared_fixtures()
@@ -69,6 +70,22 @@ def test_an_invalid_message_goes_to_the_failed_queue_unchanged(push: Push, sent:
     body = refused(push, sent)
     assert body["original_message"] == original
     assert body["failure_reason"].startswith("invalid message:")
+
+
+@pytest.mark.req("S0-08")
+def test_properties_that_are_no_text_stop_nobody(push: Push) -> None:
+    """A broker passes on ids and names that are no UTF-8; a client that gives up reads nothing more."""
+    strange = [message() for _ in range(3)]
+    for sent, properties in zip(
+        strange,
+        ({"message_id": RawText(b"\xff")}, {"headers": {RawText(b"\xff"): "a"}}, {"content_type": RawText(b"\xff")}),
+        strict=True,
+    ):
+        push.broker.publish_with(sent, **properties)
+    good = message()
+    push.publish(good)
+    for sent in (*strange, good):
+        push.until_mark(sent, "sent")
 
 
 @pytest.mark.req("S0-08")

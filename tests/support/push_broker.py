@@ -57,6 +57,15 @@ class Broker:
 
         self._with_channel(work)
 
+    def publish_with(self, content: Any, *, queue: str = "push.queue", **properties: Any) -> None:
+        """One message with properties of its own."""
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+
+        async def work(channel: AbstractChannel) -> None:
+            await channel.default_exchange.publish(aio_pika.Message(body, **properties), routing_key=queue)
+
+        self._with_channel(work)
+
     def ready(self, queue: str = "push.queue") -> int:
         """Messages nobody holds."""
         return self._look(queue)[0]

@@ -37,6 +37,14 @@ class Queue:
         )
         await self._channel.default_exchange.publish(message, routing_key=self.name, mandatory=True)
 
+    async def publish_around(self, body: Mapping[str, Any], key: str, routing_key: str) -> None:
+        """Through an exchange that gives the queue everything, whatever its routing key."""
+        exchange = await self._channel.declare_exchange(f"{self.name}-all", aio_pika.ExchangeType.FANOUT)
+        bound = await self._channel.get_queue(self.name, ensure=False)
+        await bound.bind(exchange)
+        await exchange.publish(aio_pika.Message(json.dumps(body).encode(), message_id=key), routing_key=routing_key)
+        await exchange.delete()
+
     async def ready(self) -> int:
         """Messages that nobody holds."""
         found = await self._channel.declare_queue(self.name, passive=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scripts.supply_chain import LOCKS, Pin, direct, normal, read_lock, sbom, unaudited, wrong, yanked
+from scripts.supply_chain import LOCKS, Pin, advisories, ages, direct, normal, read_lock, sbom, unaudited, wrong, yanked
 
 DIGEST = "a" * 64
 LOCKED = {name: read_lock(path.read_text()) for name, path in LOCKS.items()}
@@ -61,3 +61,17 @@ def test_a_package_without_advisory_data_does_not_count_as_checked() -> None:
         ]
     }
     assert unaudited(report) == (["a 1: PYSEC-1"], ["c"])
+    assert advisories(report) == (
+        "advisories: 1 of 2 packages have known vulnerabilities; 1 packages are NOT CHECKED, "
+        "there is no advisory data here"
+    )
+    nothing: dict[str, Any] = {"dependencies": report["dependencies"][2:]}
+    assert "known" not in advisories(nothing)
+    everything: dict[str, Any] = {"dependencies": report["dependencies"][:2]}
+    assert advisories(everything) == "advisories: 1 of 2 packages have known vulnerabilities"
+
+
+def test_ages_that_the_registry_does_not_tell_are_not_called_fine() -> None:
+    assert ages([]) == "0 younger than 3 days"
+    assert ages(["a of yesterday"]) == "1 younger than 3 days: a of yesterday"
+    assert "NOT CHECKED" in ages([], "the index has no upload times")

@@ -8,6 +8,7 @@ import msgspec
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aio_pika.exceptions import AMQPError, ChannelInvalidStateError, ChannelNotFoundEntity
 
+from carillon import amqp
 from carillon.domain.alerts import Alert
 
 _LONGEST_ERROR = 500
@@ -50,7 +51,7 @@ class RabbitAlerts:
         async with self._opening:
             if self._channel is None or self._channel.is_closed:
                 await self._leave()
-                self._connection = await aio_pika.connect(self._url)
+                self._connection = await amqp.connect(self._url)
                 self._channel = await self._declared(self._connection)
             return self._channel
 

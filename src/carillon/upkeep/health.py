@@ -3,7 +3,7 @@
 import asyncio
 import datetime as dt
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -84,8 +84,28 @@ class StreamHealth(msgspec.Struct, frozen=True, omit_defaults=True):
     away: list[str] = []
 
 
+class OneLook:
+    """At most one look at the servers at a time: those who ask meanwhile get its result.
+
+    Everybody may ask for /health. If each of them looked, strangers could keep every server busy with checks, and the
+    checks would fail for lack of time.
+    """
+
+    def __init__(self, look: Callable[[], Coroutine[Any, Any, Health]]) -> None:
+        self._look = look
+        self._running: asyncio.Task[Health] | None = None
+
+    async def result(self) -> Health:
+        """What the look under way finds, or a new one."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._look())
+        # A caller who leaves must not end the look of the others.
+        return await asyncio.shield(self._running)
+
+
 def endpoints(readiness: Readiness, checks: Checks, *, tells_strangers: bool = True) -> list[Endpoint]:
     """The endpoints alive, ready and healthy; without `tells_strangers` only an administrator sees details."""
+    look = OneLook(lambda: examine(checks.all()))
 
     async def alive(_: Request) -> Reply:
         return Reply(200, Liveness())
@@ -94,7 +114,7 @@ def endpoints(readiness: Readiness, checks: Checks, *, tells_strangers: bool = T
         return Reply(*readiness.answer())
 
     async def health(request: Request) -> Reply:
-        found = await examine(checks.all())
+        found = await look.result()
         told = tells_strangers or (request.caller.sub is not None and request.caller.administers)
         return Reply(503 if found.status == "unhealthy" else 200, found if told else outline(found, checks.needed))
 
@@ -107,9 +127,10 @@ def endpoints(readiness: Readiness, checks: Checks, *, tells_strangers: bool = T
 
 def of_streams(checks: Checks, connections: Callable[[], int]) -> Endpoint:
     """The body that blueprint sse promises, in place of the usual one."""
+    look = OneLook(lambda: examine(checks.all()))
 
     async def health(_: Request) -> Reply:
-        found = await examine(checks.all())
+        found = await look.result()
         well = found.status != "unhealthy"
         said = StreamHealth("ok" if well else "unhealthy", connections(), found.timestamp, away(found))
         return Reply(200 if well else 503, said)
@@ -119,9 +140,10 @@ def of_streams(checks: Checks, connections: Callable[[], int]) -> Endpoint:
 
 def in_brief(checks: Checks) -> Endpoint:
     """The body that blueprint push-worker promises, in place of the usual one."""
+    look = OneLook(lambda: examine_in_brief(checks))
 
     async def health(_: Request) -> Reply:
-        found = await examine_in_brief(checks)
+        found = await look.result()
         return Reply(503 if found.status == "unhealthy" else 200, found)
 
     return _endpoint("/health", health, "Can everything that is needed be reached?", Health, (200, 503))

@@ -9,6 +9,7 @@ import msgspec
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
 from aio_pika.exceptions import AMQPError, ChannelInvalidStateError, ChannelNotFoundEntity
 
+from carillon import amqp
 from carillon.domain.errors import CarillonError
 from carillon.domain.ports import Clock
 
@@ -91,7 +92,7 @@ class Replay:
 
     async def _connected(self) -> AbstractConnection:
         if self._connection is None:
-            self._connection = await aio_pika.connect(self._url, timeout=_CONNECT_SECONDS)
+            self._connection = await amqp.connect(self._url, timeout=_CONNECT_SECONDS)
         return self._connection
 
     async def _taken(self, queue: AbstractQueue, most: int) -> list[AbstractIncomingMessage]:

@@ -129,14 +129,17 @@ class _Exchange:
         self._head = (status, headers)
 
     async def send(self, message: Message) -> None:
-        """Write a piece of the answer."""
+        """Write a piece of the answer; ConnectionResetError once the client has left."""
         body = message.get("body", b"")
-        if self._stream is None and not message.get("more_body"):
-            self._protocol.response_bytes(*self._head, body)
-            return
-        if self._stream is None:
-            self._stream = self._protocol.response_stream(*self._head)
-        await self._stream.send_bytes(body)
+        try:
+            if self._stream is None and not message.get("more_body"):
+                self._protocol.response_bytes(*self._head, body)
+                return
+            if self._stream is None:
+                self._stream = self._protocol.response_stream(*self._head)
+            await self._stream.send_bytes(body)
+        except ProtocolClosed:
+            raise ConnectionResetError("the client has left") from None
 
 
 class NoServer:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
+from operator import methodcaller
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -331,9 +332,23 @@ def _record(message: Message) -> Record | None:
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if topic is None or partition is None or offset is None:
         return None
-    headers = message.headers() or []
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    named = tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+    named = _headers(message)
     kind, written_ms = message.timestamp()
     known = None if kind == TIMESTAMP_NOT_AVAILABLE else written_ms
     return Record(topic, partition, offset, message.key(), message.value(), named, known)
+
+
+# At a name that is not UTF-8 the client answers and leaves an exception behind. After `message.headers()`, in code that
+# has run often, Python does not look for it, and whatever comes next raises it. A call from C always looks for it.
+_ask_headers = methodcaller("headers")
+
+
+def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    """Those of the message; none where one of their names is not UTF-8: the door needs no header."""
+    try:
+        headers = _ask_headers(message) or []
+    except (SystemError, ValueError):
+        # A record that raised here would be read again for ever, and nothing behind it.
+        return ()
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)

@@ -8,12 +8,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, assert_never
 
-import aio_pika
 import msgspec
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
 from aio_pika.exceptions import AMQPError, ChannelInvalidStateError, ChannelNotFoundEntity
 from pamqp.common import FieldTable
 
+from carillon import amqp
 from carillon.border import strict_loads
 from carillon.domain.errors import BadIntent, DirectoryUnavailable, LedgerUnavailable, Overloaded
 from carillon.domain.events import IntentMalformed, PartStarted, PartStopped
@@ -74,6 +74,11 @@ class QueueWire(msgspec.Struct, frozen=True):
     def _intent(self, message: AbstractIncomingMessage) -> Intent:
         if len(message.body) > self.max_bytes:
             raise BadIntent("PAYLOAD_TOO_LARGE", f"the body is larger than {self.max_bytes} bytes")
+        if amqp.UNREADABLE in message.headers:
+            # One of them may have been the idempotency key.
+            raise BadIntent(
+                "VALIDATION_ERROR", f"the headers are not readable: {_text(message.headers[amqp.UNREADABLE])}"
+            )
         body = convert(strict_loads(message.body), SendBody)
         if body.synchronous:
             raise BadIntent(
@@ -155,7 +160,7 @@ class RabbitDoor:
 
     async def _read(self) -> None:
         """One session: from a new connection until it ends, the broker cancels the consumer, or the door stops."""
-        connection = await aio_pika.connect(self._rules.url, timeout=_CONNECT_SECONDS, heartbeat=_HEARTBEAT_SECONDS)
+        connection = await amqp.connect(self._rules.url, timeout=_CONNECT_SECONDS, heartbeat=_HEARTBEAT_SECONDS)
         session = ConsumerSession()
         connection.close_callbacks.add(lambda *_: session.end("the connection was closed"))
         try:

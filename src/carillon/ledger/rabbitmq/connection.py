@@ -10,6 +10,7 @@ import msgspec
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aio_pika.exceptions import AMQPError, ChannelInvalidStateError, ChannelNotFoundEntity
 
+from carillon import amqp
 from carillon.domain.events import PartStarted, Trouble
 from carillon.domain.ports import Dice, Observer
 
@@ -120,7 +121,7 @@ async def depths(url: str, queues: Iterable[str]) -> dict[str, int | None]:
     """The number of waiting messages of each queue, None if the queue does not exist; raises ConnectionError."""
     found: dict[str, int | None] = {}
     try:
-        connection = await aio_pika.connect(url, timeout=_CONNECT_SECONDS)
+        connection = await amqp.connect(url, timeout=_CONNECT_SECONDS)
         async with connection:
             for queue in queues:
                 channel = await connection.channel()
@@ -156,6 +157,7 @@ class BrokerConnection:
         self._acks: Acks | None = None
         self._consumed: str | None = None
         self._over = asyncio.Event()
+        self._checking: asyncio.Task[None] | None = None
         self._closing = False
         self.begun = asyncio.Event()
         """Both queues exist, and the first is consumed."""
@@ -199,8 +201,11 @@ class BrokerConnection:
         """Check the connection by opening and closing a channel; raises if that fails."""
         if self._connection is None or self._connection.is_closed:
             raise ConnectionError("there is no connection to the broker")
-        channel = await self._connection.channel()
-        await channel.close()
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(_open_and_close(self._connection))
+        # A check that is given up half-way must not leave half a channel behind: the broker would close the connection,
+        # with every delivery on it.
+        await asyncio.shield(self._checking)
 
     async def aclose(self) -> None:
         """Close after the last acknowledgement is sent; the broker delivers unacknowledged messages again."""
@@ -214,7 +219,7 @@ class BrokerConnection:
     async def _open(self) -> None:
         rules = self._rules
         self._over.clear()
-        connection = await aio_pika.connect(rules.url, timeout=_CONNECT_SECONDS, heartbeat=_HEARTBEAT_SECONDS)
+        connection = await amqp.connect(rules.url, timeout=_CONNECT_SECONDS, heartbeat=_HEARTBEAT_SECONDS)
         self._connection = connection
         connection.close_callbacks.add(self._end)
         await self._declare(connection, rules.failed_queue)
@@ -275,3 +280,8 @@ class BrokerConnection:
         with contextlib.suppress(*GONE, TimeoutError):
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await connection.close()
+
+
+async def _open_and_close(connection: AbstractConnection) -> None:
+    channel = await connection.channel()
+    await channel.close()

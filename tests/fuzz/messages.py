@@ -1,0 +1,332 @@
+"""Hostile messages to running programs, through RabbitMQ, Redis streams, Redis lists and Kafka."""
+
+import asyncio
+import json
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from random import Random
+from typing import Any, Self
+
+from carillon.blueprints.billing import domain as billing
+from carillon.blueprints.push_worker import wire as push_wire
+from carillon.domain.intents import Intent
+from tests.fuzz import honest, parsers
+from tests.fuzz.mutation import Mutator
+from tests.fuzz.requests import log_errors
+from tests.fuzz.running import LIMIT_SECONDS, Finding, Row, resident_kib
+from tests.support import tables
+from tests.support.client import Client
+from tests.support.every_blueprint import PATIENCE, Blueprint, Given, Local
+from tests.support.galaxy_stand import INTENTS
+from tests.support.process import Program
+from tests.support.raw_texts import RawProducer, RawText
+
+CHUNK = 500
+LONGEST = 20_000
+MOST_GROWTH_KIB = 128 * 1024
+SAMPLE_SECONDS = 0.02
+QUEUE = "hostile"
+LISTS = (
+    billing.PAYMENT_INITIATION,
+    billing.TRIAL_PAYMENT,
+    billing.PLAN_CHANGE,
+    billing.USAGE_SYNC,
+    billing.SUBSCRIPTION_UPDATE,
+    billing.REFUND_INITIATION,
+)
+
+
+class LocalQueue(Local):
+    """The blueprint local with a queue of RabbitMQ for a door."""
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "CARILLON_RABBITMQ_DOOR__QUEUE": QUEUE}
+
+    def give(self, program: Program | None) -> Given:
+        del program
+        key = f"good-{uuid.uuid4()}"
+        self.world.broker.publish_with(honest.QUEUED, queue=QUEUE, message_id=key)
+        return {"key": key}
+
+    def arrived(self, given: Given) -> bool:
+        found = f"SELECT count(*) AS n FROM records WHERE idempotency_key = '{given['key']}'"  # noqa: S608 - ours
+        return asyncio.run(tables.number(self.own, found)) == 1
+
+
+class Way(ABC):
+    """How messages reach one blueprint, which of them it may read, and how many it has taken for good."""
+
+    seeds: tuple[bytes, ...]
+
+    def __init__(self, blueprint: Blueprint, random: Random) -> None:
+        self.blueprint = blueprint
+        self.world = blueprint.world
+        self.random = random
+
+    @abstractmethod
+    def send(self, bodies: list[bytes]) -> int:
+        """Hand them to the broker; how many were handed over."""
+
+    @abstractmethod
+    def readable(self, body: bytes) -> bool:
+        """Whether the blueprint's reader takes it for an intent."""
+
+    @abstractmethod
+    def taken(self) -> int:
+        """Notifications, messages or rows that came of messages so far."""
+
+    def number(self, statement: str) -> int:
+        return asyncio.run(tables.number(self.blueprint.own, statement))
+
+    def strange(self) -> bytes:
+        """A text that a header or an id may be."""
+        return self.random.choice((b"ok", b"\xff\xfe", b"\xed\xa0\x80", b"a\nb", b"", b"x" * 100, b"\xc3\xa9"))
+
+
+class RabbitMQPush(Way):
+    """The queue of push-worker, with strange properties."""
+
+    seeds = (honest.PUSH,)
+
+    def send(self, bodies: list[bytes]) -> int:
+        self.world.broker.declare("push.queue")
+        return self._publish("push.queue", bodies)
+
+    def _publish(self, queue: str, bodies: list[bytes]) -> int:
+        plain = [body for body in bodies if self.random.random() < 0.9]
+        self.world.broker.publish(*plain, queue=queue)
+        for body in bodies[len(plain) :]:
+            properties: dict[str, Any] = {
+                "message_id": RawText(self.strange()),
+                "content_type": RawText(self.strange()),
+                "headers": {RawText(self.strange()): 1},
+            }
+            for name in self.random.sample(sorted(properties), self.random.randrange(3)):
+                del properties[name]
+            self.world.broker.publish_with(body, queue=queue, **properties)
+        return len(bodies)
+
+    def readable(self, body: bytes) -> bool:
+        return isinstance(push_wire.decode(body), Intent)
+
+    def taken(self) -> int:
+        return len(self.world.fcm.entries)
+
+
+class RabbitMQDoor(RabbitMQPush):
+    """The door of the blueprint local."""
+
+    seeds = (honest.QUEUED,)
+
+    def send(self, bodies: list[bytes]) -> int:
+        return self._publish(QUEUE, bodies)
+
+    def readable(self, body: bytes) -> bool:
+        return isinstance(parsers._rabbit(b"key\n" + body), Intent)  # noqa: SLF001 - the same reader in the same process
+
+    def taken(self) -> int:
+        return self.number("SELECT count(*) AS n FROM records")
+
+
+class RedisStream(Way):
+    """The stream of galaxy."""
+
+    seeds = honest.GALAXY
+
+    def send(self, bodies: list[bytes]) -> int:
+        pipe = self.world.redis.pipeline(transaction=False)
+        for body in bodies:
+            pipe.execute_command("XADD", INTENTS, "*", *(part for pair in self._fields(body) for part in pair))
+        pipe.execute()
+        return len(bodies)
+
+    def _fields(self, body: bytes) -> list[tuple[bytes, bytes]]:
+        try:
+            value = json.loads(body)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict) and value:
+            return [
+                (name.encode("utf-8", "surrogatepass"), _as_text(held).encode("utf-8", "surrogatepass"))
+                for name, held in value.items()
+            ]
+        parts = body.split(b",")
+        return list(zip(parts[::2], parts[1::2], strict=False)) or [(b"x", body)]
+
+    def readable(self, body: bytes) -> bool:
+        fields = {name.decode("utf-8", "replace"): held.decode("utf-8", "replace") for name, held in self._fields(body)}
+        return isinstance(parsers.GALAXY.decode("1-1", fields), Intent)
+
+    def taken(self) -> int:
+        return self.number("SELECT count(*) AS n FROM notification.records")
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+class RedisLists(Way):
+    """The queues of billing, whose handlers find nothing to do for any of these."""
+
+    seeds = (
+        honest.JOB,
+        b'{"subscription_id":"s","payment_id":"p","amount":9.99,"plan_id":"basic","user_id":"u"}',
+        b'{"id":"1","action":"renew","payload":{"subscription_id":"s","new_plan_id":"pro","user_id":"u"}}',
+    )
+
+    def send(self, bodies: list[bytes]) -> int:
+        # Copies with one id run one after the other, a second apart: nearly all of these get an id of their own.
+        own = [body.replace(b'"id":"1"', b'"id":"%d"' % self.random.getrandbits(60)) for body in bodies]
+        copies = [body for body in dict.fromkeys(bodies) if self.random.random() < 0.01]
+        different = [*dict.fromkeys(own), *copies]
+        for place, queue in enumerate(LISTS):
+            mine = different[place :: len(LISTS)]
+            if mine:
+                self.world.redis.lpush(queue, *mine)
+        ends = time.monotonic() + PATIENCE
+        while sum(self.world.redis.llen(queue) for queue in LISTS):
+            if time.monotonic() > ends:
+                raise TimeoutError(f"the queues are not empty after {PATIENCE} s")
+            time.sleep(SAMPLE_SECONDS)
+        return len(different)
+
+    def readable(self, body: bytes) -> bool:
+        del body
+        return False
+
+    def taken(self) -> int:
+        # The good ones of this run are trials of people with these names.
+        return self.number("SELECT count(*) AS n FROM subscriptions WHERE user_id NOT LIKE 'user-%'")
+
+
+class KafkaTopic(Way):
+    """The topic of sse, with strange headers."""
+
+    seeds = (honest.EVENT,)
+    _producer: RawProducer | None = None
+
+    def send(self, bodies: list[bytes]) -> int:
+        self._producer = self._producer or RawProducer(self.world.topic)
+        self._producer.write(
+            *((body, [(self.strange(), self.strange())] if self.random.random() < 0.2 else []) for body in bodies)
+        )
+        return len(bodies)
+
+    def readable(self, body: bytes) -> bool:
+        return isinstance(parsers._kafka(b"\n" + body), Intent)  # noqa: SLF001 - the same reader in the same process
+
+    def taken(self) -> int:
+        return self.number("SELECT count(*) AS n FROM notifications.notifications")
+
+
+class Listener:
+    """Asks a program whether it lives, again and again, and remembers the slowest answer."""
+
+    def __init__(self, program: Program) -> None:
+        self._client = Client.of(program)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.slowest = 0.0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            began = time.monotonic()
+            try:
+                self._client.get("/healthz")
+            except OSError:
+                self.slowest = max(self.slowest, LIMIT_SECONDS * 10)
+            self.slowest = max(self.slowest, time.monotonic() - began)
+
+
+WAYS: dict[str, tuple[str, type[Way]]] = {
+    "rabbitmq push-worker": ("push-worker", RabbitMQPush),
+    "rabbitmq local": ("local", RabbitMQDoor),
+    "redis stream galaxy": ("galaxy", RedisStream),
+    "redis lists billing": ("billing", RedisLists),
+    "kafka sse": ("sse", KafkaTopic),
+}
+
+
+class Delivery:
+    """Hostile messages for one running program, in chunks; behind each chunk a good message has to arrive."""
+
+    def __init__(self, name: str, way: Way, program: Program, seed: int) -> None:
+        self._way = way
+        self._program = program
+        self._seed = seed
+        self._mutator = Mutator(way.random, way.seeds)
+        self.row = Row(name=name, stored=0)
+        self.findings: list[Finding] = []
+
+    def run(self, number: int, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        self._chunk(min(CHUNK, number))
+        before = resident_kib(self._program.pid)
+        while self.row.tried < number and time.monotonic() < ends and not self.findings:
+            self._chunk(min(CHUNK, number - self.row.tried))
+        self.row.grown_kib = max(0, resident_kib(self._program.pid) - before)
+        if self.row.grown_kib > MOST_GROWTH_KIB:
+            self._found([], f"the program grew by {self.row.grown_kib // 1024} MiB")
+        errors = log_errors(self._program)
+        if errors:
+            self._found([], f"the log says {errors[0]}")
+        self.row.found = len(self.findings)
+
+    def _chunk(self, number: int) -> None:
+        bodies = [self._mutator.next()[:LONGEST] for _ in range(number)]
+        readable, tried = sum(map(self._way.readable, bodies)), self.row.tried
+        before, slowest, sent = self._way.taken(), self._feed(bodies), self.row.tried - tried
+        self.row.count("readable", min(sent, readable))
+        self.row.count("kept apart", max(0, sent - readable))
+        # As with requests: a busy machine makes anything late once.
+        again = 0
+        while slowest > LIMIT_SECONDS and again < 2 and not self.findings:
+            slowest, again = min(slowest, self._feed(bodies)), again + 1
+        self.row.slowest_seconds = max(self.row.slowest_seconds, slowest)
+        if slowest > LIMIT_SECONDS:
+            self._found(bodies, f"the program did not answer for {slowest:.1f} s, again and again")
+        too_many = self._way.taken() - before - (readable + 1) * (again + 1)
+        if too_many > 0:
+            self.row.stored = (self.row.stored or 0) + too_many
+            self._found(bodies, f"{too_many} more were taken than could be read")
+
+    def _feed(self, bodies: list[bytes]) -> float:
+        blueprint = self._way.blueprint
+        with Listener(self._program) as listener:
+            try:
+                self.row.tried += self._way.send(bodies)
+                blueprint.until_arrived(blueprint.give(self._program))
+            except TimeoutError as error:
+                self._found(bodies, f"a good one behind the bad ones: {error}")
+        if self._program.has_ended:
+            self._found(bodies, f"the program ended: {self._program.tail()}")
+        return listener.slowest
+
+    def _found(self, bodies: list[bytes], error: str) -> None:
+        self.findings.append(Finding(self.row.name.replace(" ", "."), self._seed, b"\n----\n".join(bodies), error))
+
+
+def run(
+    name: str, blueprint: Blueprint, seed: int, *, number: int, seconds: float, say: Callable[[str], None]
+) -> tuple[Row, list[Finding]]:
+    """One broker's way into one blueprint."""
+    way = WAYS[name][1](blueprint, Random(f"{name}/{seed}"))
+    program = blueprint.start(CARILLON_LOG__LEVEL="error")
+    delivery = Delivery(name, way, program, seed)
+    delivery.run(number, seconds)
+    program.close()
+    say(f"{name:28} {delivery.row.tried:9,} messages, {len(delivery.findings)} found")
+    for found in delivery.findings[:3]:
+        say(f"  {found.error[:300]}")
+    return delivery.row, delivery.findings
