@@ -76,11 +76,12 @@ def test_an_invalid_message_goes_to_the_failed_queue_unchanged(push: Push, sent:
 def test_properties_that_are_no_text_stop_nobody(push: Push) -> None:
     """A broker passes on ids and names that are no UTF-8; a client that gives up reads nothing more."""
     strange = [message() for _ in range(3)]
-    for sent, properties in zip(
-        strange,
-        ({"message_id": RawText(b"\xff")}, {"headers": {RawText(b"\xff"): "a"}}, {"content_type": RawText(b"\xff")}),
-        strict=True,
-    ):
+    unreadable: list[dict[str, Any]] = [
+        {"message_id": RawText(b"\xff")},
+        {"headers": {RawText(b"\xff"): "a"}},
+        {"content_type": RawText(b"\xff")},
+    ]
+    for sent, properties in zip(strange, unreadable, strict=True):
         push.broker.publish_with(sent, **properties)
     good = message()
     push.publish(good)
