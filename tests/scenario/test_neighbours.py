@@ -43,6 +43,7 @@ def programs(database: str, tmp_path: Path) -> Iterator[list[Program]]:
     config.write_text(
         'extends = "local"\n'
         "[work]\nfirst_claims = 100\n"
+        '[policy.retry."*/webhook"]\ntimeout_seconds = 25.0\n'
         f'[providers.webhook]\nsecrets = ["{SECRET}"]\nallow_http = true\nallow_networks = ["127.0.0.0/8"]\n'
         f'allow_ports = ["1024-65535"]\nconcurrency_per_endpoint = {CAP}\n'
     )
