@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.support.servers import Postgres, Redis
 
 pytestmark = pytest.mark.timeout(600)
 SEED = 16
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,7 @@ def found_with(world: World, fault: str) -> list[Finding]:
             "serve",
             "--config",
             str(blueprint.config),
-            env={**blueprint.environment(), **requests.UNLIMITED},
+            env={**blueprint.environment(), **requests.UNLIMITED, "PYTHONPATH": str(ROOT)},
             cwd=world.folder,
             command=[sys.executable, "-m", "tests.support.fuzz_mutant", fault],
         )
