@@ -20,17 +20,7 @@ import msgspec
 from carillon.coalesce import Coalescer
 from carillon.compose.queues import QueueParts, QueueRuntime, QueueSettings, QueueTools
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.events import (
-    Event,
-    FailedTrimmed,
-    LeaseLost,
-    MessageOverdue,
-    MessageSwept,
-    QueueDeep,
-    RouteAttempted,
-    Trouble,
-    event_word,
-)
+from carillon.domain.events import Event, LeaseLost, RouteAttempted, Trouble, event_word
 from carillon.domain.jobs import (
     BadMessage,
     Envelope,
@@ -43,6 +33,7 @@ from carillon.domain.jobs import (
     read_message,
 )
 from carillon.domain.ports import Observer
+from carillon.domain.queue_events import FailedTrimmed, MessageOverdue, MessageSwept, QueueDeep
 from carillon.domain.queues import Depth, FailedMessage, Policy, QueueUpkeep
 from carillon.ledger.opening import open_ledger
 from carillon.ledger.redis.lists_upkeep import Put

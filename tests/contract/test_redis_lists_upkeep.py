@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis as Client
 
 from carillon.domain.claims import Settled
-from carillon.domain.events import FailedTrimmed, MessageOverdue, MessageSwept, QueuePumped
+from carillon.domain.queue_events import FailedTrimmed, MessageOverdue, MessageSwept, QueuePumped
 from carillon.domain.queues import Depth, Policy
 from carillon.ledger.redis.lists_upkeep import SWEEP_WINDOW
 from tests.support.ledger_builders import bury, finish, retry

@@ -7,7 +7,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from carillon.domain.claims import Settled
-from carillon.domain.events import MessageSwept, QueueDeep, QueueLooked, QueuePumped, WebhookCalled
+from carillon.domain.events import WebhookCalled
+from carillon.domain.queue_events import MessageSwept, QueueDeep, QueueLooked, QueuePumped
 from carillon.upkeep.metrics.instruments import Instrument
 from carillon.upkeep.metrics.queues import QueueMetrics
 from tests.contract.test_upkeep_metrics import CANARY, Points, attempted, exported

@@ -13,7 +13,7 @@ from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
 from carillon.config.sections import Push
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.events import QueueLooked
+from carillon.domain.queue_events import QueueLooked
 from carillon.upkeep import health
 from carillon.upkeep.health import Check, Checks, answers_at
 from carillon.web import Endpoint

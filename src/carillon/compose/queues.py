@@ -16,11 +16,12 @@ from redis.exceptions import RedisError
 
 from carillon.compose.redis_resets import outliving_resets
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable, ServerUnavailable
-from carillon.domain.events import PartStarted, QueueDeep, QueueLooked, Trouble
+from carillon.domain.events import PartStarted, Trouble
 from carillon.domain.jobs import Effects, JobLedger
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.policy import PolicyTable, RetryPolicy
 from carillon.domain.ports import Clock, Dice, Ids, Observer, Provider
+from carillon.domain.queue_events import QueueDeep, QueueLooked
 from carillon.domain.queues import Policy, QueueUpkeep
 from carillon.ending import ended
 from carillon.ledger.jobs import JobLogs

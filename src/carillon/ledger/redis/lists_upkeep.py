@@ -7,9 +7,10 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from carillon.domain.events import FailedTrimmed, MessageOverdue, MessageSwept, QueuePumped, Trouble
+from carillon.domain.events import Trouble
 from carillon.domain.jobs import BadMessage, JobMessage, age_seconds, message_id, read_message, with_attempts
 from carillon.domain.ports import Clock, Dice, Observer
+from carillon.domain.queue_events import FailedTrimmed, MessageOverdue, MessageSwept, QueuePumped
 from carillon.domain.queues import Depth, FailedMessage, Policy
 from carillon.ledger.jobs import JobLogs
 from carillon.ledger.redis.scripts import Scripts, hints_for, seconds, unavailable

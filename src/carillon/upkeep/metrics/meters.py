@@ -18,7 +18,6 @@ from carillon.domain.events import (
     EndpointDisabled,
     EndpointEnabled,
     Event,
-    FailedTrimmed,
     HistoryKept,
     IntentAccepted,
     IntentMalformed,
@@ -26,16 +25,11 @@ from carillon.domain.events import (
     LeaseLost,
     LeasesReset,
     MessageFinished,
-    MessageOverdue,
-    MessageSwept,
     PartStarted,
     PartStopped,
     PersonSought,
     ProviderProbed,
     Pruned,
-    QueueDeep,
-    QueueLooked,
-    QueuePumped,
     ReceiptTaken,
     Rehomed,
     RequestServed,
@@ -48,6 +42,14 @@ from carillon.domain.events import (
     WebhookCalled,
 )
 from carillon.domain.ports import UpkeepLedger
+from carillon.domain.queue_events import (
+    FailedTrimmed,
+    MessageOverdue,
+    MessageSwept,
+    QueueDeep,
+    QueueLooked,
+    QueuePumped,
+)
 from carillon.upkeep.logs.redaction import Redaction
 from carillon.upkeep.metrics.instruments import ATTRIBUTES, CARILLON, DURATION, GAUGES, Instrument
 

@@ -8,7 +8,8 @@ import msgspec
 from opentelemetry import metrics as otel
 
 from carillon.domain.claims import Settled
-from carillon.domain.events import Event, MessageSwept, QueueLooked, QueuePumped, RouteAttempted, WebhookCalled
+from carillon.domain.events import Event, RouteAttempted, WebhookCalled
+from carillon.domain.queue_events import MessageSwept, QueueLooked, QueuePumped
 from carillon.upkeep.metrics.instruments import Instrument
 
 ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
