@@ -287,7 +287,78 @@ async def meets_a_rival(engine: PostgresEngine, statements: dict[str, str] | Non
         assert await claimed(ledger, 50, CAPPED) == []
 
 
+async def accepted(ledger: Ledger, group: int, many: int, name: str = "n") -> int:
+    """How many of so many routes are claimed in the commit that accepts them."""
+    batch = [enrolment(route(f"{name}{number}", group=group)) for number in range(many)]
+    found = await ledger.enrol_claimed(batch, "w", 30.0, {group: CAP})
+    return sum(len(each.claims) for each in found)
+
+
+async def test_routes_claimed_on_accept_count_as_places(ledger: Ledger) -> None:
+    assert await accepted(ledger, -7, CAP + 2) == CAP
+    assert await accepted(ledger, -7, 1, "late") == 0
+    # What found no place waits for its turn.
+    assert await claimed(ledger, 50, CAPPED) == []
+    assert await accepted(ledger, -8, 1, "neighbour") == 1
+
+
+async def test_a_place_that_comes_back_is_taken_on_accept(ledger: Ledger) -> None:
+    await fill(ledger, {-7: CAP})
+    held = await claimed(ledger, 50, CAPPED)
+    assert await accepted(ledger, -7, 1) == 0
+    await ledger.settle([finish(held[0])])
+    assert counted(await claimed(ledger, 50, CAPPED)) == {-7: 1}
+    await ledger.settle([finish(held[1])])
+    assert await accepted(ledger, -7, 1, "next") == 1
+
+
+async def accepts_beside_a_rival(engine: PostgresEngine, statements: dict[str, str] | None = None) -> None:
+    """Another process takes all places of a group while this one accepts a route of it."""
+    async with engine.ledger(statements=statements) as ledger:
+        await fill(ledger, {-1: CAP})
+        async with connected(engine.dsn) as rival:
+            async with rival.transaction():
+                await rival.execute(
+                    "UPDATE routes SET claim_token = -1, turn = NULL, next_attempt_at = now() + interval '1 h' "
+                    "WHERE turn = -1"
+                )
+                await rival.execute("INSERT INTO slots (grp, fence, taken_at) VALUES (-1, 99, now())")
+                late = asyncio.create_task(accepted(ledger, -1, 1, "late"))
+                await until_waiting(engine.dsn, 1)
+            assert await late == 0
+
+
+async def test_an_acceptance_that_waited_for_a_claim_takes_nothing_of_its_group(ledger_dsn: str) -> None:
+    await accepts_beside_a_rival(PostgresEngine(ledger_dsn))
+
+
+async def test_without_the_fence_an_acceptance_exceeds_the_cap(ledger_dsn: str) -> None:
+    """Control."""
+    engine = PostgresEngine(ledger_dsn)
+    loose = engine.statements({"claim_within_caps": ("WHERE s.fence = excluded.before", "")})
+    with pytest.raises(AssertionError):
+        await accepts_beside_a_rival(engine, loose)
+
+
+async def test_two_processes_that_accept_at_once_share_the_places(engine: Engine) -> None:
+    async with engine.ledger() as here, engine.ledger() as there:
+        for group in range(-40, -20):
+            taken = await asyncio.gather(accepted(here, group, 3, "here"), accepted(there, group, 3, "there"))
+            assert sum(taken) <= CAP
+            assert max(taken) > 0
+
+
 MUTANTS: Mutants = {
+    "an acceptance that counts no places": (
+        test_routes_claimed_on_accept_count_as_places,
+        {"claim_within_caps": ("r.claim_token IS NOT NULL AND r.turn IS NULL", "FALSE")},
+        {"places_taken": ("r.claim_token IS NOT NULL", "FALSE")},
+    ),
+    "an acceptance that does not count its own batch": (
+        test_routes_claimed_on_accept_count_as_places,
+        {"claim_within_caps": ("picked.nth <= picked.free AND", "")},
+        {"places_taken": ("r.claim_token IS NOT NULL", "FALSE")},
+    ),
     "a claim that always begins with the first group": (
         test_claims_begin_after_the_group_that_was_served_last,
         {"claim": ("r.turn > want.served", "r.turn > -9223372036854775807")},

@@ -1,7 +1,7 @@
 """Claim on accept: only an idle worker claims, and only routes that it can start at once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -40,10 +40,12 @@ class Ledger:
         self.tokens = 0
         self.settled: list[Settlement] = []
 
-    async def enrol_claimed(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[ClaimedEnrolment]:
+    async def enrol_claimed(
+        self, batch: Sequence[Enrolment], owner: str, seconds: float, caps: Mapping[int, int] | None = None
+    ) -> list[ClaimedEnrolment]:
         if self.away:
             raise LedgerUnavailable("away")
-        assert (owner, seconds) == ("here", 30.0)
+        assert (owner, seconds, caps) == ("here", 30.0, {})
         return [ClaimedEnrolment(Accepted(one.notification.notification_id), tuple(self._claims(one))) for one in batch]
 
     def _claims(self, one: Enrolment) -> list[Claim]:

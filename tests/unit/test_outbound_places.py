@@ -79,7 +79,7 @@ def test_at_the_end_of_the_process_what_waits_goes_back(places: Places) -> None:
         ("https://Hooks.Example.com/a?b=c", "hooks.example.com:443"),
         ("http://hooks.example.com/x", "hooks.example.com:80"),
         ("https://hooks.example.com:8443/x", "hooks.example.com:8443"),
-        ("https://user:secret@[::1]:9/x", "::1:9"),
+        ("https://user:secret@[::1]:9/x", "[::1]:9"),
         ("https://host:99999/x", "https://host:99999/x"),
         ("no url", "no url"),
         ("", ""),

@@ -1,7 +1,7 @@
 """Synchronous delivery: enrolling and claiming in one commit, and the answer to the caller."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -83,8 +83,14 @@ def is_use_case(template_key: str, phrases: Iterable[str]) -> bool:
 class SynchronousLedger(Protocol):
     """Enrols and claims in one commit, for deliveries that start at once."""
 
-    async def enrol_claimed(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[ClaimedEnrolment]:
-        """Enrol and claim in one commit, so that no other worker can claim the routes; one answer per enrolment."""
+    async def enrol_claimed(
+        self, batch: Sequence[Enrolment], owner: str, seconds: float, caps: Mapping[int, int] | None = None
+    ) -> list[ClaimedEnrolment]:
+        """Enrol and claim in one commit, so that no other worker can claim the routes; one answer per enrolment.
+
+        `caps` has the caps of groups by number. Routes beyond the free places of their group are enrolled and not
+        claimed.
+        """
         ...
 
     async def queue_unclaimed(self, lane: int, instead: int) -> int:

@@ -14,7 +14,7 @@ from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.groups import NO_TURNS, Groups, Turns
 from carillon.domain.lanes import Lanes, shares
-from carillon.domain.notifications import Enrolled, Enrolment, is_due_now
+from carillon.domain.notifications import Enrolled, Enrolment, Route, is_due_now
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Signal
 from carillon.domain.synchronous import SynchronousLedger
 from carillon.ending import ended
@@ -195,6 +195,14 @@ class Worker:
         self._in_flight.reserve(routes)
         return asked_at
 
+    def caps(self, routes: Sequence[Route]) -> dict[int, int]:
+        """The caps of the groups of these routes, by number; groups without a cap are left out."""
+        groups = self._rules.groups
+        found = (
+            (route.group, groups[route.provider]) for route in routes if route.group < 0 and route.provider in groups
+        )
+        return {number: cap for number, rules in found if (cap := rules.cap_of(number)) is not None}
+
     def start_reserved(self, reserved: Mapping[str, int], claims: Sequence[Claim], asked_at: float) -> None:
         """Free the reserved slots and start the claims that the ledger gave; there may be none."""
         self._in_flight.release(reserved)
@@ -352,14 +360,13 @@ class WorkerClaimOnAccept:
     async def __call__(self, batch: Sequence[Enrolment]) -> list[Enrolled] | None:
         due = [route for each in batch for route in each.routes if is_due_now(each, route)]
         wanted = Counter(route.provider for route in due)
-        # Only a claim counts the places of a group with a cap.
-        capped = any(route.group < 0 for route in due)
-        asked_at = await self._worker.reserve(wanted) if wanted and not capped else None
+        asked_at = await self._worker.reserve(wanted) if wanted else None
         if asked_at is None:
             return None
         claims: list[Claim] = []
         try:
-            written = await self._ledger.enrol_claimed(batch, self._owner, self._seconds)
+            caps = self._worker.caps(due)
+            written = await self._ledger.enrol_claimed(batch, self._owner, self._seconds, caps)
             claims = [claim for each in written for claim in each.claims]
         finally:
             self._worker.start_reserved(wanted, claims, asked_at)

@@ -116,11 +116,15 @@ class PostgresIntake:
                 answers[place] = answer_for_loser(loser, winner)
         return answers
 
-    async def enrol_claimed(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[ClaimedEnrolment]:
+    async def enrol_claimed(
+        self, batch: Sequence[Enrolment], owner: str, seconds: float, caps: Mapping[int, int] | None = None
+    ) -> list[ClaimedEnrolment]:
         if not batch:
             return []
         named = self._codec.named(batch)
-        return await self._pools.intake.run(lambda c: self._enrol_claimed(c, named, owner, seconds), repeatable=True)
+        return await self._pools.intake.run(
+            lambda c: self._enrol_claimed(c, named, owner, seconds, caps or {}), repeatable=True
+        )
 
     async def queue_unclaimed(self, lane: int, instead: int) -> int:
         said = await self._pools.settlements.run(
@@ -129,9 +133,22 @@ class PostgresIntake:
         return int(said.rpartition(" ")[2])
 
     async def _enrol_claimed(
-        self, connection: Connection, batch: Sequence[Enrolment], owner: str, seconds: float
+        self,
+        connection: Connection,
+        batch: Sequence[Enrolment],
+        owner: str,
+        seconds: float,
+        caps: Mapping[int, int],
     ) -> list[ClaimedEnrolment]:
-        answers, rows = await self._enrol(batch, list(range(len(batch))), connection, owner, seconds)
+        places = list(range(len(batch)))
+        if caps:
+            # In one commit: an idle worker does not wait for a second one.
+            async with connection.transaction():
+                answers, _ = await self._enrol(batch, places, connection)
+                given = ([each.notification.notification_id for each in batch], owner, seconds, *_pairs(caps))
+                rows = await connection.fetch(self._sql["claim_within_caps"], *given)
+        else:
+            answers, rows = await self._enrol(batch, places, connection, owner, seconds)
         if len(answers) < len(batch):
             raise LedgerUnavailable("retention deleted the record of an idempotency key while it was read; try again")
         held = {row["notification_id"] for row in rows}
@@ -164,6 +181,12 @@ def _winner(
     loser: Notification, by_id: Mapping[str, Any], by_key: Mapping[tuple[str, str | None], Any]
 ) -> Mapping[str, Any] | None:
     return by_id.get(loser.notification_id) or by_key.get((loser.producer, loser.idempotency_key))
+
+
+def _pairs(caps: Mapping[int, int]) -> tuple[list[int], list[int]]:
+    # In the order of the groups, which is the order of locking.
+    numbers = sorted(caps)
+    return numbers, [caps[number] for number in numbers]
 
 
 def _first_of_each_id(batch: Sequence[Enrolment], places: list[int]) -> list[int]:

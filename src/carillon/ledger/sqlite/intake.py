@@ -92,7 +92,9 @@ class SqliteIntake:
         connection.executemany(self._sql["enrol_route"], routes)
         return Accepted(notification.notification_id)
 
-    async def enrol_claimed(self, batch: Sequence[Enrolment], owner: str, seconds: float) -> list[ClaimedEnrolment]:
+    async def enrol_claimed(
+        self, batch: Sequence[Enrolment], owner: str, seconds: float, caps: Mapping[int, int] | None = None
+    ) -> list[ClaimedEnrolment]:
         if not batch:
             return []
         named = self._codec.named(batch)
@@ -100,7 +102,7 @@ class SqliteIntake:
         def work(connection: sqlite3.Connection, now: int) -> list[ClaimedEnrolment]:
             lease = {"owner": owner, "lease_until": now + round(seconds * 1000), "now": now}
             return [
-                self._claim_enrolled(connection, lease, enrolment, enrolled)
+                self._claim_enrolled(connection, lease, enrolment, enrolled, caps or {})
                 for enrolment, enrolled in zip(named, self._enrol_all(connection, now, named), strict=True)
             ]
 
@@ -119,6 +121,7 @@ class SqliteIntake:
         lease: Mapping[str, Any],
         enrolment: Enrolment,
         enrolled: Enrolled,
+        caps: Mapping[int, int],
     ) -> ClaimedEnrolment:
         if not isinstance(enrolled, Accepted):
             return ClaimedEnrolment(enrolled)
@@ -126,6 +129,14 @@ class SqliteIntake:
         claims = []
         for token, route in enumerate(enrolment.routes, last - len(enrolment.routes) + 1):
             key = {"notification_id": enrolled.notification_id, "route_id": route.route_id, "token": token}
+            if self._is_full(connection, route.group, caps.get(route.group)):
+                continue
             if connection.execute(self._sql["claim_enrolled"], {**lease, **key}).rowcount:
                 claims.append(first_claim(enrolment, route.route_id, token, lease["now"]))
         return ClaimedEnrolment(enrolled, tuple(claims))
+
+    def _is_full(self, connection: sqlite3.Connection, group: int, cap: int | None) -> bool:
+        if cap is None:
+            return False
+        (taken,) = connection.execute(self._sql["places_taken"], {"grp": group, "most": cap}).fetchone()
+        return int(taken) >= cap
