@@ -47,9 +47,11 @@ class Stand:
         self.programs: list[Program] = []
         self.one, self.other = Vendor(folder / "one.jsonl"), Vendor(folder / "other.jsonl")
 
-    def start(self, settings: str, replicas: int = 1) -> list[Client]:
+    def start(self, settings: str, replicas: int = 1, delay: float = 0.2) -> list[Client]:
+        """Start replicas whose failed calls are repeated after `delay` seconds."""
         config = self.folder / "carillon.toml"
-        config.write_text(SETTINGS + settings)
+        repeated = SETTINGS.replace("base_delay_seconds = 0.2", f"base_delay_seconds = {delay}")
+        config.write_text(repeated + settings)
         self.programs += [
             Program("serve", "--config", str(config), env=self.env, cwd=self.folder) for _ in range(replicas)
         ]
@@ -145,7 +147,8 @@ def test_explain_names_the_endpoint_and_its_breaker(stand: Stand) -> None:
 
 
 def test_two_replicas_share_the_breaker_of_an_endpoint(stand: Stand) -> None:
-    first, second = stand.start(BREAKER.format(600), replicas=2)
+    # Nothing is repeated meanwhile: a replica that has not looked for half a second may still call.
+    first, second = stand.start(BREAKER.format(600), replicas=2, delay=300)
     kill(stand, first, stand.one)
     name = stand.endpoint(stand.one)
     wait_until(lambda: stand.targets(second).get(name, {}).get("state") == "open", timeout=40, what="the other replica")

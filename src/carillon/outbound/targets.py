@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from carillon.domain.breaker import Breaker, BreakerPolicy, State, effective, record
+from carillon.domain.breaker import Breaker, BreakerPolicy, State, record
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import BreakerChanged, EndpointDisabled, EndpointEnabled, TargetSlowed, Trouble
 from carillon.domain.pace import (
@@ -290,15 +290,6 @@ class Targets:
                     per_second=round(after.pace.learnt, 3),
                 )
             )
-
-    def open_endpoints(self) -> list[str]:
-        """Targets whose breaker admits nothing now, by the last look: a claim may leave their routes out."""
-        now = self._clock.monotonic()
-        return [
-            name
-            for name, state in self._seen.items()
-            if effective(state.breaker, self.policy(name), now) is State.OPEN and not state.breaker.disabled
-        ]
 
     def _pace(self, target: str) -> Pace:
         state = self._seen.get(target)
