@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from carillon.blueprints.billing import domain as billing
 from carillon.blueprints.push_worker import wire as push_wire
+from carillon.domain import jobs
 from carillon.domain.intents import Intent
 from tests.fuzz import honest, parsers
 from tests.fuzz.mutation import Mutator
@@ -77,6 +78,10 @@ class Way(ABC):
     @abstractmethod
     def taken(self) -> int:
         """Notifications, messages or rows that came of messages so far."""
+
+    def most(self, readable: int) -> int:
+        """How many may be taken of a chunk with so many readable messages; the good one behind them is one more."""
+        return readable + 1
 
     def number(self, statement: str) -> int:
         return asyncio.run(tables.number(self.blueprint.own, statement))
@@ -194,8 +199,12 @@ class RedisLists(Way):
         return len(different)
 
     def readable(self, body: bytes) -> bool:
-        del body
-        return False
+        return jobs.read_message(body, jobs.message_id(body), "act") is not None
+
+    def most(self, readable: int) -> int:
+        # No subscription has the names in these, and the good one is not counted.
+        del readable
+        return 0
 
     def taken(self) -> int:
         # The good ones of this run are trials of people with these names.
@@ -288,15 +297,16 @@ class Delivery:
         readable, tried = sum(map(self._way.readable, bodies)), self.row.tried
         before, slowest, sent = self._way.taken(), self._feed(bodies), self.row.tried - tried
         self.row.count("readable", min(sent, readable))
-        self.row.count("kept apart", max(0, sent - readable))
+        self.row.count("unreadable", max(0, sent - readable))
         # As with requests: a busy machine makes anything late once.
-        again = 0
-        while slowest > LIMIT_SECONDS and again < 2 and not self.findings:
-            slowest, again = min(slowest, self._feed(bodies)), again + 1
+        again, best = 0, slowest
+        while best > LIMIT_SECONDS and again < 2 and not self.findings:
+            best, again = min(best, self._feed(bodies)), again + 1
         self.row.slowest_seconds = max(self.row.slowest_seconds, slowest)
-        if slowest > LIMIT_SECONDS:
-            self._found(bodies, f"the program did not answer for {slowest:.1f} s, again and again")
-        too_many = self._way.taken() - before - (readable + 1) * (again + 1)
+        self.row.late += best <= LIMIT_SECONDS < slowest
+        if best > LIMIT_SECONDS:
+            self._found(bodies, f"the program did not answer for {best:.1f} s, again and again")
+        too_many = self._way.taken() - before - self._way.most(readable) * (again + 1)
         if too_many > 0:
             self.row.stored = (self.row.stored or 0) + too_many
             self._found(bodies, f"{too_many} more were taken than could be read")

@@ -59,6 +59,8 @@ class Row(msgspec.Struct, kw_only=True):
     grown_kib: int = 0
     stored: int | None = None
     """Rows that came of refused inputs; None where there is no store."""
+    late: int = 0
+    """Inputs that took more than LIMIT_SECONDS, or whose /health said 503, once and not when they were asked again."""
     found: int = 0
 
     def count(self, word: str, many: int = 1) -> None:
@@ -72,6 +74,7 @@ class Row(msgspec.Struct, kw_only=True):
         self.grown_kib = max(self.grown_kib, other.grown_kib)
         if other.stored is not None:
             self.stored = (self.stored or 0) + other.stored
+        self.late += other.late
         self.found += other.found
 
     def cells(self) -> list[str]:
@@ -83,13 +86,14 @@ class Row(msgspec.Struct, kw_only=True):
             f"{self.tried:,}",
             said,
             slowest,
+            f"{self.late:,}",
             f"{self.grown_kib / 1024:.0f} MiB",
             stored,
             str(self.found),
         ]
 
 
-HEAD = ["fed", "tried", "answers", "slowest", "memory", "stored", "found"]
+HEAD = ["fed", "tried", "answers", "slowest", "late once", "memory", "stored", "found"]
 
 
 def table(rows: Sequence[Row]) -> str:

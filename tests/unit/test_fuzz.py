@@ -153,6 +153,7 @@ def test_rows_are_added_up(tmp_path: Path) -> None:
         "500",
         "ms",
         "0",
+        "0",
         "MiB",
         *"00",
     ]
