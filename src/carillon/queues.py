@@ -101,7 +101,12 @@ class Queues:
         )
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        try:
+            await self.open()
+        except BaseException:
+            # A `with` that does not begin has no end: leave no connection behind.
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(

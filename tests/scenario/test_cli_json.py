@@ -31,6 +31,7 @@ MATRIX: dict[str, tuple[str, ...]] = {
     "carillon dead-letters list": (),
     "carillon dead-letters show": ("{dead}",),
     "carillon dead-letters redrive": ("--all", "--dry-run"),
+    "carillon endpoints list": (),
     "carillon galaxy dead-letters": ("-b", "local"),
     "carillon history volume": (),
     "carillon history latency": (),
@@ -55,6 +56,7 @@ MATRIX: dict[str, tuple[str, ...]] = {
     "carillon listo backoff": ("-b", "listo"),
 }
 ELSEWHERE = {
+    "carillon endpoints enable": "tests/scenario/test_endpoints.py has an endpoint in trouble",
     "carillon push replay-dlq": "tests/contract/test_push_replay.py needs RabbitMQ",
     "carillon ledger copy": "tests/contract/test_ledger_copy.py needs PostgreSQL",
 }

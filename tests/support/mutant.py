@@ -25,6 +25,7 @@ from carillon.outbound.attempt import Attempts
 from carillon.outbound.breakers import MemoryBreakers
 from carillon.outbound.in_flight import InFlight
 from carillon.outbound.leases import Leases
+from carillon.outbound.targets import Targets
 from carillon.system import Watchdog
 
 Sql = dict[str, str]
@@ -104,7 +105,8 @@ def answer_before_commit() -> None:
         written = self._enrolments.add(enrolment)
         # Looked at, so that asyncio does not complain about an error nobody asked for.
         written.add_done_callback(lambda done: done.exception())
-        return Acceptance(enrolment.notification.notification_id, self._queue(enrolment.routes[0].lane))
+        queue = self._rules.lanes.by_rank(enrolment.routes[0].lane).queue_name
+        return Acceptance(enrolment.notification.notification_id, queue)
 
     vars_of(Intake, accept=hasty)
 
@@ -145,11 +147,20 @@ def no_breaker() -> None:
     async def unknown(_self: MemoryBreakers) -> dict[str, Any]:
         return {}
 
+    async def unheld(_self: Targets, _target: str) -> None:
+        return None
+
     vars_of(MemoryBreakers, admit=go, states=unknown)
+    vars_of(Targets, ask=unheld, held=lambda _self, _target: None, closed=lambda _self, _target: True)
+    vars_of(Attempts, left_out=lambda _self, _provider: ())
 
 
 def no_retry_after() -> None:
+    async def as_before(_self: Targets, _target: str, _retry_after: float | None) -> None:
+        return None
+
     vars(decide)["clamp_retry_after"] = lambda _asked, wait, _policy: wait
+    vars_of(Targets, slow=as_before)
 
 
 def no_slow_start() -> None:

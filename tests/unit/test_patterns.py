@@ -62,6 +62,7 @@ LONGEST: dict[int, str] = {
         doors.http.wire._QUOTED doors.http.wire._plain_key/1
         ledger.sealing._PERSONAL live.endpoints._NUMBER providers.answers._CLASS
         providers.answers._LOOKS_LIKE_A_STATUS providers.answers._STATUS providers.fcm.token._HEADER_TEXT
+        providers.fcm.send._ABOUT_A_DEVICE
         providers.http._TOKEN providers.http._VALUE providers.http._SECONDS providers.mail.slug/1
         providers.mail.slug/2 providers.sendgrid.receipts._SECONDS providers.sns._ABOUT_THE_NUMBER
         providers.sns._element/1 providers.twilio.receipts._URL providers.twilio.receipts._ORIGIN
@@ -91,7 +92,8 @@ LONGEST: dict[int, str] = {
         config.environment._whole/1 config.policies._NOT_IN_VARIABLES config.reading._SECRET_NAME
         config.reading._PATH_OF_SECRETS config.reading._PASSWORD config.reading._USERINFO config.reading._PARAMETER
         config.reading._PATH config.reading._FIELD config.reading._MEANT config.reading.blueprint_folder/1
-        ledger.migrate._FILE ledger.postgres.pools._SCHEMA ledger.statements._NAME ledger.statements._PARAMETER
+        ledger.migrate._FILE ledger.migrate._ONLINE
+        ledger.postgres.pools._SCHEMA ledger.statements._NAME ledger.statements._PARAMETER
         providers._KIND providers._PATH providers._UNKNOWN_FIELD providers._MISSING_FIELD providers.answers.Word
         providers.egress._own/1 providers.fcm.send._PROJECT providers.fcm.send._KEY providers.sendgrid.send._EPOCH
         providers.sns.Settings.region providers.sns.Settings.access_key_id providers.sns.Settings.endpoint_url

@@ -102,6 +102,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             (
                 "listSandboxMessages listDrills showDrill beginDrill endDrill listQueues listJobLogs listFailedMessages"
                 " listQueueActions requeueFailedMessages consoleOverview consoleLive consoleStreams"
+                " listTargets enableEndpoint"
             ),
             OPERATORS_ONLY,
             OPERATORS_ONLY,
