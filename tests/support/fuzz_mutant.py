@@ -1,5 +1,6 @@
 """carillon with a planted fault that fuzzing has to find: `python -m tests.support.fuzz_mutant NAME serve …`."""
 
+import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -27,16 +28,19 @@ def answers_500() -> None:
 
 def keeps_what_it_refuses() -> None:
     """A refusal leaves a row behind."""
+    # Two refusals at once would both create the table, and the second one would be an answer of 500 instead.
+    planting = asyncio.Lock()
 
     async def reply(self: Any, request: Any) -> Reply:
         found = await _reply(self, request)
         if found.status in {400, 404, 422}:
-            connection = await asyncpg.connect(os.environ["DATABASE_URL"])
-            try:
-                await connection.execute("CREATE TABLE IF NOT EXISTS planted (at timestamptz DEFAULT now())")
-                await connection.execute("INSERT INTO planted DEFAULT VALUES")
-            finally:
-                await connection.close()
+            async with planting:
+                connection = await asyncpg.connect(os.environ["DATABASE_URL"])
+                try:
+                    await connection.execute("CREATE TABLE IF NOT EXISTS planted (at timestamptz DEFAULT now())")
+                    await connection.execute("INSERT INTO planted DEFAULT VALUES")
+                finally:
+                    await connection.close()
         return found
 
     vars_of(Application, reply=reply)
