@@ -151,7 +151,8 @@ def test_two_replicas_share_the_breaker_of_an_endpoint(stand: Stand) -> None:
     first, second = stand.start(BREAKER.format(600), replicas=2, delay=300)
     kill(stand, first, stand.one)
     name = stand.endpoint(stand.one)
-    wait_until(lambda: stand.targets(second).get(name, {}).get("state") == "open", timeout=40, what="the other replica")
+    for client in (first, second):
+        wait_until(lambda at=client: stand.targets(at).get(name, {}).get("state") == "open", timeout=40, what="both")
     called = len(stand.one.entries)
     held = [stand.send(client, stand.one) for client in (first, second) for _ in range(5)]
     passed = [stand.send(client, stand.other) for client in (first, second) for _ in range(5)]
@@ -203,7 +204,8 @@ def test_too_many_requests_slow_one_endpoint_on_both_replicas_and_no_neighbour(s
     stand.send(first, stand.one)
     stand.event("target_slowed", endpoint=stand.endpoint(stand.one))
     name = stand.endpoint(stand.one)
-    wait_until(lambda: stand.targets(second).get(name, {}).get("pausedUntil"), timeout=40, what="the other replica")
+    for client in (first, second):
+        wait_until(lambda at=client: bool(stand.targets(at).get(name, {}).get("pausedUntil")), timeout=40, what="both")
     held = [stand.send(client, stand.one) for client in (first, second) for _ in range(5)]
     passed = [stand.send(client, stand.other) for client in (first, second) for _ in range(5)]
     assert all(second.settled(one)["status"] == "delivered" for one in passed)
@@ -238,8 +240,9 @@ def test_two_replicas_keep_a_rate_in_every_second(stand: Stand, limit: str) -> N
         assert (story["status"], story["attemptCount"]) == ("delivered", 1), "waiting for a turn costs no attempt"
     assert len(arrived) == 60
     most = max(sum(1 for other in arrived if at <= other < at + 1.0) for at in arrived)
-    # A timer and a network of a busy machine may put a call into its neighbour's place.
-    assert most <= 22, f"{most} calls within a second"
+    # Calls are planned at 19 a second; timers and the network of a busy machine may put some into the next places. Two
+    # replicas that shared nothing would make 38.
+    assert most <= 26, f"{most} calls within a second"
     assert arrived[-1] - arrived[0] >= 2.4
 
 
