@@ -75,6 +75,15 @@ class Stand:
         wait_until(lambda: bool(found()), timeout=40, what=f"{name} {fields}")
         return found()[0]
 
+    def both_know(self, endpoint: str, field: str) -> None:
+        """Wait until every replica has seen this of an endpoint: each looks twice a second at most."""
+        clients = [Client.of(program) for program in self.programs]
+
+        def known() -> bool:
+            return all(self.targets(client).get(endpoint, {}).get(field) for client in clients)
+
+        wait_until(known, timeout=40, what=f"{field} of {endpoint} on every replica")
+
     def targets(self, client: Client) -> dict[str, Any]:
         items = client.get("/api/v1/admin/targets").body["items"]
         return {one["endpoint"] or one["provider"] or one["tenantId"]: one for one in items}
@@ -151,8 +160,7 @@ def test_two_replicas_share_the_breaker_of_an_endpoint(stand: Stand) -> None:
     first, second = stand.start(BREAKER.format(600), replicas=2, delay=300)
     kill(stand, first, stand.one)
     name = stand.endpoint(stand.one)
-    for client in (first, second):
-        wait_until(lambda at=client: stand.targets(at).get(name, {}).get("state") == "open", timeout=40, what="both")
+    stand.both_know(name, "nextProbeAt")
     called = len(stand.one.entries)
     held = [stand.send(client, stand.one) for client in (first, second) for _ in range(5)]
     passed = [stand.send(client, stand.other) for client in (first, second) for _ in range(5)]
@@ -204,8 +212,7 @@ def test_too_many_requests_slow_one_endpoint_on_both_replicas_and_no_neighbour(s
     stand.send(first, stand.one)
     stand.event("target_slowed", endpoint=stand.endpoint(stand.one))
     name = stand.endpoint(stand.one)
-    for client in (first, second):
-        wait_until(lambda at=client: bool(stand.targets(at).get(name, {}).get("pausedUntil")), timeout=40, what="both")
+    stand.both_know(name, "pausedUntil")
     held = [stand.send(client, stand.one) for client in (first, second) for _ in range(5)]
     passed = [stand.send(client, stand.other) for client in (first, second) for _ in range(5)]
     assert all(second.settled(one)["status"] == "delivered" for one in passed)
