@@ -75,6 +75,15 @@ class Stand:
         wait_until(lambda: bool(found()), timeout=40, what=f"{name} {fields}")
         return found()[0]
 
+    def both_know(self, endpoint: str, field: str) -> None:
+        """Wait until every replica has seen this of an endpoint: each looks twice a second at most."""
+        clients = [Client.of(program) for program in self.programs]
+
+        def known() -> bool:
+            return all(self.targets(client).get(endpoint, {}).get(field) for client in clients)
+
+        wait_until(known, timeout=40, what=f"{field} of {endpoint} on every replica")
+
     def targets(self, client: Client) -> dict[str, Any]:
         items = client.get("/api/v1/admin/targets").body["items"]
         return {one["endpoint"] or one["provider"] or one["tenantId"]: one for one in items}
@@ -151,7 +160,7 @@ def test_two_replicas_share_the_breaker_of_an_endpoint(stand: Stand) -> None:
     first, second = stand.start(BREAKER.format(600), replicas=2, delay=300)
     kill(stand, first, stand.one)
     name = stand.endpoint(stand.one)
-    wait_until(lambda: stand.targets(second).get(name, {}).get("state") == "open", timeout=40, what="the other replica")
+    stand.both_know(name, "nextProbeAt")
     called = len(stand.one.entries)
     held = [stand.send(client, stand.one) for client in (first, second) for _ in range(5)]
     passed = [stand.send(client, stand.other) for client in (first, second) for _ in range(5)]
@@ -203,7 +212,7 @@ def test_too_many_requests_slow_one_endpoint_on_both_replicas_and_no_neighbour(s
     stand.send(first, stand.one)
     stand.event("target_slowed", endpoint=stand.endpoint(stand.one))
     name = stand.endpoint(stand.one)
-    wait_until(lambda: stand.targets(second).get(name, {}).get("pausedUntil"), timeout=40, what="the other replica")
+    stand.both_know(name, "pausedUntil")
     held = [stand.send(client, stand.one) for client in (first, second) for _ in range(5)]
     passed = [stand.send(client, stand.other) for client in (first, second) for _ in range(5)]
     assert all(second.settled(one)["status"] == "delivered" for one in passed)
@@ -238,8 +247,9 @@ def test_two_replicas_keep_a_rate_in_every_second(stand: Stand, limit: str) -> N
         assert (story["status"], story["attemptCount"]) == ("delivered", 1), "waiting for a turn costs no attempt"
     assert len(arrived) == 60
     most = max(sum(1 for other in arrived if at <= other < at + 1.0) for at in arrived)
-    # A timer and a network of a busy machine may put a call into its neighbour's place.
-    assert most <= 22, f"{most} calls within a second"
+    # Calls are planned at 19 a second; timers and the network of a busy machine may put some into the next places. Two
+    # replicas that shared nothing would make 38.
+    assert most <= 26, f"{most} calls within a second"
     assert arrived[-1] - arrived[0] >= 2.4
 
 
