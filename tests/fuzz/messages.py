@@ -127,6 +127,8 @@ class RabbitMQDoor(RabbitMQPush):
     seeds = (honest.QUEUED,)
 
     def send(self, bodies: list[bytes]) -> int:
+        # The door declares its queue a moment after the program is ready.
+        self.world.broker.declare(QUEUE)
         return self._publish(QUEUE, bodies)
 
     def readable(self, body: bytes) -> bool:
