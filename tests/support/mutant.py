@@ -156,7 +156,7 @@ def no_breaker() -> None:
 
 
 def no_retry_after() -> None:
-    async def as_before(_self: Targets, _target: str, _retry_after: float | None) -> None:
+    async def as_before(_self: Targets, _target: str, _retry_after: float | None, **_more: Any) -> None:
         return None
 
     vars(decide)["clamp_retry_after"] = lambda _asked, wait, _policy: wait

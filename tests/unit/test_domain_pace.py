@@ -73,6 +73,8 @@ def test_retry_after_is_a_pause_and_what_was_sent_before_it_sets_the_rate() -> N
     assert first_place(pace, 100.0) == 130.0
     assert room(pace, None, 100.0) == 0
     assert limit_of(pace, None, 130.0) == pytest.approx(140.0)
+    resting = slowed(NO_PACE, None, observed=None, retry_after=30.0, now=100.0)
+    assert (first_place(resting, 100.0), resting.learnt) == (130.0, 0.0), "a pause says nothing about a rate"
     again = slowed(pace, None, observed=200.0, retry_after=30.0, now=100.4)
     assert limit_of(again, None, 130.0) == pytest.approx(140.0), "calls that were on their way say the same"
     assert first_place(again, 101.0) == 130.4

@@ -120,12 +120,17 @@ def reserve(
     return msgspec.structs.replace(pace, next_at=at), starts
 
 
-def slowed(pace: Pace, configured: float | None, *, observed: float, retry_after: float | None, now: float) -> Pace:
-    """The pace after a peer said "too many"; `observed` is how many calls started in the last second."""
+def slowed(
+    pace: Pace, configured: float | None, *, observed: float | None, retry_after: float | None, now: float
+) -> Pace:
+    """The pace after a peer said "too many"; `observed` is how many calls started in the last second.
+
+    Without `observed` the peer only asked for a pause: one that is down says nothing about a rate.
+    """
     asked = DEFAULT_PAUSE_SECONDS if retry_after is None or not retry_after >= 0.0 else retry_after
     pause = min(asked, LONGEST_PAUSE_SECONDS)
     until = max(pace.not_before, now + pause)
-    if pace.learnt and now < pace.learnt_at + 1.0:
+    if observed is None or (pace.learnt and now < pace.learnt_at + 1.0):
         # Calls that were on their way say the same again: it counts once.
         return msgspec.structs.replace(pace, not_before=until)
     rate = SLOWER * (limit_of(pace, configured, now) or observed)

@@ -279,7 +279,7 @@ class Admissions:
             if isinstance(outcome, Throttled) and outcome.classification == THROTTLED:
                 await self._targets.slow(target or provider, outcome.retry_after)
             elif isinstance(outcome, Unavailable) and outcome.retry_after and target is not None:
-                await self._targets.slow(target, outcome.retry_after)
+                await self._targets.slow(target, outcome.retry_after, too_fast=False)
 
     def _unheld(self, targets: Targets, provider: str, claims: Sequence[Claim], found: Admitted) -> list[Claim]:
         """The claims whose endpoint may be called; the others are held."""

@@ -270,10 +270,10 @@ class Targets:
             self._counts.clear()
         self._counts[target] = (since, count + calls)
 
-    async def slow(self, target: str, retry_after: float | None) -> None:
-        """A peer said that calls come too fast."""
+    async def slow(self, target: str, retry_after: float | None, *, too_fast: bool = True) -> None:
+        """A peer said that calls come too fast, or only that it wants a pause."""
         limit = self._rates.limit(target)
-        observed = float(self._counts.get(target, (0.0, 0))[1])
+        observed = float(self._counts.get(target, (0.0, 0))[1]) if too_fast else None
 
         def change(state: TargetState, now: float) -> tuple[TargetState, tuple[Pace, float]]:
             pace = slowed(state.pace, limit, observed=observed, retry_after=retry_after, now=now)
