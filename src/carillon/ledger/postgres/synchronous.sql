@@ -18,6 +18,7 @@ RETURNING r.notification_id, r.route_id, r.claim_token AS token,
 -- only: SQLite counts and claims each route in the transaction of `enrol`
 -- Runs in the transaction of `enrol`, so nobody else sees these routes free.
 -- Races: another process that takes places of the same group at this moment; our own repeat after a lost answer.
+--   (SELECT $1), (SELECT $5)  hide from the planner how many there are, as in `enrol`.
 --   free, fenced            as in `claim`: the second of two processes finds another fence than it saw, and takes nothing of the group.
 --   nth                     a batch may have more routes of a group than the group has places: the rest waits for its turn.
 --   claim_token             a repeat finds its routes claimed already; `claim_enrolled` takes them again.
@@ -25,7 +26,7 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), places AS MATERIALIZED (
     SELECT cap.grp, cap.calls - taken.calls AS free, s.fence
-    FROM unnest($4::bigint[], $5::int[]) AS cap (grp, calls)
+    FROM unnest($4::bigint[], (SELECT $5::int[])) AS cap (grp, calls)
     CROSS JOIN LATERAL (
         SELECT count(*)::int AS calls FROM (
             SELECT FROM routes r
@@ -38,7 +39,7 @@ WITH clock AS MATERIALIZED (
            row_number() OVER (PARTITION BY r.grp ORDER BY r.next_attempt_at, r.notification_id, r.route_id) AS nth
     FROM clock CROSS JOIN routes r
     LEFT JOIN places ON places.grp = r.grp
-    WHERE r.notification_id = ANY ($1::text[]) AND r.status = 'pending' AND r.claim_token IS NULL
+    WHERE r.notification_id = ANY ((SELECT $1::text[])::text[]) AND r.status = 'pending' AND r.claim_token IS NULL
       AND r.next_attempt_at <= clock.now
 ), fenced AS (
     INSERT INTO slots AS s (grp, fence, before, taken_at)
