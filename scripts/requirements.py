@@ -10,10 +10,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 KNOWN = TESTS / "support" / "requirement_ids.txt"
+FROM_DOCUMENTS = TESTS / "support" / "document_ids.txt"
 
 
 def known_ids() -> list[str]:
-    return KNOWN.read_text().split()
+    return KNOWN.read_text().split() + list(document_ids())
+
+
+def document_ids(path: Path = FROM_DOCUMENTS) -> dict[str, str]:
+    """The ids of what the documents ask beyond the numbered requirements, each with the sentence that says what."""
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    return {name: meaning for name, _, meaning in (line.partition(" ") for line in lines)}
 
 
 def carried_ids(tests: Path = TESTS) -> dict[str, list[str]]:
