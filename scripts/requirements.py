@@ -11,14 +11,15 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 KNOWN = TESTS / "support" / "requirement_ids.txt"
 FROM_DOCUMENTS = TESTS / "support" / "document_ids.txt"
+OUR_OWN = TESTS / "support" / "product_ids.txt"
 
 
 def known_ids() -> list[str]:
-    return KNOWN.read_text().split() + list(document_ids())
+    return KNOWN.read_text().split() + list(document_ids()) + list(document_ids(OUR_OWN))
 
 
 def document_ids(path: Path = FROM_DOCUMENTS) -> dict[str, str]:
-    """The ids of what the documents ask beyond the numbered requirements, each with the sentence that says what."""
+    """The ids of what is asked beyond the numbered requirements, each with the sentence that says what."""
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     return {name: meaning for name, _, meaning in (line.partition(" ") for line in lines)}
 

@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, assert_never
 
+import msgspec
+
 from carillon.coalesce import Coalescer
 from carillon.domain.errors import BadIntent
 from carillon.domain.events import IntentAccepted, IntentRepeated, RouteSuppressed
@@ -15,10 +17,12 @@ from carillon.domain.notifications import (
     Duplicate,
     Enrolled,
     Enrolment,
+    Message,
     Status,
     Template,
 )
 from carillon.domain.ports import ClaimOnAccept, Ids, IntakeLedger, Observer, Signal, Templates
+from carillon.domain.sms import segments_of
 from carillon.domain.suppressions import SUPPRESSED
 from carillon.domain.synchronous import (
     Claimed,
@@ -87,7 +91,7 @@ class Contents:
         template = await self._template(intent, recipient, channel, tell)
         message = render_message(template, intent.payload, self._rules.missing_variable)
         if tell is not None:
-            tell("render", {"subject": message.subject, "text": message.text, "html": message.html})
+            tell("render", _shown(channel, message))
         return Content(recipient.ref, channel, address, template.locale, message)
 
     async def _template(self, intent: Intent, recipient: Recipient, channel: str, tell: Tell | None) -> Template:
@@ -119,6 +123,11 @@ class Contents:
         return wished_locale(
             intent.locale, recipient.locale, intent.accept_language, tenant, self._rules.locale.default
         )
+
+
+def _shown(channel: str, message: Message) -> dict[str, Any]:
+    shown: dict[str, Any] = {"subject": message.subject, "text": message.text, "html": message.html}
+    return shown | ({"segments": msgspec.to_builtins(segments_of(message.text))} if channel == "sms" else {})
 
 
 def _address(recipient: Recipient, channel: str, tell: Tell | None) -> str:

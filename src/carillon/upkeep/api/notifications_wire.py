@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.notifications import Status, Story
+from carillon.domain.sms import Segments, segments_of
 from carillon.web.problems import rfc3339_ms
 
 StatusWord = Literal["queued", "sent", "delivered", "opened", "failed", "skipped"]
@@ -67,6 +68,8 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     subject: str | None = None
     html: str | None = None
+    segments: Segments | None = None
+    """The parts in which a carrier sends and charges it; only of a text message."""
 
 
 class RouteSuppressionView(msgspec.Struct, frozen=True):
@@ -278,7 +281,7 @@ def _arrival(route: Row, *, strict: bool) -> float | None:
 def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[str], *, strict: bool) -> RouteView:
     own = [attempt for attempt in attempts if attempt["route_id"] == row["route_id"]]
     text = row["message_json"]
-    message = None if text is None else msgspec.json.decode(text, type=MessageView)
+    message = None if text is None else _message_view(row["channel"], text)
     return RouteView(
         route_id=row["route_id"],
         channel=row["channel"],
@@ -303,6 +306,11 @@ def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[st
         attempts=[_attempt_view(attempt) for attempt in own] if "attempts" in include else UNSET,
         message=message if "message" in include else UNSET,
     )
+
+
+def _message_view(channel: str, text: str) -> MessageView:
+    view = msgspec.json.decode(text, type=MessageView)
+    return msgspec.structs.replace(view, segments=segments_of(view.text)) if channel == "sms" else view
 
 
 def _suppression(row: Row) -> RouteSuppressionView | None:

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from carillon.domain.errors import BadTemplate
 from carillon.domain.notifications import Message, Template
 from carillon.domain.ports import Templates
+from carillon.domain.sms import Segments, segments_of
 from carillon.domain.templates import (
     KEY,
     LOCALE,
@@ -145,6 +146,8 @@ class Rendered(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     channel: str | None = None
     locale: str | None = None
     version: int | None = None
+    segments: Segments | None = None
+    """The parts in which a carrier sends and charges it; only of a text message."""
 
 
 class PushContent(msgspec.Struct, frozen=True):
@@ -264,6 +267,7 @@ class TemplateReader:
             channel=template.channel if stored else body.channel,
             locale=template.locale if stored else body.locale,
             version=template.version if stored else None,
+            segments=segments_of(message.text) if template.channel == "sms" else None,
         )
         return Reply(200, rendered)
 
