@@ -16,7 +16,8 @@ from carillon.domain.errors import BadIntent
 
 MAX_DEPTH = 32
 MAX_INTEGER = 2**63 - 1
-MAX_DIGITS = len(str(-MAX_INTEGER))
+MIN_INTEGER = -(2**63)
+MAX_DIGITS = len(str(MIN_INTEGER))
 _FIRST_SURROGATE, _LAST_SURROGATE = "\ud800", "\udfff"
 _REPLACEMENT = "\ufffd"
 _SURROGATES = re.compile("[\x00\ud800-\udfff]")
@@ -150,8 +151,8 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _bounded_int(digits: str) -> int:
-    if len(digits) > MAX_DIGITS or abs(int(digits)) > MAX_INTEGER:
-        raise BadIntent("VALIDATION_ERROR", "integer is larger than 64 bits")
+    if len(digits) > MAX_DIGITS or not MIN_INTEGER <= int(digits) <= MAX_INTEGER:
+        raise BadIntent("VALIDATION_ERROR", f"an integer is outside 64 bits ({MIN_INTEGER} to {MAX_INTEGER})")
     return int(digits)
 
 

@@ -55,7 +55,7 @@ def test_opening_ends_the_retries_at_once(push: Push) -> None:
     first, second, third = message(), message(), message()
     dead_lettered(push, first, "FCM HTTP 500 after 3 retries")
     began = time.monotonic()
-    dead_lettered(push, second, "circuit breaker open: fcm")
+    dead_lettered(push, second, "FCM HTTP 500 after 0 retries; circuit breaker open: fcm")
     dead_lettered(push, third, "circuit breaker open: fcm")
     assert [push.pushed(sent) for sent in (first, second, third)] == [4, 1, 0]
     assert time.monotonic() - began < OPEN_SECONDS
@@ -112,7 +112,8 @@ def test_the_template_service_has_a_breaker_of_its_own(push: Push) -> None:
     push.template_service.answer(*[Reply(500)] * 20)
     before = len(push.template_service.gets)
     dead_lettered(push, message(), "Template Service HTTP 500 after 3 retries")
-    dead_lettered(push, message(), "circuit breaker open: template_service")
+    opened = "Template Service HTTP 500 after 0 retries; circuit breaker open: template_service"
+    dead_lettered(push, message(), opened)
     assert len(push.template_service.gets) == before + 5
     assert (push.breaker(name="template_service"), push.breaker("failures", "template_service")) == ("open", "5")
     sent = message()

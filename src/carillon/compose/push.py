@@ -11,10 +11,12 @@ from carillon.compose.outbound import BreakersPart
 from carillon.compose.part import LAST_LOOK_SECONDS, DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
+from carillon.compose.upkeep import retention_rules
 from carillon.config.sections import Push
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.queue_events import QueueLooked
 from carillon.upkeep import health
+from carillon.upkeep.cleanup import AuditRetention
 from carillon.upkeep.health import Check, Checks, answers_at
 from carillon.web import Endpoint
 
@@ -47,12 +49,20 @@ def parts_of(process: Process) -> Sequence[Part]:
         templates,
         Listener(process, ledger, providers=providers),
         looks,
+        AuditRetentionPart(process, ledger),
         worker,
     ]
 
 
 class PushBreakersPart(BreakersPart):
     """The Redis of breakers and marks; without it the worker sends nothing."""
+
+    async def begun(self) -> None:
+        # The first question writes the keys, so that operators find them before the first message.
+        (chain,) = self._process.chains.values()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self.breakers.look([*chain, "template_service"])
 
     def checks(self) -> Mapping[str, Check]:
         return {} if self.shared is None else {"cache_service": self.shared.check}
@@ -202,6 +212,30 @@ class BrokerPart(Part):
         return [DoctorFinding("RabbitMQ", "ok", ", ".join(words))]
 
 
+class AuditRetentionPart(Part):
+    """Deletes old rows of the audit log."""
+
+    role = Role.UPKEEP
+
+    def __init__(self, process: Process, ledger: LedgerPart) -> None:
+        self._process = process
+        self._ledger = ledger
+
+    def refuse(self) -> None:
+        settings = self._process.settings
+        marks = 0 if settings.push is None else settings.push.mark_seconds
+        if settings.retention.audit_seconds < marks:
+            # A copy that comes while its mark lives writes a missing row; it must not write a pruned one again.
+            raise ConfigurationError(
+                f"retention.audit_seconds: rows must be kept at least as long as marks (push.mark_seconds = {marks})"
+            )
+
+    def run(self) -> Mapping[str, Loop]:
+        process = self._process
+        rules = retention_rules(process.settings)
+        return {"retention": AuditRetention(self._ledger.ledger, process.observe, process.clock, rules).run}
+
+
 class QueueLooksPart(Part):
     """Reads the depths of both queues for the gauges."""
 
@@ -231,15 +265,11 @@ class QueueLooksPart(Part):
             # /health reports a broker that is away.
             with suppress(ConnectionError, TimeoutError):
                 found = await depths(push.rabbitmq_url, (push.queue, push.failed_queue))
-                process.observe(
-                    QueueLooked(
-                        queue=push.queue,
-                        main=found[push.queue] or 0,
-                        processing=0,
-                        delayed=0,
-                        failed=found[push.failed_queue] or 0,
-                    )
-                )
+                waiting, failed = (found[name] or 0 for name in (push.queue, push.failed_queue))
+                nothing = {"processing": 0, "delayed": 0}
+                process.observe(QueueLooked(queue=push.queue, main=waiting, failed=failed, **nothing))
+                # The queue under its own name too: an operator looks for the name that the broker shows.
+                process.observe(QueueLooked(queue=push.failed_queue, main=failed, failed=0, **nothing))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), process.settings.beat.depth_seconds)
 

@@ -85,7 +85,7 @@ class PushWorker:
             url=push.rabbitmq_url,
             queue=push.queue,
             failed_queue=push.failed_queue,
-            prefetch=self._settings.work.concurrency,
+            prefetch=push.prefetch,
             exchange=push.exchange,
         )
 

@@ -1,7 +1,8 @@
 """Templates and people's preferences, and the endpoints for both."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -33,6 +34,7 @@ from carillon.web import Endpoint
 SHOWN_GAPS = 20
 SERVICE = "template_service"
 PATH = "/api/v1/templates/"
+TOKEN_REFUSED = (401, 403)
 NOBODYS = "carillon-doctor"
 """The template the doctor asks for: a 404 proves that the service works."""
 ASK_SECONDS = 4.0
@@ -115,15 +117,46 @@ class TemplatesPart(Part):
         return [DoctorFinding("Templates", "ok" if count else "warn", f"{count} read and checked")]
 
 
+class ServiceToken:
+    """The token for the template service, from the settings, or from a file that is read anew for every request."""
+
+    def __init__(self, push: Push) -> None:
+        if push.template_service_token and push.template_service_token_file:
+            raise ConfigurationError(
+                "push.template_service_token: give the token here or in push.template_service_token_file, not both"
+            )
+        self._file = push.template_service_token_file
+        self._token = push.template_service_token
+        try:
+            self._read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"push.template_service_token_file: cannot be read: {error}") from None
+        if self._file and not self._token:
+            raise ConfigurationError("push.template_service_token_file: holds no token")
+
+    def headers(self) -> dict[str, str]:
+        """The headers of every request to the service."""
+        # While an operator replaces the file, the last token stays.
+        with suppress(OSError, UnicodeDecodeError):
+            self._read()
+        given = {"Accept": "application/json"}
+        return given | {"Authorization": f"Bearer {self._token}"} if self._token else given
+
+    def _read(self) -> None:
+        if self._file:
+            self._token = Path(self._file).read_text(encoding="utf-8").strip() or self._token
+
+
 def preparing(settings: Settings, push: Push, provider: str, tools: Tools, breakers: Breakers) -> TemplatePreparer:
     """The preparer of messages; retries are the provider's unless `[policy.retry.template_service]` says otherwise."""
     base = push.template_service_url.rstrip("/") + PATH
+    token = ServiceToken(push)
 
     async def fetch(code: str, language: str) -> Template | Outcome:
         request = HttpRequest(
             url=base + quote(code, safe=""),
             method="GET",
-            headers={"Accept": "application/json", "Accept-Language": language},
+            headers={**token.headers(), "Accept-Language": language},
             timeout_seconds=push.template_timeout_seconds,
         )
         answer = await tools.http.post(request)
@@ -151,13 +184,19 @@ def preparing(settings: Settings, push: Push, provider: str, tools: Tools, break
 
 async def ask_service(push: Push) -> str | None:
     """The error of the template service; None if it answers."""
+    request = HttpRequest(
+        url=push.template_service_url.rstrip("/") + PATH + NOBODYS,
+        method="GET",
+        headers=ServiceToken(push).headers(),
+        timeout_seconds=min(push.template_timeout_seconds, ASK_SECONDS),
+    )
     http = HttpClient()
     try:
-        url = push.template_service_url.rstrip("/") + PATH + NOBODYS
-        request = HttpRequest(url=url, method="GET", timeout_seconds=min(push.template_timeout_seconds, ASK_SECONDS))
         answer = await http.post(request)
     finally:
         await http.aclose()
     if not isinstance(answer, HttpAnswer):
         return answer.error
+    if answer.status in TOKEN_REFUSED:
+        return f"HTTP {answer.status}: it refuses our token; set TEMPLATE_SERVICE_TOKEN or TEMPLATE_SERVICE_TOKEN_FILE"
     return f"HTTP {answer.status}" if answer.status >= _SERVER_ERROR else None

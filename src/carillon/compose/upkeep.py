@@ -198,7 +198,7 @@ class UpkeepPart(Part):
         process, ledger = self._process, self._ledger.ledger
         process.tell_started("retention_worker")
         loops: dict[str, Any] = {
-            "retention": _retention(process, ledger),
+            "retention": Retention(ledger, process.observe, process.clock, retention_rules(process.settings)),
             "abandoned": outbound.abandoned(process, ledger),
             "receipts": receipts.waiting(process, ledger),
             "lease reset": _lease_cleanup(process, ledger),
@@ -239,15 +239,16 @@ class HistoryPart(Part):
         return [DoctorFinding("History", "ok", f"ClickHouse {await kept_at(settings).version()}")]
 
 
-def _retention(process: Process, ledger: Ledger) -> Retention:
-    kept = process.settings.retention
-    rules = RetentionRules(
+def retention_rules(settings: Settings) -> RetentionRules:
+    """How long this process keeps rows."""
+    kept = settings.retention
+    return RetentionRules(
         interval_seconds=kept.interval_seconds,
         record_seconds=kept.record_seconds,
         malformed_seconds=kept.malformed_seconds,
+        audit_seconds=kept.audit_seconds,
         batch=kept.batch,
     )
-    return Retention(ledger, process.observe, process.clock, rules)
 
 
 def _lease_cleanup(process: Process, ledger: Ledger) -> LeaseCleanup | None:

@@ -55,8 +55,6 @@ def _check_bounds(settings: Settings) -> None:
                 _check_range(f"{name}.{field}", getattr(section, field), least, most)
     if settings.push is not None:
         _check_range("push.takeover_after", settings.push.takeover_after, 0.001, settings.push.mark_seconds)
-        # A push worker uses it as its prefetch, which AMQP carries in 16 bits.
-        _check_range("work.concurrency", settings.work.concurrency, 1, 65_535)
     if settings.task_picker is not None:
         for priority, seconds in settings.task_picker.poll_intervals.items():
             _check_range(f"task_picker.poll_intervals.{priority}", seconds, 0.001, 3600)

@@ -22,7 +22,9 @@ from carillon.domain.errors import ConfigurationError
 
 BLUEPRINTS = files("carillon.blueprints")
 _SECRET_NAME = re.compile(r"secret|password|token|key|credential|authorization", re.IGNORECASE)
-_PUBLIC = frozenset({"callback_key", "lease_keys", "public_key_file", "webhook_public_key"})
+_PUBLIC = frozenset(
+    {"callback_key", "lease_keys", "public_key_file", "template_service_token_file", "webhook_public_key"}
+)
 """Names that look like secrets and are not."""
 _PATH_OF_SECRETS = re.compile(r"[^\n{]{1,255}")
 """The form of a `credentials_file`; anything else may be the credentials themselves, and is masked."""
@@ -66,6 +68,9 @@ def load(
     origins = said | config_environment.apply(tree, tables, environ)
     tree, said = _picker_folded(tree)
     origins |= said
+    if isinstance(tree.get("push"), dict) and "concurrency" in tree.get("work", {}):
+        # In earlier releases the one number was both.
+        tree = _merge({"push": {"prefetch": tree["work"]["concurrency"]}}, tree)
     tree["blueprint"] = name
     try:
         settings = _picked(_fitted(_convert(tree)))

@@ -227,6 +227,8 @@ class RetentionSettings(Section, frozen=True):
 
     record_seconds: float = 30 * 86400.0
     malformed_seconds: float = 90 * 86400.0
+    audit_seconds: float = 90 * 86400.0
+    """How long the rows of `audit_logs` are kept."""
     interval_seconds: float = 3600.0
     batch: int = 500
 
@@ -262,6 +264,8 @@ class Push(Section, frozen=True):
 
     bounds: ClassVar[dict[str, Bounds]] = {
         "mark_seconds": (1, 365 * 86_400),
+        # AMQP carries it in 16 bits, and 0 would mean no bound at all.
+        "prefetch": (1, 65_535),
         "requeue_pause_seconds": (0.001, 3600),
         "half_open_wait_seconds": (0, 3600),
         "template_timeout_seconds": (0.001, 3600),
@@ -273,6 +277,8 @@ class Push(Section, frozen=True):
     failed_queue: str = "failed.queue"
     exchange: str | None = None
     """A direct exchange to which both queues are bound, by the keys `push` and `failed`; declared if missing."""
+    prefetch: int = 10
+    """Messages that one process holds unacknowledged; `work.concurrency`, where only that is set."""
     takeover_after: float = 300.0
     """A `processing` mark of this age belongs to a dead worker."""
     mark_seconds: int = 86_400
@@ -285,6 +291,10 @@ class Push(Section, frozen=True):
     """False treats 429 and 408 as other 4xx: no retry."""
     missing_variable: Literal["error", "empty", "keep"] = "error"
     template_service_url: str = ""
+    template_service_token: str = ""
+    """The token that the template service asks for, sent as a bearer token; empty sends none."""
+    template_service_token_file: str | None = None
+    """A file that holds this token; it is read anew for every request."""
     template_timeout_seconds: float = 10.0
     template_cache_seconds: float = 0.0
     """0 fetches the template of every message."""

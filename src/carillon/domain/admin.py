@@ -115,3 +115,7 @@ class AuditLedger(Protocol):
     async def write_audit(self, rows: Sequence[AuditRow]) -> None:
         """Write each row whose key is not there yet, in one commit; raises LedgerUnavailable."""
         ...
+
+    async def prune_audit(self, older_than: float, limit: int) -> int:
+        """Delete at most `limit` rows that are older than so many seconds; returns how many."""
+        ...

@@ -247,8 +247,9 @@ class Trouble(msgspec.Struct, frozen=True, tag="trouble", kw_only=True):
 class Pruned(msgspec.Struct, frozen=True, tag="pruned", kw_only=True):
     """Retention deleted old rows."""
 
-    records: int
-    malformed_intents: int
+    records: int = 0
+    malformed_intents: int = 0
+    audit_rows: int = 0
 
 
 class HistoryKept(msgspec.Struct, frozen=True, tag="history_kept", kw_only=True):

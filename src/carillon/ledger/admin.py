@@ -163,6 +163,10 @@ class AuditStore:
             # A repeat writes nothing, because the key is unique.
             await self.engine.write("write_audit", each=given, repeatable=True, pool="settlements")
 
+    async def prune_audit(self, older_than: float, limit: int) -> int:
+        old = {"older_than_seconds": older_than, "limit": limit}
+        return len(await self.engine.write("prune_audit", old, repeatable=True))
+
 
 class KeyStore:
     """Satisfies KeyLedger."""

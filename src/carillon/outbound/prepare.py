@@ -19,6 +19,7 @@ from carillon.outbound.breakers import admitted
 _CACHED = 1000
 _OK, _SERVER_ERROR = 200, 500
 _LATER = frozenset({408, 429})
+_TOKEN_REFUSED = frozenset({401, 403})
 
 Fetch = Callable[[str, str], Awaitable[Template | Outcome]]
 """Fetches the template of a code in a language; the outcome says why there is none."""
@@ -103,12 +104,13 @@ class TemplatePreparer:
             if not isinstance(verdict, Retry):
                 return verdict
             if (await self._breakers.states()).get(rules.breaker) is State.OPEN:
-                return self._open()
+                return self._open(_reason(answer, asked))
             await self._clock.sleep(verdict.delay)
 
-    def _open(self) -> Bury | Defer:
+    def _open(self, *causes: str) -> Bury | Defer:
+        """The verdict while the breaker is open; the message whose own fetch opened it has a cause too."""
         if self._rules.policy.on_open == "bury":
-            return Bury("circuit_open", f"circuit breaker open: {self._rules.breaker}")
+            return Bury("circuit_open", "; ".join([*causes, f"circuit breaker open: {self._rules.breaker}"]))
         return Defer(OPEN_PAUSE_SECONDS * (1 + self._dice()))
 
     def _decide(self, answer: Outcome, asked: int) -> Retry | Bury | Defer:
@@ -143,8 +145,10 @@ def _reason(answer: Outcome, asked: int) -> str:
 
 def read_template(code: str, status: int, body: bytes, retry_after: float | None) -> Template | Outcome:
     """Translate the template service's answer."""
-    if status in _LATER or status >= _SERVER_ERROR:
-        return Unavailable(f"HTTP {status}", retry_after=retry_after)
+    # A refused token is the same for every message: an outage of the service, not a word about this template.
+    if status in _LATER | _TOKEN_REFUSED or status >= _SERVER_ERROR:
+        said = f"HTTP {status} (it refuses our token)" if status in _TOKEN_REFUSED else f"HTTP {status}"
+        return Unavailable(said, retry_after=retry_after)
     if status != _OK:
         return Refused(f"template {code}: the template service answered HTTP {status}", "template")
     try:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from carillon.domain.admin import AuditLedger
 from carillon.domain.claims import LeaseLedger, Reset
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import LeasesReset, Pruned, Trouble
@@ -20,6 +21,7 @@ class RetentionRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     interval_seconds: float = 3600.0
     record_seconds: float = 720 * 3600.0
     malformed_seconds: float = 2160 * 3600.0
+    audit_seconds: float = 2160 * 3600.0
     batch: int = 500
     pause_seconds: float = 0.05
     """The pause between batches, so that pruning many old rows does not slow down new ones."""
@@ -54,6 +56,32 @@ class Retention:
             if records or malformed:
                 self._observe(pruned)
         return pruned
+
+
+class AuditRetention:
+    """Prunes the audit log at the start and then every interval."""
+
+    def __init__(self, audit: AuditLedger, observer: Observer, clock: Clock, rules: RetentionRules) -> None:
+        self._audit = audit
+        self._observe = observer
+        self._clock = clock
+        self._rules = rules
+
+    async def run(self) -> None:
+        """Prune every interval until cancelled."""
+        await _repeat(self.prune, "retention", self._rules.interval_seconds, self._clock, self._observe)
+
+    async def prune(self) -> int:
+        """Delete every row past its time, batch by batch; reports the count even when a batch fails."""
+        count = 0
+        try:
+            while batch := await self._audit.prune_audit(self._rules.audit_seconds, self._rules.batch):
+                count += batch
+                await self._clock.sleep(self._rules.pause_seconds)
+        finally:
+            if count:
+                self._observe(Pruned(audit_rows=count))
+        return count
 
 
 class LeaseCleanup:

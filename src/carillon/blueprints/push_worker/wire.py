@@ -82,12 +82,15 @@ def reason(settlement: Settlement) -> str:
     """The reason of a dead letter, in the blueprint's fixed wording."""
     verdict, note = settlement.verdict, settlement.note
     said = verdict.reason if isinstance(verdict, Bury) else ""
-    if note is None or (isinstance(verdict, Bury) and verdict.classification == "circuit_open"):
+    if note is None:
         return said
     error = note.error or ""
     if note.outcome == "refused":
         return f"FCM rejected: {_code(error)}"
-    return f"FCM {_cause(error, note.classification)} after {settlement.claim.attempt - 1} retries"
+    cause = f"FCM {_cause(error, note.classification)} after {settlement.claim.attempt - 1} retries"
+    # The message whose own failure opened the breaker tells both: what FCM answered, and why there was no retry.
+    opened = isinstance(verdict, Bury) and verdict.classification == "circuit_open"
+    return f"{cause}; {said}" if opened else cause
 
 
 def _code(error: str) -> str:

@@ -180,6 +180,14 @@ FROM unnest(:audit_key::text[], :trace_id::text[], :user_id::text[], :notificati
     :status::text[], :metadata::jsonb[]) AS row
 ON CONFLICT (audit_key) DO NOTHING;
 
+-- name: prune_audit
+-- Race: two processes prune; each deletes rows that the other has not locked.
+DELETE FROM audit_logs WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM audit_logs
+    WHERE created_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
+    ORDER BY created_at LIMIT :limit FOR UPDATE SKIP LOCKED))
+RETURNING 1 AS pruned;
+
 -- name: api_key
 SELECT * FROM api_keys WHERE key_id = :key_id;
 

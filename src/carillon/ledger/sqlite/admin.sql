@@ -165,6 +165,12 @@ INSERT INTO audit_logs (audit_key, trace_id, user_id, notification_type, templat
 VALUES (:audit_key, :trace_id, :user_id, :notification_type, :template_id, :status, :metadata, :now)
 ON CONFLICT (audit_key) DO NOTHING;
 
+-- name: prune_audit
+DELETE FROM audit_logs WHERE rowid IN (
+    SELECT rowid FROM audit_logs WHERE created_at < :now - CAST(round(:older_than_seconds * 1000) AS INTEGER)
+    ORDER BY created_at LIMIT :limit)
+RETURNING 1 AS pruned;
+
 -- name: api_key
 SELECT * FROM api_keys WHERE key_id = :key_id;
 

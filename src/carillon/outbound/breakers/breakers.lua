@@ -6,6 +6,11 @@ local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 local verb, threshold, open_seconds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local enough, max_probes, probe_seconds = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local state = redis.call('GET', KEYS[1])
+-- Operators read these keys: both exist from the first question on.
+if not state then
+  redis.call('SET', KEYS[1], 'closed')
+  redis.call('SETNX', KEYS[2], '0')
+end
 if state ~= 'open' and state ~= 'half_open' then state = 'closed' end
 
 local function enter(new)

@@ -252,7 +252,7 @@ _SAID: Final[dict[str, tuple[int, str]]] = {
     "message_overdue": (WARNING, "A worker has held {message_id} of {queue} for {seconds} s"),
     "failed_trimmed": (WARNING, "Deleted {messages} old failed messages of {queue}"),
     "webhook_called": (DEBUG, "Called the webhook for {event_id}: {status}"),
-    "pruned": (INFO, "Removed {records} old records and {malformed_intents} malformed intents"),
+    "pruned": (INFO, "Removed {records} records, {malformed_intents} malformed intents and {audit_rows} audit rows"),
 }
 # Events that repeat are rate-limited; lines with the same value of this field count as repeats.
 _REPEATING: Final = {

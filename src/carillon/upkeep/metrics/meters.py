@@ -135,6 +135,7 @@ class Metrics:
             case Pruned():
                 self._add("pruned", ("records",), event.records)
                 self._add("pruned", ("malformed_intents",), event.malformed_intents)
+                self._add("pruned", ("audit_rows",), event.audit_rows)
             case HistoryKept():
                 self._add("history", (), event.endings)
             case Rehomed():
