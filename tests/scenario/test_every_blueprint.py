@@ -1,7 +1,9 @@
 """What holds for every blueprint because there is one program: roles, a quiet end, dependencies, console and gauges."""
 
 import re
+import time
 from collections.abc import Iterator
+from urllib.request import urlopen
 
 import pytest
 
@@ -16,6 +18,8 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 BURST = 12
+DRAIN_SECONDS = 20.0
+"""How long a process lets requests finish by default; an open console must not use it up."""
 UUID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
 EXPORTED = {
     "CARILLON_METRICS__STDOUT": "true",
@@ -42,11 +46,13 @@ def blueprint(request: pytest.FixtureRequest, world: World) -> Iterator[Blueprin
         yield found
 
 
-def end(blueprint: Blueprint, program: Program) -> None:
+def end(blueprint: Blueprint, program: Program, *, within: float = PATIENCE) -> None:
     """SIGTERM: exit code 0, no warning, and nobody has a claim on anything."""
     since = program.mark()
+    began = time.monotonic()
     program.terminate()
     assert program.wait() == 0, program.tail()
+    assert time.monotonic() - began < within
     assert loud(program, since) == []
     assert program.noise == []
     assert blueprint.held() == []
@@ -67,6 +73,12 @@ def test_doors_and_upkeep_send_and_consume_nothing(blueprint: Blueprint) -> None
         client = Client.of(whole)
         assert client.get("/console").status == 200
         assert client.get("/api/v1/console/surface").body["pages"]
+        live = f"{whole.wait_ready()['addresses'][0]}/api/v1/console/live"
+        with urlopen(live, timeout=PATIENCE) as console:  # noqa: S310 - the address of our own program
+            assert console.readline().startswith(b"retry:")
+            end(blueprint, whole, within=DRAIN_SECONDS / 2)
+            assert console.read().endswith(b"\n"), "the stream ends after a whole event"
+        return
     end(blueprint, whole)
 
 

@@ -17,6 +17,7 @@ from carillon.upkeep.health import Checks, Readiness
 from carillon.web import Endpoint, NoServer, ProbeServer, Server, ServerSettings, app
 from carillon.web.application import Application
 from carillon.web.gate import is_loopback
+from carillon.web.streaming import Lasting
 
 if TYPE_CHECKING:
     from carillon.web.auth import Tickets
@@ -50,6 +51,7 @@ class Listener(Part):
         self._live = live
         self._providers = providers
         self._server: AnyServer = NoServer()
+        self._lasting: Lasting | None = None
 
     @property
     def port(self) -> int:
@@ -75,6 +77,11 @@ class Listener(Part):
         self._server = self._build(parts, readiness, series, checks, doors=doors)
         await self._server.start()
         return checks
+
+    def rest(self, seconds: float) -> None:
+        del seconds
+        if self._lasting is not None:
+            self._lasting.end()
 
     async def stop(self, ending: PartEnd) -> None:
         await self._server.stop(ending.deadline.left())
@@ -105,7 +112,10 @@ class Listener(Part):
 
     def _application(self, endpoints: list[Endpoint], tickets: "Tickets | None") -> Application:
         process = self._process
-        return app(endpoints, access.web_settings(process.settings, self._ledger.ledger, tickets, process.observe))
+        where = access.web_settings(process.settings, self._ledger.ledger, tickets, process.observe)
+        application = app(endpoints, where)
+        self._lasting = application.lasting
+        return application
 
     def _console(self, parts: Sequence[Part], series: Series) -> list[Endpoint]:
         """The console's files and its own endpoints, if the settings allow a console."""

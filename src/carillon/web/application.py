@@ -15,7 +15,7 @@ from carillon.web.peers import Proxies, SlowBodies
 from carillon.web.problems import MEDIA_TYPE, Problem, document, from_bad_intent, unavailable
 from carillon.web.request import Receive, Reply, Request
 from carillon.web.settings import WebSettings
-from carillon.web.streaming import SINK, pour
+from carillon.web.streaming import SINK, Lasting, pour
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -52,6 +52,7 @@ class Application:
         self._proxies = Proxies(settings.trusted_proxies)
         self._slow = SlowBodies(settings.slow_bodies_per_address)
         self._in_flight = 0
+        self.lasting = Lasting()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,7 +62,7 @@ class Application:
         reply = await self.reply(request)
         if callable(reply.body) and scope["method"] != "HEAD":
             await send(_start(reply, head(request, reply, None)))
-            await pour(reply.body, receive, send, scope.get("extensions", {}).get(SINK))
+            await pour(reply.body, receive, send, self.lasting, scope.get("extensions", {}).get(SINK))
             return
         body = encoded(reply.body)
         await send(_start(reply, head(request, reply, len(body))))

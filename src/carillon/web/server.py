@@ -49,7 +49,7 @@ async def serve(application: Application, scope: Scope, protocol: HTTPProtocol) 
     reply = await application.reply(request)
     if callable(reply.body) and method != "HEAD":
         exchange.begin(reply.status, head(request, reply, None))
-        await pour(reply.body, exchange.receive, exchange.send)
+        await pour(reply.body, exchange.receive, exchange.send, application.lasting)
         return
     body = encoded(reply.body)
     protocol.response_bytes(reply.status, head(request, reply, len(body)), b"" if method == "HEAD" else body)
@@ -163,6 +163,7 @@ class Server:
         self._running: dict[asyncio.Task[Any], str] = {}
         """The requests under way, and the connections they came on."""
         self._closing_idle: asyncio.Task[None] | None = None
+        self._stopping = False
         self._reserved: socket.socket | None = None
         self._granian: Any = None
         self._serving: asyncio.Task[None] | None = None
@@ -191,6 +192,7 @@ class Server:
             return
         if self._closing_idle is not None:
             self._closing_idle.cancel()
+        self._stopping = True
         self._granian.stop()
         await asyncio.wait({self._serving}, timeout=grace)
         for task in list(self._running):
@@ -243,5 +245,9 @@ class Server:
         self._running[task] = scope.client
         try:
             await serve(self._application, scope, protocol)
+        except asyncio.CancelledError:
+            # `stop` cancels what outlasts its grace; granian would log its own call as an error of the application.
+            if not self._stopping:
+                raise
         finally:
             del self._running[task]

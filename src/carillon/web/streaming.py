@@ -54,6 +54,8 @@ class Outlet:
         self._task = asyncio.current_task()
         self.gone = asyncio.Event()
         """Set once the reader has left."""
+        self.over = asyncio.Event()
+        """Set once nothing more should be written: the reader has left, or the process stops."""
         self._on_gone: Callable[[], None] | None = None
 
     def when_gone(self, call: Callable[[], None]) -> None:
@@ -88,20 +90,47 @@ class Outlet:
     def left(self) -> None:
         """Note that the reader is gone."""
         self.gone.set()
+        self.over.set()
         if self._on_gone is not None:
             self._on_gone()
 
     def cut(self) -> None:
         """End the reply now, even in the middle of a write that waits."""
         self.gone.set()
+        self.over.set()
         if self._task is not None:
             self._task.cancel()
 
 
-async def pour(pouring: Pouring, receive: Receive, send: Send, sink: Sink | None = None) -> None:
+class Lasting:
+    """The replies of a process that are being written; they end when the process stops."""
+
+    def __init__(self) -> None:
+        self._outlets: set[Outlet] = set()
+        self._over = False
+
+    def add(self, outlet: Outlet) -> None:
+        self._outlets.add(outlet)
+        if self._over:
+            outlet.over.set()
+
+    def remove(self, outlet: Outlet) -> None:
+        self._outlets.discard(outlet)
+
+    def end(self) -> None:
+        """Ask every reply to end, those that begin later too; a reply that goes on has the time of any request."""
+        self._over = True
+        for outlet in self._outlets:
+            outlet.over.set()
+
+
+async def pour(
+    pouring: Pouring, receive: Receive, send: Send, lasting: Lasting, sink: Sink | None = None
+) -> None:
     """Run the code that writes a reply; a reply that breaks off looks unfinished to its reader."""
     outlet = Outlet(sink or _Sending(send))
     watching = asyncio.create_task(_watch(receive, outlet))
+    lasting.add(outlet)
     try:
         await pouring(outlet)
         if not outlet.gone.is_set():
@@ -114,6 +143,7 @@ async def pour(pouring: Pouring, receive: Receive, send: Send, sink: Sink | None
         if not outlet.gone.is_set():
             raise
     finally:
+        lasting.remove(outlet)
         watching.cancel()
 
 

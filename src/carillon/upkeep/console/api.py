@@ -319,8 +319,8 @@ class Console:
             for tick in range(LIFETIME_TICKS):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(TICK_SECONDS):
-                        await outlet.gone.wait()
-                if outlet.gone.is_set():
+                        await outlet.over.wait()
+                if outlet.over.is_set():
                     return
                 number, told = self._series.since(number)
                 now = self._series.steps()[-1:]
