@@ -78,9 +78,10 @@ sbom: dev ## Write build/carillon.cdx.json, what Carillon is built from, out of 
 audit: dev ## Check the pins: hashes, yanked and very young versions, known vulnerabilities
 	@$(BIN)/python -m scripts.supply_chain audit
 
-clean: ## Remove .venv, caches and build results
+clean: ## Remove .venv, caches and build results; databases stay
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	@find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	@ls carillon.db* 2>/dev/null | sed 's/^/kept, because it may hold notifications: /'
 
 $(UV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

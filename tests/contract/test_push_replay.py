@@ -56,7 +56,7 @@ def test_a_dead_letter_is_delivered_once_fcm_has_healed(push: Push) -> None:
     push.publish(one)
     push.until(lambda: push.broker.ready("failed.queue") == 1, what="a dead letter")
     done = replay_dlq(push.broker.url)
-    assert (done.returncode, done.stdout.strip()) == (0, "1 dead letters found, 1 put back"), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, "1 dead letter found, 1 put back"), done.stderr
     push.until_mark(one, "sent")
     assert push.pushed(one) == 2
     assert push.broker.ready("failed.queue") == 0

@@ -127,7 +127,7 @@ def test_dead_letters_from_the_terminal(program: Program, environment: dict[str,
     assert "refused" in shown.stdout
     assert "drill: drill" not in shown.stdout, "the cause is said once"
     counted = carillon("dead-letters", "redrive", "--all", "--dry-run", env=environment)
-    assert "1 dead letters found, 0 redriven" in counted.stdout
+    assert "1 dead letter found, 0 redriven" in counted.stdout
     mark = program.mark()
     redriven = carillon("dead-letters", "redrive", accepted, env=environment)
     assert "1 redriven" in redriven.stdout
@@ -162,7 +162,7 @@ def test_suppressions_from_the_terminal(program: Program, environment: dict[str,
     # One tenant's filter lifts nothing of the others, nor what holds for every tenant.
     flags = ("--all", "--tenant", "acme", "--address", "ann@example.org")
     assert (
-        "1 suppressions found, 0 lifted (dry run)"
+        "1 suppression found, 0 lifted (dry run)"
         in carillon("suppressions", "lift", *flags, "--dry-run", env=environment).stdout
     )
     assert "1 lifted" in carillon("suppressions", "lift", *flags, env=environment).stdout

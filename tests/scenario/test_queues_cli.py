@@ -147,7 +147,7 @@ def test_requeue_counts_first_and_takes_the_oldest(command: Command, lived: Live
     assert command("requeue", REFUND, "--limit", "1") == "2 failed messages found, 1 requeued\n"
     waiting = [json.loads(text) for text in reversed(lived.redis.lrange(REFUND, 0, -1))]
     assert [(each["id"], each["attempts"]) for each in waiting] == [(lived.ids[1], 0), (lived.ids[0], 0)]
-    assert command("requeue", REFUND, "--all", "--yes") == "1 failed messages found, 1 requeued\n"
+    assert command("requeue", REFUND, "--all", "--yes") == "1 failed message found, 1 requeued\n"
     actions = asyncio.run(tables.read(lived.database, "SELECT * FROM admin_actions ORDER BY action_id"))
     assert [(row["action"], row["subject"]) for row in actions] == [("requeue", REFUND)] * 3
     assert actions[0]["reason"] == "gateway mended"

@@ -53,7 +53,7 @@ def dead(program: Program) -> str:
 def test_top_shows_everything_once(url: str, dead: str) -> None:
     seen = carillon("top", "--url", url, "--once")
     assert seen.returncode == 0, seen.stderr
-    assert "dead letters" in seen.stdout
+    assert "dead letter" in seen.stdout
     assert f"{dead} push:" in seen.stdout
     for panel in ("flow", "lanes", "providers", "newest troubles"):
         assert f"─ {panel} ─" in seen.stdout
@@ -75,10 +75,16 @@ def test_top_lives_until_it_is_interrupted(url: str, program: Program, dead: str
     with Terminal("top", "--every", "0.3", env={"CARILLON_URL": url}) as terminal:
         client = Client.of(program)
         before = client.get("/api/v1/console/overview").body["deadLetters"]
-        terminal.wait_for(f"{before} dead letters")
+        terminal.wait_for(f" {before} dead letter")
         client.settled(client.send(metadata=REFUSED).body["notificationId"])
-        terminal.wait_for(f"{before + 1} dead letters")
+        terminal.wait_for(f" {before + 1} dead letter")
         assert terminal.interrupt() == 0
+
+
+def test_q_ends_top(url: str) -> None:
+    with Terminal("top", "--every", "60", env={"CARILLON_URL": url}) as terminal:
+        terminal.wait_for("providers")
+        assert terminal.press("q") == 0
 
 
 def test_tail_tells_what_comes_and_what_becomes_of_it(url: str, program: Program) -> None:

@@ -61,6 +61,11 @@ class Terminal:
         self._child.send_signal(signal.SIGINT)
         return self._child.wait(60)
 
+    def press(self, key: str) -> int:
+        """Press a key that ends the program; the exit code."""
+        os.write(self._here, key.encode())
+        return self._child.wait(60)
+
     def _read(self) -> None:
         while True:
             try:

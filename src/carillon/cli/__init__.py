@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 from typer.main import get_group
 
 from carillon.domain.errors import CarillonError, ConfigurationError
+from carillon.version import __version__
 
 HOMES = {
     "serve": "serve:serve",
@@ -104,17 +105,40 @@ def answer_the_first_tab() -> None:
         scripts["zsh"] += _FIRST_TAB
 
 
+def show_no_type_of_flags() -> None:
+    """Let the help of a flag, which takes no value, show no type; typer prints `<bool>` for it."""
+    shown = TyperOption.display_type_rich
+
+    def of_values(option: TyperOption, ctx: Any) -> str | None:  # noqa: ANN401 - typer's own context
+        return None if option.is_flag else shown(option, ctx)
+
+    TyperOption.display_type_rich = of_values  # type: ignore[method-assign, assignment]
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the signature of typer's callbacks
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 app = typer.Typer(name="carillon", cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 @app.callback()
-def carillon() -> None:
+def carillon(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Delivers notifications: stores each before it answers, and tries until it is delivered or given up."""
+    del version
 
 
 def main() -> None:
     """Run the command line; an error that the user can correct is one line on stderr, not a traceback."""
     answer_the_first_tab()
+    show_no_type_of_flags()
     try:
         app()
     except ConfigurationError as error:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from carillon.cli.by_hand import confirmed, is_there, who, why, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
 from carillon.config.settings import Settings
@@ -61,7 +62,7 @@ def list_(
     if as_json:
         typer.echo(json.dumps({"items": rows, "total": total}, ensure_ascii=False))
         return
-    table = Table(title=f"{len(rows)} of {total} dead letters", title_justify="left")
+    table = Table(title=f"{len(rows)} of {counted(total, 'dead letter')}", title_justify="left")
     for heading in ("notification", "route", "cause", "attempts", "since"):
         # Do not wrap ids: an operator copies them into the next command.
         table.add_column(heading, overflow="fold", no_wrap=heading == "notification")
@@ -136,7 +137,7 @@ def redrive(  # noqa: PLR0917 - a command line has many options
     async def work(ledger: Ledger) -> tuple[FailedCounts, int]:
         counts = await ledger.failed_counts(chosen)
         number = counts.total - counts.suppressed
-        question = f"Redrive {number} dead letters?"
+        question = f"Redrive {counted(number, 'dead letter')}?"
         if dry_run or not number or not confirmed(number, question, yes=yes or as_json):
             return counts, 0
         return counts, await _redrive(ledger, chosen, counts, how, action)
@@ -151,7 +152,9 @@ def _tell(found: FailedCounts, redriven: int, *, dry_run: bool, as_json: bool) -
         typer.echo(json.dumps(said))
         return
     held = f"; {found.suppressed} stay, because their address is suppressed" if found.suppressed else ""
-    typer.echo(f"{found.total} dead letters found, {redriven} redriven" + (" (dry run)" if dry_run else "") + held)
+    typer.echo(
+        f"{counted(found.total, 'dead letter')} found, {redriven} redriven" + (" (dry run)" if dry_run else "") + held
+    )
 
 
 def _allowed(blueprint: Blueprint, config: Config, provider: str | None) -> Settings:

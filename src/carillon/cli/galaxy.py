@@ -11,6 +11,7 @@ import typer
 from carillon.blueprints.galaxy.producing import replay_fields, xadd_line
 from carillon.cli.by_hand import is_there, why
 from carillon.cli.options import AsJson, Config, blueprint_option, load_for
+from carillon.cli.words import counted
 from carillon.compose import Ledger, open_ledger
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
@@ -53,7 +54,7 @@ def dead_letters(
     if as_json:
         typer.echo(json.dumps({"items": items, "total": total}, ensure_ascii=False))
         return
-    typer.echo(f"{len(rows)} of {total} dead letters")
+    typer.echo(f"{len(rows)} of {counted(total, 'dead letter')}")
     for item in items:
         typer.echo("\n".join(_told(item)))
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from carillon.config.reading import blueprint_names, load
 from carillon.config.settings import Settings
+
+T = TypeVar("T")
 
 
 def blueprint_option(default: str, more: str = "", names: Callable[[], list[str]] | None = None) -> object:
@@ -21,6 +23,16 @@ def blueprint_option(default: str, more: str = "", names: Callable[[], list[str]
     )
 
 
+IN_FOLDER = Path("carillon.toml")
+
+
+def _say_unread(context: typer.Context, given: T) -> T:
+    """Say that the file in this folder is not read: no command reads a file that nobody named."""
+    if not given and not context.resilient_parsing and IN_FOLDER.is_file():
+        typer.echo(f"note: {IN_FOLDER} in this folder is not read; --config {IN_FOLDER} reads it", err=True)
+    return given
+
+
 Blueprint = Annotated[str | None, blueprint_option("local", names=blueprint_names)]
 Config = Annotated[
     Path | None,
@@ -29,6 +41,7 @@ Config = Annotated[
         "-c",
         envvar="CARILLON_CONFIG",
         help="A TOML file that changes a blueprint, which its `extends` names.",
+        callback=_say_unread,
     ),
 ]
 Blueprints = Annotated[
@@ -44,6 +57,7 @@ Configs = Annotated[
         "-c",
         envvar="CARILLON_CONFIG",
         help="A TOML file that changes a blueprint, which its `extends` names; several files run in one process.",
+        callback=_say_unread,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for machines.")]

@@ -12,6 +12,7 @@ from rich.progress import Progress
 from carillon.cli.by_hand import confirmed
 from carillon.cli.dead_letters import per_second
 from carillon.cli.options import AsJson, Config, blueprint_option, load_for
+from carillon.cli.words import counted
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.system import SystemClock
@@ -58,7 +59,10 @@ def replay_dlq(
         typer.echo(msgspec.json.encode({**msgspec.to_builtins(done), "dry_run": dry_run}))
         return
     unfit = f", {done.left} left that hold no message" if done.left else ""
-    typer.echo(f"{done.found} dead letters found, {done.replayed} put back{unfit}" + (" (dry run)" if dry_run else ""))
+    typer.echo(
+        f"{counted(done.found, 'dead letter')} found, {done.replayed} put back{unfit}"
+        + (" (dry run)" if dry_run else "")
+    )
 
 
 async def _put_back(replay: "Replay", limit: int | None, pace: float | None, *, dry_run: bool, yes: bool) -> "Replayed":
@@ -66,7 +70,7 @@ async def _put_back(replay: "Replay", limit: int | None, pace: float | None, *, 
 
     found = await replay.count()
     number = found if limit is None else min(found, limit)
-    if dry_run or not number or not confirmed(number, f"Put {number} messages back?", yes=yes):
+    if dry_run or not number or not confirmed(number, f"Put {counted(number, 'message')} back?", yes=yes):
         return Replayed(found)
     with Progress(console=Console(stderr=True, emoji=False), disable=number <= _MANY) as progress:
         bar = progress.add_task("putting back", total=number)

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from carillon.cli.by_hand import confirmed, is_there, opened, who
 from carillon.cli.options import AsJson, Config, blueprint_option, load_for
+from carillon.cli.words import counted
 from carillon.compose import Ledger
 from carillon.config.policies import EVERY_OTHER, queue_policies
 from carillon.config.settings import Settings
@@ -267,7 +268,7 @@ def requeue(  # noqa: PLR0917 - a command line has many options
         found = await count_failed(queues, queue, total, ids) if ids else total
         number = found if limit is None else min(found, limit)
         requeued = 0
-        question = f"Requeue {number} failed messages?"
+        question = f"Requeue {counted(number, 'failed message')}?"
         if number and not dry_run and confirmed(number, question, yes=yes or as_json):
             await place.note(queue, reason, {"ids": ids, "limit": limit, "found": found})
             requeued = await _requeue(queues, queue, ids, number)
@@ -277,9 +278,8 @@ def requeue(  # noqa: PLR0917 - a command line has many options
     if as_json:
         _print_json(done)
         return
-    typer.echo(
-        f"{done['found']} failed messages found, {done['requeued']} requeued" + (" (dry run)" if dry_run else "")
-    )
+    found = counted(done["found"], "failed message")
+    typer.echo(f"{found} found, {done['requeued']} requeued" + (" (dry run)" if dry_run else ""))
 
 
 @app.command()

@@ -5,6 +5,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,30 @@ from carillon.domain.errors import CarillonError
 PATIENCE_SECONDS = 30
 UNAUTHORIZED, NOT_FOUND = 401, 404
 
-Url = Annotated[str, typer.Option(envvar="CARILLON_URL", help="Where Carillon listens.")]
+HERE = "http://127.0.0.1:8080"
+RUNNING = Path("carillon.db-url")
+"""Beside the ledger's file, while a process serves it: the address on which the process listens."""
+
+
+def _running_here(context: typer.Context, url: str) -> str:
+    """The address of the process that serves this folder's ledger, unless the user named one."""
+    source = context.get_parameter_source("url")
+    if source is None or source.name != "DEFAULT":
+        return url
+    with suppress(OSError, UnicodeDecodeError):
+        found = RUNNING.read_text(encoding="utf-8").strip()
+        return found if found.startswith("http://") else url
+    return url
+
+
+Url = Annotated[
+    str,
+    typer.Option(
+        envvar="CARILLON_URL",
+        callback=_running_here,
+        help="Where Carillon listens; by default the one that serves the ledger of this folder.",
+    ),
+]
 Token = Annotated[
     str | None,
     typer.Option(
@@ -29,7 +53,6 @@ TokenFile = Annotated[
     typer.Option("--token-file", envvar="CARILLON_TOKEN_FILE", help="A file that holds the token; - reads stdin."),
 ]
 _STDIN = "-"
-HERE = "http://127.0.0.1:8080"
 
 
 class RemoteFailed(CarillonError):

@@ -13,12 +13,20 @@ from carillon.cli.options import AsJson
 from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.domain.errors import CarillonError
 
-POLL_SECONDS = 0.2
+POLL_SECONDS, WAIT_SECONDS = 0.2, 10.0
 _MARKS = {"pass": "[green]pass[/]", "stop": "[red]stop[/]", "note": "[yellow]note[/]"}
 
 
 Data = Annotated[
     list[str] | None, typer.Option("--data", "-d", help="A variable, name=value or order.day=value; repeatable.")
+]
+
+
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds to wait for the outcome: 10 by default, none with --at; 0 returns at once. Exit 0 if still queued."
+    ),
 ]
 
 
@@ -42,10 +50,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     url: Url = HERE,
     token: Token = None,
     token_file: TokenFile = None,
-    wait: Annotated[
-        float,
-        typer.Option(help="Seconds to wait for the outcome; 0 returns at once. Exit 0 if still queued then."),
-    ] = 10.0,
+    wait: Wait = None,
     *,
     synchronous: Annotated[bool, typer.Option("--synchronous", help="Deliver while this command waits.")] = False,
     dry_run: Annotated[
@@ -64,7 +69,8 @@ def send(  # noqa: PLR0917 - a command line has many options
     if dry_run:
         _show_explanation(call(f"{url}/api/v1/notifications/explain", headers, body), as_json=as_json)
         return
-    _send(url, headers, body, wait, as_json=as_json)
+    seconds = (0.0 if at else WAIT_SECONDS) if wait is None else wait
+    _send(url, headers, body, seconds, as_json=as_json)
 
 
 def _send(url: str, headers: dict[str, str], body: dict[str, Any], wait: float, *, as_json: bool) -> None:

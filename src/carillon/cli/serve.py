@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -26,6 +27,7 @@ from carillon.compose.listener import server_settings
 from carillon.config.reading import ignored, load, secrets
 from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError, ConfigurationError
+from carillon.ledger.opening import address_file
 from carillon.system import collect_no_more, collect_rarely
 from carillon.upkeep.logs import lines as logs
 from carillon.web.settings import reserve
@@ -166,6 +168,7 @@ async def _run(programs: Sequence[Program], several: Sequence[Settings]) -> None
 async def _run_one(program: Program, settings: Settings, stop: asyncio.Event) -> None:
     logs.speak_for(settings.service, settings.blueprint)
     await program.run(stop, partial(_ready, settings))
+    _forget_address(settings)
 
 
 def _leaves(group: BaseExceptionGroup[CarillonError]) -> Iterator[CarillonError]:
@@ -176,8 +179,24 @@ def _leaves(group: BaseExceptionGroup[CarillonError]) -> Iterator[CarillonError]
             yield error
 
 
+def _leave_address(settings: Settings, address: str) -> None:
+    """Leave the address beside the ledger's file, where commands in the same folder find it."""
+    file = address_file(settings.ledger.url)
+    if file is not None:
+        with suppress(OSError):
+            file.touch(mode=0o600)
+            file.write_text(f"{address}\n", encoding="utf-8")
+
+
+def _forget_address(settings: Settings) -> None:
+    file = address_file(settings.ledger.url)
+    if file is not None:
+        file.unlink(missing_ok=True)
+
+
 def _ready(settings: Settings, address: str) -> None:
     """Print where the process listens and a first request to try."""
+    _leave_address(settings, address)
     pages = {"console": f"{address}/console"} if console_served(settings) else {}
     if settings.http.surface != "full":
         logs.ready([address], **pages)

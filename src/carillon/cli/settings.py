@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 
 import typer
 from rich.console import Console
 
 from carillon.cli.options import AsJson, Blueprint, Config
-from carillon.config.reading import load, masked
+from carillon.config.reading import load, masked, sources
 from carillon.version import __version__
 
 MARKS = {"ok": "[green]ok  [/]", "warn": "[yellow]warn[/]", "ill": "[red]ill [/]"}
@@ -21,13 +22,13 @@ def config() -> None:
 
 @app.command()
 def show(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
-    """Print every setting, merged from blueprint, file and environment, and mask secrets."""
+    """Print every setting and where its value comes from: blueprint, file, variable or default; mask secrets."""
     settings = masked(load(blueprint, config))
     if as_json:
         typer.echo(json.dumps(settings, ensure_ascii=False))
         return
     console = Console(emoji=False)
-    for line in toml_lines(settings):
+    for line in toml_lines(settings, sources(blueprint, config)):
         console.print(line, markup=False, highlight=True, soft_wrap=True)
 
 
@@ -70,18 +71,24 @@ def version(*, as_json: AsJson = False) -> None:
     typer.echo(f'{{"version": "{__version__}"}}' if as_json else __version__)
 
 
-def toml_lines(tree: dict[str, object], path: str = "") -> list[str]:
-    """The tree as TOML, plain values before tables."""
+def toml_lines(tree: dict[str, object], origins: Mapping[str, str], path: str = "", plain_path: str = "") -> list[str]:
+    """The tree as TOML, plain values before tables; a comment names the origin of a value that is no default."""
     lines = [
-        f"{_name(name)} = {json.dumps(value, ensure_ascii=False)}" for name, value in tree.items() if _is_plain(value)
+        f"{_name(name)} = {json.dumps(value, ensure_ascii=False)}" + _origin(origins, f"{plain_path}{name}")
+        for name, value in tree.items()
+        if _is_plain(value)
     ]
     for name, value in tree.items():
         if isinstance(value, dict) and value:
             inner = f"{path}.{_name(name)}" if path else _name(name)
-            body = toml_lines(value, inner)
+            body = toml_lines(value, origins, inner, f"{plain_path}{name}.")
             heading = ["", f"[{inner}]"] if any(_is_plain(held) for held in value.values()) else []
             lines += [*heading, *body]
     return lines
+
+
+def _origin(origins: Mapping[str, str], path: str) -> str:
+    return f"  # {origins[path]}" if path in origins else ""
 
 
 def _is_plain(value: object) -> bool:

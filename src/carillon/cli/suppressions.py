@@ -11,6 +11,7 @@ from rich.table import Table
 
 from carillon.cli.by_hand import confirmed, is_there, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
 from carillon.domain.errors import CarillonError
@@ -68,7 +69,7 @@ def list_(  # noqa: PLR0917 - a command line has many options
     if as_json:
         typer.echo(json.dumps({"items": rows, "total": total}, ensure_ascii=False))
         return
-    table = Table(title=f"{len(rows)} of {total} suppressions", title_justify="left")
+    table = Table(title=f"{len(rows)} of {counted(total, 'suppression')}", title_justify="left")
     for heading in ("id", "channel", "address", "tenant", "kind", "reason", "since", "until"):
         table.add_column(heading, overflow="fold", no_wrap=heading == "id")
     for row in rows:
@@ -154,7 +155,7 @@ def lift(  # noqa: PLR0917 - a command line has many options
     if as_json:
         typer.echo(json.dumps({"found": found, "lifted": lifted, "dry_run": dry_run}))
         return
-    typer.echo(f"{found} suppressions found, {lifted} lifted" + (" (dry run)" if dry_run else ""))
+    typer.echo(f"{counted(found, 'suppression')} found, {lifted} lifted" + (" (dry run)" if dry_run else ""))
 
 
 async def _numbered(ledger: Ledger, numbers: list[int]) -> list[dict[str, Any]]:

@@ -1,7 +1,14 @@
 """`carillon top`: what a running Carillon does now, on one screen."""
 
 import json
+import os
+import select
+import sys
+import termios
 import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -15,6 +22,7 @@ from rich.text import Text
 from carillon.cli.options import AsJson
 from carillon.cli.plots import bar, sparkline
 from carillon.cli.remote import HERE, NOT_FOUND, Remote, RemoteFailed, Token, TokenFile, Url, token_of
+from carillon.cli.words import counted
 
 STEP_SECONDS, STEPS = 10, 60
 _BAR = 20
@@ -35,7 +43,7 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print once; the default if stdout is not a terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch throughput, latency, lanes, providers and the newest errors until Ctrl-C."""
+    """Watch throughput, latency, lanes, providers and the newest errors until q or Ctrl-C."""
     remote = Remote(url.rstrip("/"), token_of(context, token, token_file))
     console = Console(emoji=False)
     if once or (not as_json and not console.is_terminal):
@@ -99,9 +107,11 @@ def screen(seen: dict[str, Any], url: str, width: int) -> RenderableType:
 
 def _watch(remote: Remote, console: Console, every: float) -> None:
     seen = look(remote)
-    with Live(screen(seen, remote.url, console.width), console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            time.sleep(every)
+    with (
+        keys() as key,
+        Live(screen(seen, remote.url, console.width), console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while key(every) != "q":
             try:
                 seen = look(remote)
                 live.update(screen(seen, remote.url, console.width), refresh=True)
@@ -112,13 +122,37 @@ def _watch(remote: Remote, console: Console, every: float) -> None:
                 )
 
 
+@contextmanager
+def keys() -> Iterator[Callable[[float], str]]:
+    """Read keys as they are pressed: a function that waits so many seconds for one; `""` if there was none."""
+    if not sys.stdin.isatty():
+        yield _slept
+        return
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield _pressed
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _slept(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""
+
+
+def _pressed(seconds: float) -> str:
+    ready, _, _ = select.select([sys.stdin], [], [], seconds)
+    return os.read(sys.stdin.fileno(), 1).decode(errors="replace") if ready else ""
+
+
 def _headline(overview: dict[str, Any], at: str, url: str) -> RenderableType:
     dead = overview["deadLetters"]
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{at[11:19]}  ", "dim")
     text.append(f"{overview['due']:,} due  {overview['leased']:,} under way  ")
     text.append(f"{overview['routes'].get('published', 0):,} delivered  ", "green")
-    text.append(f"{dead:,} dead letters", "bold red" if dead else "dim")
+    text.append(counted(dead, "dead letter"), "bold red" if dead else "dim")
     text.append(f"  {url}", "dim")
     return text
 

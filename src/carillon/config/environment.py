@@ -58,6 +58,20 @@ def apply(tree: Tree, tables: Mapping[str, Tree], environ: Mapping[str, str]) ->
     return origins
 
 
+def filled_by(tables: Mapping[str, Tree], environ: Mapping[str, str]) -> Origins:
+    """The settings that the environment fills, under their plain dotted names."""
+    found: Origins = {}
+    for variable, paths in tables.get("env", {}).items():
+        if environ.get(variable):
+            for path in [paths] if isinstance(paths, str) else paths:
+                for place in ("http.host", "http.port") if path == ADDRESS else (".".join(steps(path)),):
+                    found[place] = variable
+    for variable in environ:
+        if variable.startswith(PREFIX) and variable.removeprefix(PREFIX) not in COMMAND_LINE:
+            found[".".join(variable.removeprefix(PREFIX).lower().split("__"))] = variable
+    return found
+
+
 def ignored(tables: Mapping[str, Tree], environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Variables that are set and have no effect, each with the reason."""
     return [(variable, str(why)) for variable, why in tables.get("env_ignored", {}).items() if environ.get(variable)]

@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -56,14 +56,9 @@ def load(
 ) -> Settings:
     """The settings of one process; raises ConfigurationError with the name of the wrong setting."""
     environ = os.environ if environ is None else environ
-    user = _read_toml(config) if config is not None else {}
-    name = str(blueprint or user.pop("extends", None) or "local")
-    user.pop("extends", None)
-    folder = blueprint_folder(name)
-    tree = _read_toml(folder / "blueprint.toml")
-    tables = {table: tree.pop(table, {}) for table in config_environment.TABLES}
-    tree, _ = _picker_folded(_breakers_folded(tree))
-    user, said = _picker_folded(_breakers_folded(user))
+    name, below, user, tables = _trees(blueprint, config)
+    tree, _ = _picker_folded(below)
+    user, said = _picker_folded(user)
     tree = _merge(tree, user)
     origins = said | config_environment.apply(tree, tables, environ)
     tree, said = _picker_folded(tree)
@@ -78,6 +73,36 @@ def load(
     except ConfigurationError as error:
         raise ConfigurationError(config_environment.blame(str(error), origins)) from None
     return settings
+
+
+def _trees(blueprint: str | None, config: Path | None) -> tuple[str, Tree, Tree, dict[str, Tree]]:
+    """The blueprint's name, its settings, those of the file, and the blueprint's tables of variables."""
+    user = _read_toml(config) if config is not None else {}
+    name = str(blueprint or user.pop("extends", None) or "local")
+    user.pop("extends", None)
+    tree = _read_toml(blueprint_folder(name) / "blueprint.toml")
+    tables = {table: tree.pop(table, {}) for table in config_environment.TABLES}
+    return name, _breakers_folded(tree), _breakers_folded(user), tables
+
+
+def sources(
+    blueprint: str | None = None, config: Path | None = None, environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Where the value of each setting comes from: a variable, the file, or the blueprint; the rest are defaults."""
+    environ = os.environ if environ is None else environ
+    name, tree, user, tables = _trees(blueprint, config)
+    found = dict.fromkeys(_paths(tree), f"blueprint {name}")
+    found |= {path: str(config) for path in _paths(user)}
+    found |= config_environment.filled_by(tables, environ)
+    return found
+
+
+def _paths(tree: Tree, above: str = "") -> Iterator[str]:
+    for name, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _paths(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
 
 
 def ignored(blueprint: str, environ: Mapping[str, str] | None = None) -> list[tuple[str, str]]:

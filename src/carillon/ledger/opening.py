@@ -58,6 +58,11 @@ def file_of(url: str) -> str:
     return path
 
 
+def address_file(url: str) -> Path | None:
+    """The file beside a SQLite ledger in which a process leaves its address; none beside a server's ledger."""
+    return Path(f"{file_of(url)}-url") if url.startswith(_SQLITE) else None
+
+
 def seen_by_others(url: str) -> str | None:
     """What to do about a SQLite file, made by another program or an older release, that others can read."""
     if not url.startswith(_SQLITE):

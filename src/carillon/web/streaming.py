@@ -124,9 +124,7 @@ class Lasting:
             outlet.over.set()
 
 
-async def pour(
-    pouring: Pouring, receive: Receive, send: Send, lasting: Lasting, sink: Sink | None = None
-) -> None:
+async def pour(pouring: Pouring, receive: Receive, send: Send, lasting: Lasting, sink: Sink | None = None) -> None:
     """Run the code that writes a reply; a reply that breaks off looks unfinished to its reader."""
     outlet = Outlet(sink or _Sending(send))
     watching = asyncio.create_task(_watch(receive, outlet))

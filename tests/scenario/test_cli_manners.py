@@ -1,0 +1,95 @@
+"""What a newcomer expects of the command line without having read a page: versions, helps, notes, addresses."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scenario.test_cli import Run, carillon
+from tests.support.client import Client
+from tests.support.process import Program
+
+SEND = ("send", "welcome", "--channel", "push", "--to", "device-1", "-d", "name=Ada", "-d", "link=https://x.example")
+REFUSED = {"sandbox": {"outcome": "refused", "times": 1}}
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    """Carillon on its default ledger and on a port that is not the default."""
+    with Program("serve", env={"CARILLON_HTTP__PORT": "0"}, cwd=tmp_path) as running:
+        running.wait_ready()
+        yield running
+
+
+def test_the_version_is_an_option_too() -> None:
+    asked, commanded = carillon("--version"), carillon("version")
+    assert asked.returncode == 0, asked.stderr
+    assert asked.stdout == commanded.stdout
+
+
+@pytest.mark.parametrize("command", [("serve",), ("send",), ("load",), ("templates", "list")])
+def test_a_flag_shows_no_type(command: tuple[str, ...]) -> None:
+    told = carillon(*command, "--help").stdout
+    assert "--help" in told
+    assert "<bool>" not in told
+
+
+def test_commands_of_a_folder_find_the_process_that_serves_it(program: Program, tmp_path: Path) -> None:
+    sent = carillon(*SEND, cwd=tmp_path)
+    assert sent.returncode == 0, sent.stderr
+    assert "delivered" in sent.stdout
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert "127.0.0.1:8080" in carillon(*SEND, cwd=elsewhere).stderr
+    program.terminate()
+    assert program.wait() == 0
+    assert not (tmp_path / "carillon.db-url").exists()
+
+
+def test_send_at_a_later_time_does_not_wait(program: Program, tmp_path: Path) -> None:
+    del program
+    began = time.monotonic()
+    sent = carillon(*SEND, "--at", "2099-01-01T08:00:00Z", cwd=tmp_path)
+    assert sent.returncode == 0, sent.stderr
+    assert "queued" in sent.stdout
+    assert "still queued" not in sent.stderr
+    assert time.monotonic() - began < 10
+
+
+def test_one_dead_letter_is_one_and_two_are_several(program: Program, tmp_path: Path) -> None:
+    client = Client.of(program)
+
+    def listed() -> Run:
+        client.settled(client.send(metadata=REFUSED).body["notificationId"])
+        return carillon("dead-letters", "list", cwd=tmp_path)
+
+    assert "1 of 1 dead letter " in listed().stdout
+    assert "2 of 2 dead letters " in listed().stdout
+
+
+def test_a_file_that_is_not_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "carillon.toml").write_text("[http]\nport = 9999\n", encoding="utf-8")
+    unread = carillon("config", "show", cwd=tmp_path)
+    assert "carillon.toml in this folder is not read; --config carillon.toml reads it" in unread.stderr
+    assert "port = 8080\n" in unread.stdout
+    read = carillon("config", "show", "--config", "carillon.toml", cwd=tmp_path)
+    assert read.stderr == ""
+    assert "port = 9999  # carillon.toml\n" in read.stdout
+
+
+def test_each_setting_names_where_its_value_comes_from(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('extends = "listo"\n[http]\nport = 9999\n', encoding="utf-8")
+    environ = {
+        "CARILLON_HTTP__HOST": "127.0.0.2",
+        "TWILIO_FROM": "+15550100000",
+        "CARILLON_ALLOW_SANDBOX": "1",
+        "JWT_SECRET_KEY": "x" * 40,
+    }
+    told = carillon("config", "show", "--config", "mine.toml", env=environ, cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert 'host = "127.0.0.2"  # CARILLON_HTTP__HOST\n' in told.stdout
+    assert "port = 9999  # mine.toml\n" in told.stdout
+    assert '"+15550100000"  # TWILIO_FROM\n' in told.stdout
+    assert "  # blueprint listo\n" in told.stdout
+    assert "max_requests_in_flight = 1024\n" in told.stdout, "a default names nothing"
