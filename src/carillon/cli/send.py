@@ -25,7 +25,7 @@ Data = Annotated[
 Wait = Annotated[
     float | None,
     typer.Option(
-        help="Seconds to wait for the outcome: 10 by default, none with --at; 0 returns at once. Exit 0 if still queued."
+        help="Seconds to wait for the outcome: 10 by default, none with --at. Exit 0 if still queued then."
     ),
 ]
 
