@@ -24,9 +24,7 @@ Data = Annotated[
 
 Wait = Annotated[
     float | None,
-    typer.Option(
-        help="Seconds to wait for the outcome: 10 by default, none with --at. Exit 0 if still queued then."
-    ),
+    typer.Option(help="Seconds to wait for the outcome: 10 by default, none with --at. Exit 0 if still queued then."),
 ]
 
 
