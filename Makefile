@@ -20,7 +20,7 @@ fetch = VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet $(1) || { \
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help install dev run test quick check fmt walk bench fuzz docs requirements lock sbom audit clean
+.PHONY: help install dev run test quick check fmt walk durations bench fuzz docs requirements lock sbom audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ fmt: dev ## Format, and repair what lint can repair
 
 walk: dev ## Write docs/explanation/one-notification.md from traces of running programs
 	@$(BIN)/python -m scripts.trace_walk
+
+durations: dev ## Write tests/durations.json, by which a fresh checkout orders its tests, from the last whole run here
+	@$(BIN)/python -m scripts.durations
 
 bench: dev ## Measure (one bench only: make bench ONLY=name)
 	@$(BIN)/python -m bench $(ONLY)

@@ -1,8 +1,8 @@
-"""Runs the tests side by side, and the few that failed once more alone.
+"""Runs the tests side by side, and then runs the few failed tests again, each alone.
 
-Processes, signals and clocks are what many of these tests are about, and a machine busy with others can make one of
-them late. Whoever passes alone is named as unsteady: its waiting is to be mended, but it says nothing against the code.
-Whoever fails alone, twice, has failed, and many failures are not looked at again.
+Many tests start processes, send signals and wait for clocks, and a busy machine can make such a test late. A test that
+passes alone does not fail the run: it is printed as UNSTEADY, and its cause is to be found. A test that fails alone
+twice fails the run. If more than LOOKED_AT_AGAIN tests fail, none of them runs again.
 """
 
 import json
@@ -19,7 +19,7 @@ FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 SOME_FAILED = 1
 LOOKED_AT_AGAIN = 8
 TRIES_ALONE = 2
-# Of all plugins this one alone takes long to import, in each worker, and only the fuzz tests of the API use its tool.
+# This plugin takes long to import, and only the fuzz tests of the API use it.
 QUICK = (
     *("tests/house", "tests/unit", "tests/contract", "-m", "not slow", "-p", "no:schemathesis"),
     *("--hypothesis-profile", "quick"),
@@ -31,9 +31,9 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYT
 
 
 def main(arguments: list[str]) -> int:
-    """Answer with pytest's own exit code, of the second look where there was one.
+    """Return 0 if every test passed, at least alone; otherwise pytest's exit code.
 
-    `--quick` stands for the folders whose tests start no program.
+    `--quick` stands for the house, unit and contract tests without the slow ones.
     """
     arguments = [part for each in arguments for part in (QUICK if each == "--quick" else (each,))]
     with _scratch():
@@ -42,9 +42,9 @@ def main(arguments: list[str]) -> int:
 
 @contextmanager
 def _scratch() -> Iterator[None]:
-    """Keep temporary files in memory where there is room: SQLite and durable servers wait for the disk otherwise.
+    """Keep temporary files in memory if there is room, because SQLite and durable servers wait for a disk.
 
-    Tests kill processes, not machines: what a process has written survives it in memory as well as on a disk.
+    Tests kill processes and never the machine: a file in memory survives a killed process as a file on disk does.
     """
     if not _has_room():
         yield

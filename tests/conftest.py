@@ -22,7 +22,13 @@ examples.register()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--workers", type=int, default=0, metavar="N", help="run the tests in N forks; 0: in this process")
+    parser.addoption(
+        "--workers",
+        type=workers.number,
+        default=0,
+        metavar="N",
+        help="run the tests in N forks; 0: in this process; auto: four for each core",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -61,10 +61,12 @@ async def stale_failure(stand: Stand, mutant: str | None = None) -> None:
 
 async def late_success(stand: Stand, mutant: str | None = None) -> None:
     """A is stopped with a success in its hands, B is calling; the success counts, and B's failure does not."""
-    gate = threading.Event()
-    stand.vendor.answer(Reply(), Reply(status=503, gate=gate))
+    accepted, gate = threading.Event(), threading.Event()
+    # A calls as soon as it has accepted: without the first gate it may stop before its answer to the producer leaves.
+    stand.vendor.answer(Reply(gate=accepted), Reply(status=503, gate=gate))
     zombie = await stand.start(mutant=mutant, faults="before_settle=stop")
     await stand.send(stand.webhooks(["m"]))
+    accepted.set()
     await until(lambda: _true(is_stopped(zombie)), timeout=40, what="the worker stopped before settling")
     await stand.end_leases()
     heir = await stand.start("outbound")

@@ -1,11 +1,12 @@
 """Templates: languages and gaps, a preview while one writes, what changes, publishing and going back."""
 
+import asyncio
 import re
 import uuid
 from collections.abc import Iterator
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.support.console import PHONE, Console
 from tests.support.process import Program
@@ -117,9 +118,21 @@ async def test_an_edit_made_meanwhile_is_not_overwritten(console: Console) -> No
     page = await console.open(f"templates/{key}/email/en-US")
     await expect(page.get_by_role("table", name="Versions")).to_be_visible()
     await console.ask("PUT", f"/api/v1/templates/{template}", {"bodyTemplate": "Theirs."})
+    answered = asyncio.Event()
+
+    async def late(route: Route) -> None:
+        await answered.wait()
+        await route.continue_()
+
+    await page.route("**/api/v1/templates/render", late)
     await written(page, "Mine again.")
     await page.get_by_role("button", name="Publish version 2").click()
-    await expect(page.get_by_role("alert")).to_contain_text("Somebody published version 2 meanwhile")
+    refusal = page.get_by_role("alert").filter(has_text="Somebody published version 2 meanwhile")
+    await expect(refusal).to_be_visible()
+    answered.set()
+    await expect(page.locator(".letter")).to_contain_text("Mine again.")
+    await expect(refusal).to_be_visible()
+    await page.unroute("**/api/v1/templates/render")
     assert (await console.ask("GET", f"/api/v1/templates/{template}"))["bodyTemplate"] == "Theirs."
 
 

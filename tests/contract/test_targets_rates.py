@@ -1,7 +1,6 @@
 """Rates over a fleet: two replicas share the places, a complaint slows both of them, and neighbours go on."""
 
 import asyncio
-import time
 from itertools import pairwise
 
 import pytest
@@ -25,6 +24,27 @@ RATES = Rates(
 )
 
 
+class TurnClock(LoopClock):
+    """Real time that stands still until the loop goes on, so that an answer and its reader mean the same moment.
+
+    On a busy machine a process may stand still between the two: delays would then count from the wrong moment.
+    """
+
+    _now: float | None = None
+
+    def monotonic(self) -> float:
+        if self._now is None:
+            self._now = super().monotonic()
+            asyncio.get_running_loop().call_soon(self._go_on)
+        return self._now
+
+    def _go_on(self) -> None:
+        self._now = None
+
+
+CLOCK = TurnClock()
+
+
 class Vendor:
     """A provider that nobody calls here."""
 
@@ -46,13 +66,13 @@ def admissions(home: Fleet) -> list[Admissions]:
     """Two replicas in real time over the same store; where there is none, one."""
     providers = {"twilio": Vendor(), "fcm": Vendor(), "hooks": Hooks()}
     return [
-        Admissions(providers, NoBreakers(), targets, LoopClock())
+        Admissions(providers, NoBreakers(), targets, CLOCK)
         for targets in (
             Targets(
                 home.store,
                 {"*": BreakerPolicy()},
                 service="test",
-                clock=LoopClock(),
+                clock=CLOCK,
                 observer=home.events.append,
                 rates=RATES,
                 refresh_seconds=0.05,
@@ -82,14 +102,19 @@ async def admitted(at: Admissions, provider: str, **about: str) -> Claim:
 
 
 async def starts(asking: list[Admissions], provider: str, seconds: float, **about: str) -> list[float]:
-    """Ask on every replica again and again, as workers do, and write down when calls would start."""
+    """Ask on every replica again and again, as workers do, and write down when calls would start.
+
+    A moment counts for `seconds` if somebody asked for it: an answer covers the time up to the horizon.
+    """
     found: list[float] = []
-    ends_at = time.monotonic() + seconds
 
     async def work(at: Admissions) -> None:
-        while time.monotonic() < ends_at:
+        covered, asked_at = 0.0, CLOCK.monotonic()
+        while covered < seconds:
             said = await at.admit_many(provider, claims(30, 0, **about))
-            now = time.monotonic()
+            now = CLOCK.monotonic()
+            covered += min(now - asked_at, HORIZON_SECONDS / 2)
+            asked_at = now
             found.extend(now + said.delays.get(one.token, 0.0) for one in said.go)
             assert len(said.go) + len(said.held) == 30
             await asyncio.sleep(0.03)
@@ -192,6 +217,6 @@ async def test_a_call_alone_waits_for_its_place(fleet: Fleet) -> None:
         said = await first.admit("hooks", one)
         if isinstance(said, float):
             assert 0.0 <= said <= HORIZON_SECONDS
-            planned.append(time.monotonic() + said)
+            planned.append(CLOCK.monotonic() + said)
     assert planned, "some of them get a place"
     assert min((late - early for early, late in pairwise(planned)), default=1.0) > 0.02, "one behind the other"

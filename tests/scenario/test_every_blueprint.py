@@ -63,6 +63,7 @@ def test_doors_and_upkeep_send_and_consume_nothing(blueprint: Blueprint) -> None
     doors = blueprint.start("--roles", "doors,upkeep")
     given = waits or blueprint.give(doors)
     blueprint.until(lambda: blueprint.readiness(doors) == {"status": "ready"}, "a look at what it depends on")
+    blueprint.until_doors_read(given)
     end(blueprint, doors)
     assert blueprint.untouched(given)
     # Idle, and with everything there is to see.

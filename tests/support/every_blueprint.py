@@ -172,6 +172,9 @@ class Blueprint(ABC):
     def arrived(self, given: Given) -> bool:
         """It was sent."""
 
+    def until_doors_read(self, given: Given) -> None:  # noqa: B027 - most doors read nothing before they may end
+        """Wait until the doors have read what was given, where they must not end earlier."""
+
     def untouched(self, given: Given) -> bool:
         """Nothing was sent, and nothing was taken that only senders take."""
         return not self.arrived(given) and not self.held()
@@ -242,11 +245,18 @@ class Sse(Local):
         self.world.topic.write(event)
         return {"user": user}
 
+    def until_doors_read(self, given: Given) -> None:
+        # A member that ends while it joins stays in its group until its session is over: 45 seconds.
+        self.until(lambda: bool(self._rows(given)), f"{given} to be read")
+
     def arrived(self, given: Given) -> bool:
         # Nobody is connected, so a picker that tried leaves the reason; the door alone leaves a row without one.
-        about = f"FROM notifications.notifications WHERE user_id = '{given['user']}'"
-        rows = asyncio.run(tables.read(self.own, f"SELECT status, last_error {about}"))
+        rows = self._rows(given)
         return bool(rows) and all(row["status"] == "not_pushed" and row["last_error"] for row in rows)
+
+    def _rows(self, given: Given) -> list[tables.Row]:
+        about = f"FROM notifications.notifications WHERE user_id = '{given['user']}'"
+        return asyncio.run(tables.read(self.own, f"SELECT status, last_error {about}"))
 
 
 class GalaxyBlueprint(Blueprint):

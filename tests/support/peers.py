@@ -10,6 +10,7 @@ from typing import Self
 
 from carillon.providers.egress import EgressGuard
 from carillon.providers.http import HttpRequest
+from tests.support.waiting import some_turns
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -42,6 +43,7 @@ class Peer:
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
+            await some_turns()
             for writer in self._writers:
                 writer.transport.abort()
             await self._server.wait_closed()

@@ -7,6 +7,8 @@ import struct
 from collections.abc import Callable
 from typing import Self
 
+from tests.support.waiting import some_turns
+
 
 class FaultProxy:
     """Stands between a client and host:port; faults may change while connections live."""
@@ -37,6 +39,7 @@ class FaultProxy:
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
+        await some_turns()
         self.reset()
         for task in self._tasks:
             task.cancel()
@@ -92,9 +95,11 @@ class FaultProxy:
             return
         try:
             upstream_reader, upstream_writer = await asyncio.open_connection(*self._upstream)
-        except OSError:
+        except BaseException as error:
             _reset(writer)
-            return
+            if isinstance(error, OSError):
+                return
+            raise
         self._writers |= {writer, upstream_writer}
         try:
             async with asyncio.TaskGroup() as group:

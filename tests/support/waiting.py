@@ -30,6 +30,12 @@ async def a_moment_later() -> None:
     await until(passed, timeout=10, what="the next millisecond")
 
 
+async def some_turns(number: int = 3) -> None:
+    """Let the loop run what is ready: a connection that was accepted just now gets its task in the next turns."""
+    for turn in range(number):
+        await asyncio.sleep(0, turn)
+
+
 async def until(condition: Callable[[], Awaitable[bool]], *, timeout: float, what: str) -> None:  # noqa: ASYNC109 - as above
     """wait_until for conditions that must be awaited, without stopping the loop."""
     began = time.monotonic()

@@ -37,6 +37,8 @@ export async function editor(main, shell, catalogue, [key, channel, locale, tena
     seen: h("div", { "aria-live": "polite" }),
     changes: h("div", {}),
     problem: h("p", { class: "bad", role: "alert" }),
+    // Apart from the preview's problem: a preview that comes later must not remove the reason of a refusal.
+    refusal: h("div", {}),
     history: h("div", {}),
   };
   const look = soon(() => shown(state, parts), PAUSE_MS);
@@ -128,13 +130,17 @@ function build(state, parts, look, again) {
             : "Every process then uses this version.",
       }),
     ),
+    parts.refusal,
   );
-  parts.form.oninput = look;
+  parts.form.oninput = () => {
+    fill(parts.refusal);
+    look();
+  };
   parts.form.onsubmit = (event) => {
     event.preventDefault();
     return publish(state, written(parts.form))
       .then(again)
-      .catch((error) => fill(parts.problem, error.message));
+      .catch((error) => fill(parts.refusal, h("p", { class: "bad", role: "alert", text: error.message })));
   };
 }
 
