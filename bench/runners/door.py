@@ -15,7 +15,7 @@ from carillon.doors.http import endpoints as http
 from carillon.intake.accept import Intake
 from carillon.intake.plan import plan
 from carillon.ledger.postgres.ledger import PostgresLedger
-from carillon.system import new_id
+from carillon.system import SystemClock, new_id
 from carillon.upkeep.logs import lines as logs
 from carillon.web import Server, ServerSettings, WebSettings, app
 
@@ -29,7 +29,7 @@ class Bare(Intake):
         return Acceptance((await self._planned(intent)).notification.notification_id, "standard")
 
     async def _planned(self, intent: Intent) -> Enrolment:
-        return plan(intent, await self._contents.of(intent), new_id(), self._rules)
+        return plan(intent, await self._contents.of(intent), new_id(), self._rules, self._clock.wall())
 
 
 class Single(Bare):
@@ -58,6 +58,7 @@ async def opened(mode: str, dsn: str) -> tuple[PostgresLedger, Intake]:
         rules=from_settings.plan_rules(settings, from_settings.chains(settings)),
         observer=lambda _: None,
         ids=new_id,
+        clock=SystemClock(),
     )
     if isinstance(intake, Single):
         intake.ledger = ledger

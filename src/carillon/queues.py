@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from carillon.coalesce import Coalescer
 from carillon.compose.queues import QueueParts, QueueRuntime, QueueSettings, QueueTools
@@ -35,6 +36,7 @@ from carillon.domain.jobs import (
 from carillon.domain.ports import Observer
 from carillon.domain.queue_events import FailedTrimmed, MessageOverdue, MessageSwept, QueueDeep
 from carillon.domain.queues import Depth, FailedMessage, Policy, QueueUpkeep
+from carillon.domain.timing import duration
 from carillon.ledger.opening import open_ledger
 from carillon.ledger.redis.lists_upkeep import Put
 from carillon.providers.handlers import EffectBusy, Handler, Job
@@ -179,8 +181,12 @@ class Queues:
         max_attempts: int | None = None,
         id: str | None = None,  # noqa: A002 - the envelope's own word
         delay_seconds: float = 0.0,
+        ttl: float | str | None = None,
     ) -> str:
-        """Put a message into a queue; returns its id once Redis has it. Raises BadMessage or LedgerUnavailable."""
+        """Put a message into a queue; returns its id once Redis has it. Raises BadMessage or LedgerUnavailable.
+
+        After `ttl` (seconds, or a duration such as `10m`) no handler runs it any more.
+        """
         if not action:
             raise BadMessage("action: must be given")
         envelope = Envelope(
@@ -190,9 +196,16 @@ class Queues:
             idempotency_key=idempotency_key,
             created_at=moment(self._tools.clock.wall()),
             max_attempts=max_attempts,
+            expires_at=self._expiry(ttl),
             payload=dict(payload),
         )
         return await self._enqueue(queue, encode_message(envelope, LONGEST_MESSAGE), delay_seconds)
+
+    def _expiry(self, ttl: float | str | None) -> str | UnsetType:
+        seconds = None if ttl is None else duration(ttl)
+        if ttl is not None and not seconds:
+            raise BadMessage(f"ttl: {ttl!r} is not a duration above zero such as 90, 10m or PT10M")
+        return UNSET if seconds is None else moment(self._tools.clock.wall() + seconds)
 
     async def enqueue_raw(self, queue: str, message: Mapping[str, Any], *, delay_seconds: float = 0.0) -> str:
         """Put a dict into a queue as it is; its id is its `id`, else the SHA-256 of its text."""

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 import pytest
 
 from carillon.client import Accepted, Item, Notification
+from carillon.domain.timing import duration
 from carillon.embedded import Embedded, open_embedded
 from carillon.providers.sandbox import Captured, Drill, OutcomeWord
 
@@ -21,6 +22,20 @@ _QUIET = {
     "CARILLON_ALLOW_SANDBOX": "1",
     "CARILLON_HTTP__PORT": "0",
 }
+
+
+class OutboxClock:
+    """Lets time pass for everything that waits."""
+
+    def __init__(self, advance: Callable[[float], None]) -> None:
+        self._advance = advance
+
+    def advance(self, by: float | str) -> None:
+        """Let so many seconds pass, or a duration such as `90s`, `1h` or `PT1H`."""
+        seconds = duration(by)
+        if seconds is None:
+            raise ValueError(f"{by!r} is not a duration such as 90, 10m, 1h or PT10M")
+        self._advance(seconds)
 
 
 class Outbox:
@@ -70,8 +85,13 @@ class Outbox:
         """Providers of this channel work again."""
         self._drill(channel, None)
 
+    @property
+    def clock(self) -> "OutboxClock":
+        """The time of this Carillon: `outbox.clock.advance("1h")`."""
+        return OutboxClock(self.advance)
+
     def advance(self, seconds: float) -> None:
-        """Make everything that waits due earlier by so many seconds: retries, schedules, deferrals."""
+        """Make everything that waits due earlier by so many seconds: retries, schedules, deferrals, expiries."""
         # Wait for attempts under way first: their retries begin to wait only when the attempt has ended.
         self._settle()
         self._do(self._opened.hasten(seconds))

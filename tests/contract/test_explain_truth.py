@@ -20,6 +20,7 @@ from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavaila
 from carillon.domain.people import PreferenceChange, QuietHours
 from carillon.domain.policy import PolicyTable, RetryPolicy
 from carillon.domain.suppressions import Suppression, SuppressionTerms
+from carillon.domain.timing import Timing
 from carillon.domain.verdicts import Bury, Defer, FailOver, Retry, Verdict
 from carillon.outbound.breakers import MemoryBreakers
 from tests.support.clocks import ManualClock
@@ -113,7 +114,16 @@ class Drawn(random.Random):
             priority=self.choice(list(Priority)),
             synchronous=synchronous,
             scheduled_for_ms=None if synchronous else self.choice([None, 0, self.randint(-40_000, 90_000)]),
+            timing=self.timing(),
         )
+
+    def timing(self) -> Timing:
+        """Some expire before their first attempt, some between two, most never; offsets avoid exact ties."""
+        if not self.one_in(3):
+            return Timing()
+        seconds = self.choice([0.0007, 1.1003, 7.7011, 33.3019, 71.9013, 400.0])
+        key = self.choice([None, "k"])
+        return Timing(ttl_seconds=seconds, expires_at_ms=1 if self.one_in(8) else None, collapse_key=key)
 
     def wish(self, channels: tuple[str, ...]) -> PreferenceChange:
         refused = channels[:1] if self.one_in(8) else ()

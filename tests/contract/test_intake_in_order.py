@@ -18,6 +18,7 @@ from carillon.intake.in_order import OrderedIntake
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
 from carillon.ledger.opening import Ledger
+from carillon.system import SystemClock
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 
 engine = engine_fixture()
@@ -61,6 +62,7 @@ class Door:
             rules=RULES,
             observer=self.events.append,
             ids=lambda: "unused",
+            clock=SystemClock(),
         )
 
     async def bring(self, *arrivals: Arrival) -> Progress:

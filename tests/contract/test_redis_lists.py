@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis as Client
 
 from carillon.domain.claims import Settled, Want
+from carillon.domain.decide import EXPIRY, barred
 from carillon.domain.events import Trouble
 from carillon.domain.jobs import message_id
 from carillon.domain.queues import Policy
 from carillon.ledger.redis.scripts import Scripts, hints_for
-from tests.support.ledger_builders import bury, defer, finish, retry
+from tests.support.ledger_builders import bury, defer, finish, retry, settlement
 from tests.support.queue_lists import Lists, counted
 from tests.support.queue_stand import QUEUE, envelope
 from tests.support.servers import Redis
@@ -286,3 +287,19 @@ async def test_waiting_ends_with_the_first_message_and_takes_nothing(lists: List
         await waiting
     assert len(await lists.main()) == 1
     await lists.signal.aclose()
+
+
+@pytest.mark.req("P-301")
+async def test_a_job_that_has_expired_is_skipped_and_leaves_no_trace_but_its_log(lists: Lists) -> None:
+    await lists.put(
+        envelope(id="late", expires_at="2020-01-01T00:00:00Z"), envelope(id="fresh", expires_at="2090-01-01T00:00:00Z")
+    )
+    claims = {claim.notification_id: claim for claim in await lists.claim(2)}
+    late = claims["late"]
+    assert barred(late) == EXPIRY
+    assert barred(claims["fresh"]) is None
+    assert await lists.backlog.settle([settlement(late, EXPIRY)]) == [Settled.APPLIED]
+    assert [message_id(raw) for raw in await lists.processing()] == ["fresh"]
+    assert not await lists.redis.llen(f"{QUEUE}:failed")
+    entries = [json.loads(entry) for entry in await lists.redis.lrange("q:log:jobs", 0, -1)]
+    assert ("late", "skipped") in [(entry.get("id") or entry.get("message_id"), entry["status"]) for entry in entries]

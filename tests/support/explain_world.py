@@ -202,6 +202,7 @@ class Played:
             rules=self.rules,
             observer=lambda _: None,
             ids=self._ids,
+            clock=self._world.clock,
             add_preferences=add_preferences,
         )
 

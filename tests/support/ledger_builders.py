@@ -11,7 +11,7 @@ from carillon.domain.decide import suppression_after
 from carillon.domain.notifications import Enrolment, Notification, Route
 from carillon.domain.outcomes import Refused
 from carillon.domain.suppressions import SuppressionTerms
-from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Skip, Verdict
 
 _numbers = count(1)
 
@@ -51,7 +51,8 @@ def route(name: str = "ann", **changes: Any) -> Route:
 
 
 def enrolment(*routes: Route, **changes: Any) -> Enrolment:
-    return Enrolment(notification(**changes), routes or (route(),))
+    collapse = changes.pop("collapse", None)
+    return Enrolment(notification(**changes), routes or (route(),), collapse)
 
 
 def want(limit: int = 100, lane: int = LANE, provider: str = PROVIDER) -> Want:
@@ -106,6 +107,8 @@ def settlement(claim: Claim, verdict: Verdict) -> Settlement:
             return fail_over(claim, verdict.provider, verdict.delay)
         case Bury():
             return bury(claim)
+        case Skip():
+            return Settlement(claim=claim, verdict=verdict)
 
 
 async def redrive(ledger: AdminLedger, *keys: tuple[str, str], provider: str | None = None) -> int:

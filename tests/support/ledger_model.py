@@ -4,7 +4,7 @@ import msgspec
 
 from carillon.domain.claims import Claim, Settled
 from carillon.domain.notifications import Accepted, Conflict, Duplicate, Enrolled, Enrolment
-from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict, verdict_word
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Skip, Verdict, verdict_word
 
 Key = tuple[str, str]
 
@@ -83,6 +83,8 @@ class Model:
                 route.status, route.due = "published", False
             case Bury():
                 route.status, route.due = "dead_letter", False
+            case Skip():
+                route.status, route.attempts, route.due = "skipped", route.attempts - 1, False
             case Retry():
                 route.status, route.due = "failed", verdict.delay == 0
             case Defer():

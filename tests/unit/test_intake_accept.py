@@ -15,6 +15,7 @@ from carillon.domain.templates import LocaleRules
 from carillon.intake.accept import Intake
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
+from carillon.system import SystemClock
 
 RULES = PlanRules(
     channels={"email": ("smtp",), "sms": ("twilio",)},
@@ -61,7 +62,13 @@ def intake(rules: PlanRules = RULES) -> Intake:
     found = {(one.code, one.channel, one.locale): one for one in TEMPLATES}
     end = Tripwire()
     return Intake(
-        ledger=end, templates=FileTemplates(found), signal=end, rules=rules, observer=lambda _: None, ids=lambda: "n-1"
+        ledger=end,
+        templates=FileTemplates(found),
+        signal=end,
+        rules=rules,
+        observer=lambda _: None,
+        ids=lambda: "n-1",
+        clock=SystemClock(),
     )
 
 

@@ -64,7 +64,7 @@ def test_policy_and_budget_of_a_route(
     origin: str, channel: str, priority: Priority, policy: str, attempts: int
 ) -> None:
     intent = msgspec.structs.replace(INTENT, origin=origin, priority=priority)
-    (route,) = plan(intent, [content(channel)], "n-1", RULES).routes
+    (route,) = plan(intent, [content(channel)], "n-1", RULES, 0.0).routes
     assert (route.policy, route.max_attempts) == (policy, attempts)
 
 
@@ -79,14 +79,14 @@ def test_policy_and_budget_of_a_route(
 )
 def test_the_lane_of_every_route(priority: Priority, *, bulk: bool, lane: int) -> None:
     intent = msgspec.structs.replace(INTENT, priority=priority, bulk=bulk)
-    made = plan(intent, [content(), content("sms")], "n-1", RULES)
+    made = plan(intent, [content(), content("sms")], "n-1", RULES, 0.0)
     assert [route.lane for route in made.routes] == [lane, lane]
     assert (made.notification.priority, made.notification.is_bulk) == (int(priority), bulk)
 
 
 def test_one_route_for_each_recipient_and_channel_on_the_first_provider() -> None:
     contents = [content(channel, person) for channel in ("email", "sms") for person in (ADA, BOB)]
-    routes = plan(INTENT, contents, "n-1", RULES).routes
+    routes = plan(INTENT, contents, "n-1", RULES, 0.0).routes
     assert [route.route_id for route in routes] == [
         "email:user:ada",
         "email:user:bob",
@@ -99,7 +99,7 @@ def test_one_route_for_each_recipient_and_channel_on_the_first_provider() -> Non
 
 
 def test_the_rendered_message_travels_with_its_route() -> None:
-    (route,) = plan(INTENT, [content()], "n-1", RULES).routes
+    (route,) = plan(INTENT, [content()], "n-1", RULES, 0.0).routes
     assert json.loads(route.message_json or "") == {"text": "hello", "subject": "s"}
     assert msgspec.json.decode(route.message_json or "", type=Message) == Message(text="hello", subject="s")
     assert route.address == "ada@example.com"
@@ -107,26 +107,26 @@ def test_the_rendered_message_travels_with_its_route() -> None:
 
 def test_payload_and_metadata_are_stored_canonically() -> None:
     intent = msgspec.structs.replace(INTENT, metadata={"b": 1, "a": 2})
-    notification = plan(intent, [content()], "n-1", RULES).notification
+    notification = plan(intent, [content()], "n-1", RULES, 0.0).notification
     assert notification.payload_json == '{"a":"é","z":1}'
     assert notification.metadata_json == '{"a":2,"b":1}'
-    assert plan(INTENT, [content()], "n-1", RULES).notification.metadata_json is None
+    assert plan(INTENT, [content()], "n-1", RULES, 0.0).notification.metadata_json is None
 
 
 def test_the_fingerprint_is_of_the_content_alone() -> None:
-    one = plan(INTENT, [content()], "n-1", RULES).notification
+    one = plan(INTENT, [content()], "n-1", RULES, 0.0).notification
     other = msgspec.structs.replace(INTENT, request_id="r-2", trace_id="t-2")
     assert one.request_fingerprint == fingerprint(INTENT.content)
-    assert plan(other, [content()], "n-2", RULES).notification.request_fingerprint == one.request_fingerprint
+    assert plan(other, [content()], "n-2", RULES, 0.0).notification.request_fingerprint == one.request_fingerprint
     changed = msgspec.structs.replace(INTENT, content={"what": "changed"})
-    assert plan(changed, [content()], "n-1", RULES).notification.request_fingerprint != one.request_fingerprint
+    assert plan(changed, [content()], "n-1", RULES, 0.0).notification.request_fingerprint != one.request_fingerprint
 
 
 def test_the_recipients_are_named_and_a_single_one_is_the_user() -> None:
-    alone = plan(INTENT, [content()], "n-1", RULES).notification
-    both = plan(msgspec.structs.replace(INTENT, recipients=(ADA, BOB)), [], "n-1", RULES).notification
+    alone = plan(INTENT, [content()], "n-1", RULES, 0.0).notification
+    both = plan(msgspec.structs.replace(INTENT, recipients=(ADA, BOB)), [], "n-1", RULES, 0.0).notification
     none = plan(
-        msgspec.structs.replace(INTENT, recipients=(Recipient(ref="email:a@b"),)), [], "n-1", RULES
+        msgspec.structs.replace(INTENT, recipients=(Recipient(ref="email:a@b"),)), [], "n-1", RULES, 0.0
     ).notification
     assert (alone.user_id, alone.recipient_user_ids) == ("ada", ["ada"])
     assert (both.user_id, both.recipient_user_ids) == (None, ["ada", "bob"])
@@ -135,9 +135,9 @@ def test_the_recipients_are_named_and_a_single_one_is_the_user() -> None:
 
 def test_only_a_key_has_a_time_to_live() -> None:
     keyed = msgspec.structs.replace(INTENT, idempotency_key="k-1")
-    assert plan(keyed, [], "n-1", RULES).notification.idempotency_ttl_seconds == 86_400.0
-    assert plan(INTENT, [], "n-1", RULES).notification.idempotency_ttl_seconds is None
+    assert plan(keyed, [], "n-1", RULES, 0.0).notification.idempotency_ttl_seconds == 86_400.0
+    assert plan(INTENT, [], "n-1", RULES, 0.0).notification.idempotency_ttl_seconds is None
 
 
 def test_a_plan_depends_on_nothing_but_its_arguments() -> None:
-    assert plan(INTENT, [content()], "n-1", RULES) == plan(INTENT, [content()], "n-1", RULES)
+    assert plan(INTENT, [content()], "n-1", RULES, 0.0) == plan(INTENT, [content()], "n-1", RULES, 0.0)

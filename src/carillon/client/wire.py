@@ -80,6 +80,8 @@ class Route(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     recipient: str | None = None
     next_attempt_at: str | None = None
     last_error: str | None = None
+    gate: str | None = None
+    """What stopped a skipped route, such as `expired`, `collapsed` or `suppressed`."""
     suppression: RouteSuppression | None = None
     """Why it was skipped or given up, if the address was suppressed."""
     attempts: list[Attempt] = []
@@ -176,6 +178,12 @@ class Item(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defau
     metadata: Mapping[str, Any] = {}
     service_origin: str = "system"
     scheduled_for: dt.datetime | None = None
+    expires_at: dt.datetime | None = None
+    """Nothing is sent after this time."""
+    ttl: float | str | None = None
+    """The same, counted from acceptance: seconds, or a duration such as `10m` or `PT10M`."""
+    collapse_key: str | None = None
+    """Replaces what still waits for the same recipient under the same key."""
     correlation_id: str | None = None
     idempotency_key: str | None = None
 

@@ -142,6 +142,7 @@ def _acceptor(process: Process, ledger: Ledger) -> OrderedIntake:
         rules=from_settings.plan_rules(process.settings, process.chains),
         observer=process.observe,
         ids=new_id,
+        clock=process.clock,
     )
 
 
@@ -186,6 +187,7 @@ class IntakePart(Part):
             rules=from_settings.plan_rules(process.settings, process.chains),
             observer=process.observe,
             ids=new_id,
+            clock=process.clock,
             claim_on_accept=self._worker.claim_on_accept(),
         )
         self.synchronous = outbound.synchronous(

@@ -157,6 +157,7 @@ class StreamClients:
             rules=rules,
             observer=self._observe,
             ids=lambda: "",
+            clock=self._clock,
         )
         self.door = RedisStreamDoor(
             redis=self._reader,

@@ -70,6 +70,10 @@ class Claim(msgspec.Struct, gc=False):
     """The number of the route's group, negative if the group has a cap; 0 is everybody."""
     ahead: bool = False
     """The group has no free place: the call begins when another call of this process to the group has ended."""
+    expires_in: float | None = None
+    """Seconds from the claim until the notification expires; None if it never does."""
+    stopped: str | None = None
+    """Why nothing more of the notification is sent, as `read_stop` reads it."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -151,6 +155,7 @@ def first_claim(
 ) -> Claim:
     """The first claim of a route that is enrolled and claimed in one commit, equal to what `claim` would return."""
     notification = enrolment.notification
+    expires_at_ms = notification.expires_at_ms
     route = next(route for route in enrolment.routes if route.route_id == route_id)
     return Claim(
         notification_id=notification.notification_id,
@@ -181,6 +186,7 @@ def first_claim(
         intent_key=notification.idempotency_key,
         place=place,
         group=route.group,
+        expires_in=None if expires_at_ms is None else (expires_at_ms - accepted_at_ms) / 1000,
     )
 
 

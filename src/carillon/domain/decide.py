@@ -18,7 +18,8 @@ from carillon.domain.suppressions import (
     kind_of_refusal,
 )
 from carillon.domain.targets import Held, parts_of
-from carillon.domain.verdicts import FINISH, Bury, Defer, FailOver, Retry, Verdict
+from carillon.domain.timing import EXPIRED, Stop, read_stop
+from carillon.domain.verdicts import FINISH, Bury, Defer, FailOver, Retry, Skip, Verdict
 
 OPEN_PAUSE_SECONDS = 1.0
 """How long, before jitter, a route waits until it asks again whether a breaker lets it through."""
@@ -117,13 +118,26 @@ def exhausted_text(attempts: int, error: str) -> str:
     return f"Retry exhausted after {attempts} attempts. Last error: {error}"
 
 
-def barred(claim: Claim) -> Bury | None:
-    """The verdict on a claim whose address is suppressed or whose budget is used up; None if a call may be made."""
+def barred(claim: Claim) -> Bury | Skip | None:
+    """The verdict on a claim that no provider is called for; None if a call may be made."""
+    if claim.stopped is not None:
+        return skip_because(read_stop(claim.stopped))
+    if claim.expires_in is not None and claim.expires_in <= 0.0:
+        return EXPIRY
     if claim.suppressed:
         return Bury(CLASSIFICATION, SUPPRESSED)
     if claim.attempt > claim.max_attempts:
         return Bury("crash_loop", f"abandoned by a worker {claim.attempt - 1} times without an outcome")
     return None
+
+
+def skip_because(stop: Stop) -> Skip:
+    """The verdict on a claim whose notification was stopped."""
+    return Skip(stop.gate, stop.reason)
+
+
+EXPIRY = skip_because(Stop(EXPIRED))
+"""The verdict on a claim whose notification has expired."""
 
 
 def suppression_after(claim: Claim, outcome: Outcome, terms: SuppressionTerms | None) -> Suppression | None:

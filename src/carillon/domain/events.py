@@ -124,6 +124,14 @@ class TokenRefused(msgspec.Struct, frozen=True, tag="token_refused", kw_only=Tru
     address: str
 
 
+class NotificationStopped(msgspec.Struct, frozen=True, kw_only=True, tag="notification_stopped"):
+    """What still waited of a notification is not sent: another one replaced it, or it was cancelled."""
+
+    notification_id: str
+    gate: str
+    reason: str
+
+
 class RouteSuppressed(msgspec.Struct, frozen=True, tag="route_suppressed", kw_only=True):
     """A route was skipped when it was accepted, because its address is suppressed."""
 
@@ -340,6 +348,7 @@ Event = (
     | TokenRefused
     | RouteAttempted
     | RouteSuppressed
+    | NotificationStopped
     | AddressSuppressed
     | LeaseLost
     | LeasesReset

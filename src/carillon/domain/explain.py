@@ -9,6 +9,7 @@ import msgspec
 from carillon.domain.breaker import Admission, Breaker, BreakerView, State, admit, effective, record
 from carillon.domain.claims import Claim
 from carillon.domain.decide import (
+    EXPIRY,
     barred,
     blocked_providers,
     candidates,
@@ -27,7 +28,7 @@ from carillon.domain.pace import first_place, reserve, room
 from carillon.domain.policy import PolicyTable
 from carillon.domain.suppressions import Suppression, SuppressionTerms
 from carillon.domain.targets import Held, TargetView, asked
-from carillon.domain.verdicts import FINISH, Bury, Defer, FailOver, Finish, Retry, Verdict
+from carillon.domain.verdicts import FINISH, Bury, Defer, FailOver, Finish, Retry, Skip, Verdict
 
 GateVerdict = Literal["pass", "stop", "note"]
 Tell = Callable[[str, Mapping[str, Any]], None]
@@ -44,6 +45,8 @@ GATES = (
     "render",
     "idempotency",
     "schedule",
+    "expired",
+    "collapsed",
     "lane",
     "policy",
     "providers",
@@ -51,7 +54,8 @@ GATES = (
     "rate",
     "breaker",
 )
-"""Every gate in the order in which a request meets them; `schedule` is there only for what waits, `endpoint` only where
+"""Every gate in the order in which a request meets them; `schedule` is there only for what waits, `expired` and
+`collapsed` only where the request says so, `endpoint` only where
 a provider's receivers have breakers of their own, `rate` only where calls keep a pace."""
 
 
@@ -199,6 +203,12 @@ class SimulatedRoute(msgspec.Struct, kw_only=True):
     reason: str | None = None
     suppressed_until: float = 0.0
     """Until when an earlier attempt has suppressed the address, in seconds from now."""
+    expires: float | None = None
+    """When the notification expires, in seconds from now."""
+
+    def expired(self) -> bool:
+        """Whether the notification has expired when the next attempt is due."""
+        return self.expires is not None and self.due >= self.expires
 
     def end(self, status: Status, reason: str | None = None) -> None:
         """End the route."""
@@ -254,6 +264,9 @@ class Simulation:
         if route.ended is not None:
             return
         provider = self._choose(route)
+        if route.expired():
+            route.end(Status.SKIPPED, EXPIRY.reason)
+            return
         if not isinstance(provider, str):
             route.end(Status.DEAD_LETTER, f"circuit breaker open: {route.claim.provider}")
             return
@@ -267,6 +280,7 @@ class Simulation:
         claim = route.claim
         claim.age_seconds = max(round(route.due - route.since, 3), 0.0)
         claim.suppression_json = _IMAGINED if route.suppressed_until > route.due else None
+        claim.expires_in = None if route.expires is None else route.expires - route.due
         verdict: Verdict | None = barred(claim)
         if verdict is None:
             provider = self._choose(route)
@@ -274,6 +288,8 @@ class Simulation:
             if not isinstance(provider, str):
                 known = chain_states(self._chains.get(claim.channel, ()), self._states(route.due), provider)
                 verdict = when_open(claim, policy, known, self._dice, provider)
+            elif route.expired():
+                verdict = EXPIRY
             else:
                 outcome = self._call(route, provider)
                 caused = suppression_after(claim, outcome, self._terms)
@@ -365,6 +381,8 @@ def _settle(route: SimulatedRoute, verdict: Verdict) -> None:
             route.end(Status.PUBLISHED)
         case Bury():
             route.end(Status.DEAD_LETTER, verdict.reason)
+        case Skip():
+            route.end(Status.SKIPPED, verdict.reason)
         case Retry():
             claim.attempt += 1
         case FailOver():

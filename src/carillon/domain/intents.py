@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from carillon.domain.timing import AT_ONCE, Timing
+
 
 class Priority(IntEnum):
     """The urgency of an intent; the smallest number is the most urgent."""
@@ -64,6 +66,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     occurred_at_ms: int | None = None
     scheduled_for_ms: int | None = None
+    timing: Timing = AT_ONCE
 
 
 class Malformed(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from carillon.domain.errors import CarillonError
+from carillon.domain.errors import BadIntent, CarillonError
+from carillon.domain.timing import timing_of
 
 LOG_KEY = "q:log:jobs"
 LONGEST_ID = 512
@@ -44,6 +46,8 @@ class JobMessage(msgspec.Struct, frozen=True, gc=False):
     idempotency_key: str | None = None
     created_at: str | None = None
     enveloped: bool = True
+    expires_at: float | None = None
+    """Unix seconds after which it is not run; from `expires_at`, or from `ttl` and `created_at`."""
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +60,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     attempts: int = 0
     max_attempts: int | None = None
+    expires_at: str | UnsetType = UNSET
     payload: dict[str, Any]
 
 
@@ -80,7 +85,21 @@ def read_message(raw: bytes, message_id: str, action: str) -> JobMessage | None:
         _word(found.get("idempotency_key")),
         _word(found.get("created_at")),
         enveloped,
+        _expiry(found) if enveloped else None,
     )
+
+
+def _expiry(found: Mapping[str, Any]) -> float | None:
+    """When an envelope expires; a value that cannot be read expires never, because a queue refuses no message."""
+    try:
+        timing = timing_of({"expires_at": found.get("expires_at"), "ttl": found.get("ttl")})
+    except BadIntent:
+        return None
+    ends = [] if timing.expires_at_ms is None else [timing.expires_at_ms / 1000]
+    made = _unix(_word(found.get("created_at")))
+    if timing.ttl_seconds is not None and made is not None:
+        ends.append(made + timing.ttl_seconds)
+    return min(ends, default=None)
 
 
 def message_id(raw: bytes) -> str:
@@ -133,15 +152,19 @@ def moment(unix_seconds: float) -> str:
 
 def age_seconds(created_at: str | None, now: float) -> float | None:
     """The age of a message; None if its creation time is missing or has an unknown format."""
-    if created_at is None:
+    made = _unix(created_at)
+    return None if made is None else max(0.0, now - made)
+
+
+def _unix(moment: str | None) -> float | None:
+    if moment is None:
         return None
     try:
-        made = dt.datetime.fromisoformat(created_at)
+        made = dt.datetime.fromisoformat(moment)
     except ValueError:
         return None
     # A time without an offset is UTC.
-    made = made.replace(tzinfo=made.tzinfo or dt.UTC)
-    return max(0.0, now - made.timestamp())
+    return made.replace(tzinfo=made.tzinfo or dt.UTC).timestamp()
 
 
 def _count(value: object) -> int | None:
@@ -165,7 +188,7 @@ class JobRow(msgspec.Struct, frozen=True, gc=False):
     correlation_id: str | None
     idempotency_key: str | None
     status: str
-    """received, processing, success, retry, failed, or dead once the cleanup trimmed it from the failed list."""
+    """received, processing, success, retry, skipped, failed, or dead once the cleanup trimmed the failed list."""
     attempts: int
     """Runs that failed so far."""
     last_error: str | None

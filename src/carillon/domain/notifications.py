@@ -70,6 +70,8 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     is_bulk: bool = False
     occurred_at_ms: int | None = None
     scheduled_for_ms: int | None = None
+    expires_at_ms: int | None = None
+    """No provider is called from this moment on."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,11 +94,30 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """The number of its group, negative if the group has a cap; see `Groups`."""
 
 
+EVERYBODY = "all:"
+"""The beginning of an audience of several people, before a digest of who they are."""
+
+
+class Collapse(msgspec.Struct, frozen=True):
+    """The key under which a notification replaces one that still waits for the same recipients."""
+
+    key: str
+    audience: str
+    """The recipient, or a digest of all of them."""
+
+
 class Enrolment(msgspec.Struct, frozen=True):
     """A notification and its routes, which the ledger stores in one commit."""
 
     notification: Notification
     routes: tuple[Route, ...]
+    collapse: Collapse | None = None
+
+
+def due_ms(notification: Notification) -> int | None:
+    """When its routes are due, None for now: what expires before its schedule is due when it expires, to be skipped."""
+    scheduled, expires = notification.scheduled_for_ms, notification.expires_at_ms
+    return scheduled if scheduled is None or expires is None else min(scheduled, expires)
 
 
 def is_due_now(enrolment: Enrolment, route: Route) -> bool:
@@ -110,6 +131,8 @@ class Accepted(msgspec.Struct, frozen=True):
     notification_id: str
     suppressed: tuple[SuppressedRoute, ...] = ()
     """The routes that are skipped because their address is suppressed."""
+    replaced: tuple[str, ...] = ()
+    """The notifications in whose place it stands, because they have the same collapse key."""
 
 
 class Duplicate(msgspec.Struct, frozen=True):

@@ -33,10 +33,17 @@ class Bury(msgspec.Struct, frozen=True, tag="bury"):
     reason: str
 
 
+class Skip(msgspec.Struct, frozen=True, tag="skip"):
+    """Send nothing, by a rule that holds by now: the route ends as skipped, and the attempt does not count."""
+
+    gate: str
+    reason: str
+
+
 FINISH = Finish()
 """One shared instance, because the verdict has no fields."""
 
-Verdict = Finish | Retry | Defer | FailOver | Bury
+Verdict = Finish | Retry | Defer | FailOver | Bury | Skip
 
 
 def verdict_word(verdict: Verdict) -> str:

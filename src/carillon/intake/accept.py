@@ -7,7 +7,7 @@ import msgspec
 
 from carillon.coalesce import Coalescer
 from carillon.domain.errors import BadIntent
-from carillon.domain.events import IntentAccepted, IntentRepeated, RouteSuppressed
+from carillon.domain.events import IntentAccepted, IntentRepeated, NotificationStopped, RouteSuppressed
 from carillon.domain.explain import Tell
 from carillon.domain.intents import Intent, Recipient
 from carillon.domain.notifications import (
@@ -21,7 +21,7 @@ from carillon.domain.notifications import (
     Status,
     Template,
 )
-from carillon.domain.ports import ClaimOnAccept, Ids, IntakeLedger, Observer, Signal, Templates
+from carillon.domain.ports import ClaimOnAccept, Clock, Ids, IntakeLedger, Observer, Signal, Templates
 from carillon.domain.sms import segments_of
 from carillon.domain.suppressions import SUPPRESSED
 from carillon.domain.synchronous import (
@@ -33,6 +33,7 @@ from carillon.domain.synchronous import (
     SynchronousLedger,
 )
 from carillon.domain.templates import resolve_locale, wished_locale
+from carillon.domain.timing import COLLAPSED, Stop
 from carillon.faultpoint import faultpoint
 from carillon.intake.plan import Content, PlanRules, plan
 from carillon.intake.render import render_message
@@ -155,6 +156,7 @@ class Intake:
         rules: PlanRules,
         observer: Observer,
         ids: Ids,
+        clock: Clock,
         add_preferences: Callable[[Intent], Awaitable[Intent]] | None = None,
         claim_on_accept: ClaimOnAccept | None = None,
         max_batch: int = 500,
@@ -165,6 +167,7 @@ class Intake:
         self._rules = rules
         self._observe = observer
         self._ids = ids
+        self._clock = clock
         self._add_preferences = add_preferences
         self._ledger = ledger
         self._claim_on_accept = claim_on_accept
@@ -183,7 +186,8 @@ class Intake:
         """The rows to write; raises BadIntent if the intent cannot be sent. Calls `tell` for every gate it passes."""
         if self._add_preferences is not None:
             intent = await self._add_preferences(intent)
-        return plan(intent, await self._contents.of(intent, tell), intent.notification_id or self._ids(), self._rules)
+        contents = await self._contents.of(intent, tell)
+        return plan(intent, contents, intent.notification_id or self._ids(), self._rules, self._clock.wall())
 
     async def drain(self) -> None:
         """Wait for the writes in flight."""
@@ -204,7 +208,7 @@ class Intake:
         match enrolled:
             case Accepted():
                 self._observe(IntentAccepted(routes=len(enrolment.routes), **told))
-                tell_suppressed(self._observe, intent, enrolled)
+                tell_skipped(self._observe, intent, enrolled)
                 return self._acceptance(enrolment, enrolled, enrolment.routes[0].lane, replayed=False)
             case Duplicate():
                 self._observe(IntentRepeated(outcome="duplicate", **told))
@@ -229,8 +233,11 @@ class Intake:
         )
 
 
-def tell_suppressed(observe: Observer, intent: Intent, accepted: Accepted) -> None:
-    """Report each route that is skipped because its address is suppressed: nobody else would hear of it."""
+def tell_skipped(observe: Observer, intent: Intent, accepted: Accepted) -> None:
+    """Report what acceptance skips, suppressed routes and replaced notifications: nobody else would hear of it."""
+    for notification_id in accepted.replaced:
+        stop = Stop(COLLAPSED, accepted.notification_id)
+        observe(NotificationStopped(notification_id=notification_id, gate=stop.gate, reason=stop.reason))
     for route in accepted.suppressed:
         observe(
             RouteSuppressed(
@@ -305,7 +312,7 @@ class SynchronousIntake:
         match enrolled:
             case Accepted():
                 self._observe(IntentAccepted(routes=1, **told))
-                tell_suppressed(self._observe, intent, enrolled)
+                tell_skipped(self._observe, intent, enrolled)
                 if not held.claims:
                     return NotClaimed(enrolled.notification_id, SUPPRESSED, enrolled.suppressed)
                 return Claimed(held.claims[0])

@@ -7,6 +7,7 @@ import msgspec
 
 from carillon.domain.breaker import BreakerView, State, effective, seconds_until_probe
 from carillon.domain.claims import Claim, first_claim
+from carillon.domain.decide import EXPIRY
 from carillon.domain.errors import BadIntent
 from carillon.domain.explain import (
     ExpectedAttempt,
@@ -27,11 +28,12 @@ from carillon.domain.explain import (
     unavailable,
 )
 from carillon.domain.intents import Intent, said_key
-from carillon.domain.notifications import Conflict, Enrolment, Route, Status
+from carillon.domain.notifications import Conflict, Enrolment, Route, Status, due_ms
 from carillon.domain.pace import HORIZON_SECONDS, NO_PACE, first_place, limit_of
 from carillon.domain.ports import Clock
 from carillon.domain.suppressions import SUPPRESSED, SuppressionTerms
 from carillon.domain.targets import TargetView, parts_of
+from carillon.domain.timing import COLLAPSED, EXPIRED
 from carillon.intake.accept import Intake, key_conflict, refuse_queued_only
 from carillon.intake.plan import PlanRules
 
@@ -134,8 +136,8 @@ class Explainer:
         # From the last to the first, so that the step shows the first route.
         for route in reversed(enrolment.routes):
             if route.status is Status.PENDING and route.address is not None:
-                tenant_id, due_ms = enrolment.notification.tenant_id, enrolment.notification.scheduled_for_ms
-                held_by = await self._held_by(walk, route.channel, route.address, tenant_id, due_ms)
+                tenant_id, due = enrolment.notification.tenant_id, due_ms(enrolment.notification)
+                held_by = await self._held_by(walk, route.channel, route.address, tenant_id, due)
                 if held_by is not None:
                     found[route.route_id] = held_by
         return found
@@ -200,14 +202,14 @@ class Explainer:
             )
             for route, soonest, latest in zip(enrolment.routes, *simulated, strict=True)
         ]
-        self._lane(walk, intent, enrolment)
+        self._lane(walk, intent, enrolment, explained)
         self._policy(walk, intent, enrolment.routes[0], explained[0])
         self._providers(walk, enrolment.routes[0], views, explained[0], now)
         self._endpoint(walk, claims[0], target_views)
         self._rate(walk, claims[0], target_views)
         return explained
 
-    def _lane(self, walk: _Walk, intent: Intent, enrolment: Enrolment) -> None:
+    def _lane(self, walk: _Walk, intent: Intent, enrolment: Enrolment, explained: Sequence[ExplainedRoute]) -> None:
         lane = self._rules.lanes.by_rank(enrolment.routes[0].lane)
         name = self._rules.lanes.name_for(intent.priority, bulk=intent.bulk, synchronous=intent.synchronous)
         detail: dict[str, Any] = {
@@ -221,6 +223,18 @@ class Explainer:
             walk.add("schedule", "note", {"notBefore": planned, "because": because})
             detail["notBefore"] = planned
         walk.passed("lane", detail)
+        self._expiry(walk, enrolment, explained)
+
+    def _expiry(self, walk: _Walk, enrolment: Enrolment, explained: Sequence[ExplainedRoute]) -> None:
+        """Until when it is worth sending, and what it replaces; a step only where the request says so."""
+        expires = enrolment.notification.expires_at_ms
+        if expires is not None:
+            over = any(route.because == EXPIRY.reason for route in explained)
+            tried = any(route.attempts for route in explained)
+            verdict: GateVerdict = "pass" if not over else "note" if tried else "stop"
+            walk.add(EXPIRED, verdict, {"expiresAt": expires})
+        if enrolment.collapse is not None:
+            walk.passed(COLLAPSED, {"collapseKey": enrolment.collapse.key})
 
     def _policy(self, walk: _Walk, intent: Intent, route: Route, explained: ExplainedRoute) -> None:
         lane, policies = self._rules.lanes.by_rank(route.lane), self._rules.policies
@@ -300,12 +314,14 @@ def _state(view: BreakerView, now: float) -> State:
 
 
 def _simulated(enrolment: Enrolment, suppressed: Collection[str], now: float) -> list[SimulatedRoute]:
-    scheduled_for = enrolment.notification.scheduled_for_ms
+    scheduled_for = due_ms(enrolment.notification)
     since = 0.0 if scheduled_for is None else round(scheduled_for / 1000 - now, 3)
+    expires_at = enrolment.notification.expires_at_ms
+    expires = None if expires_at is None else round(expires_at / 1000 - now, 3)
     found: list[SimulatedRoute] = []
     for route in enrolment.routes:
         claim = first_claim(enrolment, route.route_id, 0, 0)
-        simulated = SimulatedRoute(claim=claim, due=round(max(0.0, since), 3), since=since)
+        simulated = SimulatedRoute(claim=claim, due=round(max(0.0, since), 3), since=since, expires=expires)
         if route.status is Status.SKIPPED:
             simulated.end(Status.SKIPPED, route.skipped_because)
         elif route.route_id in suppressed:

@@ -8,9 +8,9 @@ from carillon.domain.events import IntentAccepted, IntentMalformed, IntentRepeat
 from carillon.domain.intents import Arrival, Intent, Malformed, Progress
 from carillon.domain.notifications import Accepted, Conflict, Duplicate, Enrolled, Enrolment
 from carillon.domain.people import Found
-from carillon.domain.ports import Directory, Ids, IntakeLedger, Observer, Signal, Templates
+from carillon.domain.ports import Clock, Directory, Ids, IntakeLedger, Observer, Signal, Templates
 from carillon.faultpoint import faultpoint
-from carillon.intake.accept import Contents, named, tell_suppressed
+from carillon.intake.accept import Contents, named, tell_skipped
 from carillon.intake.people import enrich, people
 from carillon.intake.plan import PlanRules, plan
 
@@ -36,6 +36,7 @@ class OrderedIntake:
         rules: PlanRules,
         observer: Observer,
         ids: Ids,
+        clock: Clock,
     ) -> None:
         self._ledger = ledger
         self._contents = Contents(templates, rules)
@@ -44,6 +45,7 @@ class OrderedIntake:
         self._rules = rules
         self._observe = observer
         self._ids = ids
+        self._clock = clock
 
     async def accept_in_order(self, arrivals: Sequence[Arrival]) -> Progress:
         found = await self._look_up(arrivals)
@@ -85,7 +87,8 @@ class OrderedIntake:
 
     async def _plan(self, arrival: Arrival, intent: Intent) -> Enrolment:
         contents = await self._contents.of(intent)
-        return plan(intent, contents, intent.notification_id or arrival.stream_entry_id or self._ids(), self._rules)
+        own_id = intent.notification_id or arrival.stream_entry_id or self._ids()
+        return plan(intent, contents, own_id, self._rules, self._clock.wall())
 
     async def _enrol(self, planned: Sequence[Planned]) -> list[Enrolled | str]:
         answers: list[Enrolled | str] = []
@@ -117,7 +120,7 @@ class OrderedIntake:
                     rang = True
                     routes = len(enrolment.routes)
                     self._observe(IntentAccepted(notification_id=notification_id, routes=routes, **named(intent)))
-                    tell_suppressed(self._observe, intent, answer)
+                    tell_skipped(self._observe, intent, answer)
                 case Duplicate(notification_id):
                     self._observe(IntentRepeated(notification_id=notification_id, outcome="duplicate", **named(intent)))
                 case Conflict() | str():

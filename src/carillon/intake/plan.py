@@ -7,7 +7,7 @@ import msgspec
 from carillon.domain.groups import Groups
 from carillon.domain.intents import Intent, canonical, fingerprint
 from carillon.domain.lanes import Lanes
-from carillon.domain.notifications import Enrolment, Message, Notification, Route, Status
+from carillon.domain.notifications import EVERYBODY, Collapse, Enrolment, Message, Notification, Route, Status
 from carillon.domain.policy import PolicyTable
 from carillon.domain.templates import LocaleRules
 
@@ -43,8 +43,8 @@ class Content(msgspec.Struct, frozen=True):
     skipped_because: str | None = None
 
 
-def plan(intent: Intent, contents: list[Content], notification_id: str, rules: PlanRules) -> Enrolment:
-    """Choose lane, policy, budget and first provider of every route."""
+def plan(intent: Intent, contents: list[Content], notification_id: str, rules: PlanRules, now: float) -> Enrolment:
+    """Choose lane, policy, budget and first provider of every route; `now` is in Unix seconds."""
     name = rules.lanes.name_for(intent.priority, bulk=intent.bulk, synchronous=intent.synchronous)
     lane = rules.lanes.by_name[name]
     routes: list[Route] = []
@@ -70,10 +70,18 @@ def plan(intent: Intent, contents: list[Content], notification_id: str, rules: P
                 group=groups.number(intent.tenant_id, content.recipient_ref, content.address),
             )
         )
-    return Enrolment(notification=_notification(intent, notification_id, rules), routes=tuple(routes))
+    return Enrolment(_notification(intent, notification_id, rules, now), tuple(routes), _collapse(intent))
 
 
-def _notification(intent: Intent, notification_id: str, rules: PlanRules) -> Notification:
+def _collapse(intent: Intent) -> Collapse | None:
+    """The key under which it replaces another: the same recipients, from any sender and on any channel."""
+    if intent.timing.collapse_key is None:
+        return None
+    refs = sorted({recipient.ref for recipient in intent.recipients})
+    return Collapse(intent.timing.collapse_key, refs[0] if len(refs) == 1 else f"{EVERYBODY}{fingerprint(refs)}")
+
+
+def _notification(intent: Intent, notification_id: str, rules: PlanRules, now: float) -> Notification:
     user_ids = [recipient.user_id for recipient in intent.recipients if recipient.user_id is not None]
     return Notification(
         notification_id=notification_id,
@@ -96,4 +104,5 @@ def _notification(intent: Intent, notification_id: str, rules: PlanRules) -> Not
         is_bulk=intent.bulk,
         occurred_at_ms=intent.occurred_at_ms,
         scheduled_for_ms=intent.scheduled_for_ms,
+        expires_at_ms=intent.timing.expiry(now),
     )

@@ -33,7 +33,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
     "records": _table(
         "notification_id notification_type producer audience_kind recipient_user_ids idempotency_key"
         " request_fingerprint request_id trace_id occurred_at accepted_at updated_at idempotency_expires_at origin"
-        " tenant_id user_id priority is_bulk scheduled_for sent_by",
+        " tenant_id user_id priority is_bulk scheduled_for sent_by expires_at stopped",
         payload_json=Way.CONTENT,
         metadata_json=Way.CONTENT,
     ),
@@ -49,6 +49,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         last_error_message=Way.TEXT,
         resolved_email=Way.SHOWN,
     ),
+    "collapses": _table("tenant_id collapse_key notification_id before updated_at", audience=Way.NAME),
     "attempts": _table(
         "attempt_id notification_id attempt provider outcome classification provider_message_id started_at duration_ms"
         " verdict delay_ms settled",

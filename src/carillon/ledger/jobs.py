@@ -16,7 +16,7 @@ from carillon.domain.events import Trouble
 from carillon.domain.jobs import Effect, JobLedger, JobMessage, JobRow, moment
 from carillon.domain.ports import Clock, Observer
 from carillon.domain.store import Ask, Engine, Row, Steps
-from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Skip
 
 _FILTERS = ("queue", "status", "correlation_id", "idempotency_key")
 _TIMES = ("next_retry_at", "created_at", "updated_at")
@@ -145,6 +145,8 @@ class JobLogs:
                 return self._entry(place.queue, place.message, "retry", each.claim.attempt, info)
             case Bury():
                 return self._entry(place.queue, place.message, "failed", _runs(each), {"error": _error(each)})
+            case Skip(gate):
+                return self._entry(place.queue, place.message, "skipped", _runs(each), {"error": gate})
             case Defer():
                 return ""
 
@@ -159,6 +161,8 @@ class JobLogs:
                 self._row(queue, message, "retry", each.claim.attempt, now, error=_error(each), retry_at=score)
             case Bury():
                 self._row(queue, message, "failed", _runs(each), now, error=_error(each))
+            case Skip(gate):
+                self._row(queue, message, "skipped", _runs(each), now, error=gate)
             case Defer():
                 self._row(
                     queue, message, "received" if score is None else "retry", message.attempts, now, retry_at=score

@@ -22,10 +22,11 @@ from carillon.domain.notifications import (
     Route,
     Status,
     Story,
+    due_ms,
 )
 from carillon.domain.store import Row
 from carillon.domain.suppressions import CLASSIFICATION, SuppressedRoute, Suppression, SuppressionRef
-from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, verdict_word
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Skip, verdict_word
 from carillon.ledger.sealing import Codec
 
 _LONGEST_TEXT = 2000
@@ -61,6 +62,7 @@ RECORD_FIELDS = (
     "metadata_json",
     "scheduled_for_ms",
     "sent_by",
+    "expires_at_ms",
 )
 
 ROUTE_FIELDS = (
@@ -170,7 +172,7 @@ def route_rows(enrolment: Enrolment, codec: Codec) -> list[tuple[Any, ...]]:
             route.policy,
             route.message_json,
             route.group,
-            notification.scheduled_for_ms,
+            due_ms(notification),
             notification.tenant_id,
         )
         for route in _each_once(enrolment.routes)
@@ -278,6 +280,8 @@ def settlement_values(settlement: Settlement, codec: Codec, *, noted: bool = Tru
             delay, next_provider = verdict.delay, verdict.provider
         case Bury():
             classification, error = verdict.classification, verdict.reason
+        case Skip():
+            classification, error = verdict.gate, verdict.reason
     return (
         claim.notification_id,
         claim.route_id,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from carillon.domain.claims import Claim, Settlement
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.notifications import Enrolment, Route
+from carillon.domain.notifications import EVERYBODY, Collapse, Enrolment, Route
 from carillon.domain.receipts import Receipt
 from carillon.domain.store import Ask, Engine, Row, Steps, Values
 from carillon.domain.verdicts import Bury
@@ -175,7 +175,10 @@ class Codec:
         seals = self.seals
         if seals is None:
             return batch
-        return [Enrolment(each.notification, tuple(_named(seals, route) for route in each.routes)) for each in batch]
+        return [
+            replace(each, routes=tuple(_named(seals, route) for route in each.routes), collapse=_covered(seals, each))
+            for each in batch
+        ]
 
     def settlement(self, settlement: Settlement) -> Settlement:
         """Remove the address from the error text, because vendors repeat it there."""
@@ -256,6 +259,14 @@ def _named(seals: Seals, route: Route) -> Route:
     # The new name only has to be unique within the notification.
     name = ref.removesuffix(address) + seals.name(address)
     return replace(route, route_id=f"{route.channel}:{name}", recipient_ref=name)
+
+
+def _covered(seals: Seals, each: Enrolment) -> Collapse | None:
+    """The key of what is replaced, without an address: one is the only name of a person without an id."""
+    collapse = each.collapse
+    if collapse is None or collapse.audience.startswith((_USER, EVERYBODY)):
+        return collapse
+    return replace(collapse, audience=seals.name(collapse.audience))
 
 
 def _without(text: str | None, address: str | None) -> str | None:

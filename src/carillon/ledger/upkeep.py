@@ -70,9 +70,14 @@ class UpkeepStore:
         return len(await self.engine.write("rehome", values, repeatable=True))
 
     async def hasten(self, seconds: float) -> int:
-        moved = await self.engine.write("hasten", {"seconds": seconds}, repeatable=False)
+        def steps() -> Steps[int]:
+            moved = yield Ask("hasten", {"seconds": seconds})
+            yield Ask("hasten_expiry", {"seconds": seconds})
+            return len(moved)
+
+        count = await self.engine.change(steps, repeatable=False)
         self.signal.ring()
-        return len(moved)
+        return count
 
     async def prune(self, records_older_than: float, malformed_older_than: float, limit: int) -> tuple[int, int]:
         old = {"older_than_seconds": records_older_than, "limit": limit}
@@ -82,6 +87,7 @@ class UpkeepStore:
         )
         await self.engine.write("prune_receipts", old, repeatable=True)
         await self.engine.write("prune_suppressions", repeatable=True)
+        await self.engine.write("prune_collapses", old, repeatable=True)
         return records, len(malformed)
 
     async def check(self) -> dict[str, Any]:

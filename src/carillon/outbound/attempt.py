@@ -7,6 +7,7 @@ import msgspec
 from carillon.domain.breaker import State
 from carillon.domain.claims import AttemptNote, Claim, Dispatch, Settlement
 from carillon.domain.decide import (
+    EXPIRY,
     barred,
     candidates,
     chain_states,
@@ -129,8 +130,9 @@ class Attempts:
         provider, delay = chosen
         if delay > 0.0:
             await self._clock.sleep(delay)
-        if self._leases.seconds_left(claim) <= 0.0:
-            return Settlement(claim=claim, verdict=Defer(0.0))
+        expired = self._leases.expires_within(claim)
+        if expired or self._leases.seconds_left(claim) <= 0.0:
+            return Settlement(claim=claim, verdict=EXPIRY if expired else Defer(0.0))
         began = self._clock.monotonic()
         outcome = await self._calls.one(self._providers[provider], dispatch)
         return await self._conclude(claim, provider, outcome, self._since(began))
@@ -176,8 +178,9 @@ class Attempts:
                 settled.append(self._all_open(claim, [held], states))
         ready: list[Dispatch] = []
         for claim, left in zip(found.go, self._leases.all_seconds_left(found.go), strict=True):
-            if left > 0.0:
-                ready.append(self._call_within(claim, left, found.delays.get(claim.token, 0.0)))
+            delay = found.delays.get(claim.token, 0.0)
+            if left > 0.0 and not self._leases.expires_within(claim, delay):
+                ready.append(self._call_within(claim, left, delay))
             else:
                 alone.append(claim)
         return ready, alone, settled
@@ -192,7 +195,7 @@ class Attempts:
 
     def _gate(self, claim: Claim) -> Settlement | None:
         """The settlement of a claim that must not be called; None when it may be called."""
-        verdict = barred(claim)
+        verdict = EXPIRY if self._leases.expires_within(claim) else barred(claim)
         if verdict is not None:
             return Settlement(claim=claim, verdict=verdict)
         if claim.abandoned and self._rules.policies.get(claim.policy).on_unknown in ("wait_for_receipt", "bury"):

@@ -22,6 +22,8 @@ class Leases:
         self._observe = observer
         self._seconds = lease_seconds
         self._held: dict[int, tuple[Claim, float]] = {}
+        self._expiries: dict[int, float] = {}
+        """By token: when the notification of a claim expires; most never do."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -31,10 +33,22 @@ class Leases:
         until = asked_at + self._seconds * (1 - MARGIN)
         for claim in claims:
             self._held[claim.token] = (claim, until)
+            if claim.expires_in is not None:
+                # A renewal leaves the moment as the claim has set it.
+                self._expiries.setdefault(claim.token, asked_at + claim.expires_in)
 
     def drop(self, claim: Claim) -> None:
         """Forget a settled claim."""
         self._held.pop(claim.token, None)
+        if claim.expires_in is not None:
+            self._expiries.pop(claim.token, None)
+
+    def expires_within(self, claim: Claim, seconds: float = 0.0) -> bool:
+        """Whether the claim's notification has expired by then; counted as leases are, so never too late."""
+        if claim.expires_in is None:
+            return False
+        until = self._expiries.get(claim.token)
+        return until is not None and until <= self._clock.monotonic() + seconds
 
     def seconds_left(self, claim: Claim) -> float:
         """How long a call may still run; 0 when the lease was lost, or expired while this process was suspended."""
@@ -70,6 +84,7 @@ class Leases:
         gone = {claim.token for claim in lost}
         for claim in claims:
             if claim.token in gone:
+                self._expiries.pop(claim.token, None)
                 if self._held.pop(claim.token, None) is not None:
                     self._observe(
                         LeaseLost(

@@ -13,7 +13,7 @@ from carillon.domain.notifications import Message, Template
 from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.ports import Breakers, Clock, Dice
-from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Skip
 from carillon.outbound.breakers import admitted
 
 _CACHED = 1000
@@ -131,7 +131,7 @@ class TemplatePreparer:
                 return Retry(delay)
             case Bury(classification, _):
                 return Bury(classification, _reason(answer, asked))
-            case Finish():
+            case Finish() | Skip():
                 return Bury("template", "the template service answered nothing")
             case _:
                 assert_never(verdict)

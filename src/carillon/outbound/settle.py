@@ -10,7 +10,7 @@ from carillon.domain.claims import Settled, Settlement
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import RouteAttempted, Trouble, address_suppressed
 from carillon.domain.ports import Backlog, Observer
-from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, verdict_word
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Skip, verdict_word
 from carillon.faultpoint import faultpoint
 
 FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0
@@ -113,6 +113,8 @@ def _reasons(settlement: Settlement) -> _Reasons:
     match verdict:
         case Bury():
             return verdict.classification, verdict.reason, None, None
+        case Skip():
+            return verdict.gate, verdict.reason, None, None
         case Finish():
             return _PLAIN
         case Retry() | Defer() | FailOver():

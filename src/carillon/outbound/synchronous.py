@@ -7,13 +7,13 @@ from typing import Any, TypeVar, assert_never
 import msgspec
 
 from carillon.domain.claims import Claim, Dispatch, Settlement, Want
-from carillon.domain.decide import candidates, suppression_after
+from carillon.domain.decide import EXPIRY, candidates, suppression_after
 from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.events import Trouble
 from carillon.domain.intents import Intent
 from carillon.domain.lanes import Lane
 from carillon.domain.notifications import Status
-from carillon.domain.outcomes import Outcome, Sent, Throttled, Unavailable, Unknown
+from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.ports import Backlog, Breakers, Clock, Ids, Observer, Provider, UpkeepLedger
 from carillon.domain.suppressions import SuppressedRoute, SuppressionRef, SuppressionTerms
 from carillon.domain.synchronous import (
@@ -150,6 +150,8 @@ class SynchronousDelivery:
                 chosen = await self._choose(claim)
                 if isinstance(chosen, Held):
                     outcome = Throttled(f"too many calls: no turn at {chosen.target} in time", chosen.seconds)
+                elif _has_expired(claim, self._clock.monotonic() - began):
+                    outcome = Refused(EXPIRY.reason, EXPIRY.gate)
                 elif chosen is not None:
                     provider = chosen
                     faultpoint("before_send")
@@ -258,6 +260,11 @@ def _suppressed(route: Mapping[str, Any]) -> tuple[SuppressedRoute, ...]:
     return (SuppressedRoute(route["route_id"], route["channel"], held_by),)
 
 
+def _has_expired(claim: Claim, seconds: float) -> bool:
+    """Whether the notification has expired so many seconds after its claim."""
+    return claim.expires_in is not None and claim.expires_in <= seconds
+
+
 def _settlement(
     claim: Claim,
     provider: str | None,
@@ -270,6 +277,8 @@ def _settlement(
     note = None if provider is None else noted(provider, outcome, duration_ms)
     if isinstance(answer, DeliveredNow):
         return Settlement(claim=claim, verdict=Finish(), note=note)
+    if isinstance(outcome, Refused) and outcome.classification == EXPIRY.gate:
+        return Settlement(claim=claim, verdict=EXPIRY)
     verdict = Bury(answer.code, f"{answer.code}: {answer.message}")
     return Settlement(claim=claim, verdict=verdict, note=note, suppression=suppression_after(claim, outcome, terms))
 

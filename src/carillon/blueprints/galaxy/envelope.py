@@ -8,6 +8,7 @@ import msgspec
 from carillon.blueprints.galaxy.catalogue import PayloadKind
 from carillon.border import strict_loads
 from carillon.domain.errors import BadIntent
+from carillon.domain.timing import Timing, timing_of
 
 REQUIRED = ("notification_type", "producer", "audience_kind", "idempotency_key", "occurred_at_ms", "payload_json")
 OPTIONAL = ("recipient_user_ids_json", "request_id", "trace_id")
@@ -82,6 +83,14 @@ def _milliseconds(digits: str) -> int:
     if not 0 < moment <= LATEST_MS:
         raise BadIntent(INVALID_ENVELOPE, f"occurred_at_ms must lie between 1 and {LATEST_MS}")
     return moment
+
+
+def read_timing(fields: Mapping[str, str]) -> Timing:
+    """The optional fields beyond the document: until when the notification is worth sending, and what it replaces."""
+    try:
+        return timing_of(fields)
+    except BadIntent as error:
+        raise BadIntent(INVALID_ENVELOPE, str(error)) from None
 
 
 def read_user_ids(text: str | None) -> list[str]:

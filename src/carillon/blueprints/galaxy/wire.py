@@ -28,11 +28,13 @@ from carillon.blueprints.galaxy.envelope import (
     kept,
     read_envelope,
     read_payload,
+    read_timing,
     read_user_ids,
 )
 from carillon.domain.claims import Claim
 from carillon.domain.errors import BadIntent, ConfigurationError
 from carillon.domain.intents import Intent, Malformed, Recipient
+from carillon.domain.timing import Timing
 
 Entry = dict[str, str | bytes]
 Encoder = Callable[[Claim], Entry]
@@ -177,7 +179,7 @@ class GalaxyWire:
     def decode(self, entry_id: str, fields: Mapping[str, str]) -> Intent | Malformed:
         """Read one entry of the stream; a malformed one is a value, never an exception."""
         try:
-            return self._read(entry_id, read_envelope(fields))
+            return self._read(entry_id, read_envelope(fields), read_timing(fields))
         except BadIntent as refusal:
             return Malformed(
                 stream_entry_id=entry_id,
@@ -193,7 +195,7 @@ class GalaxyWire:
         """The producer of this type; raises BadIntent for an unknown type."""
         return next(iter(self._audiences(notification_type).values())).producer
 
-    def _read(self, entry_id: str, envelope: IntentEnvelope) -> Intent:
+    def _read(self, entry_id: str, envelope: IntentEnvelope, timing: Timing) -> Intent:
         rule = self._rule_for(envelope)
         user_ids = None
         if rule.administrators is None:
@@ -223,6 +225,7 @@ class GalaxyWire:
             recipients=_users(user_ids, rule.channels) if user_ids is not None else rule.administrators or (),
             channels=rule.channels,
             skips=rule.skips,
+            timing=timing,
         )
 
     def _rule_for(self, envelope: IntentEnvelope) -> AudienceRule:

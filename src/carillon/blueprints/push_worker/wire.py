@@ -7,6 +7,7 @@ from carillon.border import strict_loads
 from carillon.domain.claims import Settlement
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed, Recipient
+from carillon.domain.timing import timing_of
 from carillon.domain.verdicts import Bury
 
 SERVICE = "push_worker"
@@ -47,6 +48,7 @@ def _intent(content: object) -> Intent:
         locale=_language(content),
         trace_id=given["trace_id"],
         metadata=_object(content, "metadata"),
+        timing=timing_of({name: content.get(name) for name in ("expires_at", "ttl")}),
     )
 
 

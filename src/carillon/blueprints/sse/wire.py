@@ -8,6 +8,7 @@ from typing import Any
 from carillon.border import strict_loads
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed, Priority, Recipient
+from carillon.domain.timing import timing_of
 
 CHANNEL = "sse"
 PRODUCER = "notifications"
@@ -55,6 +56,7 @@ class EventWire:
             trace_id=_trace(metadata),
             metadata=metadata,
             occurred_at_ms=_moment(said.get("event_timestamp")),
+            timing=timing_of(said),
         )
 
     def priority_of(self, event_type: str) -> Priority:

@@ -12,6 +12,7 @@ from carillon.domain.addresses import unfit
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient, own_key
 from carillon.domain.suppressions import SuppressedRoute
+from carillon.domain.timing import timing_of
 from carillon.web import Reach
 from carillon.web.problems import rfc3339_ms
 
@@ -38,6 +39,20 @@ Locale = Annotated[str, Meta(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,4}\Z"
 Correlation = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:/+=@~-]{1,128}\Z")]
 Moment = Annotated[dt.datetime, Meta(tz=True, description="Not before this time; a past one means now.")]
 Key = Annotated[str, Meta(pattern=r"^[\x21-\x7e]{1,255}\Z")]
+Expiry = Annotated[
+    dt.datetime, Meta(tz=True, description="Nothing is sent after this time; what still waits is skipped as expired.")
+]
+Ttl = Annotated[
+    float | str,
+    Meta(description="The same, counted from acceptance: seconds, or a duration.", examples=[600, "10m", "PT10M"]),
+]
+CollapseKey = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\x00-\x1f\x7f]{1,255}\Z",
+        description="Replaces what still waits for the same recipient under the same key.",
+    ),
+]
 _PRIORITIES = {"high": Priority.HIGH, "normal": Priority.NORMAL, "low": Priority.LOW}
 _KINDS = {"email": "email", "sms": "phone", "push": "token", "webhook": "url", "inApp": "inapp"}
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -61,6 +76,9 @@ class SendBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     locale: Locale | None = None
     metadata: dict[str, Any] | None = None
     scheduled_for: Moment | None = None
+    expires_at: Expiry | None = None
+    ttl: Ttl | None = None
+    collapse_key: CollapseKey | None = None
     correlation_id: Correlation | None = None
 
 
@@ -202,6 +220,7 @@ def to_intent(body: SendBody, context: Context) -> Intent:
         trace_id=context.trace_id,
         metadata=body.metadata or {},
         scheduled_for_ms=_scheduled(body),
+        timing=timing_of({"expiresAt": body.expires_at, "ttl": body.ttl, "collapseKey": body.collapse_key}),
     )
 
 

@@ -182,4 +182,5 @@ RETURNING r.notification_id, r.route_id, r.claim_token AS token, r.channel, r.re
                     > (coalesce(s.expires_at, 'infinity'), s.tenant_id))
         LIMIT 1
     ) END AS suppression_json,
-    r.ctid AS place, r.grp AS "group", (picked.nth > picked.free - picked.ahead) IS TRUE AS ahead;
+    r.ctid AS place, r.grp AS "group", (picked.nth > picked.free - picked.ahead) IS TRUE AS ahead,
+    date_part('epoch', n.expires_at - clock.now) AS expires_in, n.stopped;

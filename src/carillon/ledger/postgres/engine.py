@@ -52,14 +52,14 @@ class PostgresEngine:
     async def snapshot(self, steps: Callable[[], Steps[T]]) -> T:
         async def work(connection: Connection) -> T:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                return await self._drive(connection, steps())
+                return await self.drive(connection, steps())
 
         return await self._pools.reads.run(work, repeatable=True)
 
     async def change(self, steps: Callable[[], Steps[T]], *, repeatable: bool, pool: PoolName = "reads") -> T:
         async def work(connection: Connection) -> T:
             async with connection.transaction():
-                return await self._drive(connection, steps())
+                return await self.drive(connection, steps())
 
         return await self._pool(pool).run(work, repeatable=repeatable)
 
@@ -86,7 +86,8 @@ class PostgresEngine:
             "oldest_transaction_seconds": row["oldest_transaction_seconds"],
         }
 
-    async def _drive(self, connection: Connection, steps: Steps[T]) -> T:
+    async def drive(self, connection: Connection, steps: Steps[T]) -> T:
+        """Run steps in a transaction that is open already."""
         try:
             ask = next(steps)
             while True:

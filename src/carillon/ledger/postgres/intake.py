@@ -12,6 +12,7 @@ from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification
 from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.synchronous import ClaimedEnrolment
+from carillon.ledger.postgres.engine import PostgresEngine
 from carillon.ledger.postgres.pools import Connection, Pools
 from carillon.ledger.rows import (
     RECORD_FIELDS,
@@ -23,6 +24,7 @@ from carillon.ledger.rows import (
     suppressed_route,
 )
 from carillon.ledger.sealing import Codec
+from carillon.ledger.timing import replaced_by, with_replaced
 
 _ROUNDS = 3
 
@@ -31,6 +33,7 @@ class PostgresIntake:
     """Satisfies IntakeLedger, LookupLedger and SynchronousLedger."""
 
     _pools: Pools
+    _engine: PostgresEngine
     _sql: Mapping[str, str]
     _codec: Codec
 
@@ -74,6 +77,23 @@ class PostgresIntake:
         seconds: float | None = None,
     ) -> tuple[dict[int, Enrolled], list[asyncpg.Record]]:
         """The answers by position in the batch, and a row for each route that `owner` has claimed."""
+        if all(batch[place].collapse is None for place in places):
+            answers, held, _ = await self._enrol_rows(batch, places, connection, owner, seconds)
+            return answers, held
+        async with connection.transaction():
+            answers, held, written = await self._enrol_rows(batch, places, connection, owner, seconds)
+            gone = await self._engine.drive(connection, replaced_by([batch[place] for place in places], written))
+        return with_replaced(answers, gone), held
+
+    async def _enrol_rows(
+        self,
+        batch: Sequence[Enrolment],
+        places: list[int],
+        connection: Connection,
+        owner: str | None,
+        seconds: float | None,
+    ) -> tuple[dict[int, Enrolled], list[asyncpg.Record], set[str]]:
+        """The same, and the ids of the notifications that were not in the ledger before."""
         order = _first_of_each_id(batch, places)
         first = [batch[place] for place in order]
         rows = [(*record_values(batch[place].notification, self._codec), place) for place in order]
@@ -94,7 +114,7 @@ class PostgresIntake:
             else:
                 lost.append(place)
         held = [] if owner is None else [row for row in found if row["token"] is not None]
-        return answers | await self._answer_losers(connection, batch, lost), held
+        return answers | await self._answer_losers(connection, batch, lost), held, written
 
     async def _answer_losers(
         self, connection: Connection, batch: Sequence[Enrolment], lost: list[int]

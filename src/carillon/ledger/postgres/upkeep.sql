@@ -103,6 +103,10 @@ UPDATE routes SET next_attempt_at = next_attempt_at - make_interval(secs => :sec
 WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL
 RETURNING route_id;
 
+-- name: hasten_expiry
+-- Runs in the transaction of `hasten`: what waits expires earlier too.
+UPDATE records SET expires_at = expires_at - make_interval(secs => :seconds) WHERE expires_at IS NOT NULL;
+
 -- name: prune_candidates
 -- A notification with an unsent alert is kept.
 -- Locks the candidates; a record under redrive is skipped, and `prune` sees one that was redriven.

@@ -15,7 +15,7 @@ from carillon.domain.claims import Claim, Settled, Settlement, Want
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Intent, Malformed
 from carillon.domain.ports import Clock, Dice, Observer
-from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Skip
 from carillon.faultpoint import faultpoint
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.rabbitmq.connection import BrokerConnection, BrokerRules, Delivery
@@ -28,6 +28,7 @@ from carillon.ledger.rabbitmq.deliveries import (
     failed_row,
     finished,
     sent_row,
+    skipped_row,
 )
 from carillon.ledger.rabbitmq.marks import MarkAnswer, Marks, MarkStep, Verb
 
@@ -194,9 +195,13 @@ class RabbitBacklog:
 
     def _hold(self, message: Delivery, intent: Intent) -> ClaimedDelivery:
         token = next(self._tokens)
-        claim = claim_of(intent, token, self._rules.claims, round(self._clock.wall() * 1000))
+        wall = self._clock.wall()
+        claim = claim_of(intent, token, self._rules.claims, round(wall * 1000))
         mark, now = self._marks.claim_name(token), self._clock.monotonic()
-        self._held[token] = ClaimedDelivery(message=message, intent=intent, claim=claim, mark=mark, taken_at=now)
+        expires_at = None if claim.expires_in is None else wall + claim.expires_in
+        self._held[token] = ClaimedDelivery(
+            message=message, intent=intent, claim=claim, mark=mark, taken_at=now, expires_at=expires_at
+        )
         return self._held[token]
 
     def _drop(self, held: ClaimedDelivery) -> None:
@@ -225,8 +230,13 @@ class RabbitBacklog:
         """The claim for the next attempt of a message that waited; it keeps the rendered content."""
         self._drop(held)
         age = self._clock.monotonic() - held.taken_at
+        expires_in = None if held.expires_at is None else held.expires_at - self._clock.wall()
         held.claim = msgspec.structs.replace(
-            held.claim, token=next(self._tokens), attempt=held.claim.attempt + 1, age_seconds=age
+            held.claim,
+            token=next(self._tokens),
+            attempt=held.claim.attempt + 1,
+            age_seconds=age,
+            expires_in=expires_in,
         )
         self._held[held.claim.token] = held
         return held.claim
@@ -237,6 +247,8 @@ class RabbitBacklog:
                 return [sent_row(held.intent, held.mark)]
             case Bury() if mine and not held.lost:
                 return [failed_row(held.intent, held.mark, self._reason(each))]
+            case Skip(gate) if mine and not held.lost:
+                return [skipped_row(held.intent, held.mark, gate)]
             case _:
                 return []
 
@@ -262,6 +274,9 @@ class RabbitBacklog:
                 calls = held.claim.attempt - (each.note is None)
                 self._observe(finished(held, "failed", calls, self._clock.monotonic()))
                 self._ends.give_up(held, self._reason(each))
+            case Skip():
+                self._observe(finished(held, "skipped", held.claim.attempt - 1, self._clock.monotonic()))
+                self._ends.ack(held)
             case _:
                 assert_never(verdict)
         return Settled.APPLIED
@@ -276,7 +291,7 @@ def _verb(each: Settlement, held: ClaimedDelivery) -> Verb | None:
             return "release" if held.lost else "failed"
         case Retry() | FailOver():
             return "release" if held.lost else None
-        case Defer():
+        case Defer() | Skip():
             return "release"
         case _:
             assert_never(each.verdict)

@@ -28,6 +28,8 @@ class ClaimedDelivery(msgspec.Struct, kw_only=True):
     mark: str
     """The holder's name in its mark."""
     taken_at: float
+    expires_at: float | None = None
+    """Unix seconds after which it is not sent."""
     lost: bool = False
     """The channel is closed: the broker redelivers the message, and this delivery cannot be acknowledged."""
 
@@ -47,7 +49,8 @@ class ClaimRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def claim_of(intent: Intent, token: int, rules: ClaimRules, accepted_at_ms: int) -> Claim:
-    """The first claim of a message."""
+    """The first claim of a message; its `ttl` counts from now, because a delivery does not say how long it waited."""
+    expires_at_ms = intent.timing.expiry(accepted_at_ms / 1000)
     person = intent.recipients[0]
     return Claim(
         notification_id=intent.idempotency_key or "",
@@ -72,6 +75,7 @@ def claim_of(intent: Intent, token: int, rules: ClaimRules, accepted_at_ms: int)
         metadata_json=msgspec.json.encode(intent.metadata).decode(),
         trace_id=intent.trace_id,
         intent_key=intent.idempotency_key,
+        expires_in=None if expires_at_ms is None else (expires_at_ms - accepted_at_ms) / 1000,
     )
 
 
@@ -83,6 +87,11 @@ def sent_row(intent: Intent, mark: str) -> AuditRow:
 def failed_row(intent: Intent, mark: str, reason: str) -> AuditRow:
     """The row of a dead letter."""
     return _row(intent, "failed", f"failed:{intent.idempotency_key}:{mark}", {"failure_reason": reason})
+
+
+def skipped_row(intent: Intent, mark: str, gate: str) -> AuditRow:
+    """The row of a message that was not sent, because a gate stopped it."""
+    return _row(intent, "skipped", f"skipped:{intent.idempotency_key}:{mark}", {"skipped_because": gate})
 
 
 def _row(intent: Intent, status: str, audit_key: str, more: dict[str, str]) -> AuditRow:

@@ -15,7 +15,7 @@ from carillon.domain.events import Trouble
 from carillon.domain.jobs import JobMessage, read_message, with_attempts
 from carillon.domain.ports import Observer
 from carillon.domain.queues import Policy
-from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry
+from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Skip
 from carillon.ending import ended
 from carillon.ledger.jobs import JobLogs
 from carillon.ledger.redis.scripts import Scripts, hints_for, seconds
@@ -306,6 +306,7 @@ class RedisLists:
             audience_kind="queue",
             intent_key=message.idempotency_key,
             place=place,
+            expires_in=None if message.expires_at is None else message.expires_at - now,
         )
 
     def _rest(self, names: Sequence[str], found: Sequence[Any], busy: Sequence[Any], now: float) -> None:
@@ -344,7 +345,7 @@ def _now() -> float:
 def _move(each: Settlement, place: ListPlace) -> tuple[str, bytes, float]:
     """The step of a verdict, the changed bytes, and the delay."""
     match each.verdict:
-        case Finish():
+        case Finish() | Skip():
             return "ack", b"", 0.0
         case Retry(delay) | FailOver(_, delay):
             return "retry", with_attempts(place.raw, each.claim.attempt), delay

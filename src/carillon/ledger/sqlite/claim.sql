@@ -55,7 +55,7 @@ SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_r
            ORDER BY s.expires_at IS NULL DESC, s.expires_at DESC, s.tenant_id DESC
            LIMIT 1
        ) AS suppression_json,
-       r.grp AS "group"
+       r.grp AS "group", (n.expires_at - :now) / 1000.0 AS expires_in, n.stopped
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.lane = :lane AND r.provider = :provider AND r.next_attempt_at IS NOT NULL AND r.turn = :grp
   AND r.next_attempt_at <= :now

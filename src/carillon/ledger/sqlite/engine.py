@@ -58,7 +58,7 @@ class SqliteEngine:
         return found or []
 
     async def snapshot(self, steps: Callable[[], Steps[T]]) -> T:
-        return await self._file.read(lambda connection, now: self._drive(connection, now, steps()))
+        return await self._file.read(lambda connection, now: self.drive(connection, now, steps()))
 
     async def change(
         self,
@@ -67,7 +67,7 @@ class SqliteEngine:
         repeatable: bool,  # noqa: ARG002 - a file has no connection that breaks
         pool: PoolName = "reads",  # noqa: ARG002 - one connection writes
     ) -> T:
-        return await self._file.write(lambda connection, now: self._drive(connection, now, steps()))
+        return await self._file.write(lambda connection, now: self.drive(connection, now, steps()))
 
     def ask(self, connection: sqlite3.Connection, now: int, ask: Ask) -> list[Row]:
         """Run one statement in a transaction that is open already."""
@@ -102,7 +102,8 @@ class SqliteEngine:
     def _bound(self, values: Values, now: int) -> dict[str, Any]:
         return {"now": now, **{name: _told(value) for name, value in self._codec.bind(values).items()}}
 
-    def _drive(self, connection: sqlite3.Connection, now: int, steps: Steps[T]) -> T:
+    def drive(self, connection: sqlite3.Connection, now: int, steps: Steps[T]) -> T:
+        """Run steps in a transaction that is open already."""
         try:
             ask = next(steps)
             while True:

@@ -4,6 +4,8 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from carillon.domain.claims import first_claim
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Malformed
@@ -20,7 +22,9 @@ from carillon.ledger.rows import (
     suppressed_route,
 )
 from carillon.ledger.sealing import Codec
+from carillon.ledger.sqlite.engine import SqliteEngine
 from carillon.ledger.sqlite.file import SqliteFile
+from carillon.ledger.timing import replaced_by, with_replaced
 
 _ROUTE_NAMES = (*LAID_FIELDS, "now")
 _RECORD_NAMES = (*RECORD_FIELDS, "now")
@@ -30,6 +34,7 @@ class SqliteIntake:
     """Satisfies IntakeLedger, LookupLedger and SynchronousLedger."""
 
     _file: SqliteFile
+    _engine: SqliteEngine
     _sql: Mapping[str, str]
     _codec: Codec
 
@@ -66,7 +71,11 @@ class SqliteIntake:
 
     def _enrol_all(self, connection: sqlite3.Connection, now: int, batch: Sequence[Enrolment]) -> list[Enrolled]:
         (last,) = connection.execute(self._sql["last_route"]).fetchone()
-        answers = [self._enrol(connection, now, enrolment) for enrolment in batch]
+        written: set[str] = set()
+        answers = [self._enrol(connection, now, enrolment, written) for enrolment in batch]
+        if any(each.collapse is not None for each in batch):
+            gone = self._engine.drive(connection, now, replaced_by(batch, written))
+            answers = list(with_replaced(dict(enumerate(answers)), gone).values())
         skipped: dict[str, tuple[SuppressedRoute, ...]] = {}
         for row in connection.execute(self._sql["enrol_suppressed"], {"last_route": last}):
             key = row["notification_id"]
@@ -74,13 +83,13 @@ class SqliteIntake:
         if not skipped:
             return answers
         return [
-            Accepted(answer.notification_id, skipped.get(answer.notification_id, answer.suppressed))
+            replace(answer, suppressed=skipped.get(answer.notification_id, answer.suppressed))
             if isinstance(answer, Accepted)
             else answer
             for answer in answers
         ]
 
-    def _enrol(self, connection: sqlite3.Connection, now: int, enrolment: Enrolment) -> Enrolled:
+    def _enrol(self, connection: sqlite3.Connection, now: int, enrolment: Enrolment, written: set[str]) -> Enrolled:
         notification = enrolment.notification
         values = dict(zip(_RECORD_NAMES, (*record_values(notification, self._codec), now), strict=True))
         if connection.execute(self._sql["enrol"], values).rowcount == 0:
@@ -90,6 +99,7 @@ class SqliteIntake:
             return answer_for_loser(notification, dict(winner))
         routes = [dict(zip(_ROUTE_NAMES, (*row, now), strict=True)) for row in route_rows(enrolment, self._codec)]
         connection.executemany(self._sql["enrol_route"], routes)
+        written.add(notification.notification_id)
         return Accepted(notification.notification_id)
 
     async def enrol_claimed(

@@ -12,12 +12,12 @@ SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER);
 INSERT INTO records (
     notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
     request_fingerprint, request_id, trace_id, occurred_at, accepted_at, updated_at, idempotency_expires_at,
-    origin, tenant_id, user_id, priority, is_bulk, metadata_json, scheduled_for, sent_by)
+    origin, tenant_id, user_id, priority, is_bulk, metadata_json, scheduled_for, sent_by, expires_at)
 VALUES (
     :notification_id, :notification_type, :producer, :audience_kind, :recipient_user_ids, :payload_json,
     :idempotency_key, :request_fingerprint, :request_id, :trace_id, :occurred_at_ms, :now, :now,
     :now + CAST(:idempotency_ttl_seconds * 1000 AS INTEGER),
-    :origin, :tenant_id, :user_id, :priority, :is_bulk, :metadata_json, :scheduled_for_ms, :sent_by)
+    :origin, :tenant_id, :user_id, :priority, :is_bulk, :metadata_json, :scheduled_for_ms, :sent_by, :expires_at_ms)
 ON CONFLICT DO NOTHING;
 
 -- name: enrol_route
@@ -130,8 +130,9 @@ WHERE r.notification_id = :notification_id AND r.route_id = :route_id;
 -- Runs only for what was judged applied or adopted, in the same transaction.
 UPDATE routes
 SET status = CASE :verdict
-        WHEN 'finish' THEN 'published' WHEN 'bury' THEN 'dead_letter' WHEN 'defer' THEN status ELSE 'failed' END,
-    attempt_count = CASE WHEN :verdict = 'defer' THEN max(attempt_count - 1, 0) ELSE attempt_count END,
+        WHEN 'finish' THEN 'published' WHEN 'bury' THEN 'dead_letter' WHEN 'skip' THEN 'skipped'
+        WHEN 'defer' THEN status ELSE 'failed' END,
+    attempt_count = CASE WHEN :verdict IN ('defer', 'skip') THEN max(attempt_count - 1, 0) ELSE attempt_count END,
     next_attempt_at = :now + CAST(round(:delay * 1000) AS INTEGER),
     provider = coalesce(:next_provider, provider),
     provider_since = CASE WHEN :verdict = 'fail_over' THEN attempt_count ELSE provider_since END,
@@ -141,6 +142,7 @@ SET status = CASE :verdict
     last_error_at = CASE WHEN :error_message IS NULL THEN last_error_at ELSE :now END,
     published_at = CASE WHEN :verdict = 'finish' THEN :now END,
     dead_lettered_at = CASE WHEN :verdict = 'bury' THEN :now END,
+    skipped_at = CASE WHEN :verdict = 'skip' THEN :now END,
     suppression_id = json_extract(:suppression_json, '$.suppression_id'),
     suppression_kind = json_extract(:suppression_json, '$.kind'),
     suppressed_until = json_extract(:suppression_json, '$.until_ms'),

@@ -103,6 +103,10 @@ UPDATE routes SET next_attempt_at = next_attempt_at - CAST(round(:seconds * 1000
 WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL
 RETURNING route_id;
 
+-- name: hasten_expiry
+-- Runs in the transaction of `hasten`: what waits expires earlier too.
+UPDATE records SET expires_at = expires_at - CAST(:seconds * 1000 AS INTEGER) WHERE expires_at IS NOT NULL;
+
 -- name: prune_candidates
 -- A notification with an unsent alert is kept.
 SELECT n.notification_id FROM records n

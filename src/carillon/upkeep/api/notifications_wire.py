@@ -102,6 +102,8 @@ class RouteView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     clicked_at: str | None
     failed_at: str | None
     skipped_at: str | None
+    gate: str | None
+    """What stopped a skipped route: `expired`, `collapsed`, `cancelled`, `suppressed`; `skipped` without a gate."""
     suppression: RouteSuppressionView | None
     """Why it was skipped or given up, if the address was suppressed."""
     attempts: list[AttemptView] | UnsetType = UNSET
@@ -136,6 +138,7 @@ class NotificationView(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     data: dict[str, Any]
     metadata: dict[str, Any]
     scheduled_for: str | None
+    expires_at: str | None
     correlation_id: str | None
     trace_id: str | None
     routes: list[RouteView]
@@ -238,7 +241,6 @@ def notification_view(
     row, attempts = story.notification, story.attempts
     names, message_ids = providers_of(story.routes, attempts, chains or {})
     first: Row = story.routes[0] if story.routes else {}
-    failing = max((route for route in story.routes if route["last_error_at"]), key=_error_time, default=None)
     status = overall(word_of(route, strict=strict) for route in story.routes)
     arrived = _latest(_arrival(route, strict=strict) for route in story.routes)
     return NotificationView(
@@ -254,7 +256,7 @@ def notification_view(
         provider_names=names,
         attempt_count=sum(route["attempt_count"] for route in story.routes),
         last_attempt_at=_latest(attempt["started_at"] for attempt in attempts),
-        last_error=None if failing is None else failing["last_error_message"],
+        last_error=_last_error(story.routes),
         created_at=rfc3339_ms(row["accepted_at"]),
         sent_at=_latest(route["published_at"] for route in story.routes),
         delivered_at=arrived if status in {"delivered", "opened"} else None,
@@ -266,6 +268,7 @@ def notification_view(
         data=_object(row["payload_json"]),
         metadata=_object(row["metadata_json"]),
         scheduled_for=_time(row["scheduled_for"]),
+        expires_at=_time(row["expires_at"]),
         correlation_id=row["request_id"],
         trace_id=row["trace_id"],
         routes=[_route_view(route, attempts, include, strict=strict) for route in story.routes],
@@ -302,6 +305,7 @@ def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[st
         clicked_at=_time(row["clicked_at"]),
         failed_at=_time(row["dead_lettered_at"]),
         skipped_at=_time(row["skipped_at"]),
+        gate=row["last_error_classification"] if row["status"] == Status.SKIPPED else None,
         suppression=_suppression(row),
         attempts=[_attempt_view(attempt) for attempt in own] if "attempts" in include else UNSET,
         message=message if "message" in include else UNSET,
@@ -334,8 +338,10 @@ def _attempt_view(row: Row) -> AttemptView:
     )
 
 
-def _error_time(row: Row) -> float:
-    return float(row["last_error_at"])
+def _last_error(routes: Iterable[Row]) -> str | None:
+    failed = [route for route in routes if route["last_error_at"]]
+    newest = max(failed, key=lambda route: float(route["last_error_at"]), default=None)
+    return None if newest is None else newest["last_error_message"]
 
 
 def _time(unix_ms: float | None) -> str | None:

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from carillon.domain.queues import Policy
 
-StatusWord = Literal["received", "processing", "success", "retry", "failed", "dead"]
+StatusWord = Literal["received", "processing", "success", "retry", "skipped", "failed", "dead"]
 Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,512}\Z")]
 Reason = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,2000}\Z")]
 

@@ -92,7 +92,7 @@ class Series:
             return
         if event.verdict == "bury":
             step.failed += 1
-        else:
+        elif event.verdict != "skip":
             step.retried += 1
         self._tell(event)
 

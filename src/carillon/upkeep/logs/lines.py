@@ -201,6 +201,8 @@ _SAID: Final[dict[str, tuple[int, str]]] = {
     ),
     "fail_over": (WARNING, "{provider} failed {channel} on attempt {attempt}: {error}; {next_provider} is next"),
     "bury": (ERROR, "Gave up on {channel} through {provider} on attempt {attempt}: {error}"),
+    "skip": (INFO, "Skipped {channel}: {error}"),
+    "notification_stopped": (INFO, "Nothing more of {notification_id} is sent: {reason}"),
     "route_suppressed": (WARNING, "Skipped {channel} of {notification_type}: the address is suppressed, {kind}"),
     "address_suppressed": (WARNING, "{provider} says that an address of {channel} is dead: suppressed, {kind}"),
     "intent_malformed": (WARNING, "Kept {stream_entry_id} as malformed, {failure_code}: {failure_message}"),

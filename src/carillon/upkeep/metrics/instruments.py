@@ -26,6 +26,8 @@ ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
     "dead_letters": ("channel", "provider", "classification"),
     "suppressed": ("channel", "kind"),
     "suppressions": ("channel", "kind", "source", "provider"),
+    "gated": ("channel", "gate"),
+    "stopped": ("gate",),
     "leases_lost": ("provider",),
     "leases_reset": (),
     "breaker_changes": ("provider", "before", "after"),
@@ -65,6 +67,8 @@ CARILLON: Final[dict[str, Instrument]] = {
         "carillon.routes.suppressed", "{route}", "Routes skipped when they were accepted: their address is suppressed"
     ),
     "suppressions": Instrument("carillon.suppressions", "{suppression}", "Suppressions that messages have caused"),
+    "gated": Instrument("carillon.routes.gated", "{route}", "Routes that a gate has skipped"),
+    "stopped": Instrument("carillon.notifications.stopped", "{notification}", "Replaced or cancelled before their end"),
     "leases_lost": Instrument("carillon.leases.lost", "{lease}", "Leases lost to another worker"),
     "leases_reset": Instrument("carillon.leases.reset", "{lease}", "Leases of live streams that ran out"),
     "breaker_changes": Instrument("carillon.breaker.changes", "{change}", "Breakers going from state to state"),

@@ -25,6 +25,7 @@ from carillon.domain.events import (
     LeaseLost,
     LeasesReset,
     MessageFinished,
+    NotificationStopped,
     PartStarted,
     PartStopped,
     PersonSought,
@@ -125,7 +126,7 @@ class Metrics:
                 self._add("leases_reset", (), event.count)
             case LeaseLost() | BreakerChanged() | Trouble() | EndpointDisabled() | EndpointEnabled() | TargetSlowed():
                 self._went_wrong(event)
-            case ReceiptTaken() | CallbackRefused() | RouteSuppressed() | AddressSuppressed():
+            case ReceiptTaken() | CallbackRefused() | RouteSuppressed() | AddressSuppressed() | NotificationStopped():
                 self._reported(event)
             case _:
                 self._arrived(event)
@@ -161,8 +162,12 @@ class Metrics:
             case TargetSlowed():
                 self._add("slowed", (event.provider,))
 
-    def _reported(self, event: ReceiptTaken | CallbackRefused | RouteSuppressed | AddressSuppressed) -> None:
+    def _reported(
+        self, event: ReceiptTaken | CallbackRefused | RouteSuppressed | AddressSuppressed | NotificationStopped
+    ) -> None:
         match event:
+            case NotificationStopped():
+                self._add("stopped", (event.gate,))
             case RouteSuppressed():
                 self._add("suppressed", (event.channel, event.kind))
             case AddressSuppressed():
@@ -213,7 +218,9 @@ class Metrics:
                 self._durations.record(event.duration_ms * scale, self._exported(DURATION, key))
         if event.settled is Settled.STALE:
             return
-        if event.verdict in {"retry", "bury"}:
+        if event.verdict == "skip":
+            self._add("gated", (event.channel, event.classification or event.outcome))
+        elif event.verdict in {"retry", "bury"}:
             counted = "retries" if event.verdict == "retry" else "dead_letters"
             self._add(counted, (event.channel, event.provider, event.classification or event.outcome))
 

@@ -42,7 +42,7 @@ QUEUES: Final[dict[str, Instrument]] = {
 }
 Key = tuple[str, ...]
 
-_RESULTS: Final = {"finish": "success", "retry": "retry", "bury": "failed"}
+_RESULTS: Final = {"finish": "success", "retry": "retry", "bury": "failed", "skip": "skipped"}
 """The engine's verdicts by the names that list queues have for the end of a run."""
 _MOST_SERIES: Final = 1000
 _SLOT_SECONDS, _SLOTS = 60.0, 5

@@ -1,0 +1,157 @@
+"""When a notification goes and when it no longer may: what a request asks for, and how its words are read."""
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from carillon.domain.errors import BadIntent
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_SHORT = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_ISO = re.compile(
+    r"P(?=.)(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?"
+    r"(?:T(?=.)(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?"
+)
+LONGEST_SECONDS = 10 * 366 * 86_400.0
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+EXPIRED = "expired"
+COLLAPSED = "collapsed"
+CANCELLED = "cancelled"
+_SAID = {
+    EXPIRED: "it expired before it could be sent",
+    COLLAPSED: "replaced by notification {}",
+    CANCELLED: "cancelled before delivery",
+}
+_NAMES = {"expiresAt": "expires_at", "ttl": "ttl", "collapseKey": "collapse_key"}
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_KEY = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request asks for beyond `scheduledFor`."""
+
+    expires_at_ms: int | None = None
+    """After this moment no provider is called."""
+    ttl_seconds: float | None = None
+    """The same, counted from acceptance."""
+    collapse_key: str | None = None
+    """Replaces what still waits for the same recipients under the same key."""
+
+    def expiry(self, now: float) -> int | None:
+        """Unix milliseconds after which nothing is sent; the earlier one where both are given."""
+        ends = [] if self.expires_at_ms is None else [self.expires_at_ms]
+        if self.ttl_seconds is not None:
+            ends.append(min(round((now + self.ttl_seconds) * 1000), LATEST_MS))
+        return min(ends, default=None)
+
+
+AT_ONCE = Timing()
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Why no route of a notification is attempted any more, as `records.stopped` holds it."""
+
+    gate: str
+    by: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The sentence that a route's story shows."""
+        return _SAID[self.gate].format(self.by)
+
+    def text(self) -> str:
+        """What the column holds."""
+        return f"{self.gate}:{self.by}" if self.by else self.gate
+
+
+def read_stop(text: str) -> Stop:
+    """Read what the column holds."""
+    gate, _, by = text.partition(":")
+    return Stop(gate, by)
+
+
+def duration(said: object) -> float | None:
+    """Seconds of a number, a short form (`10m`, `1h30m`) or an ISO 8601 duration (`PT10M`); None if it is none."""
+    seconds = _seconds(said)
+    return None if seconds is None or not 0.0 <= seconds <= LONGEST_SECONDS else seconds
+
+
+def _seconds(said: object) -> float | None:
+    if isinstance(said, bool):
+        return None
+    if isinstance(said, int | float):
+        return float(said)
+    if not isinstance(said, str):
+        return None
+    if _SHORT.fullmatch(said):
+        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(said))
+    iso = _ISO.fullmatch(said)
+    if iso is None:
+        return float(said) if re.fullmatch(r"\d{1,12}(?:\.\d{1,6})?", said) else None
+    return sum(float(number) * _UNITS[unit] for unit, number in iso.groupdict().items() if number is not None)
+
+
+def read_seconds(said: object, field: str) -> float | None:
+    """A duration that must be above zero; None where nothing is said; raises BadIntent."""
+    if said is None or said == "":
+        return None
+    seconds = duration(said)
+    if seconds is None or seconds <= 0.0:
+        raise BadIntent(
+            "VALIDATION_ERROR", f"{field} must be a duration above zero such as 90, 10m, 1h or PT10M", field=field
+        )
+    return seconds
+
+
+def read_key(said: object, field: str) -> str | None:
+    """A key of a producer; raises BadIntent."""
+    if said is None or said == "":
+        return None
+    if not isinstance(said, str) or not _KEY.fullmatch(said):
+        raise BadIntent(
+            "VALIDATION_ERROR", f"{field} must be 1 to 255 characters without control characters", field=field
+        )
+    return said
+
+
+def read_moment(said: object, field: str) -> int | None:
+    """Unix milliseconds of an RFC 3339 text with an offset, or of a number of them; raises BadIntent."""
+    if said is None or said == "":
+        return None
+    unix_ms = said if isinstance(said, int) and not isinstance(said, bool) else _unix_ms(said)
+    if unix_ms is None or not 0 <= unix_ms <= LATEST_MS:
+        raise BadIntent(
+            "VALIDATION_ERROR", f"{field} must be a time with an offset, such as 2027-01-31T18:00:00Z", field=field
+        )
+    return unix_ms
+
+
+def _unix_ms(said: object) -> int | None:
+    moment = said
+    if isinstance(said, str):
+        if said.isascii() and said.isdecimal():
+            return int(said) if len(said) <= len(str(LATEST_MS)) else None
+        try:
+            moment = dt.datetime.fromisoformat(said)
+        except ValueError:
+            return None
+    if not isinstance(moment, dt.datetime) or moment.tzinfo is None:
+        return None
+    return (moment - _EPOCH) // dt.timedelta(milliseconds=1)
+
+
+def timing_of(fields: Mapping[str, Any]) -> Timing:
+    """What a message asks for, under the names of HTTP or with underscores; raises BadIntent."""
+    said = {name: fields.get(name, fields.get(other)) for name, other in _NAMES.items()}
+    if all(value is None for value in said.values()):
+        return AT_ONCE
+    return Timing(
+        expires_at_ms=read_moment(said["expiresAt"], "expiresAt"),
+        ttl_seconds=read_seconds(said["ttl"], "ttl"),
+        collapse_key=read_key(said["collapseKey"], "collapseKey"),
+    )

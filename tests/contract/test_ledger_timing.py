@@ -1,0 +1,173 @@
+"""Expiry and collapse in the ledger: what a claim learns, what a newer notification replaces, and who wins a race."""
+
+import asyncio
+
+import pytest
+
+from carillon.domain.claims import Settled
+from carillon.domain.decide import EXPIRY, barred
+from carillon.domain.notifications import Accepted, Collapse
+from carillon.domain.verdicts import Skip
+from carillon.ledger.opening import Ledger
+from tests.support.ledger_builders import defer, enrolment, finish, retry, route, settlement, want
+from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
+from tests.support.ledger_properties import claim_one
+
+engine = engine_fixture()
+ledger = ledger_fixture()
+
+SCORE = Collapse("score", "user:ann")
+HOUR_MS = 3_600_000
+FAR_MS = 4_000_000_000_000
+
+
+async def states(engine: Engine) -> dict[str, tuple[str, str | None]]:
+    return {row["notification_id"]: (row["status"], row["last_error_message"]) for row in await engine.rows("routes")}
+
+
+@pytest.mark.req("P-301")
+async def test_a_claim_knows_how_long_it_may_still_be_sent(ledger: Ledger) -> None:
+    await ledger.enrol([enrolment(expires_at_ms=FAR_MS)])
+    claim = await claim_one(ledger)
+    assert claim.expires_in is not None
+    assert claim.expires_in > 0
+    assert barred(claim) is None
+
+
+@pytest.mark.req("P-301")
+async def test_what_has_expired_is_skipped_and_no_attempt_is_counted(engine: Engine, ledger: Ledger) -> None:
+    await ledger.enrol([enrolment(expires_at_ms=1)])
+    claim = await claim_one(ledger)
+    assert barred(claim) == EXPIRY
+    assert await ledger.settle([settlement(claim, EXPIRY)]) == [Settled.APPLIED]
+    row = await engine.only("routes")
+    assert (row["status"], row["attempt_count"], row["last_error_classification"]) == ("skipped", 0, "expired")
+    assert row["skipped_at"] == row["updated_at"]
+    assert (row["next_attempt_at"], row["dead_lettered_at"]) == (None, None)
+    assert not await engine.rows("attempts")
+    assert not await engine.rows("dead_letters")
+
+
+@pytest.mark.req("P-301")
+async def test_what_expires_before_its_time_is_due_when_it_expires(engine: Engine, ledger: Ledger) -> None:
+    await ledger.enrol([enrolment(scheduled_for_ms=FAR_MS, expires_at_ms=FAR_MS - HOUR_MS)])
+    assert (await engine.only("routes"))["next_attempt_at"] == FAR_MS - HOUR_MS
+
+
+@pytest.mark.req("P-301")
+async def test_a_second_settlement_after_a_skip_is_stale(engine: Engine, ledger: Ledger) -> None:
+    await ledger.enrol([enrolment(expires_at_ms=1)])
+    claim = await claim_one(ledger)
+    await ledger.settle([settlement(claim, EXPIRY)])
+    assert await ledger.settle([finish(claim)]) == [Settled.STALE]
+    assert (await engine.only("routes"))["status"] == "skipped"
+
+
+@pytest.mark.req("P-302")
+async def test_a_newer_one_takes_the_place_of_what_waits(engine: Engine, ledger: Ledger) -> None:
+    old, new = enrolment(collapse=SCORE, scheduled_for_ms=FAR_MS), enrolment(collapse=SCORE)
+    await ledger.enrol([old])
+    (answer,) = await ledger.enrol([new])
+    assert isinstance(answer, Accepted)
+    assert answer.replaced == (old.notification.notification_id,)
+    found = await states(engine)
+    newer = new.notification.notification_id
+    assert found[old.notification.notification_id] == ("skipped", f"replaced by notification {newer}")
+    assert found[newer] == ("pending", None)
+    assert [claim.notification_id for claim in await ledger.claim([want()], 10, "w")] == [newer]
+
+
+@pytest.mark.req("P-302")
+async def test_another_person_key_or_tenant_is_left_alone(engine: Engine, ledger: Ledger) -> None:
+    await ledger.enrol(
+        [
+            enrolment(collapse=SCORE),
+            enrolment(collapse=Collapse("score", "user:bob")),
+            enrolment(collapse=Collapse("weather", "user:ann")),
+            enrolment(collapse=SCORE, tenant_id="acme"),
+            enrolment(),
+        ]
+    )
+    assert {status for status, _ in (await states(engine)).values()} == {"pending"}
+
+
+@pytest.mark.req("P-302")
+async def test_of_several_in_one_batch_the_last_stays(engine: Engine, ledger: Ledger) -> None:
+    batch = [enrolment(collapse=SCORE) for _ in range(3)]
+    await ledger.enrol(batch)
+    found = await states(engine)
+    assert [found[each.notification.notification_id][0] for each in batch] == ["skipped", "skipped", "pending"]
+
+
+@pytest.mark.req("P-302")
+async def test_what_is_being_sent_is_sent_and_not_tried_again(engine: Engine, ledger: Ledger) -> None:
+    old = enrolment(collapse=SCORE)
+    await ledger.enrol([old])
+    claim = await claim_one(ledger)
+    await ledger.enrol([enrolment(collapse=SCORE, scheduled_for_ms=FAR_MS)])
+    assert (await states(engine))[old.notification.notification_id][0] == "pending"
+    await ledger.settle([retry(claim, 0.0)])
+    again = await claim_one(ledger)
+    assert again.notification_id == old.notification.notification_id
+    verdict = barred(again)
+    assert isinstance(verdict, Skip)
+    assert verdict.gate == "collapsed"
+
+
+@pytest.mark.req("P-302")
+async def test_a_call_that_succeeds_meanwhile_counts(engine: Engine, ledger: Ledger) -> None:
+    old = enrolment(collapse=SCORE)
+    await ledger.enrol([old])
+    claim = await claim_one(ledger)
+    await ledger.enrol([enrolment(collapse=SCORE, scheduled_for_ms=FAR_MS)])
+    assert await ledger.settle([finish(claim)]) == [Settled.APPLIED]
+    assert (await states(engine))[old.notification.notification_id][0] == "published"
+
+
+@pytest.mark.req("P-302")
+async def test_a_repeat_of_the_older_one_does_not_come_back(engine: Engine, ledger: Ledger) -> None:
+    old, new = enrolment(collapse=SCORE, idempotency_key="k"), enrolment(collapse=SCORE)
+    await ledger.enrol([old])
+    await ledger.enrol([new])
+    await ledger.enrol([old])
+    found = await states(engine)
+    assert found[new.notification.notification_id][0] == "pending"
+    assert found[old.notification.notification_id][0] == "skipped"
+
+
+@pytest.mark.req("P-302")
+async def test_of_two_replicas_at_once_one_notification_stays_and_none_is_sent_twice(engine: Engine) -> None:
+    async with engine.ledger() as one, engine.ledger() as other:
+        for _ in range(10):
+            batches = [[enrolment(collapse=SCORE)] for _ in range(8)]
+
+            async def work(ledger: Ledger) -> list[str]:
+                claims = await ledger.claim([want()], 1, "w")
+                live = [claim for claim in claims if barred(claim) is None]
+                await ledger.settle([finish(claim) if claim in live else defer(claim) for claim in claims])
+                return [claim.notification_id for claim in live]
+
+            pairs = zip((one, other) * 4, batches, strict=True)
+            enrolling = asyncio.gather(*(ledger.enrol(batch) for ledger, batch in pairs))
+            claimed = await asyncio.gather(work(one), work(other))
+            await enrolling
+            sent = [name for names in claimed for name in names]
+            found = await states(engine)
+            ids = [batch[0].notification.notification_id for batch in batches]
+            waiting = [name for name in ids if found[name][0] in ("pending", "failed")]
+            published = [name for name in ids if found[name][0] == "published"]
+            assert sorted(name for name in sent if name in ids) == sorted(published)
+            assert len(waiting) <= 1
+            await engine.empty()
+            await engine.execute("DELETE FROM collapses")
+
+
+@pytest.mark.req("P-302")
+async def test_old_keys_are_pruned_with_their_notifications(engine: Engine, ledger: Ledger) -> None:
+    await ledger.enrol([enrolment(collapse=SCORE)])
+    await ledger.settle([finish(await claim_one(ledger))])
+    await ledger.enrol([enrolment(route("bob"), collapse=Collapse("score", "user:bob"), scheduled_for_ms=FAR_MS)])
+    for table, column in (("records", "accepted_at"), ("collapses", "updated_at")):
+        await engine.grow_old(table, column, 1000)
+    await ledger.prune(500.0, 500.0, 100)
+    assert [row["audience"] for row in await engine.execute("SELECT audience FROM collapses")] == ["user:bob"]
