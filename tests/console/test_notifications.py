@@ -27,6 +27,42 @@ async def test_search_by_person_and_status(console: Console) -> None:
     await expect(page.get_by_text("Nothing matches.")).to_be_visible()
 
 
+async def test_filters_survive_a_story_and_a_reload(console: Console) -> None:
+    ada = uuid.uuid4().hex
+    await console.send("email", user=ada)
+    await console.send("push", user=uuid.uuid4().hex)
+    page = await console.open("notifications")
+    rows = page.get_by_role("table", name="Notifications").locator("tbody tr")
+    await page.get_by_label("Person").fill(ada)
+    await page.get_by_label("Channel").select_option("email")
+    await page.get_by_role("button", name="Search").click()
+    await expect(rows).to_have_count(1)
+    await rows.locator("a").click()
+    await expect(page.locator("main h1")).to_have_text("welcome")
+    await page.go_back()
+    await expect(page.get_by_label("Person")).to_have_value(ada)
+    await expect(page.get_by_label("Channel")).to_have_value("email")
+    await expect(rows).to_have_count(1)
+    await page.reload()
+    await expect(rows).to_have_count(1)
+
+
+async def test_what_was_given_up_is_tried_again_from_its_story(console: Console) -> None:
+    await console.ask("PUT", "/api/v1/sandbox/drills/sms", {"outcome": "refused"})
+    try:
+        given_up = await console.send("sms")
+        page = await console.open(f"notifications/{given_up}")
+        await expect(page.locator("main .badge", has_text="failed").first).to_be_visible()
+    finally:
+        await console.ask("DELETE", "/api/v1/sandbox/drills/sms")
+    await page.get_by_label("Reason").fill("the vendor is back")
+    await page.locator("#retry").click()
+    await expect(page.locator("main .head .badge")).to_have_text("delivered")
+    await expect(page.locator("#retry")).to_have_count(0)
+    audit = (await console.ask("GET", "/api/v1/admin/audit?pageSize=1"))["items"][0]
+    assert (audit["action"], audit["reason"], audit["subject"]) == ("retry", "the vendor is back", given_up)
+
+
 async def test_new_ones_appear_by_themselves(console: Console) -> None:
     page = await console.open("notifications")
     user = uuid.uuid4().hex

@@ -43,7 +43,7 @@ async def test_what_needs_a_human_comes_first(console: Console) -> None:
     try:
         page = await console.open()
         await console.send("sms")
-        link = page.locator(".human a")
+        link = page.locator("#to-dead-letters")
         await expect(link).to_contain_text("dead letter")
         await expect(page.get_by_role("table", name="Recent events")).to_contain_text("drill: refused")
         await console.picture("overview")
@@ -51,6 +51,29 @@ async def test_what_needs_a_human_comes_first(console: Console) -> None:
         await expect(page.locator("main h1")).to_have_text("Dead letters")
     finally:
         await console.ask("DELETE", "/api/v1/sandbox/drills/sms")
+
+
+async def test_a_channel_that_fails_is_named_with_its_reason(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("failing")
+    environment = {"DATABASE_URL": f"sqlite:///{folder}/c.db", "CARILLON_HTTP__PORT": "0"}
+    with Program("serve", env=environment, cwd=folder) as program:
+        async with Console(browser, str(program.wait_ready(60)["addresses"][0])) as console:
+            await console.ask("PUT", "/api/v1/sandbox/drills/sms", {"outcome": "refused"})
+            for _ in range(5):
+                await console.send("sms")
+                await console.send("push")
+            await console.send("email", scheduledFor="2099-01-01T00:00:00Z")
+            page = await console.open()
+            failing = page.locator(".human a", has_text="fails")
+            await expect(failing).to_have_text(
+                "sms fails: 100 % of 5 calls to sandbox in 5 min, the newest with “drill: refused”"
+            )
+            await expect(page.locator("#figure-Scheduled")).to_have_text("1")
+            await failing.click()
+            await expect(page.get_by_label("Channel")).to_have_value("sms")
+            await expect(page.get_by_role("table", name="Dead letters").locator("tbody tr")).to_have_count(5)
 
 
 async def standing(page: Page) -> str:
@@ -64,8 +87,8 @@ async def test_the_focus_stays_on_its_link(console: Console) -> None:
         page = await console.open()
         before = (await console.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"]
         await console.send("sms")
-        link = page.locator(".human a")
-        await expect(link).to_contain_text(f"{before + 1} dead letters")
+        link = page.locator("#to-dead-letters")
+        await expect(link).to_contain_text(f"{before + 1} dead letter")
         await link.focus()
         await console.send("sms")
         await expect(link).to_contain_text(f"{before + 2} dead letters")
@@ -95,7 +118,7 @@ async def test_control_a_page_that_is_only_filled_loses_the_focus(console: Conso
     page = await console.open("templates")
     await page.route("**/pages/overview.js", careless)
     await page.locator("nav a", has_text="Overview").click()
-    link = page.locator(".human a")
+    link = page.locator("#to-dead-letters")
     await link.focus()
     await expect(link).to_be_focused()
     delivered = page.locator(".figures div", has_text="Delivered").locator("dd")
@@ -172,6 +195,21 @@ async def test_when_carillon_goes_away_the_page_says_so(
             await page.locator("nav a", has_text="Notifications").click()
             await expect(page.get_by_text("Is Carillon running?")).to_be_visible()
             await expect(page.get_by_role("button", name="Try again")).to_be_visible()
+
+
+async def test_a_server_that_stands_still_is_not_live(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("still")
+    environment = {"DATABASE_URL": f"sqlite:///{folder}/c.db", "CARILLON_HTTP__PORT": "0"}
+    with Program("serve", env=environment, cwd=folder) as program:
+        async with Console(browser, str(program.wait_ready(60)["addresses"][0])) as console:
+            page = await console.open()
+            await expect(page.locator("#live")).to_have_text("live")
+            program.stop()
+            await expect(page.locator("#live")).to_have_text("not live")
+            program.cont()
+            await expect(page.locator("#live")).to_have_text("live")
 
 
 async def test_who_is_asking(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -154,13 +154,14 @@ def test_filters_are_known_or_refused() -> None:
 
 def test_counts_are_summed_over_lanes() -> None:
     rows = [
-        {"lane": 1, "status": "pending", "routes": 3, "due": 2, "leased": 1, "oldest_due_seconds": 4.0},
+        {"lane": 1, "status": "pending", "routes": 7, "due": 2, "leased": 1, "oldest_due_seconds": 4.0},
         {"lane": 2, "status": "failed", "routes": 1, "due": 1, "leased": 0, "oldest_due_seconds": 9.0},
         {"lane": 2, "status": "published", "routes": 7, "due": 0, "leased": 0, "oldest_due_seconds": None},
     ]
     counts = counted(rows)
     assert (counts["due"], counts["leased"], counts["oldest_due_seconds"]) == (3, 1, 9.0)
     assert counts["routes"]["published"] == 7
+    assert counts["scheduled"] == 4
     assert counts["lanes"][1] == {"due": 2, "leased": 1, "oldest_due_seconds": 4.0}
 
 

@@ -12,7 +12,7 @@ from carillon.compose.providers import ProvidersPart
 from carillon.config.settings import Settings
 from carillon.upkeep import health
 from carillon.upkeep.console import api as console_api
-from carillon.upkeep.console.api import Series
+from carillon.upkeep.console.series import Series
 from carillon.upkeep.health import Checks, Readiness
 from carillon.web import Endpoint, NoServer, ProbeServer, Server, ServerSettings, app
 from carillon.web.application import Application

@@ -19,7 +19,7 @@ from carillon.ending import ended
 from carillon.outbound.shutdown import Deadline
 from carillon.system import SystemClock, Watchdog
 from carillon.upkeep import health
-from carillon.upkeep.console.api import Series
+from carillon.upkeep.console.series import Series
 from carillon.upkeep.health import Checks
 from carillon.upkeep.logs import lines as logs
 from carillon.upkeep.logs.sink import LoggerSink, LogSink

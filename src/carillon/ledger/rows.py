@@ -334,8 +334,11 @@ def counted(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Sum up the rows of `counts`: one for each lane and status."""
     routes = dict.fromkeys([str(status) for status in Status], 0)
     lanes: dict[int, dict[str, Any]] = {}
+    scheduled = 0
     for row in rows:
         routes[row["status"]] += row["routes"]
+        if row["status"] == Status.PENDING:
+            scheduled += row["routes"] - row["due"] - row["leased"]
         lane = lanes.setdefault(row["lane"], {"due": 0, "leased": 0, "oldest_due_seconds": None})
         lane["due"] += row["due"]
         lane["leased"] += row["leased"]
@@ -347,6 +350,7 @@ def counted(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "routes": routes,
         "due": sum(lane["due"] for lane in lanes.values()),
         "leased": sum(lane["leased"] for lane in lanes.values()),
+        "scheduled": scheduled,
         "oldest_due_seconds": oldest,
         "lanes": lanes,
     }

@@ -1,7 +1,6 @@
 """The console's HTTP surface: its files, the overview, the live ticks, and who reads streams."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
@@ -10,119 +9,23 @@ from typing import Any
 
 import msgspec
 
-from carillon.domain.events import (
-    AddressSuppressed,
-    BreakerChanged,
-    EndpointDisabled,
-    EndpointEnabled,
-    Event,
-    IntentAccepted,
-    RouteAttempted,
-    RouteSuppressed,
-    Trouble,
-)
 from carillon.domain.lanes import Lanes
 from carillon.domain.ports import Clock, UpkeepLedger
 from carillon.domain.streams import person_of
+from carillon.upkeep.console.series import Failing, Series
 from carillon.web import EVERYBODY, KNOWN, OPERATORS, Answer, Endpoint, Outlet, Reply, Request
 from carillon.web.endpoint import KINDS, fixed
 
-STEP_SECONDS = 10.0
-STEPS = 360
-"""An hour."""
-SAMPLES = 200
-"""Durations kept of one step; more than enough for a percentile that a chart can show."""
-RECENT = 200
 MOST_READERS = 200
 _FOLDER = "static"
 TICK_SECONDS = 1.0
-HEARTBEAT_TICKS = 15
+HEARTBEAT_TICKS = 5
+"""The console calls the connection lost after three times as long without a word."""
 LIFETIME_TICKS = 3600
 OF_A_TENANT = frozenset({"notifications", "dead-letters", "suppressions", "templates"})
 """The pages for administrators of one tenant; the others show all tenants."""
 OF_ANYBODY = frozenset({"notifications"})
 _encode = msgspec.json.Encoder().encode
-_TOLD = BreakerChanged | EndpointDisabled | EndpointEnabled | Trouble | RouteSuppressed | AddressSuppressed
-
-
-class SeriesStep(msgspec.Struct):
-    """The counts of one step."""
-
-    at: float
-    """The beginning of the step in Unix seconds."""
-    accepted: int = 0
-    delivered: int = 0
-    retried: int = 0
-    failed: int = 0
-    durations: list[float] = []
-
-
-class Series:
-    """An Observer that counts events for the charts; it runs in every attempt, so it is fast and never raises."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._steps: deque[SeriesStep] = deque(maxlen=STEPS)
-        self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
-        self._number = 0
-
-    def __call__(self, event: Event) -> None:
-        """Be an Observer."""
-        if isinstance(event, RouteAttempted):
-            self._attempted(event)
-        elif isinstance(event, IntentAccepted):
-            self._now().accepted += 1
-        elif isinstance(event, _TOLD):
-            self._tell(event)
-
-    def steps(self) -> list[dict[str, Any]]:
-        """The steps of the last hour, oldest first, without empty ones."""
-        return [_seen(step) for step in self._steps]
-
-    def since(self, number: int) -> tuple[int, list[dict[str, Any]]]:
-        """Failures, breaker changes and troubles after the event number `after`, and the newest number."""
-        return self._number, [told for told in self._recent if told["number"] > number]
-
-    def _attempted(self, event: RouteAttempted) -> None:
-        step = self._now()
-        if len(step.durations) < SAMPLES:
-            step.durations.append(event.duration_ms)
-        if event.verdict == "finish":
-            step.delivered += 1
-            return
-        if event.verdict == "bury":
-            step.failed += 1
-        elif event.verdict != "skip":
-            step.retried += 1
-        self._tell(event)
-
-    def _now(self) -> SeriesStep:
-        at = self._clock.wall() // STEP_SECONDS * STEP_SECONDS
-        if not self._steps or self._steps[-1].at < at:
-            self._steps.append(SeriesStep(at))
-        return self._steps[-1]
-
-    def _tell(self, event: Event) -> None:
-        self._number += 1
-        told = msgspec.to_builtins(event)
-        self._recent.append({"number": self._number, "at": self._clock.wall(), **told})
-
-
-def _seen(step: SeriesStep) -> dict[str, Any]:
-    durations = sorted(step.durations)
-    return {
-        "at": step.at,
-        "accepted": step.accepted,
-        "delivered": step.delivered,
-        "retried": step.retried,
-        "failed": step.failed,
-        "p50Ms": _percentile(durations, 0.5),
-        "p99Ms": _percentile(durations, 0.99),
-    }
-
-
-def _percentile(durations: list[float], share: float) -> float | None:
-    return round(durations[min(len(durations) - 1, int(len(durations) * share))], 1) if durations else None
 
 
 class ReaderView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -231,8 +134,12 @@ class Overview(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """By status."""
     due: int
     leased: int
+    scheduled: int
+    """Not tried yet and not due yet: a later time, quiet hours, or a hold."""
     lanes: list[LaneView]
     dead_letters: int
+    failing: list[Failing]
+    """Providers whose calls fail in this process now, the worst first."""
     steps: list[dict[str, Any]]
     recent: list[dict[str, Any]]
     """Failures, breakers and troubles, newest first."""
@@ -286,8 +193,10 @@ class Console:
                 routes=counts["routes"],
                 due=counts["due"],
                 leased=counts["leased"],
+                scheduled=counts["scheduled"],
                 lanes=lanes,
                 dead_letters=dead,
+                failing=self._series.failing(),
                 steps=self._series.steps(),
                 recent=recent[::-1][:50],
                 number=number,

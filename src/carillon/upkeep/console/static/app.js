@@ -22,7 +22,20 @@ const shellOf = (turn) => ({
   /** Call on every tick until the page is left. */
   onTick(call) { if (turn === turns) listeners.add(call); },
   go(hash) { location.hash = hash; },
+  /** The filters that the address names; the back button and a shared link bring them back. */
+  get query() { return Object.fromEntries(new URLSearchParams(address().query)); },
+  /** Write filters into the address, without a new entry in the history. */
+  keep(values) {
+    const named = new URLSearchParams(Object.entries(values).filter(([, value]) => value));
+    if (turn === turns) history.replaceState(null, "", `#/${address().path}${named.size ? `?${named}` : ""}`);
+  },
 });
+
+/** What stands behind the # of the address: the page with its parts, and its filters. */
+function address() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  return { path, query };
+}
 
 async function start() {
   theme();
@@ -56,7 +69,7 @@ function lively(word) {
 }
 
 async function show() {
-  const [page, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [page, ...rest] = address().path.split("/").map(decodeURIComponent);
   const name = surface.pages.includes(page) ? page : surface.pages[0];
   // If the user has left a page before it is loaded, it draws into an element that is no longer shown.
   const turn = ++turns;

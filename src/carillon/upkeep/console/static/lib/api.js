@@ -1,6 +1,8 @@
 /** Calls the API: one function for JSON, one for server-sent events. The token stays in this tab. */
 
 const TOKEN = "carillon.token";
+/** The server writes at least every five seconds: after so long without a word it is gone, or stands still. */
+const SILENCE_MS = 15_000;
 
 /** The answer was a problem document. */
 export class Problem extends Error {
@@ -58,14 +60,22 @@ export async function ask(path, given = {}) {
 export async function follow(path, tell, state, signal) {
   let wait = 500;
   while (!signal.aborted) {
+    const silent = new AbortController();
+    let patience = setTimeout(() => silent.abort(), SILENCE_MS);
+    const heard = () => {
+      clearTimeout(patience);
+      patience = setTimeout(() => silent.abort(), SILENCE_MS);
+    };
     try {
-      const answer = await fetch(path, { headers: headers(), signal });
+      const answer = await fetch(path, { headers: headers(), signal: AbortSignal.any([signal, silent.signal]) });
       if (!answer.ok || !answer.body) throw new Error(`HTTP ${answer.status}`);
       state("live");
       wait = 500;
-      await frames(answer.body.getReader(), tell);
+      await frames(answer.body.getReader(), tell, heard);
     } catch {
       if (signal.aborted) return;
+    } finally {
+      clearTimeout(patience);
     }
     state("lost");
     await new Promise((done) => setTimeout(done, wait));
@@ -73,12 +83,13 @@ export async function follow(path, tell, state, signal) {
   }
 }
 
-async function frames(reader, tell) {
+async function frames(reader, tell, heard) {
   const decoder = new TextDecoder();
   let text = "";
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
+    heard();
     text += decoder.decode(value, { stream: true });
     let end;
     while ((end = text.indexOf("\n\n")) >= 0) {

@@ -66,6 +66,16 @@ export function given(form) {
 }
 
 /**
+ * Fill a form from the address, so that a reload, the back button and a shared link show the same.
+ * @param {HTMLFormElement} form
+ * @param {Object<string, string>} query
+ */
+export function recall(form, query) {
+  for (const [name, value] of Object.entries(query)) if (form.elements[name]) form.elements[name].value = value;
+  return form;
+}
+
+/**
  * Call after a pause, once for a burst of calls; `stop` cancels it.
  * @param {() => void} call
  * @param {number} milliseconds

@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
-import { choice, field, given, newest, pager, refill, soon } from "../lib/forms.js";
+import { choice, field, given, newest, pager, recall, refill, soon } from "../lib/forms.js";
 import { moment, number } from "../lib/format.js";
 import { redriving } from "../lib/redriving.js";
 
@@ -68,10 +68,8 @@ function filters(shell, state, draw) {
       role: "search",
       onsubmit: (event) => {
         event.preventDefault();
-        const found = given(form);
-        for (const name of ["failedAfter", "failedBefore"])
-          if (found[name]) found[name] = new Date(found[name]).toISOString();
-        Object.assign(state, { filters: found, page: 1 });
+        shell.keep(given(form));
+        Object.assign(state, { filters: wanted(form), page: 1 });
         state.chosen.clear();
         return draw().catch((error) => toast(error.message, "bad"));
       },
@@ -85,7 +83,16 @@ function filters(shell, state, draw) {
     h("button", { class: "primary", text: "Search" }),
     h("button", { type: "reset", text: "Show all", onclick: () => setTimeout(() => form.requestSubmit()) }),
   );
+  state.filters = wanted(recall(form, shell.query));
   return form;
+}
+
+/** What the form asks for, as the API takes it. */
+function wanted(form) {
+  const found = given(form);
+  for (const name of ["failedAfter", "failedBefore"])
+    if (found[name]) found[name] = new Date(found[name]).toISOString();
+  return found;
 }
 
 /** How many of each cause, with the newest error and what to do about it. */

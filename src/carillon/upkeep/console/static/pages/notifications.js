@@ -1,8 +1,8 @@
 /** Search notifications, and show the story of one: routes, attempts, waits and the message. */
 
 import { ask } from "../lib/api.js";
-import { badge, card, empty, fill, h, head, table } from "../lib/dom.js";
-import { newest, refill } from "../lib/forms.js";
+import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
+import { field, given, newest, recall, refill } from "../lib/forms.js";
 import { millis, moment, number } from "../lib/format.js";
 import { preview } from "../lib/preview.js";
 
@@ -16,15 +16,17 @@ export async function render(main, shell, [id]) {
 }
 
 async function list(main, shell) {
-  const asked = { page: 1 };
+  const asked = { page: Number(shell.query.page) || 1 };
   const results = h("div", { "aria-live": "polite" });
   const asking = newest();
   const draw = async () => {
     const still = asking();
     const found = await ask("/api/v1/notifications", { query: { ...asked, pageSize: PAGE_SIZE } });
-    if (still()) refill(results, found.items.length ? rows(found) : nothing(asked), pager(found, asked, draw));
+    if (still()) refill(results, found.items.length ? rows(found) : nothing(asked), pager(found, asked, shell, draw));
   };
-  fill(main, h("div", { class: "page" }, head("Notifications"), card(null, form(shell, asked, draw)), card(null, results)));
+  const filters = recall(form(shell, asked, draw), shell.query);
+  Object.assign(asked, wanted(filters));
+  fill(main, h("div", { class: "page" }, head("Notifications"), card(null, filters), card(null, results)));
   let waiting = null;
   // Subscribe before the first request, so that no event is missed.
   shell.onTick(() => { if (asked.page === 1) waiting ??= setTimeout(() => { waiting = null; draw().catch(() => {}); }, 1500); });
@@ -45,16 +47,23 @@ function form(shell, asked, draw) {
   const number_ = h("div", {}, h("label", { for: "f-id", text: "Id" }), h("input", { id: "f-id", name: "id", autocomplete: "off", spellcheck: "false" }));
   return h("form", { class: "filters", role: "search", onsubmit: (event) => {
     event.preventDefault();
-    const given = Object.fromEntries(new FormData(event.target));
-    if (given.id.trim()) return shell.go(`#/notifications/${encodeURIComponent(given.id.trim())}`);
-    delete given.id;
-    if (given.acceptedAfter) given.acceptedAfter = new Date(given.acceptedAfter).toISOString();
-    Object.assign(asked, given, { page: 1 });
+    const id = event.target.elements.id.value.trim();
+    if (id) return shell.go(`#/notifications/${encodeURIComponent(id)}`);
+    shell.keep(given(event.target));
+    for (const name of Object.keys(asked)) delete asked[name];
+    Object.assign(asked, wanted(event.target), { page: 1 });
     return draw();
   } }, FILTERS.map(field), number_, choice("channel", "Channel", shell.surface.channels),
   choice("status", "Status", ["queued", "sent", "delivered", "opened", "failed", "skipped"]),
   h("div", {}, h("label", { for: "f-after", text: "Accepted after" }), h("input", { id: "f-after", name: "acceptedAfter", type: "datetime-local" })),
   h("button", { class: "primary", text: "Search" }));
+}
+
+/** What the form asks for, as the API takes it. */
+function wanted(form) {
+  const { id: _, ...found } = given(form);
+  if (found.acceptedAfter) found.acceptedAfter = new Date(found.acceptedAfter).toISOString();
+  return found;
 }
 
 function rows(found) {
@@ -63,9 +72,9 @@ function rows(found) {
     one.channel, badge(one.status), number(one.attemptCount)]));
 }
 
-function pager(found, asked, draw) {
+function pager(found, asked, shell, draw) {
   if (found.totalPages < 2) return h("p", { class: "quiet", text: `${number(found.totalCount)} in all` });
-  const step = (by) => () => { asked.page += by; draw(); };
+  const step = (by) => () => { asked.page += by; shell.keep({ ...shell.query, page: asked.page }); draw(); };
   return h("p", { class: "pager" },
     h("button", { type: "button", text: "Newer", disabled: found.pageNumber <= 1, onclick: step(-1) }),
     h("span", { text: ` page ${number(found.pageNumber)} of ${number(found.totalPages)}, ${number(found.totalCount)} in all ` }),
@@ -83,7 +92,7 @@ async function story(main, shell, id) {
     if (!still() || now === shown) return;
     shown = now;
     refill(page, head(one.templateKey, badge(one.status), one.status === "queued" ? cancel(one, draw) : null),
-      facts(one), one.routes.map((route) => told(route)), why(one));
+      facts(one), retrying(one, draw), one.routes.map((route) => told(route)), why(one));
   };
   await draw();
   fill(main, page);
@@ -97,6 +106,25 @@ function cancel(one, draw) {
     await ask(`/api/v1/notifications/${encodeURIComponent(one.id)}/cancel`, { method: "POST" });
     await draw();
   } });
+}
+
+/** Dead letters of this notification can be tried again from here; a reason goes into the audit trail. */
+function retrying(one, draw) {
+  if (!one.routes.some((route) => route.status === "failed")) return null;
+  const act = h("button", { class: "primary", id: "retry", text: "Try again" });
+  return card("Given up", h("form", { class: "filters", onsubmit: async (event) => {
+    event.preventDefault();
+    act.disabled = true;
+    try {
+      await ask(`/api/v1/admin/notifications/${encodeURIComponent(one.id)}/retry`, {
+        method: "POST", headers: { "X-Admin-Override": "true" }, body: { reason: event.target.elements.reason.value.trim() } });
+      toast("It is tried again, with a fresh budget.");
+      await draw();
+    } catch (error) {
+      toast(error.message, "bad");
+      act.disabled = false;
+    }
+  } }, field("reason", "Reason", { required: true, value: "tried again in the console", size: 32 }), act));
 }
 
 function facts(one) {

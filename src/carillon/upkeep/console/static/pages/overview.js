@@ -34,9 +34,11 @@ export async function render(main, shell) {
 }
 
 function human(overview, providers, targets) {
-  const notes = [];
+  const notes = overview.failing.map((one) => h("a", { id: `failing-${one.channel}-${one.provider}`, href: `#/dead-letters?channel=${encodeURIComponent(one.channel)}` },
+    `${one.channel} fails: ${percent(one.failed / one.calls)} of ${number(one.calls)} calls to ${one.provider} in ${span(one.seconds)}${one.error ? `, the newest with “${one.error}”` : ""}`));
   if (overview.deadLetters) {
-    notes.push(h("a", { id: "to-dead-letters", href: "#/dead-letters" }, `${number(overview.deadLetters)} dead letters wait for a decision`));
+    notes.push(h("a", { id: "to-dead-letters", href: "#/dead-letters" },
+      overview.deadLetters === 1 ? "1 dead letter waits for a decision" : `${number(overview.deadLetters)} dead letters wait for a decision`));
   }
   for (const one of providers.filter((each) => each.state !== "closed")) {
     notes.push(h("span", {}, `The breaker of ${one.provider} (${one.channel}) is ${one.state.replace("_", " ")}`));
@@ -45,7 +47,7 @@ function human(overview, providers, targets) {
     notes.push(h("span", {}, `${one.endpoint} (${one.provider}) fails since ${moment(one.failingSince)} and is disabled`));
   }
   for (const lane of overview.lanes.filter((each) => each.oldestDueSeconds > LATE_SECONDS)) {
-    notes.push(h("span", {}, `${number(lane.due)} routes wait in ${lane.name}, the oldest for ${span(lane.oldestDueSeconds)}`));
+    notes.push(h("span", {}, `${number(lane.due)} ${lane.due === 1 ? "route waits" : "routes wait"} in ${lane.name}, the oldest for ${span(lane.oldestDueSeconds)}`));
   }
   return h("section", { class: `card human ${notes.length ? "needed" : "calm"}` },
     h("h2", { text: "Needs attention" }),
@@ -54,13 +56,14 @@ function human(overview, providers, targets) {
 
 function figures(overview) {
   const routes = overview.routes;
+  const queued = "#/notifications?status=queued";
   const shown = [
-    ["Delivered", number(routes.published), "good"], ["Waiting", number(overview.due), overview.due ? "wait" : ""],
-    ["Under way", number(overview.leased), ""], ["Retrying", number(routes.failed), routes.failed ? "wait" : ""],
-    ["Dead letters", number(routes.dead_letter), routes.dead_letter ? "bad" : ""], ["Skipped", number(routes.skipped), ""],
+    ["Delivered", routes.published, "good", "#/notifications?status=delivered"], ["Due now", overview.due, "wait", queued],
+    ["Under way", overview.leased, "", queued], ["Scheduled", overview.scheduled, "", queued], ["Retrying", routes.failed, "wait", queued],
+    ["Dead letters", routes.dead_letter, "bad", "#/dead-letters"], ["Skipped", routes.skipped, "", "#/notifications?status=skipped"],
   ];
-  return h("dl", { class: "figures" }, shown.map(([name, value, mood]) =>
-    h("div", { class: mood }, h("dt", { text: name }), h("dd", { text: value }))));
+  return h("dl", { class: "figures" }, shown.map(([name, value, mood, href]) =>
+    h("div", { class: value ? mood : "" }, h("dt", { text: name }), h("dd", {}, h("a", { href, id: `figure-${name}`, text: number(value) })))));
 }
 
 /** The last ten minutes, quiet steps included. */

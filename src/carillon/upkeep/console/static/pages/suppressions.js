@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
-import { choice, field, given, newest, pager, refill, soon } from "../lib/forms.js";
+import { choice, field, given, newest, pager, recall, refill, soon } from "../lib/forms.js";
 import { moment, number } from "../lib/format.js";
 
 const PAGE_SIZE = 25;
@@ -48,6 +48,7 @@ function filters(shell, state, draw) {
       role: "search",
       onsubmit: (event) => {
         event.preventDefault();
+        shell.keep(given(form));
         Object.assign(state, { filters: given(form), page: 1 });
         return draw().catch((error) => toast(error.message, "bad"));
       },
@@ -59,6 +60,7 @@ function filters(shell, state, draw) {
     h("button", { class: "primary", text: "Search" }),
     h("button", { type: "reset", text: "Show all", onclick: () => setTimeout(() => form.requestSubmit()) }),
   );
+  state.filters = given(recall(form, shell.query));
   return form;
 }
 
