@@ -31,7 +31,7 @@ FAILING_SHARE = 0.2
 _TOLD = BreakerChanged | EndpointDisabled | EndpointEnabled | Trouble | RouteSuppressed | AddressSuppressed
 
 
-class Calls(msgspec.Struct):
+class ProviderCalls(msgspec.Struct):
     """The calls of one provider for one channel in one step."""
 
     made: int = 0
@@ -50,7 +50,7 @@ class SeriesStep(msgspec.Struct):
     retried: int = 0
     failed: int = 0
     durations: list[float] = []
-    calls: dict[tuple[str, str], Calls] = {}
+    calls: dict[tuple[str, str], ProviderCalls] = {}
     """By channel and provider."""
 
 
@@ -96,11 +96,11 @@ class Series:
     def failing(self) -> list[Failing]:
         """The providers whose calls fail now, the worst first."""
         begin = self._clock.wall() - FAILING_SECONDS
-        summed: dict[tuple[str, str], Calls] = {}
+        summed: dict[tuple[str, str], ProviderCalls] = {}
         for step in self._steps:
             if step.at + STEP_SECONDS > begin:
                 for name, calls in step.calls.items():
-                    held = summed.setdefault(name, Calls())
+                    held = summed.setdefault(name, ProviderCalls())
                     held.made += calls.made
                     held.failed += calls.failed
                     held.error = calls.error or held.error
@@ -124,7 +124,7 @@ class Series:
             self._tell(event)
             return
         step = self._now()
-        calls = step.calls.setdefault((event.channel, event.provider), Calls())
+        calls = step.calls.setdefault((event.channel, event.provider), ProviderCalls())
         calls.made += 1
         if len(step.durations) < SAMPLES:
             step.durations.append(event.duration_ms)
