@@ -92,7 +92,9 @@ class Embedded:
             status="skipped" if acceptance.skipped else "queued",
             queue_name=acceptance.queue_name,
             replayed=acceptance.replayed,
-            skipped=msgspec.convert(msgspec.to_builtins(skipped_routes(acceptance.suppressed)), list[SkippedRoute]),
+            skipped=msgspec.convert(
+                msgspec.to_builtins(skipped_routes(acceptance.suppressed, acceptance.gated)), list[SkippedRoute]
+            ),
         )
 
     async def get(self, notification_id: str) -> Notification | None:

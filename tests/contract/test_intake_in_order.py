@@ -6,15 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from carillon.domain.events import Event, IntentMalformed, RouteSuppressed, event_word
+from carillon.domain.consent import Categories, Category
+from carillon.domain.events import Event, IntentMalformed, event_word
+from carillon.domain.gate_events import RouteSuppressed
 from carillon.domain.intents import Arrival, Intent, Malformed, Progress, Recipient
 from carillon.domain.lanes import Lane, Lanes
-from carillon.domain.people import Found, NoSuchPerson, NotAnswered, Profile
+from carillon.domain.people import Found, NoSuchPerson, NotAnswered, PreferenceChange, Profile
 from carillon.domain.policy import PolicyTable, RetryPolicy
 from carillon.domain.suppressions import Suppression
 from carillon.domain.templates import LocaleRules
 from carillon.intake import in_order
 from carillon.intake.in_order import OrderedIntake
+from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
 from carillon.ledger.opening import Ledger
@@ -30,6 +33,7 @@ RULES = PlanRules(
     lanes=Lanes({"standard": Lane(rank=2, queue_name="standard")}),
     locale=LocaleRules(default="en", on_missing="default"),
     supported_locales=("en", "pt"),
+    categories=Categories(shared={"news": Category(name="news")}),
 )
 PEOPLE: dict[str, Found] = {
     "ada": Profile(addresses={"email": "ada@example.com"}, locale="pt-BR"),
@@ -63,6 +67,7 @@ class Door:
             observer=self.events.append,
             ids=lambda: "unused",
             clock=SystemClock(),
+            add_choices=PreferenceLookup(StoredPeople(ledger), SystemClock()).choices,
         )
 
     async def bring(self, *arrivals: Arrival) -> Progress:
@@ -219,3 +224,25 @@ async def test_many_routes_are_written_in_several_statements(
     monkeypatch.setattr(in_order, "MOST_ROUTES", 5)
     assert await Door(ledger).bring(*(arrival(f"{number}-0", "ada", "bob") for number in range(1, 8))) == Progress(7)
     assert len(await engine.rows("records")) == 7
+
+
+@pytest.mark.req("P-204")
+async def test_the_gate_of_a_category_stands_at_this_door_too(ledger: Ledger) -> None:
+    await ledger.change_preferences(None, "ada", PreferenceChange(categories={"news": {"push": False}}))
+    door = Door(ledger)
+    assert (await door.bring(arrival("9-1", "ada", "bob", category="news"))).done == 1
+    story = await ledger.story("9-1", None)
+    assert story is not None
+    assert story.notification["category"] == "news"
+    ends = {row["route_id"]: (row["status"], row["last_error_classification"]) for row in story.routes}
+    assert ends["push:user:ada"] == ("skipped", "category")
+    assert ends["push:user:bob"] == ("pending", None)
+    assert ends["email:user:ada"] == ("pending", None)
+    assert door.words() == ["intent_accepted", "route_gated"]
+
+
+@pytest.mark.req("P-204")
+async def test_an_unknown_category_is_kept_as_malformed(ledger: Ledger, engine: Engine) -> None:
+    assert (await Door(ledger).bring(arrival("9-2", "ada", category="noise"))).done == 1
+    (row,) = await engine.rows("malformed_intents")
+    assert row["failure_message"] == "there is no category noise; known are news"

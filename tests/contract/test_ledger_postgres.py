@@ -145,7 +145,7 @@ async def test_one_alone_is_not_planned_anew_each_time(engine: PostgresEngine) -
 
 async def test_control_an_acceptance_whose_number_the_planner_sees_is_planned_anew(engine: PostgresEngine) -> None:
     sql = engine.statements()
-    shown = sql["enrol"].replace("(SELECT $21::int[])", "$21::int[]").replace("(SELECT $37::int[])", "$37::int[]")
+    shown = sql["enrol"].replace("(SELECT $23::int[])", "$23::int[]").replace("(SELECT $40::int[])", "$40::int[]")
     assert shown != sql["enrol"]
     assert max(await planned(engine, sql | {"enrol": shown})) > 5
 

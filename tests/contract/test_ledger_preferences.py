@@ -1,11 +1,15 @@
 """Preferences in the ledger: changes meet what is there, not what somebody had read."""
 
 import asyncio
+import json
 
 import pytest
 
+from carillon.domain.claims import Settled, Settlement
 from carillon.domain.people import PreferenceChange, QuietHours
+from carillon.domain.verdicts import Skip
 from carillon.ledger.opening import Ledger
+from tests.support.ledger_builders import enrolment, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 
 engine = engine_fixture()
@@ -90,3 +94,56 @@ async def test_changes_at_once_are_all_kept(ledger: Ledger) -> None:
     (held,) = await ledger.preferences([(None, "ada")])
     assert held is not None
     assert held.channels == {f"channel-{number}": False for number in range(20)}
+
+
+@pytest.mark.req("P-202")
+async def test_choices_by_category_and_channel(ledger: Ledger) -> None:
+    await ledger.change_preferences(
+        None, "ada", PreferenceChange(categories={"news": {"email": False, "sms": True}}, time_zone="Europe/Berlin")
+    )
+    held = await ledger.change_preferences(None, "ada", PreferenceChange(categories={"news": {"push": False}}))
+    assert held.categories == {"news": {"email": False, "sms": True, "push": False}}
+    held = await ledger.change_preferences(
+        None, "ada", PreferenceChange(categories={"orders": {"email": True}, "news": {"email": None}})
+    )
+    assert held.categories == {"news": {"sms": True, "push": False}, "orders": {"email": True}}
+    assert (held.time_zone, await ledger.preferences([(None, "ada")])) == ("Europe/Berlin", [held])
+    held = await ledger.change_preferences(None, "ada", PreferenceChange(channels={"sms": False}))
+    assert held.categories["orders"] == {"email": True}
+    held = await ledger.change_preferences(
+        None, "ada", PreferenceChange(categories={"news": {"email": False, "sms": None}}, replace=True)
+    )
+    assert (held.categories, held.time_zone, held.channels) == ({"news": {"email": False}}, None, {})
+
+
+@pytest.mark.req("P-203")
+async def test_a_claim_knows_what_its_person_chose_meanwhile(ledger: Ledger) -> None:
+    bare = route("bob", recipient_ref="email:bob@example.com", route_id="email:email:bob@example.com")
+    await ledger.enrol([enrolment(category="news"), enrolment(bare, category="news"), enrolment(route("eve"))])
+    for person in ("ann", "email:bob@example.com", "eve"):
+        await ledger.change_preferences(None, person, PreferenceChange(categories={"news": {"email": False}}))
+    claims = {claim.recipient_ref: claim for claim in await ledger.claim([want()], 10, "w")}
+    said = '{"channels" : {}, "categories" : {"news": {"email": false}}}'
+    for ref in ("user:ann", "email:bob@example.com"):
+        assert claims[ref].category == "news"
+        assert json.loads(claims[ref].wishes_json or "") == json.loads(said)
+    assert (claims["user:eve"].category, claims["user:eve"].wishes_json) == (None, None)
+
+
+@pytest.mark.req("P-203")
+async def test_a_route_that_a_gate_ends_is_skipped_and_no_dead_letter(ledger: Ledger, engine: Engine) -> None:
+    await ledger.enrol([enrolment(category="news")])
+    (claim,) = await ledger.claim([want()], 1, "w")
+    (settled,) = await ledger.settle([Settlement(claim=claim, verdict=Skip("category", "left"))])
+    assert settled is Settled.APPLIED
+    story = await ledger.story(claim.notification_id, None)
+    assert story is not None
+    (row,) = story.routes
+    assert (row["status"], row["last_error_classification"], row["last_error_message"]) == (
+        "skipped",
+        "category",
+        "left",
+    )
+    assert (row["attempt_count"], row["skipped_at"] is not None, row["next_attempt_at"]) == (0, True, None)
+    assert await engine.rows("dead_letters") == []
+    assert await ledger.claim([want()], 1, "w") == []

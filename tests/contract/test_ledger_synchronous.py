@@ -154,7 +154,7 @@ async def test_what_is_given_back_to_be_sent_again_goes_to_a_lane_with_workers(e
 MUTANTS: Mutants = {
     "hold without a lease": (
         test_a_claimed_enrolment_is_stored_leased_and_with_one_attempt,
-        {"enrol": ("$39::float8 * interval '1 second'", "$39::float8 * interval '0 second'")},
+        {"enrol": ("$42::float8 * interval '1 second'", "$42::float8 * interval '0 second'")},
         {"claim_enrolled": ("next_attempt_at = :lease_until", "next_attempt_at = :now")},
     ),
     "queueing what is held": (

@@ -13,7 +13,6 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from carillon.domain.claims import Settled
 from carillon.domain.events import (
-    AddressSuppressed,
     BreakerChanged,
     Event,
     IntentAccepted,
@@ -22,9 +21,9 @@ from carillon.domain.events import (
     LeasesReset,
     Pruned,
     RouteAttempted,
-    RouteSuppressed,
     Trouble,
 )
+from carillon.domain.gate_events import AddressSuppressed, RouteSuppressed
 from carillon.domain.notifications import Enrolment, Notification, Route
 from carillon.ledger.sqlite.ledger import SqliteLedger
 from carillon.upkeep.metrics.instruments import Instrument

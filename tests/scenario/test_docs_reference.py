@@ -28,6 +28,7 @@ _SECTIONS = {
     "Groups": "groups.provider.",
     "Group members": "groups.provider.members.name.",
     "Tenants": "tenant.id.",
+    "Categories": "categories.name.",
     "Queues": "queue.name.",
     "Stream": "stream.",
     "Directory": "directory.",

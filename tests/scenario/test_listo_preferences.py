@@ -43,8 +43,11 @@ def test_before_anything_was_said_everything_is_on(listo: Listo, user: str) -> N
         "tenantId": "acme",
         "preferredLocale": None,
         "channels": {name: {"isEnabled": True} for name in ("email", "sms", "push", "inApp", "webhook")},
+        "categories": {},
+        "required": [],
         "contacts": {},
-        "quietHours": {"enabled": False, "startTime": None, "endTime": None, "timezone": "UTC"},
+        "timeZone": None,
+        "quietHours": {"enabled": False, "startTime": None, "endTime": None, "timezone": "UTC", "days": []},
         "updatedAt": None,
     }
 
@@ -52,7 +55,7 @@ def test_before_anything_was_said_everything_is_on(listo: Listo, user: str) -> N
 @pytest.mark.req("S2-115")
 def test_put_replaces_and_patch_changes(listo: Listo, user: str) -> None:
     mine = token(user)
-    quiet = {"enabled": True, "startTime": "22:00", "endTime": "07:00", "timezone": "America/Mexico_City"}
+    quiet = {"enabled": True, "startTime": "22:00", "endTime": "07:00", "timezone": "America/Mexico_City", "days": []}
     said = {"preferredLocale": "es-MX", "channels": {"sms": {"isEnabled": False}}, "quietHours": quiet}
     put = call(listo, "PUT", OWN, said, mine)
     assert (put.status, put.body["preferredLocale"], put.body["quietHours"]) == (200, "es-MX", quiet)

@@ -5,6 +5,7 @@ from typing import Any, cast
 import msgspec
 
 from carillon.blueprints.billing import payment_api, subscription_api, webhooks
+from carillon.domain.consent import NO_CATEGORIES
 from carillon.domain.lanes import Lanes
 from carillon.doors.http import endpoints as http
 from carillon.doors.http import events as http_events
@@ -42,7 +43,7 @@ def declared() -> list[Endpoint]:
         *admin_api.endpoints(nobody, nobody, {}, Lanes({}), clock=nobody, ids=nobody),
         *sandbox.endpoints([], [], msgspec.Struct),
         *templates_api.endpoints(nobody, nobody, nobody),
-        *preferences_api.endpoints(nobody),
+        *preferences_api.endpoints(nobody, NO_CATEGORIES),
         *callbacks.endpoints(reported, dict.fromkeys(reported, ()), nobody, nobody, nobody),
         *suppressions.endpoints(nobody, nobody),
         *payment_api.endpoints(nobody, "the-service-token"),

@@ -15,7 +15,7 @@ from carillon.blueprints.billing.domain import Plan
 from carillon.cli import app
 from carillon.config.reading import blueprint_folder
 from carillon.config.sections import Billing, SseSettings, Stream, TaskPicker
-from carillon.config.settings import DirectorySettings, GroupMember, GroupSettings, Settings, Tenant
+from carillon.config.settings import CategorySettings, DirectorySettings, GroupMember, GroupSettings, Settings, Tenant
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.events import Event
 from carillon.domain.lanes import Lane
@@ -40,6 +40,7 @@ _ENTRIES: dict[str, type[msgspec.Struct]] = {
     "groups.provider": GroupSettings,
     "groups.provider.members.name": GroupMember,
     "tenant.id": Tenant,
+    "categories.name": CategorySettings,
     "queue.name": Policy,
     "stream": Stream,
     "task_picker": TaskPicker,

@@ -38,6 +38,12 @@ def unix(text: str) -> float:
         (NIGHT, "2026-03-28T23:00:00+01:00", "2026-03-29T07:00:00+02:00"),
         (NOON, "2026-06-01T13:00:00+00:00", "2026-06-01T14:00:00+00:00"),
         (NOON, "2026-06-01T14:00:00+00:00", None),
+        # The morning belongs to the evening before: the first of June is a Monday.
+        (msgspec.structs.replace(NIGHT, days=("mon",)), "2026-06-01T23:30:00+02:00", "2026-06-02T07:00:00+02:00"),
+        (msgspec.structs.replace(NIGHT, days=("mon",)), "2026-06-02T06:00:00+02:00", "2026-06-02T07:00:00+02:00"),
+        (msgspec.structs.replace(NIGHT, days=("mon",)), "2026-06-02T23:30:00+02:00", None),
+        (msgspec.structs.replace(NIGHT, days=("mon",)), "2026-06-01T06:00:00+02:00", None),
+        (msgspec.structs.replace(NOON, days=("tue",)), "2026-06-01T13:00:00+00:00", None),
         (msgspec.structs.replace(NOON, enabled=False), "2026-06-01T13:00:00+00:00", None),
         (msgspec.structs.replace(NOON, end_time="12:00"), "2026-06-01T12:00:00+00:00", None),
     ],

@@ -114,6 +114,7 @@ def test_the_next_claim_begins_after_the_last_group_of_the_ring() -> None:
 def test_losers_learn_whether_they_asked_the_same() -> None:
     loser = notification(request_fingerprint="f")
     winner = {"notification_id": "w", "request_fingerprint": "f", "lane": 3, "expired": False, "suppressed_json": None}
+    winner["gated_json"] = None
     assert answer_for_loser(loser, winner) == Duplicate("w", 3)
     assert answer_for_loser(loser, winner | {"request_fingerprint": "g"}) == Conflict("w")
     assert answer_for_loser(loser, winner | {"request_fingerprint": "g", "expired": 1}) == Conflict("w", expired=True)

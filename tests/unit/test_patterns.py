@@ -53,7 +53,8 @@ LONGEST: dict[int, str] = {
         upkeep.api.preferences.TenantId upkeep.api.queues_wire.Name upkeep.api.queues_wire.Reason
         upkeep.api.templates_wire.TemplateKey upkeep.api.templates_wire.Locale upkeep.api.templates_wire.Subject
         upkeep.api.templates_wire.Name upkeep.api.templates_wire.TenantId upkeep.api.templates_wire.Truth
-        web.guard._UNFIT
+        web.guard._UNFIT domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.wire.CategoryName
+        upkeep.api.templates_wire.CategoryName doors.http.events.EventBody.category
     """,
     # A head of a request or of an answer, a query, a path, a vendor's answer, a token.
     64 * KIB: """

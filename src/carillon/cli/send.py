@@ -42,6 +42,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
     locale: Annotated[str | None, typer.Option(help="A locale such as en-US.")] = None,
     origin: Annotated[str | None, typer.Option(help="The intent's origin; it selects the retry policy.")] = None,
+    category: Annotated[str | None, typer.Option(help="The kind of message, e.g. orders; people choose by it.")] = None,
     at: Annotated[str | None, typer.Option(help="Send not before this time, e.g. 2030-01-01T08:00:00Z.")] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object, e.g. a sandbox drill.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key; a fresh one by default.")] = None,
@@ -57,11 +58,11 @@ def send(  # noqa: PLR0917 - a command line has many options
     as_json: AsJson = False,
 ) -> None:
     """Send one notification and show its outcome; exit 1 if it failed on every route."""
-    fields = {"recipient": to, "channel": channel, "userId": user, "priority": priority, "locale": locale}
-    fields |= {"serviceOrigin": origin, "scheduledFor": at}
-    body: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-    body |= {"templateKey": template, "data": variables(data or [])} | _metadata(metadata)
-    body |= {"synchronous": True} if synchronous else {}
+    fields: dict[str, Any] = {"recipient": to, "channel": channel, "userId": user, "priority": priority}
+    fields |= {"locale": locale, "serviceOrigin": origin, "scheduledFor": at, "category": category}
+    fields |= {"templateKey": template, "synchronous": synchronous or None}
+    body = {name: value for name, value in fields.items() if value is not None}
+    body |= {"data": variables(data or [])} | _metadata(metadata)
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
     headers |= bearer(token_of(context, token, token_file))
     if dry_run:
@@ -148,6 +149,8 @@ def _show(accepted: dict[str, Any], story: dict[str, Any]) -> None:
 
 
 def _held_by(suppression: dict[str, Any]) -> str:
+    if "because" in suppression:
+        return f"{suppression['reason']}: {suppression['because']}"
     end = f"until {suppression['until']}" if suppression.get("until") else "until it is lifted"
     return f"the address is suppressed ({suppression['kind']}) {end}"
 

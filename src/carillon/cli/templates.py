@@ -147,4 +147,4 @@ async def _push_one(ledger: Ledger, draft: Draft, there: StoredTemplate | None, 
 
 
 def _content(draft: Draft) -> tuple[Any, ...]:
-    return draft.subject, draft.body, draft.html, draft.default_variables
+    return draft.subject, draft.body, draft.html, draft.default_variables, draft.category

@@ -17,16 +17,19 @@ _NOT_FOUND, _CONFLICT = frozenset({404}), frozenset({409})
 
 
 class SkippedRoute(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One recipient on one channel that nothing is sent to, because the address is suppressed."""
+    """One recipient on one channel that nothing is sent to."""
 
     route_id: str
     channel: str
-    suppression_id: int
-    kind: str
-    """bounced, complained, unsubscribed, invalid or manual."""
     reason: str = "suppressed"
+    """The gate: suppressed, or category if the person does not want this category here."""
+    suppression_id: int | None = None
+    kind: str | None = None
+    """bounced, complained, unsubscribed, invalid or manual; only of a suppression."""
     until: str | None = None
     """When the suppression ends; None is never."""
+    because: str | None = None
+    """A sentence, where it is no suppression."""
 
 
 class RouteSuppression(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -51,7 +54,7 @@ class Accepted(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     replayed: bool = False
     """Carillon had accepted it before, under the same key."""
     skipped: list[SkippedRoute] = []
-    """The routes whose address is suppressed."""
+    """The routes that a gate has skipped."""
 
 
 class Attempt(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -81,7 +84,7 @@ class Route(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     next_attempt_at: str | None = None
     last_error: str | None = None
     gate: str | None = None
-    """What stopped a skipped route, such as `expired`, `collapsed` or `suppressed`."""
+    """What stopped a skipped route, such as `expired`, `category` or `suppressed`."""
     suppression: RouteSuppression | None = None
     """Why it was skipped or given up, if the address was suppressed."""
     attempts: list[Attempt] = []
@@ -98,6 +101,7 @@ class Notification(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     priority: Literal["high", "normal", "low"] = "normal"
     tenant_id: str | None = None
     user_id: str | None = None
+    category: str | None = None
     channel: str | None = None
     recipient: str | None = None
     locale: str | None = None
@@ -143,7 +147,7 @@ class ItemAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     replayed: bool = False
     error: Refusal | None = None
     skipped: list[SkippedRoute] = []
-    """The routes whose address is suppressed."""
+    """The routes that a gate has skipped."""
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,6 +188,7 @@ class Item(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defau
     """The same, counted from acceptance: seconds, or a duration such as `10m` or `PT10M`."""
     collapse_key: str | None = None
     """Replaces what still waits for the same recipient under the same key."""
+    category: str | None = None
     correlation_id: str | None = None
     idempotency_key: str | None = None
 

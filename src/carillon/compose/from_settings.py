@@ -1,15 +1,18 @@
 """Rules, policies, tools and providers of the engine, each read from the settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from importlib.resources import as_file
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from carillon.config.reading import blueprint_folder, variables
-from carillon.config.settings import GroupSettings, Settings
+from carillon.config.settings import CategorySettings, GroupSettings, Settings
 from carillon.domain.breaker import BreakerPolicy
+from carillon.domain.consent import Categories, Category, is_name
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.groups import Grouping, GroupRule, Groups, group_number
 from carillon.domain.lanes import Lanes
@@ -138,6 +141,30 @@ def suppression_terms(settings: Settings) -> SuppressionTerms:
     )
 
 
+def categories(settings: Settings) -> Categories:
+    """Everybody's categories and those of tenants."""
+    tenants = {
+        name: _categories(f"tenant.{name}.", tenant.categories, settings) for name, tenant in settings.tenant.items()
+    }
+    return Categories(
+        shared=_categories("", settings.categories, settings),
+        tenants={name: own for name, own in tenants.items() if own},
+    )
+
+
+def _categories(place: str, given: Mapping[str, CategorySettings], settings: Settings) -> dict[str, Category]:
+    for name, said in given.items():
+        if not is_name(name):
+            raise ConfigurationError(f"{place}categories.{name}: a name has a-z, 0-9, '.', '_' and '-'")
+        unknown = sorted(set(said.channels) - set(settings.channels))
+        if unknown:
+            known = ", ".join(settings.channels)
+            raise ConfigurationError(f"{place}categories.{name}.channels.{unknown[0]}: the channels are {known}")
+        if said.required and not all(said.channels.values()):
+            raise ConfigurationError(f"{place}categories.{name}: what is required cannot be off by default")
+    return {name: Category(name=name, **msgspec.structs.asdict(said)) for name, said in given.items()}
+
+
 def policies(settings: Settings) -> PolicyTable:
     """Retry policies; the drill's time scale multiplies their waits."""
     scale = settings.drill.time_scale
@@ -204,6 +231,7 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
         missing_variable=settings.templates.missing_variable,
         idempotency_ttl_seconds=settings.idempotency_ttl_seconds,
         supported_locales=tuple(settings.locale.supported) if settings.templates.render == "downstream" else (),
+        categories=categories(settings),
         groups=groups(settings),
     )
 

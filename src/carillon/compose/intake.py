@@ -23,6 +23,7 @@ from carillon.doors.http import events as http_events
 from carillon.intake.accept import Intake
 from carillon.intake.explain import Explainer
 from carillon.intake.in_order import OrderedIntake
+from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.ledger.opening import Ledger
 from carillon.outbound.admission import Admissions
 from carillon.outbound.synchronous import SynchronousDelivery
@@ -143,6 +144,7 @@ def _acceptor(process: Process, ledger: Ledger) -> OrderedIntake:
         observer=process.observe,
         ids=new_id,
         clock=process.clock,
+        add_choices=PreferenceLookup(StoredPeople(ledger), process.clock).choices,
     )
 
 

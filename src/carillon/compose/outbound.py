@@ -341,6 +341,7 @@ def _attempt_rules(settings: Settings, chains: Chains) -> AttemptRules:
             outlive_leases=picker,
             give_back=picker,
             suppressions=from_settings.suppression_terms(settings),
+            categories=from_settings.categories(settings),
         )
     return AttemptRules(
         chains,

@@ -23,11 +23,13 @@ from carillon.domain.claims import Claim
 from carillon.domain.errors import ConfigurationError, ServerUnavailable
 from carillon.domain.intents import Intent, Malformed
 from carillon.domain.people import NotAnswered
-from carillon.domain.ports import Backlog, Clock, IntakeLedger, Observer, OrderedAcceptor, Signal
+from carillon.domain.ports import Backlog, Clock, Observer, OrderedAcceptor, Signal
 from carillon.doors.redis_stream.door import RedisStreamDoor, RedisStreamRules
 from carillon.intake.directory import HttpDirectory
 from carillon.intake.in_order import OrderedIntake
+from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.intake.plan import PlanRules
+from carillon.ledger.opening import Ledger
 from carillon.ledger.redis.leases import RedisLeases
 from carillon.outbound.breakers import RecoverableBreakers
 from carillon.outbound.breakers.redis import RedisBreakers, RedisTargets
@@ -144,7 +146,7 @@ class StreamClients:
         stack.push_async_callback(leases.aclose)
         return leases
 
-    def open_door(self, ledger: IntakeLedger, signal: Signal, rules: PlanRules, http: HttpClient) -> RedisStreamDoor:
+    def open_door(self, ledger: Ledger, signal: Signal, rules: PlanRules, http: HttpClient) -> RedisStreamDoor:
         """The door that reads the stream into the ledger."""
         stream = self._settings.stream
         if stream is None:
@@ -158,6 +160,7 @@ class StreamClients:
             observer=self._observe,
             ids=lambda: "",
             clock=self._clock,
+            add_choices=PreferenceLookup(StoredPeople(ledger), self._clock).choices,
         )
         self.door = RedisStreamDoor(
             redis=self._reader,

@@ -78,6 +78,7 @@ class Wording:
             render=render,
             changed=self.templates.forget,
             locale=LocaleRules(settings.locale.default, settings.locale.on_missing),
+            categories=from_settings.categories(settings),
         )
         kept = templates_api.endpoints(self._ledger, tools, new_id, open_mount=settings.templates.open_mount)
         if settings.http.console:
@@ -85,7 +86,7 @@ class Wording:
                 self._ledger, self.templates.filed, tools, settings.locale.supported
             )
             kept += console_templates.endpoints(reader)
-        return [*kept, *preferences_api.endpoints(self._ledger)]
+        return [*kept, *preferences_api.endpoints(self._ledger, from_settings.categories(settings))]
 
 
 class TemplatesPart(Part):

@@ -196,9 +196,24 @@ class FirstSteps(Section, frozen=True):
     see: str = "/api/v1/notifications"
 
 
+class CategorySettings(Section, frozen=True):
+    """One kind of messages that people may want or not."""
+
+    required: bool = False
+    """True: nobody can switch it off."""
+    channels: dict[str, bool] = {}
+    """Whether a person who chose nothing gets it on a channel; on channels that are not named, yes."""
+    titles: dict[str, str] = {}
+    """What people read, by language."""
+    texts: dict[str, str] = {}
+    """One sentence that says what comes with it, by language."""
+
+
 class Tenant(Section, frozen=True):
     """The settings of one tenant."""
 
+    categories: dict[str, CategorySettings] = {}
+    """The tenant's own categories; one that everybody has is replaced by name."""
     default_locale: str | None = None
     requests_per_second: float | None = None
     """Calls of providers for this tenant, over all processes; `[tenant."*"]` is every tenant without its own."""
@@ -284,6 +299,8 @@ class Settings(Section, frozen=True):
     policy: Policies = Policies()
     locale: LocaleSettings = LocaleSettings()
     tenant: dict[str, Tenant] = {}
+    categories: dict[str, CategorySettings] = {}
+    """What people can choose, by name."""
     templates: TemplateSettings = TemplateSettings()
     preferences: PreferenceSettings = PreferenceSettings()
     retention: RetentionSettings = RetentionSettings()

@@ -64,6 +64,9 @@ class Claim(msgspec.Struct, gc=False):
     """The lease of an earlier claim expired without a settlement: that worker may have sent the message."""
     suppression_json: str | None = None
     """The suppression in force at the claim, which began after the route was enrolled; None if there is none."""
+    category: str | None = None
+    wishes_json: str | None = None
+    """What the person has chosen by now; only for a message with a category that has waited."""
     place: Any = None
     """The physical place of the route's row, where the ledger gives one: a fast lookup while the row is unchanged."""
     group: int = 0
@@ -184,6 +187,7 @@ def first_claim(
         trace_id=notification.trace_id,
         audience_kind=notification.audience_kind,
         intent_key=notification.idempotency_key,
+        category=notification.category,
         place=place,
         group=route.group,
         expires_in=None if expires_at_ms is None else (expires_at_ms - accepted_at_ms) / 1000,

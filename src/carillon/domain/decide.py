@@ -8,6 +8,7 @@ import msgspec
 
 from carillon.domain.breaker import State
 from carillon.domain.claims import Claim
+from carillon.domain.consent import GATE, Categories, Wishes
 from carillon.domain.outcomes import STOPPING, Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.suppressions import (
@@ -25,6 +26,7 @@ OPEN_PAUSE_SECONDS = 1.0
 """How long, before jitter, a route waits until it asks again whether a breaker lets it through."""
 THROTTLE_PAUSE_SECONDS = 1.0
 """How long, before jitter, a throttled route waits whose policy and provider name no wait: it costs no attempt."""
+_read_wishes = msgspec.json.Decoder(Wishes).decode
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -138,6 +140,15 @@ def skip_because(stop: Stop) -> Skip:
 
 EXPIRY = skip_because(Stop(EXPIRED))
 """The verdict on a claim whose notification has expired."""
+
+
+def unwanted(claim: Claim, categories: Categories) -> Skip | None:
+    """The verdict on a claim whose person has left the category since the acceptance; None if a call may be made."""
+    if claim.category is None or claim.wishes_json is None:
+        return None
+    category = categories.find(claim.category, claim.tenant_id)
+    refused = None if category is None else _read_wishes(claim.wishes_json).refusal(category, claim.channel)
+    return None if refused is None else Skip(GATE, refused)
 
 
 def suppression_after(claim: Claim, outcome: Outcome, terms: SuppressionTerms | None) -> Suppression | None:

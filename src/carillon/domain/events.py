@@ -3,6 +3,7 @@
 import msgspec
 
 from carillon.domain.claims import Settled
+from carillon.domain.gate_events import AddressSuppressed, RouteGated, RouteSuppressed
 from carillon.domain.queue_events import (
     FailedTrimmed,
     MessageOverdue,
@@ -11,7 +12,6 @@ from carillon.domain.queue_events import (
     QueueLooked,
     QueuePumped,
 )
-from carillon.domain.suppressions import Suppression
 
 
 class WebhookCalled(msgspec.Struct, frozen=True, tag="webhook_called", kw_only=True):
@@ -130,39 +130,6 @@ class NotificationStopped(msgspec.Struct, frozen=True, kw_only=True, tag="notifi
     notification_id: str
     gate: str
     reason: str
-
-
-class RouteSuppressed(msgspec.Struct, frozen=True, tag="route_suppressed", kw_only=True):
-    """A route was skipped when it was accepted, because its address is suppressed."""
-
-    notification_id: str
-    notification_type: str
-    producer: str
-    tenant_id: str | None
-    route_id: str
-    channel: str
-    suppression_id: int
-    kind: str
-    until_ms: int | None
-    """When the suppression ends; None is never."""
-    request_id: str | None = None
-    trace_id: str | None = None
-
-
-class AddressSuppressed(msgspec.Struct, frozen=True, tag="address_suppressed", kw_only=True):
-    """A message caused a suppression: later routes of its tenant to the same address are skipped."""
-
-    channel: str
-    kind: str
-    source: str
-    reason: str
-    tenant_id: str | None
-    """None holds for every tenant."""
-    seconds: float | None
-    """For how long; None is for ever."""
-    provider: str
-    notification_id: str | None = None
-    route_id: str | None = None
 
 
 class RouteAttempted(msgspec.Struct, frozen=True, tag="route_attempted", gc=False):
@@ -349,6 +316,7 @@ Event = (
     | RouteAttempted
     | RouteSuppressed
     | NotificationStopped
+    | RouteGated
     | AddressSuppressed
     | LeaseLost
     | LeasesReset
@@ -374,23 +342,6 @@ Event = (
     | FailedTrimmed
     | WebhookCalled
 )
-
-
-def address_suppressed(
-    caused: Suppression, provider: str, notification_id: str | None, route_id: str | None
-) -> AddressSuppressed:
-    """The event of a suppression that a message caused; an event holds no address."""
-    return AddressSuppressed(
-        channel=caused.channel,
-        kind=caused.kind,
-        source=caused.source,
-        reason=caused.reason,
-        tenant_id=caused.tenant_id or None,
-        seconds=caused.seconds,
-        provider=provider,
-        notification_id=notification_id,
-        route_id=route_id,
-    )
 
 
 def event_word(event: Event) -> str:

@@ -42,6 +42,7 @@ GATES = (
     "suppression",
     "locale",
     "template",
+    "category",
     "render",
     "idempotency",
     "schedule",
@@ -55,7 +56,7 @@ GATES = (
     "breaker",
 )
 """Every gate in the order in which a request meets them; `schedule` is there only for what waits, `expired` and
-`collapsed` only where the request says so, `endpoint` only where
+`collapsed` only where the request says so, `category` only for what has one, `endpoint` only where
 a provider's receivers have breakers of their own, `rate` only where calls keep a pace."""
 
 
@@ -87,6 +88,8 @@ class ExplainedRoute(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     because: str | None = None
     suppression: dict[str, Any] | None = None
     """The suppression that the route would be skipped for."""
+    gate: str | None = None
+    """What would skip it: `suppressed`, `category`; None where nothing does."""
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

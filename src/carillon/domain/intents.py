@@ -31,7 +31,9 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     unreachable: dict[str, str] = {}
     """For each channel on which the person cannot be reached, the reason; the route is stored as skipped."""
     refused: frozenset[str] = frozenset()
-    """Channels that the person has switched off; an intent for one of them is rejected."""
+    """Channels that the person has switched off; an intent without a category for one of them is rejected."""
+    chosen: dict[str, dict[str, bool]] = {}
+    """The person's choices by category and channel."""
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +55,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     notification_id: str | None = None
     """Set by a door whose transport gives the message an id; otherwise the intake makes one."""
     tenant_id: str | None = None
+    category: str | None = None
+    """Without one, the category of its template."""
     sent_by: str | None = None
     """The service that asked for it, where a door knows one."""
     priority: Priority = Priority.NORMAL

@@ -45,6 +45,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     """Values of variables that a request does not set."""
     template_id: str | None = None
     """None for a template from a file; only a stored template has an id."""
+    category: str | None = None
+    """The category of messages that name none."""
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +74,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     scheduled_for_ms: int | None = None
     expires_at_ms: int | None = None
     """No provider is called from this moment on."""
+    category: str | None = None
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +90,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     status: Status = Status.PENDING
     """PENDING, or SKIPPED with the reason in `skipped_because`."""
     skipped_because: str | None = None
+    skipped_by: str | None = None
+    """The gate that skips it; None if the person cannot be reached."""
     address: str | None = None
     resolved_locale: str | None = None
     message_json: str | None = None
@@ -125,6 +130,24 @@ def is_due_now(enrolment: Enrolment, route: Route) -> bool:
     return route.status is Status.PENDING and enrolment.notification.scheduled_for_ms is None
 
 
+class GatedRoute(msgspec.Struct, frozen=True, gc=False):
+    """A route that a gate has skipped at the acceptance, suppressions aside."""
+
+    route_id: str
+    channel: str
+    gate: str
+    because: str
+
+
+def gated_routes(enrolment: Enrolment) -> tuple[GatedRoute, ...]:
+    """The routes of a plan that a gate skips."""
+    return tuple(
+        GatedRoute(route.route_id, route.channel, route.skipped_by, route.skipped_because or route.skipped_by)
+        for route in enrolment.routes
+        if route.skipped_by is not None
+    )
+
+
 class Accepted(msgspec.Struct, frozen=True):
     """The ledger has stored the notification."""
 
@@ -141,6 +164,8 @@ class Duplicate(msgspec.Struct, frozen=True):
     notification_id: str
     lane: int
     suppressed: tuple[SuppressedRoute, ...] = ()
+    gated: tuple[GatedRoute, ...] = ()
+    """The routes that another gate had skipped then."""
 
 
 class Conflict(msgspec.Struct, frozen=True):
@@ -163,7 +188,9 @@ class Acceptance(msgspec.Struct, frozen=True):
     suppressed: tuple[SuppressedRoute, ...] = ()
     """The routes that are skipped because their address is suppressed."""
     skipped: bool = False
-    """Nothing is queued: every route is suppressed."""
+    """Nothing is queued: a suppression or another gate skips every route."""
+    gated: tuple[GatedRoute, ...] = ()
+    """The routes that are skipped by another gate."""
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):

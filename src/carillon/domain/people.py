@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 CONTACTS = {"email": "email", "phone": "sms", "pushToken": "push"}
 """The channel that uses each kind of contact."""
 
@@ -16,7 +17,10 @@ class QuietHours(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool
     start_time: str
     end_time: str
-    timezone: str = "UTC"
+    timezone: str | None = "UTC"
+    """None is the person's own time zone, or UTC."""
+    days: tuple[str, ...] = ()
+    """The weekdays on which they begin, as `mon`; empty is every day."""
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +33,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     locale: str | None = None
     refused: frozenset[str] = frozenset()
     """Channels that the person has switched off."""
+    chosen: dict[str, dict[str, bool]] = {}
+    """Choices by category and channel."""
+    time_zone: str | None = None
     quiet_hours: QuietHours | None = None
 
 
@@ -53,7 +60,10 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     preferred_locale: str | None = None
     channels: dict[str, bool] = {}
     """Only channels with an explicit choice."""
+    categories: dict[str, dict[str, bool]] = {}
+    """By category and channel; only explicit choices."""
     contacts: dict[str, str] = {}
+    time_zone: str | None = None
     quiet_hours: QuietHours | None = None
     updated_at: int | None = None
     """Unix milliseconds; None if the person has no stored preferences."""
@@ -64,8 +74,11 @@ class PreferenceChange(msgspec.Struct, frozen=True, kw_only=True):
 
     preferred_locale: str | UnsetType | None = UNSET
     channels: dict[str, bool] = {}
+    categories: dict[str, dict[str, bool | None]] = {}
+    """None removes the choice."""
     contacts: dict[str, str | None] = {}
     """None removes."""
+    time_zone: str | UnsetType | None = UNSET
     quiet_hours: QuietHours | UnsetType | None = UNSET
     replace: bool = False
 

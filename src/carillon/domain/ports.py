@@ -163,6 +163,10 @@ class Templates(Protocol):
         """The (channel, locale) pairs in which the code exists for this tenant."""
         ...
 
+    async def category(self, code: str, tenant_id: str | None = None) -> str | None:
+        """The category that the code's templates name for messages without one."""
+        ...
+
 
 class ReceiptLedger(Protocol):
     """The ledger as receipts use it."""

@@ -8,7 +8,7 @@ import msgspec
 
 from carillon.domain.claims import Claim
 from carillon.domain.intents import Intent
-from carillon.domain.notifications import Enrolled, Enrolment
+from carillon.domain.notifications import Enrolled, Enrolment, GatedRoute
 from carillon.domain.suppressions import SuppressedRoute
 
 Code = Literal["DELIVERY_TIMEOUT", "DELIVERY_FAILED"]
@@ -41,6 +41,7 @@ class NotClaimed(msgspec.Struct, frozen=True):
     notification_id: str
     reason: str
     suppressed: tuple[SuppressedRoute, ...] = ()
+    gated: tuple[GatedRoute, ...] = ()
 
 
 SynchronousEnrolment = Claimed | Repeated | NotClaimed
@@ -64,6 +65,8 @@ class NotDelivered(msgspec.Struct, frozen=True, kw_only=True):
     replayed: bool = False
     suppressed: tuple[SuppressedRoute, ...] = ()
     """Not tried, because the address is suppressed."""
+    gated: tuple[GatedRoute, ...] = ()
+    """Not tried, because of another gate."""
 
 
 SynchronousAnswer = DeliveredNow | NotDelivered

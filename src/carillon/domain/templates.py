@@ -29,6 +29,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     tenant_id: str | None = None
     """The tenant that owns the template; None if all tenants share it."""
     created_by: str | None = None
+    category: str | None = None
+    """The category of messages that name none."""
 
     @classmethod
     def of(cls, template: Template, tenant_id: str | None = None) -> "Draft":
@@ -42,6 +44,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
             html=template.html,
             default_variables=template.default_variables,
             tenant_id=tenant_id,
+            category=template.category,
         )
 
 
@@ -66,6 +69,7 @@ class StoredTemplate(Draft, frozen=True, kw_only=True):
             version=self.version,
             default_variables=self.default_variables,
             template_id=self.template_id,
+            category=self.category,
         )
 
     def draft(self, **changes: Any) -> Draft:  # noqa: ANN401 - fields of Draft

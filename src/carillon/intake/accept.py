@@ -4,10 +4,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from carillon.coalesce import Coalescer
+from carillon.domain.consent import GATE, Category, refusal, shown
 from carillon.domain.errors import BadIntent
-from carillon.domain.events import IntentAccepted, IntentRepeated, NotificationStopped, RouteSuppressed
+from carillon.domain.events import IntentAccepted, IntentRepeated
 from carillon.domain.explain import Tell
 from carillon.domain.intents import Intent, Recipient
 from carillon.domain.notifications import (
@@ -17,6 +19,7 @@ from carillon.domain.notifications import (
     Duplicate,
     Enrolled,
     Enrolment,
+    GatedRoute,
     Message,
     Status,
     Template,
@@ -33,10 +36,10 @@ from carillon.domain.synchronous import (
     SynchronousLedger,
 )
 from carillon.domain.templates import resolve_locale, wished_locale
-from carillon.domain.timing import COLLAPSED, Stop
 from carillon.faultpoint import faultpoint
 from carillon.intake.plan import Content, PlanRules, plan
 from carillon.intake.render import render_message
+from carillon.intake.telling import tell_gated, tell_skipped
 
 QUEUED_ONLY = frozenset({"inApp"})
 """Channels whose messages people fetch, so that no delivery can be awaited."""
@@ -82,18 +85,46 @@ class Contents:
             )
         return (existing[0],)
 
+    async def categorised(self, intent: Intent) -> Intent:
+        """The intent with its category: its own, or that of its template; raises BadIntent for an unknown one."""
+        named = intent.category
+        if named is None:
+            named = await self._templates.category(intent.notification_type, intent.tenant_id)
+            if named is None:
+                return intent
+            intent = replace(intent, category=named)
+        if self._rules.categories.find(named, intent.tenant_id) is None:
+            known = ", ".join(sorted(self._rules.categories.of(intent.tenant_id)))
+            more = f"; known are {known}" if known else "; no categories are configured: add [categories.NAME]"
+            raise BadIntent("UNKNOWN_CATEGORY", f"there is no category {named}{more}", field="category")
+        return intent
+
     async def _content(self, intent: Intent, recipient: Recipient, channel: str, tell: Tell | None) -> Content:
         reason = recipient.unreachable.get(channel)
         if reason is not None:
             return self._skipped(intent, recipient, channel, reason)
+        category = self._category(intent)
+        if category is None and channel in recipient.refused:
+            raise BadIntent("CHANNEL_DISABLED", f"{recipient.ref} has switched {channel} off", field="channel")
         address = _address(recipient, channel, tell)
+        refused = None
+        if category is not None:
+            refused = refusal(category, channel, recipient.chosen, recipient.refused)
+            if tell is not None:
+                tell(GATE, shown(category, refused))
+        gate = None if refused is None else GATE
         if self._rules.supported_locales:
-            return Content(recipient.ref, channel, address, self._downstream_locale(intent, recipient))
+            locale = self._downstream_locale(intent, recipient)
+            return Content(recipient.ref, channel, address, locale, skipped_because=refused, skipped_by=gate)
         template = await self._template(intent, recipient, channel, tell)
+        # What a gate skips is rendered too: an error of the sender does not hide behind it, and it can be redriven.
         message = render_message(template, intent.payload, self._rules.missing_variable)
         if tell is not None:
             tell("render", _shown(channel, message))
-        return Content(recipient.ref, channel, address, template.locale, message)
+        return Content(recipient.ref, channel, address, template.locale, message, refused, gate)
+
+    def _category(self, intent: Intent) -> Category | None:
+        return None if intent.category is None else self._rules.categories.find(intent.category, intent.tenant_id)
 
     async def _template(self, intent: Intent, recipient: Recipient, channel: str, tell: Tell | None) -> Template:
         code = intent.notification_type
@@ -132,8 +163,6 @@ def _shown(channel: str, message: Message) -> dict[str, Any]:
 
 
 def _address(recipient: Recipient, channel: str, tell: Tell | None) -> str:
-    if channel in recipient.refused:
-        raise BadIntent("CHANNEL_DISABLED", f"{recipient.ref} has switched {channel} off", field="channel")
     if tell is not None:
         tell("preferences", {"channel": channel, "preferredLocale": recipient.locale})
     address = recipient.addresses.get(channel) or recipient.addresses.get("*")
@@ -184,6 +213,7 @@ class Intake:
 
     async def planned(self, intent: Intent, tell: Tell | None = None) -> Enrolment:
         """The rows to write; raises BadIntent if the intent cannot be sent. Calls `tell` for every gate it passes."""
+        intent = await self._contents.categorised(intent)
         if self._add_preferences is not None:
             intent = await self._add_preferences(intent)
         contents = await self._contents.of(intent, tell)
@@ -209,10 +239,11 @@ class Intake:
             case Accepted():
                 self._observe(IntentAccepted(routes=len(enrolment.routes), **told))
                 tell_skipped(self._observe, intent, enrolled)
-                return self._acceptance(enrolment, enrolled, enrolment.routes[0].lane, replayed=False)
+                gated = tell_gated(self._observe, intent, enrolled.notification_id, enrolment)
+                return self._acceptance(enrolment, enrolled, enrolment.routes[0].lane, gated)
             case Duplicate():
                 self._observe(IntentRepeated(outcome="duplicate", **told))
-                return self._acceptance(enrolment, enrolled, enrolled.lane, replayed=True)
+                return self._acceptance(enrolment, enrolled, enrolled.lane, enrolled.gated)
             case Conflict():
                 self._observe(IntentRepeated(outcome="conflict", **told))
                 raise key_conflict()
@@ -220,39 +251,19 @@ class Intake:
                 assert_never(enrolled)
 
     def _acceptance(
-        self, enrolment: Enrolment, enrolled: Accepted | Duplicate, lane: int, *, replayed: bool
+        self, enrolment: Enrolment, enrolled: Accepted | Duplicate, lane: int, gated: tuple[GatedRoute, ...]
     ) -> Acceptance:
         suppressed = enrolled.suppressed
-        waiting = sum(route.status is Status.PENDING for route in enrolment.routes) if suppressed else 0
+        stopped = len(suppressed) + len(gated)
+        # A route of a person who cannot be reached is skipped without a gate, and says nothing about the others.
+        reachable = [one for one in enrolment.routes if one.status is Status.PENDING or one.skipped_by is not None]
         return Acceptance(
             enrolled.notification_id,
             self._rules.lanes.by_rank(lane).queue_name,
-            replayed,
+            isinstance(enrolled, Duplicate),
             suppressed,
-            bool(suppressed) and len(suppressed) >= waiting,
-        )
-
-
-def tell_skipped(observe: Observer, intent: Intent, accepted: Accepted) -> None:
-    """Report what acceptance skips, suppressed routes and replaced notifications: nobody else would hear of it."""
-    for notification_id in accepted.replaced:
-        stop = Stop(COLLAPSED, accepted.notification_id)
-        observe(NotificationStopped(notification_id=notification_id, gate=stop.gate, reason=stop.reason))
-    for route in accepted.suppressed:
-        observe(
-            RouteSuppressed(
-                notification_id=accepted.notification_id,
-                notification_type=intent.notification_type,
-                producer=intent.producer,
-                tenant_id=intent.tenant_id,
-                route_id=route.route_id,
-                channel=route.channel,
-                suppression_id=route.suppression.suppression_id,
-                kind=route.suppression.kind,
-                until_ms=route.suppression.until_ms,
-                request_id=intent.request_id,
-                trace_id=intent.trace_id,
-            )
+            bool(stopped) and stopped >= len(reachable),
+            gated,
         )
 
 
@@ -301,20 +312,22 @@ class SynchronousIntake:
     async def enrol(self, intent: Intent) -> SynchronousEnrolment:
         enrolment = await self._intake.planned(intent)
         refuse_queued_only(enrolment)
-        return self._answer(intent, await self._enrolments.add(enrolment))
+        return self._answer(intent, enrolment, await self._enrolments.add(enrolment))
 
     async def _write(self, batch: Sequence[Enrolment]) -> list[ClaimedEnrolment]:
         return await self._ledger.enrol_claimed(batch, self._owner, self._seconds)
 
-    def _answer(self, intent: Intent, held: ClaimedEnrolment) -> SynchronousEnrolment:
+    def _answer(self, intent: Intent, enrolment: Enrolment, held: ClaimedEnrolment) -> SynchronousEnrolment:
         enrolled = held.enrolled
         told = {"notification_id": enrolled.notification_id, **named(intent)}
         match enrolled:
             case Accepted():
                 self._observe(IntentAccepted(routes=1, **told))
                 tell_skipped(self._observe, intent, enrolled)
+                gated = tell_gated(self._observe, intent, enrolled.notification_id, enrolment)
                 if not held.claims:
-                    return NotClaimed(enrolled.notification_id, SUPPRESSED, enrolled.suppressed)
+                    reason = gated[0].because if gated else SUPPRESSED
+                    return NotClaimed(enrolled.notification_id, reason, enrolled.suppressed, gated)
                 return Claimed(held.claims[0])
             case Duplicate():
                 self._observe(IntentRepeated(outcome="duplicate", **told))

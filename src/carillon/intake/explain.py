@@ -28,10 +28,10 @@ from carillon.domain.explain import (
     unavailable,
 )
 from carillon.domain.intents import Intent, said_key
-from carillon.domain.notifications import Conflict, Enrolment, Route, Status, due_ms
+from carillon.domain.notifications import Conflict, Enrolment, Route, Status, due_ms, gated_routes
 from carillon.domain.pace import HORIZON_SECONDS, NO_PACE, first_place, limit_of
 from carillon.domain.ports import Clock
-from carillon.domain.suppressions import SUPPRESSED, SuppressionTerms
+from carillon.domain.suppressions import CLASSIFICATION, SUPPRESSED, SuppressionTerms
 from carillon.domain.targets import TargetView, parts_of
 from carillon.domain.timing import COLLAPSED, EXPIRED
 from carillon.intake.accept import Intake, key_conflict, refuse_queued_only
@@ -41,6 +41,7 @@ _GATES = {
     "CHANNEL_REQUIRED": "channel",
     "UNKNOWN_CHANNEL": "channel",
     "CHANNEL_DISABLED": "preferences",
+    "UNKNOWN_CATEGORY": "category",
     "RECIPIENT_UNRESOLVED": "recipient",
     "TEMPLATE_NOT_FOUND": "template",
     "TEMPLATE_RENDER_ERROR": "render",
@@ -105,6 +106,8 @@ class Explainer:
             enrolment = await self._intake.planned(intent, walk.passed)
             if intent.synchronous:
                 refuse_queued_only(enrolment)
+            for route in reversed(gated_routes(enrolment)):
+                walk.add(route.gate, "stop", {**(walk.detail(route.gate) or {}), "because": route.because})
             suppressed = await self._suppressions(walk, enrolment)
             replayed = await self._idempotency(walk, enrolment)
         except BadIntent as error:
@@ -199,6 +202,7 @@ class Explainer:
             msgspec.structs.replace(
                 _explained(route, soonest, latest, now, synchronous=intent.synchronous),
                 suppression=suppressed.get(route.route_id),
+                gate=CLASSIFICATION if route.route_id in suppressed else route.skipped_by,
             )
             for route, soonest, latest in zip(enrolment.routes, *simulated, strict=True)
         ]

@@ -1,6 +1,6 @@
 """Acceptance in order: arrivals are enriched, planned and stored together, and none is skipped."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import assert_never
 
 from carillon.domain.errors import BadIntent, DirectoryUnavailable, LedgerUnavailable
@@ -10,9 +10,10 @@ from carillon.domain.notifications import Accepted, Conflict, Duplicate, Enrolle
 from carillon.domain.people import Found
 from carillon.domain.ports import Clock, Directory, Ids, IntakeLedger, Observer, Signal, Templates
 from carillon.faultpoint import faultpoint
-from carillon.intake.accept import Contents, named, tell_skipped
+from carillon.intake.accept import Contents, named
 from carillon.intake.people import enrich, people
 from carillon.intake.plan import PlanRules, plan
+from carillon.intake.telling import tell_gated, tell_skipped
 
 MOST_ROUTES = 5000
 """Routes written in one statement; a single notification may have more."""
@@ -37,7 +38,9 @@ class OrderedIntake:
         observer: Observer,
         ids: Ids,
         clock: Clock,
+        add_choices: Callable[[Intent], Awaitable[Intent]] | None = None,
     ) -> None:
+        self._add_choices = add_choices
         self._ledger = ledger
         self._contents = Contents(templates, rules)
         self._directory = directory
@@ -57,7 +60,9 @@ class OrderedIntake:
                 flawed.append((arrival, arrival.read))
             else:
                 try:
-                    intent = arrival.read if self._directory is None else enrich(arrival.read, found)
+                    intent = await self._chosen(
+                        arrival.read if self._directory is None else enrich(arrival.read, found)
+                    )
                     planned.append((arrival, intent, await self._plan(arrival, intent)))
                 except BadIntent as error:
                     code = error.code if error.code in CODES else "invalid_payload"
@@ -84,6 +89,11 @@ class OrderedIntake:
             return {}
         asked = [user for arrival in arrivals if isinstance(arrival.read, Intent) for user in people(arrival.read)]
         return await self._directory.find(asked) if asked else {}
+
+    async def _chosen(self, intent: Intent) -> Intent:
+        """The intent with its category, and with what its people chose about it."""
+        intent = await self._contents.categorised(intent)
+        return intent if self._add_choices is None else await self._add_choices(intent)
 
     async def _plan(self, arrival: Arrival, intent: Intent) -> Enrolment:
         contents = await self._contents.of(intent)
@@ -121,6 +131,7 @@ class OrderedIntake:
                     routes = len(enrolment.routes)
                     self._observe(IntentAccepted(notification_id=notification_id, routes=routes, **named(intent)))
                     tell_skipped(self._observe, intent, answer)
+                    tell_gated(self._observe, intent, notification_id, enrolment)
                 case Duplicate(notification_id):
                     self._observe(IntentRepeated(notification_id=notification_id, outcome="duplicate", **named(intent)))
                 case Conflict() | str():

@@ -8,10 +8,12 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from carillon.coalesce import Coalescer
+from carillon.domain.consent import person_of, switched_off
 from carillon.domain.errors import BadIntent, DirectoryUnavailable
 from carillon.domain.intents import Intent, Priority, Recipient
 from carillon.domain.people import (
     CONTACTS,
+    WEEKDAYS,
     Found,
     NoSuchPerson,
     NotAnswered,
@@ -27,7 +29,7 @@ def quiet_until(hours: QuietHours, unix_seconds: float) -> float | None:
     """The end of the quiet hours that this moment lies in; None outside of them."""
     if not hours.enabled:
         return None
-    now = dt.datetime.fromtimestamp(unix_seconds, ZoneInfo(hours.timezone))
+    now = dt.datetime.fromtimestamp(unix_seconds, ZoneInfo(hours.timezone or "UTC"))
     begins, ends = dt.time.fromisoformat(hours.start_time), dt.time.fromisoformat(hours.end_time)
     at = now.time()
     if begins <= ends:
@@ -38,12 +40,33 @@ def quiet_until(hours: QuietHours, unix_seconds: float) -> float | None:
         days = 0 if at < ends else None
     if days is None:
         return None
+    # They begin on a day and may end on the next one: the morning after belongs to the evening before.
+    first = now.date() - dt.timedelta(days=int(begins > ends and days == 0))
+    if hours.days and WEEKDAYS[first.weekday()] not in hours.days:
+        return None
     return dt.datetime.combine(now.date() + dt.timedelta(days=days), ends, now.tzinfo).timestamp()
 
 
 def people(intent: Intent) -> list[str]:
     """The user ids of the recipients."""
     return [recipient.user_id for recipient in intent.recipients if recipient.user_id is not None]
+
+
+def everybody(intent: Intent) -> list[str]:
+    """The ids of the recipients, of bare addresses too."""
+    return [person_of(recipient.ref) for recipient in intent.recipients]
+
+
+def with_choices(intent: Intent, found: Mapping[str, Profile]) -> Intent:
+    """The intent with what its recipients chose by category and channel, and nothing else of their preferences."""
+    nobody = Profile()
+    said = [(one, found.get(person_of(one.ref), nobody)) for one in intent.recipients]
+    return msgspec.structs.replace(
+        intent,
+        recipients=tuple(
+            msgspec.structs.replace(one, refused=profile.refused, chosen=profile.chosen) for one, profile in said
+        ),
+    )
 
 
 def enrich(intent: Intent, found: Mapping[str, Found]) -> Intent:
@@ -68,7 +91,7 @@ def with_preferences(intent: Intent, found: Mapping[str, Profile], now: float | 
 
 
 def _with_profile(recipient: Recipient, found: Mapping[str, Profile]) -> Recipient:
-    profile = found.get(recipient.user_id or "")
+    profile = found.get(person_of(recipient.ref))
     if profile is None:
         return recipient
     return msgspec.structs.replace(
@@ -76,6 +99,7 @@ def _with_profile(recipient: Recipient, found: Mapping[str, Profile]) -> Recipie
         addresses=profile.addresses | recipient.addresses,
         locale=recipient.locale or profile.locale,
         refused=profile.refused,
+        chosen=profile.chosen,
     )
 
 
@@ -112,6 +136,11 @@ class StoredPeople:
         said = await self._questions.add((tenant_id, user_id))
         return None if said is None else profile_of(said)
 
+    async def profiles(self, tenant_id: str | None, users: Sequence[str]) -> dict[str, Profile]:
+        """The profiles of those who have one, by id."""
+        profiles = await asyncio.gather(*(self.profile(tenant_id, user) for user in users))
+        return {user: profile for user, profile in zip(users, profiles, strict=True) if profile is not None}
+
     async def _ask(self, asked: Sequence[tuple[str | None, str]]) -> list[Preferences | None]:
         return await self._ledger.preferences(asked)
 
@@ -125,21 +154,32 @@ class PreferenceLookup:
         self._quiet_hours = quiet_hours
 
     async def __call__(self, intent: Intent) -> Intent:
-        users = people(intent)
-        if not users:
+        # A bare address has no preferences but the categories that its owner has left.
+        users = people(intent) if intent.category is None else everybody(intent)
+        found = await self._stored.profiles(intent.tenant_id, users) if users else {}
+        return with_preferences(intent, found, self._clock.wall() if self._quiet_hours else None) if found else intent
+
+    async def choices(self, intent: Intent) -> Intent:
+        """Add only what people chose by category and channel, where others say how people are reached."""
+        if intent.category is None:
             return intent
-        profiles = await asyncio.gather(*(self._stored.profile(intent.tenant_id, user) for user in users))
-        found = {user: profile for user, profile in zip(users, profiles, strict=True) if profile is not None}
-        if not found:
-            return intent
-        return with_preferences(intent, found, self._clock.wall() if self._quiet_hours else None)
+        found = await self._stored.profiles(intent.tenant_id, everybody(intent))
+        return with_choices(intent, found) if found else intent
 
 
 def profile_of(said: Preferences) -> Profile:
     """The part of a person's preferences that acceptance needs."""
+    quiet = said.quiet_hours
     return Profile(
         addresses={CONTACTS[kind]: address for kind, address in said.contacts.items() if kind in CONTACTS},
         locale=said.preferred_locale,
-        refused=frozenset(channel for channel, wanted in said.channels.items() if not wanted),
-        quiet_hours=said.quiet_hours,
+        refused=switched_off(said.channels),
+        chosen=said.categories,
+        time_zone=said.time_zone,
+        quiet_hours=None if quiet is None else _zoned(quiet, said.time_zone),
     )
+
+
+def _zoned(hours: QuietHours, time_zone: str | None) -> QuietHours:
+    """Quiet hours in a zone: their own, or the person's."""
+    return msgspec.structs.replace(hours, timezone=hours.timezone or time_zone or "UTC")

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from carillon.domain.consent import NO_CATEGORIES, Categories
 from carillon.domain.groups import Groups
 from carillon.domain.intents import Intent, canonical, fingerprint
 from carillon.domain.lanes import Lanes
@@ -27,6 +28,7 @@ class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_ttl_seconds: float = 2_592_000.0
     supported_locales: tuple[str, ...] = ()
     """The locales of a renderer downstream; without any, messages are rendered before they are queued."""
+    categories: Categories = NO_CATEGORIES
     groups: dict[str, Groups] = {}
     """How the routes of each provider form groups; by tenant where nothing is said."""
 
@@ -41,6 +43,8 @@ class Content(msgspec.Struct, frozen=True):
     message: Message | None = None
     """None if the message is rendered downstream, or never."""
     skipped_because: str | None = None
+    skipped_by: str | None = None
+    """The gate that skips it; None if the person cannot be reached."""
 
 
 def plan(intent: Intent, contents: list[Content], notification_id: str, rules: PlanRules, now: float) -> Enrolment:
@@ -64,6 +68,7 @@ def plan(intent: Intent, contents: list[Content], notification_id: str, rules: P
                 max_attempts=1 if intent.synchronous else rules.policies.max_attempts(policy, lane),
                 status=Status.PENDING if content.skipped_because is None else Status.SKIPPED,
                 skipped_because=content.skipped_because,
+                skipped_by=content.skipped_by,
                 address=content.address,
                 resolved_locale=content.locale,
                 message_json=None if content.message is None else msgspec.json.encode(content.message).decode(),
@@ -105,4 +110,5 @@ def _notification(intent: Intent, notification_id: str, rules: PlanRules, now: f
         occurred_at_ms=intent.occurred_at_ms,
         scheduled_for_ms=intent.scheduled_for_ms,
         expires_at_ms=intent.timing.expiry(now),
+        category=intent.category,
     )

@@ -1,7 +1,10 @@
-"""Templates: from folders, `<root>/<code>/<locale>/<channel>/{text,subject,html}.tmpl`, and from the ledger."""
+"""Templates: from folders, `<root>/<code>/<locale>/<channel>/{text,subject,html}.tmpl`, and from the ledger.
+
+A file `<root>/<code>/category` names the category of the code.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +18,11 @@ from carillon.intake.render import check_template
 PARTS = ("subject", "text", "html")
 Key = tuple[str | None, str]
 """A tenant and a template's key."""
+
+
+def category_of(templates: Mapping[tuple[str, str], Template]) -> str | None:
+    """The first category that the templates of one code name."""
+    return next((named for _, one in sorted(templates.items()) if (named := one.category) is not None), None)
 
 
 class FileTemplates:
@@ -46,6 +54,11 @@ class FileTemplates:
         del tenant_id
         return self._variants.get(code, [])
 
+    async def category(self, code: str, tenant_id: str | None = None) -> str | None:
+        """The category in the code's file."""
+        del tenant_id
+        return category_of(self.under(code))
+
     def under(self, code: str) -> dict[tuple[str, str], Template]:
         """The templates of one code, by channel and locale."""
         return {
@@ -76,6 +89,7 @@ def _read_one(folder: Path) -> Template:
                 raise ConfigurationError(f"template {code}/{locale}/{channel}/{part}.tmpl: {error}") from error
     if "text" not in parts:
         raise ConfigurationError(f"template {code}/{locale}/{channel}: text.tmpl is missing")
+    category = folder.parent.parent / "category"
     return Template(
         code=code,
         channel=channel,
@@ -83,6 +97,7 @@ def _read_one(folder: Path) -> Template:
         text=parts["text"],
         subject=parts.get("subject"),
         html=parts.get("html"),
+        category=category.read_text(encoding="utf-8").strip() or None if category.exists() else None,
     )
 
 
@@ -93,6 +108,7 @@ class TemplateSet(NamedTuple):
     """By channel and locale."""
     variants: list[tuple[str, str]]
     """The same channels and locales, sorted once, because every notification needs them."""
+    category: str | None = None
 
 
 class StoredTemplates:
@@ -123,6 +139,9 @@ class StoredTemplates:
 
     async def variants(self, code: str, tenant_id: str | None = None) -> list[tuple[str, str]]:
         return (await self._set((tenant_id, code))).variants
+
+    async def category(self, code: str, tenant_id: str | None = None) -> str | None:
+        return (await self._set((tenant_id, code))).category
 
     def forget(self) -> None:
         """This process has stored a template: read again at the next request, and drop the reads in flight."""
@@ -169,8 +188,11 @@ class StoredTemplates:
         stored: dict[Key, dict[tuple[str, str], Template]] = {}
         for one in await self._ledger.current_templates(asked):
             stored.setdefault((one.tenant_id, one.template_key), {})[one.channel, one.locale] = one.template()
-        found = {
-            (tenant, code): self._files.under(code) | stored.get((None, code), {}) | stored.get((tenant, code), {})
-            for tenant, code in keys
-        }
-        return {key: TemplateSet(templates, sorted(templates)) for key, templates in found.items()}
+        found: dict[Key, TemplateSet] = {}
+        for tenant, code in keys:
+            # A tenant's own templates go before everybody's, and stored ones before those of files.
+            layers = (stored.get((tenant, code), {}), stored.get((None, code), {}), self._files.under(code))
+            templates = layers[2] | layers[1] | layers[0]
+            category = next((named for layer in layers if (named := category_of(layer)) is not None), None)
+            found[tenant, code] = TemplateSet(templates, sorted(templates), category)
+        return found

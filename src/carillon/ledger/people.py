@@ -13,25 +13,28 @@ from carillon.domain.people import PreferenceChange, Preferences, QuietHours
 from carillon.domain.store import Engine, Row
 from carillon.domain.suppressions import Suppression
 from carillon.ledger.rows import chosen, storable
+from carillon.ledger.sealing import Codec
 
 
 class PreferenceStore:
     """Satisfies PreferenceLedger."""
 
     engine: Engine
+    _codec: Codec
 
     async def preferences(self, people: Sequence[tuple[str | None, str]]) -> list[Preferences | None]:
-        asked = sorted({(tenant or "", user_id) for tenant, user_id in people})
-        each = [{"tenant_id": tenant, "user_id": user_id} for tenant, user_id in asked]
+        keys = {(tenant or "", self._codec.person(user_id)): user_id for tenant, user_id in people}
+        each = [{"tenant_id": tenant, "user_id": stored} for tenant, stored in sorted(keys)]
         rows = await self.engine.rows("preferences", each=each)
-        found = {(row["tenant_id"], row["user_id"]): _wanted(row) for row in rows}
-        return [found.get((tenant or "", user_id)) for tenant, user_id in people]
+        found = {(row["tenant_id"], keys[row["tenant_id"], row["user_id"]]): row for row in rows}
+        return [
+            _wanted(row, user_id) if (row := found.get((tenant or "", user_id))) else None for tenant, user_id in people
+        ]
 
     async def change_preferences(self, tenant_id: str | None, user_id: str, change: PreferenceChange) -> Preferences:
-        (row,) = await self.engine.write(
-            "change_preferences", preference_values(tenant_id, user_id, change), repeatable=True
-        )
-        return _wanted(row)
+        values = preference_values(tenant_id, self._codec.person(user_id), change)
+        (row,) = await self.engine.write("change_preferences", values, repeatable=True)
+        return _wanted(row, user_id)
 
     async def disable(self, tenant_id: str | None, user_id: str, channel: str) -> None:
         await self.change_preferences(tenant_id, user_id, PreferenceChange(channels={channel: False}))
@@ -49,21 +52,26 @@ def preference_values(tenant_id: str | None, user_id: str, change: PreferenceCha
         "has_locale": change.preferred_locale is not UNSET,
         "preferred_locale": None if change.preferred_locale is UNSET else change.preferred_locale,
         "channels_json": canonical(change.channels),
+        "categories_json": canonical(change.categories),
         "contacts_json": canonical(change.contacts),
+        "has_time_zone": change.time_zone is not UNSET,
+        "time_zone": None if change.time_zone is UNSET else change.time_zone,
         "has_quiet_hours": change.quiet_hours is not UNSET,
         "quiet_hours_json": None if quiet is None else canonical(quiet),
     }
 
 
-def _wanted(row: Row) -> Preferences:
+def _wanted(row: Row, user_id: str) -> Preferences:
     """The stored preferences of one person."""
     quiet = row["quiet_hours_json"]
     return Preferences(
         tenant_id=row["tenant_id"] or None,
-        user_id=row["user_id"],
+        user_id=user_id,
         preferred_locale=row["preferred_locale"],
         channels=json.loads(row["channels_json"]),
+        categories=json.loads(row["categories_json"]),
         contacts=json.loads(row["contacts_json"]),
+        time_zone=row["time_zone"],
         quiet_hours=None if quiet is None else msgspec.json.decode(quiet, type=QuietHours),
         updated_at=row["updated_at"],
     )

@@ -11,6 +11,7 @@ import msgspec
 
 from carillon.border import clean_text
 from carillon.domain.claims import Settled, Settlement
+from carillon.domain.consent import UNGATED
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import (
     Accepted,
@@ -18,6 +19,7 @@ from carillon.domain.notifications import (
     Duplicate,
     Enrolled,
     Enrolment,
+    GatedRoute,
     Notification,
     Route,
     Status,
@@ -63,6 +65,7 @@ RECORD_FIELDS = (
     "scheduled_for_ms",
     "sent_by",
     "expires_at_ms",
+    "category",
 )
 
 ROUTE_FIELDS = (
@@ -72,6 +75,7 @@ ROUTE_FIELDS = (
     "max_attempts",
     "resolved_locale",
     "skipped_because",
+    "skipped_by",
     "address",
     "lane",
     "provider",
@@ -114,6 +118,7 @@ SETTLEMENT_FIELDS = (
 
 _record_fields = attrgetter(*RECORD_FIELDS)
 _USERS = RECORD_FIELDS.index("recipient_user_ids")
+_read_gated = msgspec.json.Decoder(tuple[GatedRoute, ...]).decode
 _read_suppressed = msgspec.json.Decoder(tuple[SuppressedRoute, ...]).decode
 
 
@@ -165,7 +170,8 @@ def route_rows(enrolment: Enrolment, codec: Codec) -> list[tuple[Any, ...]]:
             route.max_attempts,
             route.resolved_locale,
             # Status and reason are one value here, so that no row can have only one of them.
-            (route.skipped_because or "skipped") if route.status is Status.SKIPPED else None,
+            (route.skipped_because or UNGATED) if route.status is Status.SKIPPED else None,
+            (route.skipped_by or UNGATED) if route.status is Status.SKIPPED else None,
             route.address,
             route.lane,
             route.provider,
@@ -205,9 +211,10 @@ def answer_for_loser(notification: Notification, winner: Mapping[str, Any]) -> E
     if not same:
         return Conflict(winner["notification_id"], expired=bool(winner["expired"]))
     suppressed = _read_suppressed(winner["suppressed_json"] or "[]")
+    gated = _read_gated(winner["gated_json"] or "[]")
     if winner["notification_id"] == notification.notification_id:
         return Accepted(notification.notification_id, suppressed)
-    return Duplicate(winner["notification_id"], winner["lane"], suppressed)
+    return Duplicate(winner["notification_id"], winner["lane"], suppressed, gated)
 
 
 def suppressed_route(row: Mapping[str, Any]) -> SuppressedRoute:

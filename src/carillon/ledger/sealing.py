@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec.structs import replace
 
 from carillon.domain.claims import Claim, Settlement
+from carillon.domain.consent import bare_address
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.notifications import EVERYBODY, Collapse, Enrolment, Route
 from carillon.domain.receipts import Receipt
@@ -170,6 +171,10 @@ class Codec:
                     setattr(claim, name, self._open(self.seals, name, getattr(claim, name)))
         return claims
 
+    def person(self, person_id: str) -> str:
+        """The id of a person in the form of its column: a bare address is sealed behind its kind."""
+        return person_id if self.seals is None else _person(person_id, self.seals.address)
+
     def named(self, batch: Sequence[Enrolment]) -> Sequence[Enrolment]:
         """Rename the routes whose id contains an address."""
         seals = self.seals
@@ -237,6 +242,7 @@ def again(seals: Seals, table: str) -> Again:
         Way.ADDRESS: lambda text: seals.address(seals.open(text)),
         Way.CONTENT: lambda text: seals.content(seals.open(text)),
         Way.CONTACTS: lambda text: _contacts(text or "{}", lambda value: seals.content(seals.open(value))),
+        Way.PERSON: lambda text: _person(text or "", lambda value: seals.address(seals.open(value))),
     }
     first, second = (ways[way] for way in (*resealed(table), Way.CONTENT)[:2])
     return lambda one, two: (first(one), second(two))
@@ -245,6 +251,11 @@ def again(seals: Seals, table: str) -> Again:
 def _contacts(text: str, change: Callable[[str | None], str | None]) -> str:
     known: Mapping[str, str | None] = json.loads(text)
     return json.dumps({kind: change(value) for kind, value in known.items()})
+
+
+def _person(person_id: str, change: Callable[[str | None], str | None]) -> str:
+    kind, address = bare_address(person_id)
+    return person_id if kind is None else f"{kind}:{change(address)}"
 
 
 def _unwrapped(text: str, seals: Seals) -> str:

@@ -94,6 +94,7 @@ def _stored(row: Row) -> StoredTemplate:
         html=row["html"],
         default_variables={} if defaults is None else json.loads(defaults),
         is_active=bool(row["is_active"]),
+        category=row["category"],
         created_by=row["created_by"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],

@@ -6,6 +6,7 @@ import msgspec
 
 from carillon.domain.breaker import State
 from carillon.domain.claims import AttemptNote, Claim, Dispatch, Settlement
+from carillon.domain.consent import NO_CATEGORIES, Categories
 from carillon.domain.decide import (
     EXPIRY,
     barred,
@@ -15,6 +16,7 @@ from carillon.domain.decide import (
     following,
     standing_of,
     suppression_after,
+    unwanted,
     when_open,
 )
 from carillon.domain.lanes import Lanes
@@ -53,6 +55,7 @@ class AttemptRules(msgspec.Struct, frozen=True):
     """True returns a call that the shutdown cancelled to the backlog, uncounted: the vendor recognises a repeat."""
     suppressions: SuppressionTerms | None = None
     """How long a dead address is suppressed, and for whom; None for a backlog that keeps no suppressions."""
+    categories: Categories = NO_CATEGORIES
 
 
 class Attempts:
@@ -196,6 +199,7 @@ class Attempts:
     def _gate(self, claim: Claim) -> Settlement | None:
         """The settlement of a claim that must not be called; None when it may be called."""
         verdict = EXPIRY if self._leases.expires_within(claim) else barred(claim)
+        verdict = verdict or unwanted(claim, self._rules.categories)
         if verdict is not None:
             return Settlement(claim=claim, verdict=verdict)
         if claim.abandoned and self._rules.policies.get(claim.policy).on_unknown in ("wait_for_receipt", "bury"):

@@ -8,7 +8,8 @@ from typing import TypeAlias, assert_never
 from carillon.coalesce import Coalescer
 from carillon.domain.claims import Settled, Settlement
 from carillon.domain.errors import LedgerUnavailable
-from carillon.domain.events import RouteAttempted, Trouble, address_suppressed
+from carillon.domain.events import RouteAttempted, Trouble
+from carillon.domain.gate_events import address_suppressed
 from carillon.domain.ports import Backlog, Observer
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Skip, verdict_word
 from carillon.faultpoint import faultpoint

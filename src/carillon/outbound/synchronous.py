@@ -12,7 +12,7 @@ from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.events import Trouble
 from carillon.domain.intents import Intent
 from carillon.domain.lanes import Lane
-from carillon.domain.notifications import Status
+from carillon.domain.notifications import GatedRoute, Status
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.ports import Backlog, Breakers, Clock, Ids, Observer, Provider, UpkeepLedger
 from carillon.domain.suppressions import SuppressedRoute, SuppressionRef, SuppressionTerms
@@ -137,6 +137,7 @@ class SynchronousDelivery:
                     code="DELIVERY_FAILED",
                     message=holding.reason,
                     suppressed=holding.suppressed,
+                    gated=holding.gated,
                 )
             case _:
                 assert_never(holding)
@@ -234,6 +235,7 @@ class SynchronousDelivery:
                     message=said.removeprefix(f"{code}: "),
                     replayed=True,
                     suppressed=_suppressed(route),
+                    gated=_gated(route),
                 )
             if self._left(deadline) <= 0.0:
                 return msgspec.structs.replace(self._timed_out(notification_id), replayed=True)
@@ -263,6 +265,13 @@ def _suppressed(route: Mapping[str, Any]) -> tuple[SuppressedRoute, ...]:
 def _has_expired(claim: Claim, seconds: float) -> bool:
     """Whether the notification has expired so many seconds after its claim."""
     return claim.expires_in is not None and claim.expires_in <= seconds
+
+
+def _gated(route: Mapping[str, Any]) -> tuple[GatedRoute, ...]:
+    if route["status"] != Status.SKIPPED or route["suppression_id"] is not None:
+        return ()
+    gate, because = route["last_error_classification"], route["last_error_message"]
+    return (GatedRoute(route["route_id"], route["channel"], gate, because),)
 
 
 def _settlement(

@@ -8,7 +8,8 @@ import msgspec
 
 from carillon.border import clean_text
 from carillon.domain.errors import Forged, LedgerUnavailable
-from carillon.domain.events import CallbackRefused, ReceiptTaken, Trouble, address_suppressed
+from carillon.domain.events import CallbackRefused, ReceiptTaken, Trouble
+from carillon.domain.gate_events import address_suppressed
 from carillon.domain.policy import Backoff
 from carillon.domain.ports import Clock, Observer, ReceiptLedger, ReceiptReader
 from carillon.domain.receipts import Callback, CallbackReading, Receipt, ReceiptRules, TakenReceipt

@@ -32,6 +32,7 @@ KINDS: dict[str, tuple[int, str]] = {
     "UNSUPPORTED_MEDIA_TYPE": (415, "The body must be JSON"),
     "MISDIRECTED_REQUEST": (421, "This host is not served"),
     "RECIPIENT_UNRESOLVED": (422, "The recipient cannot be found"),
+    "UNKNOWN_CATEGORY": (422, "There is no such category"),
     "CHANNEL_DISABLED": (422, "The recipient has switched this channel off"),
     "BATCH_REJECTED": (422, "No notification of the batch was accepted"),
     "TOO_MANY_REQUESTS": (429, "Too many requests"),

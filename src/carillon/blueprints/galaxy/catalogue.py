@@ -53,6 +53,8 @@ class NotificationType(_CatalogueStruct, frozen=True):
     producer: str
     audiences: dict[AudienceKind, tuple[Channel, ...]]
     required: dict[str, PayloadKind]
+    category: str | None = None
+    """What kind of message it is, unless an entry says otherwise."""
     push: PushTable | None = None
 
 

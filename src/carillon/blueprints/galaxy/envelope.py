@@ -11,7 +11,7 @@ from carillon.domain.errors import BadIntent
 from carillon.domain.timing import Timing, timing_of
 
 REQUIRED = ("notification_type", "producer", "audience_kind", "idempotency_key", "occurred_at_ms", "payload_json")
-OPTIONAL = ("recipient_user_ids_json", "request_id", "trace_id")
+OPTIONAL = ("recipient_user_ids_json", "request_id", "trace_id", "category")
 
 INVALID_ENVELOPE = "invalid_envelope"
 UNSUPPORTED_TYPE = "unsupported_notification_type"
@@ -28,7 +28,7 @@ LARGEST_RECIPIENTS = MOST_RECIPIENTS * LONGEST_USER_ID * 6
 # The last millisecond of the year 9999, the limit of Python and of PostgreSQL's clients.
 LATEST_MS = 253_402_300_799_999
 
-_WORDS = ("idempotency_key", "request_id", "trace_id")
+_WORDS = ("idempotency_key", "request_id", "trace_id", "category")
 _LONGEST_KEPT = 128 * 1024
 _MOST_KEPT = 256
 _WANTED: dict[PayloadKind, str] = {"string": "a non-empty string", "integer": "an integer of 0 or more"}
@@ -46,6 +46,7 @@ class IntentEnvelope(msgspec.Struct, frozen=True, kw_only=True):
     recipient_user_ids_json: str | None
     request_id: str | None
     trace_id: str | None
+    category: str | None = None
 
 
 def read_envelope(fields: Mapping[str, str]) -> IntentEnvelope:
@@ -65,6 +66,7 @@ def read_envelope(fields: Mapping[str, str]) -> IntentEnvelope:
         recipient_user_ids_json=fields.get("recipient_user_ids_json"),
         request_id=fields.get("request_id") or None,
         trace_id=fields.get("trace_id") or None,
+        category=fields.get("category") or None,
     )
 
 

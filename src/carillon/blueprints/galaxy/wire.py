@@ -151,6 +151,7 @@ class AudienceRule(msgspec.Struct, frozen=True, kw_only=True):
     required: dict[str, PayloadKind]
     channels: tuple[str, ...]
     skips: dict[str, str]
+    category: str | None = None
     administrators: tuple[Recipient, ...] | None = None
     """None if the entry names its users."""
 
@@ -221,7 +222,9 @@ class GalaxyWire:
                 "payload": payload,
                 "producer": envelope.producer,
                 "recipient_user_ids": user_ids,
+                **({} if envelope.category is None else {"category": envelope.category}),
             },
+            category=envelope.category or rule.category,
             recipients=_users(user_ids, rule.channels) if user_ids is not None else rule.administrators or (),
             channels=rule.channels,
             skips=rule.skips,
@@ -263,6 +266,7 @@ def _rule(name: str, entry: NotificationType, kind: AudienceKind, addresses: tup
         required=entry.required,
         channels=channels,
         skips=skips,
+        category=entry.category,
         administrators=administrators,
     )
 

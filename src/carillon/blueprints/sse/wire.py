@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from carillon.border import strict_loads
+from carillon.domain.consent import is_name
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed, Priority, Recipient
 from carillon.domain.timing import timing_of
@@ -41,7 +42,8 @@ class EventWire:
             raise BadIntent(INVALID, "the message must be a JSON object")
         user_id, event_type = _word(said, "user_id"), _word(said, "event_type")
         payload, metadata = _object(said, "payload"), _object(said, "metadata")
-        priority = self._priority(said.get("priority"), event_type)
+        priority, category = self._priority(said.get("priority"), event_type), _category(said)
+        content = {"event_type": event_type, "payload": payload, "priority": int(priority), "user_id": user_id}
         return Intent(
             notification_id=self._ids(),
             notification_type=event_type,
@@ -50,9 +52,10 @@ class EventWire:
             channels=(CHANNEL,),
             payload=payload,
             # A repeat of the message may change its time and its source.
-            content={"event_type": event_type, "payload": payload, "priority": int(priority), "user_id": user_id},
+            content=content if category is None else {**content, "category": category},
             idempotency_key=_word(said, "event_id") if said.get("event_id") else key,
             priority=priority,
+            category=category,
             trace_id=_trace(metadata),
             metadata=metadata,
             occurred_at_ms=_moment(said.get("event_timestamp")),
@@ -117,6 +120,15 @@ def _word(said: Mapping[str, Any], name: str) -> str:
         raise BadIntent(INVALID, f"{name} is required", field=name)
     if not _WORD.fullmatch(value):
         raise BadIntent(INVALID, f"{name} must have at most 255 characters and no control characters", field=name)
+    return value
+
+
+def _category(said: Mapping[str, Any]) -> str | None:
+    value = said.get("category")
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not is_name(value):
+        raise BadIntent(INVALID, "category must be a name such as orders", field="category")
     return value
 
 

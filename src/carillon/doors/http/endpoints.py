@@ -51,6 +51,7 @@ _CODES = (
     "SYNCHRONOUS_UNAVAILABLE",
     "RECIPIENT_UNRESOLVED",
     "CHANNEL_DISABLED",
+    "UNKNOWN_CATEGORY",
     "TEMPLATE_NOT_FOUND",
     "IDEMPOTENCY_CONFLICT",
 )
@@ -115,8 +116,8 @@ def _send(door: "_Door", *, synchronous: bool) -> Endpoint:
     )
     accepted = Answer(
         status=202,
-        description="Written down; it will be delivered, unless `status` is `skipped`: then its address is suppressed, "
-        "and `skipped` says why and until when.",
+        description="Written down; it will be delivered, unless `status` is `skipped`: then its address is suppressed "
+        "or the person does not want this category, and `skipped` says why.",
         kind=SendAnswer,
         headers=(_LOCATION, _REPLAYED),
         example={"notificationId": _EXAMPLE_ID, "status": "queued", "queueName": "standard"},
@@ -201,7 +202,7 @@ class _Door:
             notification_id=notification_id,
             queue_name=acceptance.queue_name,
             status=_status(acceptance),
-            skipped=skipped_routes(acceptance.suppressed) or UNSET,
+            skipped=skipped_routes(acceptance.suppressed, acceptance.gated) or UNSET,
         )
         return Reply(202, answer, headers)
 
@@ -270,7 +271,7 @@ def _delivered(outcome: SynchronousAnswer) -> Reply:
             )
             return Reply(200, answer, headers)
         case NotDelivered():
-            skipped = skipped_routes(outcome.suppressed)
+            skipped = skipped_routes(outcome.suppressed, outcome.gated)
             raise Problem(
                 outcome.code,
                 outcome.message,
@@ -318,7 +319,7 @@ def _result(index: int, outcome: Acceptance | BaseException) -> ItemResult:
                 notification_id=outcome.notification_id,
                 queue_name=outcome.queue_name,
                 replayed=outcome.replayed,
-                skipped=skipped_routes(outcome.suppressed) or UNSET,
+                skipped=skipped_routes(outcome.suppressed, outcome.gated) or UNSET,
             )
         case BadIntent():
             error = ItemError(outcome.code, str(outcome), outcome.field)

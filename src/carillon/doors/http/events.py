@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from carillon.domain.consent import NAME
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Acceptance
 from carillon.domain.ports import Acceptor
@@ -45,6 +46,7 @@ class EventBody(msgspec.Struct, kw_only=True):
     priority: (
         Annotated[Literal["HIGH", "MEDIUM", "LOW"], Meta(description="By the event type where missing.")] | None
     ) = None
+    category: Annotated[str, Meta(pattern=NAME, description="What kind of message it is.")] | None = None
     event_timestamp: dt.datetime | None = None
     payload: dict[str, Any] = {}
     metadata: EventMetadata | None = None
@@ -103,5 +105,5 @@ def _answer(accepted: Acceptance) -> EventAnswer:
         notification_id=accepted.notification_id,
         priority=accepted.queue_name,
         status="skipped" if accepted.skipped else "not_pushed",
-        skipped=skipped_routes(accepted.suppressed) or UNSET,
+        skipped=skipped_routes(accepted.suppressed, accepted.gated) or UNSET,
     )

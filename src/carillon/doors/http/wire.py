@@ -9,8 +9,10 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.addresses import unfit
+from carillon.domain.consent import NAME
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient, own_key
+from carillon.domain.notifications import GatedRoute
 from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.timing import timing_of
 from carillon.web import Reach
@@ -18,6 +20,9 @@ from carillon.web.problems import rfc3339_ms
 
 Channel = Literal["push", "sms", "email", "inApp", "webhook"]
 TemplateKey = Annotated[str, Meta(pattern=r"^[a-z0-9._-]+\Z", min_length=1, max_length=200)]
+CategoryName = Annotated[
+    str, Meta(pattern=NAME, description="What kind of message it is, so that people can choose.", examples=["orders"])
+]
 Origin = Annotated[
     str,
     Meta(
@@ -79,6 +84,7 @@ class SendBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     expires_at: Expiry | None = None
     ttl: Ttl | None = None
     collapse_key: CollapseKey | None = None
+    category: CategoryName | None = None
     correlation_id: Correlation | None = None
 
 
@@ -105,17 +111,24 @@ class SkippedView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     route_id: str
     channel: str
-    reason: Literal["suppressed"]
-    suppression_id: int
-    kind: str
-    """bounced, complained, unsubscribed, invalid or manual."""
-    until: str | None
+    reason: str
+    """The gate: suppressed, or category if the person does not want this category here."""
+    suppression_id: int | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    """bounced, complained, unsubscribed, invalid or manual; only of a suppression."""
+    until: str | UnsetType | None = UNSET
     """When the suppression ends; null is never."""
+    because: str | UnsetType = UNSET
+    """A sentence, where it is no suppression."""
 
 
-def skipped_routes(suppressed: Iterable[SuppressedRoute]) -> list[SkippedView]:
-    """What an answer says about routes whose address is suppressed."""
-    return [
+def skipped_routes(suppressed: Iterable[SuppressedRoute], gated: Iterable[GatedRoute]) -> list[SkippedView]:
+    """What an answer says about routes that a gate has skipped."""
+    stopped = [
+        SkippedView(route_id=route.route_id, channel=route.channel, reason=route.gate, because=route.because)
+        for route in gated
+    ]
+    return stopped + [
         SkippedView(
             route_id=route.route_id,
             channel=route.channel,
@@ -135,7 +148,7 @@ class SendAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     queue_name: str
     status: Literal["queued", "skipped"] = "queued"
     skipped: list[SkippedView] | UnsetType = UNSET
-    """Only where an address is suppressed."""
+    """Only where a gate skips a route."""
 
 
 class Delivered(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -165,7 +178,7 @@ class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     replayed: bool = False
     error: ItemError | None = None
     skipped: list[SkippedView] | UnsetType = UNSET
-    """Only where an address is suppressed."""
+    """Only where a gate skips a route."""
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +188,7 @@ class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int
     results: list[ItemResult]
     skipped: int = 0
-    """Those of `accepted` that are written down and will not be sent, because their address is suppressed."""
+    """Those of `accepted` that are written down and will not be sent, because a gate skips them."""
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,6 +234,7 @@ def to_intent(body: SendBody, context: Context) -> Intent:
         metadata=body.metadata or {},
         scheduled_for_ms=_scheduled(body),
         timing=timing_of({"expiresAt": body.expires_at, "ttl": body.ttl, "collapseKey": body.collapse_key}),
+        category=body.category,
     )
 
 

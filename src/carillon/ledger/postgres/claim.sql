@@ -25,6 +25,8 @@
 --   attempt_count + 1       counted here, so that a message that kills its worker uses up its budget.
 --   (SELECT EXISTS ...)     most ledgers have no suppressions: asked once, not for each route.
 --   NOT EXISTS              as in `enrol`: the suppression that holds longer counts.
+--   wishes_json             the person may have left the category while the message waited: one look-up by key, and only
+--                           for messages with a category.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), ripe AS MATERIALIZED (
@@ -182,5 +184,13 @@ RETURNING r.notification_id, r.route_id, r.claim_token AS token, r.channel, r.re
                     > (coalesce(s.expires_at, 'infinity'), s.tenant_id))
         LIMIT 1
     ) END AS suppression_json,
+    n.category,
+    CASE WHEN n.category IS NOT NULL THEN (
+        SELECT json_build_object('channels', p.channels_json::json, 'categories', p.categories_json::json)::text
+        FROM preferences p
+        WHERE p.tenant_id = coalesce(n.tenant_id, '')
+          AND p.user_id = CASE WHEN r.recipient_ref LIKE 'user:%' THEN substr(r.recipient_ref, 6)
+                               ELSE split_part(r.recipient_ref, ':', 1) || ':' || r.address END
+    ) END AS wishes_json,
     r.ctid AS place, r.grp AS "group", (picked.nth > picked.free - picked.ahead) IS TRUE AS ahead,
     date_part('epoch', n.expires_at - clock.now) AS expires_in, n.stopped;

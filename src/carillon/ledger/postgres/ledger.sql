@@ -7,7 +7,7 @@
 --   written                 routes are laid only for records written here: both tables or neither, in one statement.
 --   IS TRUE                 keeps the look-up a hash table; a join planned for ten rows would compare all with all.
 --   place                   adds microseconds within one commit, so that the times keep the order of acceptance.
---   (SELECT $22), (SELECT $38)  hide from the planner how many there are: for one alone a plan of its own seems cheaper
+--   (SELECT $23), (SELECT $40)  hide from the planner how many there are: for one alone a plan of its own seems cheaper
 --                           than the cached one, and PostgreSQL would plan every such acceptance anew.
 --   held_by                 a route whose address is suppressed when it is due is enrolled as skipped, and keeps by
 --                           what; LIMIT 1 keeps it one look-up a route, even with wrong statistics.
@@ -15,7 +15,7 @@
 --                           where one was found, while a sort would cost every route.
 --   (SELECT EXISTS ...)     most ledgers have no suppressions: asked once, not for each route.
 --   turn                    what is due now stands in the turns of its group; a schedule is put there when its time has come.
---   $39                     the worker that gets its first claim of every route that is due now, or NULL: as by `claim`,
+--   $41                     the worker that gets its first claim of every route that is due now, or NULL: as by `claim`,
 --                           with a token and a counted attempt, and it runs out likewise if that worker dies.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -23,21 +23,23 @@ WITH clock AS MATERIALIZED (
     INSERT INTO records (
         notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
         request_fingerprint, request_id, trace_id, occurred_at, accepted_at, updated_at, idempotency_expires_at,
-        origin, tenant_id, user_id, priority, is_bulk, metadata_json, scheduled_for, sent_by, expires_at)
+        origin, tenant_id, user_id, priority, is_bulk, metadata_json, scheduled_for, sent_by, expires_at, category)
     SELECT n.notification_id, n.notification_type, n.producer, n.audience_kind, n.recipient_user_ids::jsonb,
            n.payload_json, n.idempotency_key, n.request_fingerprint, n.request_id, n.trace_id,
            to_timestamp(n.occurred_at_ms / 1000.0), clock.now + n.place * interval '1 microsecond', clock.now,
            clock.now + n.place * interval '1 microsecond' + n.idempotency_ttl_seconds * interval '1 second',
            n.origin, n.tenant_id, n.user_id, n.priority, n.is_bulk, n.metadata_json,
-           to_timestamp(n.scheduled_for_ms / 1000.0), n.sent_by, to_timestamp(n.expires_at_ms / 1000.0)
+           to_timestamp(n.scheduled_for_ms / 1000.0), n.sent_by, to_timestamp(n.expires_at_ms / 1000.0),
+           n.category
     FROM clock, unnest(
         $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
         $10::text[], $11::float8[], $12::float8[], $13::text[], $14::text[], $15::text[], $16::smallint[],
-        $17::boolean[], $18::text[], $19::float8[], $20::text[], $21::float8[], (SELECT $22::int[])
+        $17::boolean[], $18::text[], $19::float8[], $20::text[], $21::float8[], $22::text[],
+        (SELECT $23::int[])
     ) AS n (
         notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
         request_fingerprint, request_id, trace_id, occurred_at_ms, idempotency_ttl_seconds, origin, tenant_id, user_id,
-        priority, is_bulk, metadata_json, scheduled_for_ms, sent_by, expires_at_ms, place)
+        priority, is_bulk, metadata_json, scheduled_for_ms, sent_by, expires_at_ms, category, place)
     ON CONFLICT DO NOTHING
     RETURNING notification_id
 ), laid AS (
@@ -49,9 +51,9 @@ WITH clock AS MATERIALIZED (
     SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref,
            CASE WHEN r.skipped THEN 'skipped' ELSE 'pending' END,
            r.max_attempts,
-           CASE WHEN r.held THEN clock.now + $40::float8 * interval '1 second' WHEN NOT r.skipped THEN r.due_at END,
+           CASE WHEN r.held THEN clock.now + $42::float8 * interval '1 second' WHEN NOT r.skipped THEN r.due_at END,
            r.resolved_locale,
-           CASE WHEN r.gone THEN 'suppressed' WHEN r.skipped THEN 'skipped' END,
+           CASE WHEN r.gone THEN 'suppressed' ELSE r.skipped_by END,
            CASE WHEN r.gone THEN 'the address is suppressed' ELSE r.skipped_because END,
            CASE WHEN r.skipped THEN clock.now END,
            clock.now, clock.now,
@@ -59,7 +61,7 @@ WITH clock AS MATERIALIZED (
            r.address, r.lane, r.provider, r.policy, r.due_at, r.message_json,
            CASE WHEN r.held THEN 1 ELSE 0 END,
            CASE WHEN r.held THEN nextval('claim_tokens') END,
-           CASE WHEN r.held THEN $39::text END,
+           CASE WHEN r.held THEN $41::text END,
            CASE WHEN r.gone THEN r.suppression_id END, CASE WHEN r.gone THEN r.kind END,
            CASE WHEN r.gone THEN r.expires_at END,
            r.grp, CASE WHEN NOT r.held AND NOT r.skipped AND r.scheduled_for_ms IS NULL THEN r.grp END
@@ -70,15 +72,15 @@ WITH clock AS MATERIALIZED (
                held_by.*,
                given.skipped_because IS NULL AND held_by.suppression_id IS NOT NULL AS gone,
                given.skipped_because IS NOT NULL OR held_by.suppression_id IS NOT NULL AS skipped,
-               $39::text IS NOT NULL AND given.scheduled_for_ms IS NULL
+               $41::text IS NOT NULL AND given.scheduled_for_ms IS NULL
                    AND given.skipped_because IS NULL AND held_by.suppression_id IS NULL AS held
         FROM clock, unnest(
-            $23::text[], $24::text[], $25::text[], $26::text[], $27::int[], $28::text[], $29::text[], $30::text[],
-            $31::smallint[], $32::text[], $33::text[], $34::text[], $35::bigint[], $36::float8[], $37::text[],
-            (SELECT $38::int[])
+            $24::text[], $25::text[], $26::text[], $27::text[], $28::int[], $29::text[], $30::text[],
+            $31::text[], $32::text[], $33::smallint[], $34::text[], $35::text[], $36::text[], $37::bigint[], $38::float8[], $39::text[],
+            (SELECT $40::int[])
         ) AS given (
             notification_id, route_id, channel, recipient_ref, max_attempts, resolved_locale, skipped_because,
-            address, lane, provider, policy, message_json, grp, scheduled_for_ms, tenant_id, place)
+            skipped_by, address, lane, provider, policy, message_json, grp, scheduled_for_ms, tenant_id, place)
         LEFT JOIN LATERAL (
             SELECT s.suppression_id, s.kind, s.expires_at FROM suppressions s
             WHERE (SELECT EXISTS (SELECT FROM suppressions))
@@ -126,7 +128,13 @@ SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
                        'until_ms', (date_part('epoch', r.suppressed_until) * 1000)::bigint)) ORDER BY r.route_id)::text
         FROM routes r
         WHERE r.notification_id = n.notification_id AND r.status = 'skipped' AND r.suppression_id IS NOT NULL
-       ) AS suppressed_json
+       ) AS suppressed_json,
+       (SELECT json_agg(json_build_object('route_id', r.route_id, 'channel', r.channel,
+                   'gate', r.last_error_classification, 'because', r.last_error_message) ORDER BY r.route_id)::text
+        FROM routes r
+        WHERE r.notification_id = n.notification_id AND r.status = 'skipped'
+          AND r.last_error_classification NOT IN ('skipped', 'suppressed', 'cancelled')
+       ) AS gated_json
 FROM found JOIN records n ON n.notification_id = found.notification_id;
 
 -- name: keep_malformed

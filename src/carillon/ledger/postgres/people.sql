@@ -66,17 +66,24 @@ JOIN preferences p ON p.tenant_id = asked.tenant_id AND p.user_id = asked.user_i
 -- name: change_preferences
 -- Race: a person changes the language while an unsubscribe switches a channel off.
 --   ON CONFLICT             the second waits for the first and changes the row that the first has written.
-INSERT INTO preferences AS p (tenant_id, user_id, preferred_locale, channels_json, contacts_json, quiet_hours_json,
-                              updated_at)
-VALUES (:tenant_id, :user_id, :preferred_locale, :channels_json::text, jsonb_strip_nulls(:contacts_json::jsonb)::text,
-    :quiet_hours_json, clock_timestamp())
+--   jsonb_each              a change of one channel of a category leaves the others as they are.
+INSERT INTO preferences AS p (tenant_id, user_id, preferred_locale, channels_json, categories_json, contacts_json,
+                              time_zone, quiet_hours_json, updated_at)
+VALUES (:tenant_id, :user_id, :preferred_locale, :channels_json::text, jsonb_strip_nulls(:categories_json::jsonb)::text,
+    jsonb_strip_nulls(:contacts_json::jsonb)::text, :time_zone, :quiet_hours_json, clock_timestamp())
 ON CONFLICT (tenant_id, user_id) DO UPDATE
 SET preferred_locale = CASE WHEN :replace::boolean OR :has_locale::boolean THEN :preferred_locale
                             ELSE p.preferred_locale END,
     channels_json = CASE WHEN :replace THEN :channels_json
                          ELSE (p.channels_json::jsonb || :channels_json::jsonb)::text END,
+    categories_json = CASE WHEN :replace THEN jsonb_strip_nulls(:categories_json::jsonb)::text
+                           ELSE (SELECT jsonb_strip_nulls(p.categories_json::jsonb || coalesce(jsonb_object_agg(
+                                            said.key, coalesce(p.categories_json::jsonb -> said.key, '{}') || said.value),
+                                            '{}'))::text
+                                 FROM jsonb_each(:categories_json::jsonb) AS said) END,
     contacts_json = CASE WHEN :replace THEN jsonb_strip_nulls(:contacts_json::jsonb)::text
                          ELSE jsonb_strip_nulls(p.contacts_json::jsonb || :contacts_json::jsonb)::text END,
+    time_zone = CASE WHEN :replace OR :has_time_zone::boolean THEN :time_zone ELSE p.time_zone END,
     quiet_hours_json = CASE WHEN :replace OR :has_quiet_hours::boolean THEN :quiet_hours_json
                             ELSE p.quiet_hours_json END,
     updated_at = clock_timestamp()

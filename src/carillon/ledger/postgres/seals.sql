@@ -84,13 +84,15 @@ WHERE records.ctid = given.place;
 -- Race: a worker changes a row while it is sealed anew.
 --   FOR UPDATE              the row keeps its place until we have written it.
 --   SKIP LOCKED             a row in use is left for the next start; its key is kept until then.
-SELECT ctid AS place, contacts_json AS one, NULL::text AS two
+SELECT ctid AS place, contacts_json AS one, user_id AS two
 FROM preferences
-WHERE contacts_json <> '{}' AND contacts_json NOT LIKE '%"' || :pattern
+WHERE (contacts_json <> '{}' AND contacts_json NOT LIKE '%"' || :pattern)
+   OR ((user_id LIKE 'email:%' OR user_id LIKE 'phone:%' OR user_id LIKE 'token:%' OR user_id LIKE 'url:%')
+       AND user_id NOT LIKE '%:' || :pattern)
 LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- name: reseal_preferences
-UPDATE preferences SET contacts_json = given.one
+UPDATE preferences SET contacts_json = given.one, user_id = given.two
 FROM unnest(:place::tid[], :one::text[], :two::text[]) AS given (place, one, two)
 WHERE preferences.ctid = given.place;

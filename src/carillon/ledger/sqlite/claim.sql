@@ -40,6 +40,7 @@ SELECT count(*) FROM (
 
 -- name: claim_candidates
 -- only: PostgreSQL picks and leases in one statement
+--   wishes_json             the person may have left the category while the message waited.
 --   next_attempt_at <= now  decides whether a route is due; `turn` only says where it stands.
 SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_ref, r.lane, r.provider, r.policy,
        r.attempt_count + 1 AS attempt, r.provider_since AS attempts_before, r.max_attempts,
@@ -55,6 +56,14 @@ SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_r
            ORDER BY s.expires_at IS NULL DESC, s.expires_at DESC, s.tenant_id DESC
            LIMIT 1
        ) AS suppression_json,
+       n.category,
+       CASE WHEN n.category IS NOT NULL THEN (
+           SELECT json_object('channels', json(p.channels_json), 'categories', json(p.categories_json))
+           FROM preferences p
+           WHERE p.tenant_id = coalesce(n.tenant_id, '')
+             AND p.user_id = CASE WHEN r.recipient_ref LIKE 'user:%' THEN substr(r.recipient_ref, 6)
+                                  ELSE substr(r.recipient_ref, 1, instr(r.recipient_ref, ':')) || r.address END
+       ) END AS wishes_json,
        r.grp AS "group", (n.expires_at - :now) / 1000.0 AS expires_in, n.stopped
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.lane = :lane AND r.provider = :provider AND r.next_attempt_at IS NOT NULL AND r.turn = :grp

@@ -12,12 +12,13 @@ SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER);
 INSERT INTO records (
     notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
     request_fingerprint, request_id, trace_id, occurred_at, accepted_at, updated_at, idempotency_expires_at,
-    origin, tenant_id, user_id, priority, is_bulk, metadata_json, scheduled_for, sent_by, expires_at)
+    origin, tenant_id, user_id, priority, is_bulk, metadata_json, scheduled_for, sent_by, expires_at, category)
 VALUES (
     :notification_id, :notification_type, :producer, :audience_kind, :recipient_user_ids, :payload_json,
     :idempotency_key, :request_fingerprint, :request_id, :trace_id, :occurred_at_ms, :now, :now,
     :now + CAST(:idempotency_ttl_seconds * 1000 AS INTEGER),
-    :origin, :tenant_id, :user_id, :priority, :is_bulk, :metadata_json, :scheduled_for_ms, :sent_by, :expires_at_ms)
+    :origin, :tenant_id, :user_id, :priority, :is_bulk, :metadata_json, :scheduled_for_ms, :sent_by, :expires_at_ms,
+    :category)
 ON CONFLICT DO NOTHING;
 
 -- name: enrol_route
@@ -34,7 +35,7 @@ SELECT :notification_id, :route_id, :channel, :recipient_ref,
        :max_attempts,
        CASE WHEN NOT skipped THEN coalesce(:scheduled_for_ms, :now) END,
        :resolved_locale,
-       CASE WHEN gone THEN 'suppressed' WHEN skipped THEN 'skipped' END,
+       CASE WHEN gone THEN 'suppressed' ELSE :skipped_by END,
        CASE WHEN gone THEN 'the address is suppressed' ELSE :skipped_because END,
        CASE WHEN skipped THEN :now END,
        :now, :now,
@@ -83,7 +84,13 @@ SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
                        'until_ms', r.suppressed_until)))
         FROM routes r
         WHERE r.notification_id = n.notification_id AND r.status = 'skipped' AND r.suppression_id IS NOT NULL
-       ) AS suppressed_json
+       ) AS suppressed_json,
+       (SELECT json_group_array(json_object('route_id', r.route_id, 'channel', r.channel,
+                   'gate', r.last_error_classification, 'because', r.last_error_message))
+        FROM routes r
+        WHERE r.notification_id = n.notification_id AND r.status = 'skipped'
+          AND r.last_error_classification NOT IN ('skipped', 'suppressed', 'cancelled')
+       ) AS gated_json
 FROM records n
 WHERE n.notification_id = :notification_id OR (n.producer = :producer AND n.idempotency_key = :idempotency_key)
 ORDER BY n.notification_id = :notification_id DESC

@@ -54,10 +54,12 @@ UPDATE records SET payload_json = :one, metadata_json = :two WHERE rowid = :plac
 
 -- name: unsealed_preferences
 -- The writer holds the file's lock until it has sealed them anew.
-SELECT rowid AS place, contacts_json AS one, NULL AS two
+SELECT rowid AS place, contacts_json AS one, user_id AS two
 FROM preferences
-WHERE contacts_json <> '{}' AND contacts_json NOT LIKE '%"' || :pattern
+WHERE (contacts_json <> '{}' AND contacts_json NOT LIKE '%"' || :pattern)
+   OR ((user_id LIKE 'email:%' OR user_id LIKE 'phone:%' OR user_id LIKE 'token:%' OR user_id LIKE 'url:%')
+       AND user_id NOT LIKE '%:' || :pattern)
 LIMIT :limit;
 
 -- name: reseal_preferences
-UPDATE preferences SET contacts_json = :one WHERE rowid = :place AND :two IS NULL;
+UPDATE preferences SET contacts_json = :one, user_id = :two WHERE rowid = :place;

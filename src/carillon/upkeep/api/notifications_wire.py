@@ -103,7 +103,7 @@ class RouteView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     failed_at: str | None
     skipped_at: str | None
     gate: str | None
-    """What stopped a skipped route: `expired`, `collapsed`, `cancelled`, `suppressed`; `skipped` without a gate."""
+    """What stopped a skipped route: `expired`, `collapsed`, `category`, `suppressed` and so on; `skipped` is no gate."""
     suppression: RouteSuppressionView | None
     """Why it was skipped or given up, if the address was suppressed."""
     attempts: list[AttemptView] | UnsetType = UNSET
@@ -116,6 +116,7 @@ class NotificationView(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     id: str
     tenant_id: str | None
     user_id: str | None
+    category: str | None
     channel: str | None
     template_key: str
     priority: Literal["high", "normal", "low"]
@@ -263,16 +264,24 @@ def notification_view(
         opened_at=_latest(route["opened_at"] for route in story.routes),
         failed_at=_latest(route["dead_lettered_at"] for route in story.routes),
         recipient=first.get("address"),
-        service_origin=row["origin"],
-        is_bulk=bool(row["is_bulk"]),
-        data=_object(row["payload_json"]),
-        metadata=_object(row["metadata_json"]),
-        scheduled_for=_time(row["scheduled_for"]),
-        expires_at=_time(row["expires_at"]),
-        correlation_id=row["request_id"],
-        trace_id=row["trace_id"],
         routes=[_route_view(route, attempts, include, strict=strict) for route in story.routes],
+        **_asked(row),
     )
+
+
+def _asked(row: Row) -> dict[str, Any]:
+    """What the request said, and what does not change any more."""
+    return {
+        "category": row["category"],
+        "service_origin": row["origin"],
+        "is_bulk": bool(row["is_bulk"]),
+        "data": _object(row["payload_json"]),
+        "metadata": _object(row["metadata_json"]),
+        "scheduled_for": _time(row["scheduled_for"]),
+        "expires_at": _time(row["expires_at"]),
+        "correlation_id": row["request_id"],
+        "trace_id": row["trace_id"],
+    }
 
 
 def _arrival(route: Row, *, strict: bool) -> float | None:

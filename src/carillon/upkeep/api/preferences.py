@@ -1,13 +1,15 @@
 """Preferences over HTTP: people read and write their own, administrators anybody's."""
 
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.addresses import unfit
-from carillon.domain.people import CONTACTS, PreferenceChange, PreferenceLedger, Preferences, QuietHours
+from carillon.domain.consent import NAME, Categories, Category, refusal, switched_off
+from carillon.domain.people import CONTACTS, WEEKDAYS, PreferenceChange, PreferenceLedger, Preferences, QuietHours
 from carillon.web import About, Answer, Callers, Endpoint, Problem, Reply, Request, in_path, in_query
 from carillon.web.problems import Detail, rfc3339_ms
 
@@ -16,6 +18,10 @@ Locale = Annotated[str, Meta(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,4}\Z"
 Contact = Annotated[str, Meta(min_length=1, max_length=2000)]
 Time = Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]\Z", examples=["22:00"])]
 Zone = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_+/-]{1,64}\Z", examples=["Europe/Berlin"])]
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+CategoryName = Annotated[str, Meta(pattern=NAME)]
+CategoryWishes = dict[Literal["email", "sms", "push", "inApp", "webhook", "sse"], bool | None]
+MOST_CATEGORIES = 200
 TenantId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,64}\Z")]
 _PATH = "/api/v1/preferences"
 _OWN = About(callers=Callers.KNOWN, oneself="needed")
@@ -24,6 +30,8 @@ _EXAMPLE: dict[str, Any] = {
     "preferredLocale": "es-MX",
     "channels": {"sms": {"isEnabled": False}},
     "contacts": {"email": "ada@example.org"},
+    "timeZone": "America/Mexico_City",
+    "quietHours": {"startTime": "22:00", "endTime": "07:00", "days": ["mon", "tue", "wed", "thu"]},
 }
 _DOES = {
     "GET": ("show", "Show {whose} preferences"),
@@ -62,7 +70,14 @@ class QuietBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     enabled: bool = True
     start_time: Time | None = None
     end_time: Time | None = None
-    timezone: Zone = "UTC"
+    from_: Annotated[Time, Meta(description="Another name for startTime.")] | None = msgspec.field(
+        default=None, name="from"
+    )
+    to: Annotated[Time, Meta(description="Another name for endTime.")] | None = None
+    timezone: Annotated[Zone, Meta(description="Without one, the person's timeZone, else UTC.")] | None = None
+    days: Annotated[
+        list[Weekday], Meta(max_length=7, description="The days on which they begin; all without any.")
+    ] = []
 
 
 class PreferencesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -70,7 +85,15 @@ class PreferencesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
 
     preferred_locale: Locale | UnsetType | None = UNSET
     channels: ChannelWishes | UnsetType = UNSET
+    categories: (
+        Annotated[
+            dict[CategoryName, CategoryWishes],
+            Meta(description="By category and channel; null forgets the choice.", max_length=MOST_CATEGORIES),
+        ]
+        | UnsetType
+    ) = UNSET
     contacts: ContactWishes | UnsetType = UNSET
+    time_zone: Zone | UnsetType | None = UNSET
     quiet_hours: QuietBody | UnsetType | None = UNSET
 
 
@@ -87,6 +110,7 @@ class QuietView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     start_time: str | None = None
     end_time: str | None = None
     timezone: str = "UTC"
+    days: list[str] = []
 
 
 class PreferencesView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -96,34 +120,50 @@ class PreferencesView(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
     tenant_id: str | None
     preferred_locale: str | None
     channels: dict[str, ChannelWish]
+    categories: dict[str, dict[str, bool]]
+    """What holds for every category on every channel, choices and defaults alike."""
+    required: list[str]
+    """The categories that cannot be switched off."""
     contacts: dict[str, str]
+    time_zone: str | None
     quiet_hours: QuietView
     updated_at: str | None
 
 
-def preferences_view(held: Preferences) -> PreferencesView:
-    quiet = held.quiet_hours
+def in_force(held: Preferences, category: Category, channels: Iterable[str]) -> dict[str, bool]:
+    """Whether the person gets the category, channel by channel."""
+    off = switched_off(held.channels)
+    return {channel: refusal(category, channel, held.categories, off) is None for channel in channels}
+
+
+def preferences_view(held: Preferences, categories: Categories) -> PreferencesView:
+    """What holds for a person now."""
+    quiet, known = held.quiet_hours, categories.of(held.tenant_id)
     return PreferencesView(
         user_id=held.user_id,
         tenant_id=held.tenant_id,
         preferred_locale=held.preferred_locale,
         channels={channel: ChannelWish(held.channels.get(channel, True)) for channel in CHANNELS},
+        categories={name: in_force(held, category, CHANNELS) for name, category in sorted(known.items())},
+        required=sorted(name for name, category in known.items() if category.required),
         contacts=held.contacts,
+        time_zone=held.time_zone,
         quiet_hours=QuietView()
         if quiet is None
         else QuietView(
             enabled=quiet.enabled,
             start_time=quiet.start_time or None,
             end_time=quiet.end_time or None,
-            timezone=quiet.timezone,
+            timezone=quiet.timezone or held.time_zone or "UTC",
+            days=list(quiet.days),
         ),
         updated_at=None if held.updated_at is None else rfc3339_ms(held.updated_at),
     )
 
 
-def endpoints(ledger: PreferenceLedger) -> list[Endpoint]:
+def endpoints(ledger: PreferenceLedger, categories: Categories) -> list[Endpoint]:
     """The preference endpoints, once for oneself and once by user."""
-    preferences = _Preferences(ledger)
+    preferences = _Preferences(ledger, categories)
     found: list[Endpoint] = []
     for method, (does, summary) in _DOES.items():
         shared: dict[str, Any] = {
@@ -161,13 +201,15 @@ def endpoints(ledger: PreferenceLedger) -> list[Endpoint]:
 
 
 class _Preferences:
-    def __init__(self, ledger: PreferenceLedger) -> None:
+    def __init__(self, ledger: PreferenceLedger, categories: Categories) -> None:
         self._ledger = ledger
+        self._categories = categories
 
     async def show(self, request: Request) -> Reply:
         tenant_id, user_id = _whose(request)
         (held,) = await self._ledger.preferences([(tenant_id, user_id)])
-        return Reply(200, preferences_view(held or Preferences(tenant_id=tenant_id, user_id=user_id)))
+        held = held or Preferences(tenant_id=tenant_id, user_id=user_id)
+        return Reply(200, preferences_view(held, self._categories))
 
     async def replace(self, request: Request) -> Reply:
         return await self._write(request, replace=True)
@@ -181,11 +223,27 @@ class _Preferences:
         wish = PreferenceChange(
             preferred_locale=body.preferred_locale,
             channels={} if body.channels is UNSET else _channels(body),
+            categories={} if body.categories is UNSET else self._wishes(tenant_id, body.categories),
             contacts={} if body.contacts is UNSET else _contacts(body.contacts),
+            time_zone=_zone("timeZone", body.time_zone) if isinstance(body.time_zone, str) else body.time_zone,
             quiet_hours=_quiet(body.quiet_hours) if isinstance(body.quiet_hours, QuietBody) else body.quiet_hours,
             replace=replace,
         )
-        return Reply(200, preferences_view(await self._ledger.change_preferences(tenant_id, user_id, wish)))
+        held = await self._ledger.change_preferences(tenant_id, user_id, wish)
+        return Reply(200, preferences_view(held, self._categories))
+
+    def _wishes(self, tenant_id: str | None, given: Mapping[str, CategoryWishes]) -> dict[str, dict[str, bool | None]]:
+        known = self._categories.of(tenant_id)
+        for name, channels in given.items():
+            field = f"categories.{name}"
+            if name not in known:
+                listed = ", ".join(sorted(known)) or "none"
+                said = f"there is no category {name}; known are {listed}"
+                raise Problem("VALIDATION_ERROR", said, details=[Detail("not known", field)])
+            if known[name].required and False in channels.values():
+                said = f"{name} is required: nobody can switch it off"
+                raise Problem("VALIDATION_ERROR", said, details=[Detail("required", field)])
+        return {name: {str(channel): wanted for channel, wanted in said.items()} for name, said in given.items()}
 
 
 def _whose(request: Request) -> tuple[str | None, str]:
@@ -210,16 +268,21 @@ def _contacts(given: ContactWishes) -> dict[str, str | None]:
 
 
 def _quiet(given: QuietBody) -> QuietHours:
-    if given.enabled and (given.start_time is None or given.end_time is None):
+    begins, ends = given.start_time or given.from_, given.end_time or given.to
+    if given.enabled and (begins is None or ends is None):
         raise Problem("VALIDATION_ERROR", "quiet hours need startTime and endTime")
-    try:
-        ZoneInfo(given.timezone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        field = "quietHours.timezone"
-        raise Problem("VALIDATION_ERROR", f"{field} is not known", details=[Detail("not known", field)]) from None
     return QuietHours(
         enabled=given.enabled,
-        start_time=given.start_time or "",
-        end_time=given.end_time or "",
-        timezone=given.timezone,
+        start_time=begins or "",
+        end_time=ends or "",
+        timezone=None if given.timezone is None else _zone("quietHours.timezone", given.timezone),
+        days=tuple(day for day in WEEKDAYS if day in given.days),
     )
+
+
+def _zone(field: str, name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise Problem("VALIDATION_ERROR", f"{field} is not known", details=[Detail("not known", field)]) from None
+    return name

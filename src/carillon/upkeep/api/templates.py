@@ -49,6 +49,7 @@ _FIELDS = {
     "name": "name",
     "description": "description",
     "default_variables": "default_variables",
+    "category": "category",
     "is_active": "is_active",
 }
 """The ledger's name of each field of a change."""
@@ -116,6 +117,7 @@ class TemplateEditor:
             name=body.name,
             description=body.description,
             default_variables=body.default_variables or {},
+            category=body.category,
             is_active=body.is_active,
             tenant_id=request.reach.tenant_id,
             created_by=request.caller.sub,
@@ -168,6 +170,10 @@ class TemplateEditor:
     def _check(self, draft: Draft) -> None:
         if draft.html is not None and draft.channel != "email":
             raise Problem("VALIDATION_ERROR", "only an email has HTML", details=[Detail("not here", "htmlTemplate")])
+        if draft.category is not None and self._tools.categories.find(draft.category, draft.tenant_id) is None:
+            known = ", ".join(sorted(self._tools.categories.of(draft.tenant_id))) or "none"
+            said = f"there is no category {draft.category}; known are {known}"
+            raise Problem("VALIDATION_ERROR", f"category: {said}", details=[Detail(said, "category")])
         parts = {"bodyTemplate": draft.body, "subjectTemplate": draft.subject, "htmlTemplate": draft.html}
         for field, text in parts.items():
             try:

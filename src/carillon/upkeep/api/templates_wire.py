@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from carillon.domain.consent import NAME, NO_CATEGORIES, Categories
 from carillon.domain.errors import BadTemplate
 from carillon.domain.notifications import Message, Template
 from carillon.domain.ports import Templates
@@ -37,6 +38,9 @@ Body = Annotated[str, Meta(min_length=1, max_length=LONGEST_BODY)]
 Html = Annotated[str, Meta(min_length=1, max_length=LONGEST_HTML, description="The rich part of an email.")]
 Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=200)]
 Description = Annotated[str, Meta(max_length=2000)]
+CategoryName = Annotated[
+    str, Meta(pattern=NAME, description="The category of messages that name none.", examples=["orders"])
+]
 Version = Annotated[int, Meta(ge=1, le=2_147_483_647)]
 TenantId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,64}\Z")]
 Truth = Annotated[str, Meta(pattern=r"^(true|false)\Z")]
@@ -56,6 +60,7 @@ class TemplateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     name: Name | None = None
     description: Description | None = None
     default_variables: Annotated[dict[str, Any], Meta(description="For variables a request leaves out.")] | None = None
+    category: CategoryName | None = None
     is_active: bool = True
     version: Annotated[Version, Meta(description="Refused with CONFLICT unless it is the next one.")] | None = None
     tenant_id: Annotated[TenantId, Meta(description="Whose it is; everybody's without one.")] | None = None
@@ -73,6 +78,7 @@ class TemplateChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, re
     name: Name | UnsetType | None = UNSET
     description: Description | UnsetType | None = UNSET
     default_variables: dict[str, Any] | UnsetType | None = UNSET
+    category: CategoryName | UnsetType | None = UNSET
     is_active: bool | UnsetType = UNSET
     version: Annotated[Version, Meta(description="The version this change was made on.")] | UnsetType = UNSET
 
@@ -114,6 +120,7 @@ class TemplateView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     html_template: str | None
     default_variables: dict[str, Any]
     variables: list[str]
+    category: str | None
     is_active: bool
     version: int
     created_by: str | None
@@ -200,6 +207,7 @@ def template_view(stored: StoredTemplate, variables: list[str]) -> TemplateView:
         html_template=stored.html,
         default_variables=stored.default_variables,
         variables=variables,
+        category=stored.category,
         is_active=stored.is_active,
         version=stored.version,
         created_by=stored.created_by,
@@ -221,6 +229,7 @@ class TemplateTools(msgspec.Struct, frozen=True, kw_only=True):
     changed: Callable[[], None]
     """Must be called after every write."""
     locale: LocaleRules = LocaleRules()
+    categories: Categories = NO_CATEGORIES
 
     def names(self, template: Template) -> list[str]:
         """Every variable of a template once, in its order."""

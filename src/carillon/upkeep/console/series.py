@@ -6,16 +6,15 @@ from typing import Any
 import msgspec
 
 from carillon.domain.events import (
-    AddressSuppressed,
     BreakerChanged,
     EndpointDisabled,
     EndpointEnabled,
     Event,
     IntentAccepted,
     RouteAttempted,
-    RouteSuppressed,
     Trouble,
 )
+from carillon.domain.gate_events import AddressSuppressed, RouteSuppressed
 from carillon.domain.ports import Clock
 
 STEP_SECONDS = 10.0

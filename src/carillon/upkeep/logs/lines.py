@@ -204,6 +204,7 @@ _SAID: Final[dict[str, tuple[int, str]]] = {
     "skip": (INFO, "Skipped {channel}: {error}"),
     "notification_stopped": (INFO, "Nothing more of {notification_id} is sent: {reason}"),
     "route_suppressed": (WARNING, "Skipped {channel} of {notification_type}: the address is suppressed, {kind}"),
+    "route_gated": (INFO, "Skipped {channel} of {notification_type} at the gate {gate}: {because}"),
     "address_suppressed": (WARNING, "{provider} says that an address of {channel} is dead: suppressed, {kind}"),
     "intent_malformed": (WARNING, "Kept {stream_entry_id} as malformed, {failure_code}: {failure_message}"),
     "person_sought": (DEBUG, "Asked the directory about a person: {result}"),

@@ -9,7 +9,6 @@ from opentelemetry import metrics as otel
 
 from carillon.domain.claims import Settled
 from carillon.domain.events import (
-    AddressSuppressed,
     AlertDelayed,
     AlertTold,
     BreakerChanged,
@@ -35,13 +34,13 @@ from carillon.domain.events import (
     Rehomed,
     RequestServed,
     RouteAttempted,
-    RouteSuppressed,
     StreamTrimmed,
     TargetSlowed,
     TokenRefused,
     Trouble,
     WebhookCalled,
 )
+from carillon.domain.gate_events import AddressSuppressed, RouteGated, RouteSuppressed
 from carillon.domain.ports import UpkeepLedger
 from carillon.domain.queue_events import (
     FailedTrimmed,
@@ -126,7 +125,14 @@ class Metrics:
                 self._add("leases_reset", (), event.count)
             case LeaseLost() | BreakerChanged() | Trouble() | EndpointDisabled() | EndpointEnabled() | TargetSlowed():
                 self._went_wrong(event)
-            case ReceiptTaken() | CallbackRefused() | RouteSuppressed() | AddressSuppressed() | NotificationStopped():
+            case (
+                ReceiptTaken()
+                | CallbackRefused()
+                | NotificationStopped()
+                | RouteSuppressed()
+                | RouteGated()
+                | AddressSuppressed()
+            ):
                 self._reported(event)
             case _:
                 self._arrived(event)
@@ -163,11 +169,14 @@ class Metrics:
                 self._add("slowed", (event.provider,))
 
     def _reported(
-        self, event: ReceiptTaken | CallbackRefused | RouteSuppressed | AddressSuppressed | NotificationStopped
+        self,
+        event: ReceiptTaken | CallbackRefused | RouteSuppressed | RouteGated | AddressSuppressed | NotificationStopped,
     ) -> None:
         match event:
             case NotificationStopped():
                 self._add("stopped", (event.gate,))
+            case RouteGated():
+                self._add("gated", (event.channel, event.gate))
             case RouteSuppressed():
                 self._add("suppressed", (event.channel, event.kind))
             case AddressSuppressed():
