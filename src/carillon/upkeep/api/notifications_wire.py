@@ -103,7 +103,7 @@ class RouteView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     failed_at: str | None
     skipped_at: str | None
     gate: str | None
-    """What stopped a skipped route: `expired`, `collapsed`, `category`, `suppressed` and so on; `skipped` is no gate."""
+    """What stopped a skipped route: `expired`, `collapsed`, `category`, `suppressed` and so on; `skipped` is none."""
     suppression: RouteSuppressionView | None
     """Why it was skipped or given up, if the address was suppressed."""
     attempts: list[AttemptView] | UnsetType = UNSET
