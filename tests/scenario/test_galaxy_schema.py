@@ -1,12 +1,16 @@
 """The tables as the galaxy blueprint freezes them, seen through information_schema of a started process's database."""
 
+import asyncio
 import re
+import subprocess
 from typing import Any
 
 import pytest
 
+from carillon.ledger.postgres.ledger import PostgresLedger
 from tests.support.galaxy_seen import exit_of, intent
-from tests.support.galaxy_stand import Galaxy
+from tests.support.galaxy_stand import GATEWAY, Galaxy
+from tests.support.process import run_carillon
 from tests.support.servers import Postgres
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -167,3 +171,60 @@ async def test_no_database_ends_the_start_when_its_time_is_over(galaxy: Galaxy) 
     code, said = exit_of(galaxy.launch(NOTIFICATION_POSTGRES_PRIMARY_DSN=nowhere, CARILLON_WORK__START_SECONDS="1"))
     assert code not in {0, None}
     assert "http started" not in said
+
+
+NEEDED = {"attempts", "claim_tokens", "outbox", "schema_migrations", "schema_parts"} | {
+    *("seal_keys", "slots", "suppressions", "targets")
+}
+"""What the engine needs beside the frozen tables."""
+
+
+async def relations(stand: Galaxy) -> set[str]:
+    rows = await stand.rows(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'notification'::regnamespace AND relkind IN ('r', 'v', 'S')"
+    )
+    return {row["relname"] for row in rows if not row["relname"].endswith("_seq")}
+
+
+@pytest.mark.req("X1-1")
+async def test_the_schema_holds_what_galaxy_needs_and_nothing_else(running: Galaxy) -> None:
+    assert await relations(running) == {*FROZEN, *NEEDED}
+
+
+@pytest.mark.req("X1-2")
+async def test_a_ledger_with_every_table_loses_the_empty_ones_by_a_command_alone(galaxy: Galaxy) -> None:
+    ledger = await PostgresLedger.open(galaxy.dsn, allow_unsafe=True)
+    try:
+        await ledger.migrate()
+    finally:
+        await ledger.aclose()
+    everything = await relations(galaxy)
+    assert {"payments", "subscriptions", "preferences", "stream_entries", "audit_logs"} <= everything
+    await galaxy.execute("INSERT INTO job_effects (effect_key, holder, held_until) VALUES ('k', 'h', now())")
+    program = galaxy.start()
+    await galaxy.publish()
+    await galaxy.published(GATEWAY, 2)
+    assert await relations(galaxy) == everything
+    refused = await tidied(galaxy)
+    assert (refused.returncode, "the ledger is in use" in refused.stderr) == (1, True)
+    program.terminate()
+    assert program.wait() == 0
+    looked = await tidied(galaxy, "--dry-run")
+    assert "billing: would go: " in looked.stdout
+    assert "queues: stays: job_effects (1 rows), job_logs" in looked.stdout
+    assert await relations(galaxy) == everything
+    done = await tidied(galaxy)
+    assert (done.returncode, "billing: removed: " in done.stdout) == (0, True), done.stderr
+    assert await relations(galaxy) == {*FROZEN, *NEEDED, "job_effects", "job_logs"}
+    galaxy.start()
+    await galaxy.publish(idempotency_key="after")
+    await galaxy.published(GATEWAY, 4)
+
+
+async def tidied(stand: Galaxy, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return await asyncio.to_thread(
+        run_carillon,
+        ["ledger", "tidy", "--blueprint", "galaxy", *arguments],
+        env={"PATH": "/usr/bin:/bin", "COLUMNS": "200", **stand.environment()},
+        cwd=stand.folder,
+    )

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from tests.support.otlp import collecting
 from tests.support.process import Program, run_carillon
 from tests.support.push_stand import DOWN, FAST, Push, message, stand_fixture
+from tests.support.rabbitmq import RabbitMQ
+from tests.support.servers import Redis
 from tests.support.vendor import Reply
 from tests.support.waiting import wait_until
 
@@ -229,3 +232,53 @@ def test_a_token_that_cannot_be_read_stops_the_start(push: Push) -> None:
     program = push.launch(TEMPLATE_SERVICE_TOKEN_FILE=str(push.folder / "nowhere"))
     assert program.wait() != 0
     assert "push.template_service_token_file: cannot be read" in program.tail()
+
+
+OLD_AUDIT = """CREATE TABLE audit_logs (
+    id serial PRIMARY KEY, trace_id varchar(64), user_id varchar(64), notification_type varchar(20),
+    template_id varchar(100), status {status}, metadata jsonb, created_at timestamptz)"""
+OLD_ROW = "INSERT INTO audit_logs (trace_id, created_at) VALUES ('of-last-year', now())"
+
+
+@pytest.fixture
+def strange(tmp_path: Path, rabbitmq: RabbitMQ, redis_server: Redis, postgres_dsn: str) -> Iterator[Push]:
+    """A stand whose database has no tables of Carillon yet."""
+    with Push(tmp_path, rabbit=rabbitmq, redis_server=redis_server, url=postgres_dsn) as stand:
+        yield stand
+
+
+def given(stand: Push, status: str) -> None:
+    for statement in (OLD_AUDIT.format(status=status), OLD_ROW):
+        stand.rows(statement)
+
+
+@pytest.mark.req("X0-4", "X0-6")
+def test_an_audit_log_of_before_is_adopted_and_the_doctor_says_so_first(strange: Push) -> None:
+    given(strange, "varchar(20)")
+    doctor = strange.command("doctor")
+    assert (
+        doctor.wait(),
+        doctor.tail().count("the table audit_logs is there: its rows stay, and it gets audit_id"),
+    ) == (0, 1)
+    strange.start()
+    sent = message()
+    strange.publish(sent)
+    strange.until_mark(sent, "sent")
+    strange.until(lambda: len(strange.rows("SELECT * FROM audit_logs")) == 2, what="a row beside the old one")
+    assert [row["trace_id"] for row in strange.rows("SELECT * FROM audit_logs ORDER BY id")] == [
+        "of-last-year",
+        sent["trace_id"],
+    ]
+    tables = {row["tablename"] for row in strange.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
+    assert not tables & {"payments", "job_logs", "stream_entries"}
+
+
+@pytest.mark.req("X0-5", "X0-6")
+def test_an_audit_log_that_does_not_fit_is_named_by_the_doctor_and_by_the_start(strange: Push) -> None:
+    given(strange, "integer")
+    said = "the table audit_logs is there, and its column status does not fit: it is integer, and must be text or"
+    for command in (strange.command("doctor"), strange.launch()):
+        assert (command.wait(), command.tail().count(said)) == (1, 1)
+    assert [
+        row["tablename"] for row in strange.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    ] == ["audit_logs"]

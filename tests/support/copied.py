@@ -78,7 +78,7 @@ def everything(path: str, known: dict[str, Table]) -> dict[str, list[str]]:
                 continue  # a view of PostgreSQL's
             kinds = table.kinds(table.names)
             found[table.name] = sorted(repr([_meant(kind, one) for kind, one in zip(kinds, row)]) for row in rows)  # noqa: B905 - of one length
-        return {name: rows for name, rows in found.items() if name != "schema_migrations"}
+        return {name: rows for name, rows in found.items() if name not in ("schema_migrations", "schema_parts")}
 
 
 def _meant(kind: Kind, found: Any) -> Any:

@@ -25,7 +25,7 @@ BEGIN
         PERFORM pg_sleep(0.002);
     END LOOP;
     FOR place IN SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
-            AND relname <> 'schema_migrations' AND pg_relation_size(oid) > 0 LOOP
+            AND relname NOT IN ('schema_migrations', 'schema_parts') AND pg_relation_size(oid) > 0 LOOP
         IF pg_relation_size(place) > 250000 THEN
             EXECUTE format('TRUNCATE %s CASCADE', place);
         ELSE
@@ -49,6 +49,7 @@ SELECT md5(string_agg(part, ' ' ORDER BY part)) FROM (
     UNION ALL SELECT concat('n', oid, '.', xmin) FROM pg_namespace WHERE nspname !~ '^pg_'
     UNION ALL SELECT concat('s', xmin) FROM pg_db_role_setting
     UNION ALL SELECT concat('m', version, '.', xmin) FROM public.schema_migrations
+    UNION ALL SELECT concat('y', part, version, '.', xmin) FROM public.schema_parts
 ) AS catalogue (part)
 """
 _END = "the-answer-ends-here"

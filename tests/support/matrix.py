@@ -21,7 +21,7 @@ from tests.support.tenants import OVERRIDE, Aims, Call, Operation, calls, operat
 SECRET = "the-matrix-has-a-secret-of-forty-characters"
 ADA, BOB, ACME, GLOBEX, ORDERS = "ada", "bob", "acme", "globex", "orders"
 ABOUT: Mapping[str, About] = {one.name: one.about for one in declared()}
-_NOT_TOLD = frozenset({"api_keys", "schema_migrations", "breakers", "replicas", "presence"})
+_NOT_TOLD = frozenset({"api_keys", "schema_migrations", "schema_parts", "breakers", "replicas", "presence"})
 """Tables that change by themselves and hold nothing of a person."""
 
 

@@ -1,4 +1,4 @@
-"""`carillon ledger`: move a ledger to another database."""
+"""`carillon ledger`: move a ledger to another database, and remove tables that nothing needs."""
 
 import asyncio
 from typing import Annotated
@@ -9,15 +9,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from carillon.cli.options import AsJson
+from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.compose.ledger import parts_needed
+from carillon.config.reading import load
 from carillon.ledger.copying import Copied, copy_ledger
+from carillon.ledger.tidying import tidy
 
-app = typer.Typer(help="Copy a ledger to another database.", no_args_is_help=True)
+app = typer.Typer(help="Copy a ledger to another database, or tidy it.", no_args_is_help=True)
 
 
 @app.callback()
 def ledger() -> None:
-    """Copy a ledger to another database."""
+    """Copy a ledger to another database, or tidy it."""
 
 
 @app.command()
@@ -55,6 +58,35 @@ def copy(
         return
     _show(done)
     typer.echo(f"{rows} rows in {len(done)} tables are the same at both ends, {written} of them written now")
+
+
+@app.command("tidy")
+def tidy_command(
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, and change nothing.")] = False,
+    even_if_used: Annotated[
+        bool, typer.Option("--even-if-used", help="Tidy although other Carillon processes are connected.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the empty tables of parts that these settings do not need.
+
+    Earlier releases made the tables of every part in every ledger. A part with a single row stays as a whole. An
+    earlier release does not start on a tidied ledger.
+    """
+    settings = load(blueprint, config)
+    found = asyncio.run(tidy(settings.ledger.url, parts_needed(settings), dry_run=dry_run, even_if_used=even_if_used))
+    if as_json:
+        typer.echo(msgspec.json.encode(found))
+        return
+    for one in found:
+        held = ", ".join(f"{name} ({rows} rows)" if rows else name for name, rows in one.tables.items())
+        word = "removed" if one.removed else "would go" if one.empty else "stays"
+        typer.echo(f"{one.part}: {word}: {held}")
+    if not found:
+        typer.echo("there is nothing to remove")
 
 
 def _show(done: list[Copied]) -> None:

@@ -10,6 +10,7 @@ from carillon.compose.process import Process
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.ledger import opening
+from carillon.ledger.adoption import Plan
 from carillon.ledger.opening import Ledger, seen_by_others
 from carillon.ledger.postgres.pools import PoolRules
 from carillon.ledger.rows import ALERT_FROM
@@ -53,10 +54,16 @@ class LedgerPart(Part):
         try:
             said = await ledger.check()
             await ledger.refuse_newer()
+            plans = await ledger.foreseen()
         finally:
             await ledger.aclose()
         words = f"{said['engine']} {said['version']}, {said['response_time_ms']:.1f} ms"
         findings = [DoctorFinding("Ledger", "ok", words)]
+        findings += [
+            DoctorFinding("Ledger", "ok", f"the table {plan.adopts} is there: its rows stay, {_new_columns(plan)}")
+            for plan in plans
+            if plan.adopts is not None
+        ]
         exposed = seen_by_others(self._settings.ledger.url)
         if exposed is not None:
             findings.append(DoctorFinding("Ledger", "warn", exposed))
@@ -66,6 +73,24 @@ class LedgerPart(Part):
             skew = f"its clock differs from ours by {said['clock_skew_seconds']:.1f} s; leases follow its clock"
             findings.append(DoctorFinding("Ledger", "warn", skew))
         return findings
+
+
+def _new_columns(plan: Plan) -> str:
+    return f"and it gets {', '.join(plan.added)}" if plan.added else "and it has every column"
+
+
+def parts_needed(settings: Settings) -> frozenset[str]:
+    """The parts of the ledger whose tables this process needs; its other tables are the engine's."""
+    wanted = {
+        # Probes are the whole surface of galaxy: its schema holds what its document names and what the engine needs.
+        "api": settings.http.surface != "probes",
+        "streams": settings.http.surface != "probes" and settings.push is None and settings.billing is None,
+        "history": settings.http.surface != "probes" or settings.history.url is not None,
+        "queues": bool(settings.queue) or settings.billing is not None,
+        "billing": settings.billing is not None,
+        "audit": settings.push is not None,
+    }
+    return frozenset(part for part, needed in wanted.items() if needed)
 
 
 async def open_ledger(settings: Settings) -> Ledger:
@@ -85,6 +110,7 @@ async def open_ledger(settings: Settings) -> Ledger:
         alerts=bool(settings.alerts.sinks),
         alert_from=0 if settings.alerts.synchronous else ALERT_FROM,
         allow_migration=ledger.allow_migration,
+        parts=parts_needed(settings),
         allow_unsafe=ledger.allow_unsafe,
         rules=rules,
         seals=read_keys(_seal_keys(settings)),

@@ -20,7 +20,7 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the step, the rows done, and the total number of rows."""
 
 PARENTS_FIRST = ("records", "routes", "dead_letters")
-BOOKKEEPING = frozenset({"schema_migrations", "claim_tokens"})
+BOOKKEEPING = frozenset({"schema_migrations", "schema_parts", "claim_tokens"})
 
 
 class CopyRefused(CarillonError):
@@ -82,6 +82,9 @@ async def _tables(source: End, target: End) -> list[Table]:
         raise TypeError("a copy needs one PostgreSQL end and one SQLite end")
     known = await postgres.tables()
     ours = {name: columns for name, columns in (await sqlite.columns()).items() if name not in BOOKKEEPING}
+    if isinstance(source, PostgresEnd):
+        # A ledger has the tables of the parts that it needs; the target is prepared for all of them.
+        ours = {name: columns for name, columns in ours.items() if name in known}
     for name, columns in ours.items():
         if name not in known or set(known[name].names) != columns:
             raise CopyRefused(f"table {name} is not the same at both ends: run `carillon migrate` on both")

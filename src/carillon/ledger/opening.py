@@ -1,11 +1,13 @@
 """Opens the ledger that a database URL names."""
 
 import stat
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from carillon.domain.errors import ConfigurationError
+from carillon.ledger.migrate import PARTS
 from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.ledger.postgres.pools import PoolRules
 from carillon.ledger.rows import ALERT_FROM, NEW_INTENT_HINT, RECOVERY_HINT
@@ -28,6 +30,7 @@ async def open_ledger(
     alerts: bool = False,
     alert_from: int = ALERT_FROM,
     allow_migration: int = 0,
+    parts: Collection[str] = PARTS,
     allow_unsafe: bool = False,
     rules: PoolRules | None = None,
     seals: Seals | None = None,
@@ -40,6 +43,7 @@ async def open_ledger(
         "alerts": alerts,
         "alert_from": alert_from,
         "allow_migration": allow_migration,
+        "parts": parts,
         "seals": seals,
     }
     if url.startswith(_SQLITE):

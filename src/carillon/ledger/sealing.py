@@ -123,6 +123,8 @@ Again: TypeAlias = Callable[[str | None, str | None], tuple[str | None, str | No
 
 TABLES = ("suppressions", "receipts", "routes", "records", "preferences")
 """The order of resealing: suppressions first, so that a suppressed address is found again at once."""
+OF_THE_API = ("receipts", "preferences")
+"""Of these, the tables that a ledger without the part `api` does not have."""
 HIDDEN = "(sealed)"
 _LONGEST_ERROR = 4000
 _USER = "user:"
@@ -344,7 +346,8 @@ class SealKeyStore:
             return
         await self.note_seal_key(seals.first)
         changed = 0
-        for table in TABLES:
+        parts = {row["part"] for row in await self.engine.rows("parts_applied")}
+        for table in (each for each in TABLES if each not in OF_THE_API or "api" in parts):
             while (count := await self.reseal(table, seals.pattern, again(seals, table), _BATCH)) > 0:
                 changed += count
         # Another process may still seal with the old key: forget the key only after a run that found no row.

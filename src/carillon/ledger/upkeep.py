@@ -81,11 +81,14 @@ class UpkeepStore:
 
     async def prune(self, records_older_than: float, malformed_older_than: float, limit: int) -> tuple[int, int]:
         old = {"older_than_seconds": records_older_than, "limit": limit}
-        records = await self.engine.change(lambda: _prune(old), repeatable=True)
+        # Asked each time: another process may bring a part while this one runs.
+        parts = {row["part"] for row in await self.engine.rows("parts_applied")}
+        records = await self.engine.change(lambda: _prune(old, streams="streams" in parts), repeatable=True)
         malformed = await self.engine.write(
             "prune_malformed", {"older_than_seconds": malformed_older_than, "limit": limit}, repeatable=True
         )
-        await self.engine.write("prune_receipts", old, repeatable=True)
+        if "api" in parts:
+            await self.engine.write("prune_receipts", old, repeatable=True)
         await self.engine.write("prune_suppressions", repeatable=True)
         await self.engine.write("prune_collapses", old, repeatable=True)
         return records, len(malformed)
@@ -107,13 +110,13 @@ def _stories(ids: list[str], tenant_id: str | None) -> Steps[list[Story]]:
     return stories(records, routes, attempts)
 
 
-def _prune(old: Row) -> Steps[int]:
+def _prune(old: Row, *, streams: bool) -> Steps[int]:
     candidates = yield Ask("prune_candidates", old)
     if not candidates:
         return 0
     gone = yield Ask("prune", {"notification_ids": [row["notification_id"] for row in candidates]})
     ids = {"notification_ids": [row["notification_id"] for row in gone]}
-    for statement in ("prune_attempts", "prune_stream_note", "prune_stream"):
+    for statement in ("prune_attempts", *(("prune_stream_note", "prune_stream") if streams else ())):
         yield Ask(statement, ids)
     return len(gone)
 

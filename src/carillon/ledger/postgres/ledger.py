@@ -1,11 +1,13 @@
 """The ledger in PostgreSQL."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Signal
+from carillon.ledger.adoption import Plan
 from carillon.ledger.local_signal import LocalSignal
-from carillon.ledger.migrate import migrate_postgres, refuse_newer
+from carillon.ledger.migrate import PARTS, applied_postgres, migrate_postgres, missing, plan_postgres, refuse_newer
 from carillon.ledger.postgres.backlog import PostgresBacklog, PostgresStreams, Vacuum
 from carillon.ledger.postgres.engine import PostgresEngine, unsafe_settings
 from carillon.ledger.postgres.intake import PostgresIntake
@@ -34,6 +36,7 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
         alerts: bool = False,
         alert_from: int = ALERT_FROM,
         allow_migration: int = 0,
+        parts: Collection[str] = PARTS,
         alone: bool = False,
         seals: Seals | None = None,
     ) -> None:
@@ -50,6 +53,7 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
         self._alerts = alerts
         self._alert_from = alert_from if alerts else None
         self._allow_migration = allow_migration
+        self._parts = parts
         self._turns = ClaimTurns()
         self._vacuum = Vacuum(address, sql, allowed=not alone)
         self._signal = None if alone else PostgresSignal(address, sql)
@@ -66,6 +70,7 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
         alerts: bool = False,
         alert_from: int = ALERT_FROM,
         allow_migration: int = 0,
+        parts: Collection[str] = PARTS,
         allow_unsafe: bool = False,
         intake_connections: int = 4,
         read_connections: int = 4,
@@ -86,6 +91,7 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
             alerts=alerts,
             alert_from=alert_from,
             allow_migration=allow_migration,
+            parts=parts,
             seals=seals,
             alone=rules.scarce,
         )
@@ -109,6 +115,14 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
             rows = await reads.run(lambda c: c.fetch(self._sql["migrations_applied"]), repeatable=True)
             refuse_newer("postgres", [row["version"] for row in rows], self._allow_migration)
 
+    async def foreseen(self) -> list[Plan]:
+        """What `migrate` would do with tables that are there; raises what it would raise, and changes nothing."""
+        return await self._pools.reads.run(self._foreseen, repeatable=True)
+
+    async def _foreseen(self, connection: Any) -> list[Plan]:  # noqa: ANN401 - of the pool or not
+        steps = missing("postgres", await applied_postgres(connection, self._sql), self._parts)
+        return list((await plan_postgres(connection, self._sql, steps)).values())
+
     def cut_off(self) -> None:
         """At the end of the process: stop waiting for a server that does not answer, and send no new statements."""
         self._pools.cut_off()
@@ -123,7 +137,9 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
     async def _migrate(self) -> list[str]:
         connection = await self._address.connect("migrate", command_timeout=None)
         try:
-            return await migrate_postgres(connection, self._sql, self._address.search_path, self._allow_migration)
+            return await migrate_postgres(
+                connection, self._sql, self._address.search_path, self._allow_migration, self._parts
+            )
         finally:
             connection.terminate()
 

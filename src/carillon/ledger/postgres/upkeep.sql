@@ -211,6 +211,39 @@ SELECT version FROM schema_migrations;
 -- name: migrations_note
 INSERT INTO schema_migrations (version) VALUES ($1);
 
+-- name: parts_table
+CREATE TABLE schema_parts (
+    part    text NOT NULL,
+    version integer NOT NULL,
+    PRIMARY KEY (part, version)
+);
+
+-- name: parts_begun
+SELECT to_regclass('schema_parts') IS NOT NULL;
+
+-- name: parts_applied
+SELECT part, version FROM schema_parts;
+
+-- name: parts_note
+INSERT INTO schema_parts (part, version) VALUES ($1, $2);
+
+-- name: parts_forget
+-- only: SQLite's file is not tidied
+DELETE FROM schema_parts WHERE part = $1;
+
+-- name: tidy_lock
+-- only: SQLite's file is not tidied
+-- Names cannot be bound parameters of LOCK; the server itself quotes them here.
+SELECT 'LOCK TABLE ' || string_agg(quote_ident(name), ', ') || ' IN ACCESS EXCLUSIVE MODE' FROM unnest($1::text[]) AS name;
+
+-- name: table_columns
+-- What is in the schema before a migration runs; a view or a type has no columns that could be adopted.
+SELECT c.relname::text AS table_name, a.attname::text AS column_name, format_type(a.atttypid, NULL) AS data_type,
+       a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND a.attgenerated = '' AS must_be_given
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.relnamespace = to_regnamespace(quote_ident(current_schema())) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+ORDER BY c.relname, a.attnum;
+
 -- name: take_history
 -- Races: other processes that want to keep history, and a keeper that died.
 --   held_until              the lease; when it ends, another process may take over.

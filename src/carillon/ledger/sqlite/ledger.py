@@ -1,13 +1,14 @@
 """The ledger in one SQLite file."""
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
 from carillon.domain.errors import ConfigurationError
+from carillon.ledger.adoption import Plan
 from carillon.ledger.local_signal import LocalSignal
-from carillon.ledger.migrate import migrate_sqlite, refuse_newer
+from carillon.ledger.migrate import PARTS, applied_sqlite, migrate_sqlite, missing, plan_sqlite, refuse_newer
 from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
 from carillon.ledger.sealing import Codec, Seals
 from carillon.ledger.sqlite.backlog import SqliteBacklog, SqliteStreams
@@ -34,6 +35,7 @@ class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, S
         alerts: bool = False,
         alert_from: int = ALERT_FROM,
         allow_migration: int = 0,
+        parts: Collection[str] = PARTS,
         seals: Seals | None = None,
     ) -> None:
         self._file = file
@@ -47,6 +49,7 @@ class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, S
         self._alerts = alerts
         self._alert_from = alert_from if alerts else None
         self._allow_migration = allow_migration
+        self._parts = parts
         self._turns = ClaimTurns()
         self.signal = LocalSignal()
 
@@ -61,6 +64,7 @@ class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, S
         alerts: bool = False,
         alert_from: int = ALERT_FROM,
         allow_migration: int = 0,
+        parts: Collection[str] = PARTS,
         statements: Mapping[str, str] | None = None,
         seals: Seals | None = None,
     ) -> "SqliteLedger":
@@ -84,12 +88,14 @@ class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, S
             alerts=alerts,
             alert_from=alert_from,
             allow_migration=allow_migration,
+            parts=parts,
             seals=seals,
         )
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; returns the names of the steps taken by this process."""
-        steps = await self._file.alone(partial(migrate_sqlite, sql=self._sql, allowed=self._allow_migration))
+        work = partial(migrate_sqlite, sql=self._sql, allowed=self._allow_migration, parts=self._parts)
+        steps = await self._file.alone(work)
         await self._know_keys()
         return steps
 
@@ -101,6 +107,15 @@ class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, S
             return [row[0] for row in connection.execute(self._sql["migrations_applied"])] if begun else []
 
         refuse_newer("sqlite", await self._file.read(applied), self._allow_migration)
+
+    async def foreseen(self) -> list[Plan]:
+        """What `migrate` would do with tables that are there; raises what it would raise, and changes nothing."""
+
+        def look(connection: sqlite3.Connection, _now: int) -> list[Plan]:
+            steps = missing("sqlite", applied_sqlite(connection, self._sql), self._parts)
+            return list(plan_sqlite(connection, self._sql, steps).values())
+
+        return await self._file.read(look)
 
     def cut_off(self) -> None:
         """Does nothing: a file always answers."""

@@ -168,6 +168,30 @@ SELECT version FROM schema_migrations;
 -- name: migrations_note
 INSERT INTO schema_migrations (version) VALUES (?1);
 
+-- name: parts_table
+CREATE TABLE schema_parts (
+    part    TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    PRIMARY KEY (part, version)
+);
+
+-- name: parts_begun
+SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_parts');
+
+-- name: parts_applied
+SELECT part, version FROM schema_parts;
+
+-- name: parts_note
+INSERT INTO schema_parts (part, version) VALUES (?1, ?2);
+
+-- name: table_columns
+-- What is in the file before a migration runs.
+SELECT m.name AS table_name, c.name AS column_name, c.type AS data_type,
+       c."notnull" = 1 AND c.dflt_value IS NULL AND c.pk = 0 AS must_be_given
+FROM sqlite_master m JOIN pragma_table_info(m.name) c
+WHERE m.type IN ('table', 'view')
+ORDER BY m.name, c.cid;
+
 -- name: take_history
 -- Races: other processes that want to keep history, and a keeper that died.
 --   held_until              the lease; when it ends, another process may take over.

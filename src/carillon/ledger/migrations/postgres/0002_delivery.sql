@@ -10,6 +10,36 @@ ALTER TABLE routes
 -- A receipt names a vendor's message, not a route of ours.
 CREATE INDEX attempts_message_idx ON attempts (provider_message_id) WHERE provider_message_id IS NOT NULL;
 
+-- A scope of '' is everybody's; a tenant's own silence binds nobody else.
+ALTER TABLE suppressions
+    ADD COLUMN tenant_id text NOT NULL DEFAULT '',
+    ADD COLUMN source    text NOT NULL DEFAULT 'delivery',
+    DROP CONSTRAINT suppressions_pkey,
+    ADD PRIMARY KEY (channel, address, tenant_id);
+
+-- What must be told to somebody outside, written in the commit that made it true and removed once it was told.
+CREATE TABLE outbox (
+    outbox_id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    topic               text NOT NULL,
+    notification_id     text COLLATE "C" NOT NULL,
+    route_id            text COLLATE "C" NOT NULL,
+    created_at          timestamptz NOT NULL,
+    next_attempt_at     timestamptz NOT NULL,
+    attempt_count       integer NOT NULL DEFAULT 0,
+    -- What was true then: a redrive may be faster than the telling. Empty is what the route says now.
+    final_attempt_count integer,
+    failure_message     text,
+    -- Which of those to be told have confirmed it, with commas between them.
+    told                text NOT NULL DEFAULT ''
+);
+
+CREATE INDEX outbox_due_idx ON outbox (next_attempt_at);
+
+-- Redriving many begins with the oldest, lists with the newest.
+CREATE INDEX dead_letters_created_idx ON dead_letters (created_at);
+
+-- part: api
+
 CREATE TABLE receipts (
     -- The vendor's own id of the report, else a digest of what it says: a report that comes again is one row.
     receipt_key         text COLLATE "C" PRIMARY KEY,
@@ -34,13 +64,6 @@ CREATE INDEX receipts_waiting_idx ON receipts (received_at) WHERE effect = 'wait
 -- How often an address was called dead.
 CREATE INDEX receipts_gone_idx ON receipts (address) WHERE recipient_gone;
 CREATE INDEX receipts_notification_idx ON receipts (notification_id) WHERE notification_id IS NOT NULL;
-
--- A scope of '' is everybody's; a tenant's own silence binds nobody else.
-ALTER TABLE suppressions
-    ADD COLUMN tenant_id text NOT NULL DEFAULT '',
-    ADD COLUMN source    text NOT NULL DEFAULT 'delivery',
-    DROP CONSTRAINT suppressions_pkey,
-    ADD PRIMARY KEY (channel, address, tenant_id);
 
 CREATE TABLE templates (
     -- The same for every version of one template.
@@ -78,27 +101,6 @@ CREATE TABLE preferences (
     PRIMARY KEY (tenant_id, user_id)
 );
 
--- What must be told to somebody outside, written in the commit that made it true and removed once it was told.
-CREATE TABLE outbox (
-    outbox_id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    topic               text NOT NULL,
-    notification_id     text COLLATE "C" NOT NULL,
-    route_id            text COLLATE "C" NOT NULL,
-    created_at          timestamptz NOT NULL,
-    next_attempt_at     timestamptz NOT NULL,
-    attempt_count       integer NOT NULL DEFAULT 0,
-    -- What was true then: a redrive may be faster than the telling. Empty is what the route says now.
-    final_attempt_count integer,
-    failure_message     text,
-    -- Which of those to be told have confirmed it, with commas between them.
-    told                text NOT NULL DEFAULT ''
-);
-
-CREATE INDEX outbox_due_idx ON outbox (next_attempt_at);
-
--- Redriving many begins with the oldest, lists with the newest.
-CREATE INDEX dead_letters_created_idx ON dead_letters (created_at);
-
 -- Who did what by hand.
 CREATE TABLE admin_actions (
     action_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -112,21 +114,6 @@ CREATE TABLE admin_actions (
 );
 
 CREATE INDEX admin_actions_subject_idx ON admin_actions (subject);
-
--- Document 000's audit log; `audit_key` lets many copies of one message write one row.
-CREATE TABLE audit_logs (
-    audit_id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    trace_id          text NOT NULL,
-    user_id           text NOT NULL,
-    notification_type text NOT NULL,
-    template_id       text,
-    status            text NOT NULL,
-    metadata          jsonb,
-    created_at        timestamptz NOT NULL,
-    audit_key         text UNIQUE
-);
-
-CREATE INDEX audit_logs_trace_idx ON audit_logs (trace_id);
 
 CREATE TABLE api_keys (
     key_id       text COLLATE "C" PRIMARY KEY,
@@ -177,3 +164,21 @@ SELECT "Id" AS id, "TenantId" AS tenantid, "UserId" AS userid, "Channel" AS chan
        "ProviderMessageId" AS providermessageid, "CreatedAt" AS createdat, "SentAt" AS sentat,
        "DeliveredAt" AS deliveredat, "FailedAt" AS failedat, "NextAttemptAt" AS nextattemptat
 FROM "NotificationQueue";
+
+-- part: audit
+-- adopts: audit_logs
+
+-- Document 000's audit log; `audit_key` lets many copies of one message write one row.
+CREATE TABLE audit_logs (
+    audit_id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    trace_id          text NOT NULL,
+    user_id           text NOT NULL,
+    notification_type text NOT NULL,
+    template_id       text,
+    status            text NOT NULL,
+    metadata          jsonb,
+    created_at        timestamptz NOT NULL,
+    audit_key         text UNIQUE
+);
+
+CREATE INDEX audit_logs_trace_idx ON audit_logs (trace_id);

@@ -1,5 +1,7 @@
 -- What the payment and the subscription service of document 003 write down.
 
+-- part: billing
+
 CREATE TABLE subscriptions (
     subscription_id text COLLATE "C" PRIMARY KEY,
     user_id         text COLLATE "C" NOT NULL,
@@ -43,6 +45,9 @@ CREATE TABLE refunds (
     created_at        timestamptz NOT NULL
 );
 
+-- part: billing
+-- adopts: payment_webhook_requests
+
 -- Document 003's table of what the payment service told the subscription service.
 CREATE TABLE payment_webhook_requests (
     id            integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -65,6 +70,8 @@ $$;
 
 CREATE TRIGGER payment_webhook_requests_touch BEFORE UPDATE ON payment_webhook_requests
 FOR EACH ROW EXECUTE FUNCTION payment_webhook_requests_touch();
+
+-- part: billing
 
 CREATE TABLE usage_counters (
     user_id      text COLLATE "C" NOT NULL,

@@ -3,6 +3,8 @@
 -- When the present lease was taken; its renewals leave this alone.
 ALTER TABLE routes ADD COLUMN claimed_at timestamptz;
 
+-- part: streams
+
 -- What is not told to somebody yet: found when they come, and before something later is told. Nobody else's acceptance
 -- pays for it.
 CREATE INDEX routes_held_idx ON routes (recipient_ref) WHERE provider = 'sse' AND next_attempt_at IS NOT NULL;
@@ -170,15 +172,32 @@ CREATE TRIGGER notification_written INSTEAD OF INSERT OR UPDATE ON sse_notificat
     FOR EACH ROW EXECUTE FUNCTION notification_written();
 
 -- The document's name. A ledger in a schema of its own keeps the view there, so that two ledgers of one database do not
--- meet; a role that may not make schemas, or a name that is taken, leaves it where it is.
+-- meet; a role that may not make schemas leaves it where it is. A table of that name with the document's columns is adopted: it
+-- stays as notifications_before, and its rows are written through the view, so that everything reads and writes them as before.
 DO $$
+DECLARE
+    home   text := CASE WHEN current_schema() = 'public' THEN 'notifications' ELSE current_schema() END;
+    shared text;
+    given  text;
 BEGIN
-    IF current_schema() = 'public' THEN
+    IF home <> current_schema() THEN
         CREATE SCHEMA IF NOT EXISTS notifications;
         ALTER VIEW sse_notifications SET SCHEMA notifications;
-        ALTER VIEW notifications.sse_notifications RENAME TO notifications;
-    ELSE
-        ALTER VIEW sse_notifications RENAME TO notifications;
+    END IF;
+    SELECT string_agg(quote_ident(t.attname), ', ' ORDER BY v.attnum),
+           string_agg(format('%I::%s', t.attname, format_type(v.atttypid, v.atttypmod)), ', ' ORDER BY v.attnum)
+    INTO shared, given
+    FROM pg_attribute t
+    JOIN pg_class c ON c.oid = t.attrelid AND c.relkind IN ('r', 'p') AND c.relname = 'notifications'
+        AND c.relnamespace = home::regnamespace
+    JOIN pg_attribute v ON v.attrelid = format('%I.sse_notifications', home)::regclass AND v.attname = t.attname
+    WHERE t.attnum > 0 AND NOT t.attisdropped AND t.attname NOT IN ('seq', 'claim_token', 'processing_latency_ms');
+    IF shared IS NOT NULL THEN
+        EXECUTE format('ALTER TABLE %I.notifications RENAME TO notifications_before', home);
+    END IF;
+    EXECUTE format('ALTER VIEW %I.sse_notifications RENAME TO notifications', home);
+    IF shared IS NOT NULL THEN
+        EXECUTE format('INSERT INTO %1$I.notifications (%2$s) SELECT %3$s FROM %1$I.notifications_before', home, shared, given);
     END IF;
 EXCEPTION WHEN insufficient_privilege OR duplicate_table THEN
     RAISE WARNING 'the view of document 004 stays under the name sse_notifications: %', SQLERRM;

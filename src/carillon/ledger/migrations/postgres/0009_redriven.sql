@@ -1,4 +1,6 @@
 -- Which action gave a route its last other chance: how far a redrive came is counted here, whoever asks and whenever.
+-- part: api
+
 CREATE TABLE redriven_routes (
     notification_id text COLLATE "C" NOT NULL,
     route_id        text COLLATE "C" NOT NULL,

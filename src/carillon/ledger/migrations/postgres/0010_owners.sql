@@ -3,6 +3,8 @@
 -- The name of the API key or the `sub` of the token; NULL for what people and other doors sent, and for older rows.
 ALTER TABLE records ADD COLUMN sent_by text;
 
+-- part: billing
+
 -- '' is no tenant, as in preferences and templates; all rows of today have none.
 ALTER TABLE subscriptions ADD COLUMN tenant_id text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE refunds ADD COLUMN tenant_id text COLLATE "C" NOT NULL DEFAULT '';

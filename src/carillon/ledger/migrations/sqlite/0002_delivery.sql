@@ -9,6 +9,46 @@ ALTER TABLE routes ADD COLUMN clicked_at INTEGER;
 -- A receipt names a vendor's message, not a route of ours.
 CREATE INDEX attempts_message_idx ON attempts (provider_message_id) WHERE provider_message_id IS NOT NULL;
 
+-- A scope of '' is everybody's; a tenant's own silence binds nobody else.
+CREATE TABLE suppressions_scoped (
+    channel    TEXT NOT NULL,
+    address    TEXT NOT NULL,
+    reason     TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    tenant_id  TEXT NOT NULL DEFAULT '',
+    source     TEXT NOT NULL DEFAULT 'delivery',
+    PRIMARY KEY (channel, address, tenant_id)
+);
+INSERT INTO suppressions_scoped (channel, address, reason, created_at, expires_at)
+SELECT channel, address, reason, created_at, expires_at FROM suppressions;
+DROP TABLE suppressions;
+ALTER TABLE suppressions_scoped RENAME TO suppressions;
+
+-- What must be told to somebody outside, written in the commit that made it true and removed once it was told.
+CREATE TABLE outbox (
+    -- AUTOINCREMENT: the number is the alert's name outside, so that of a removed row must not come again.
+    outbox_id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic               TEXT NOT NULL,
+    notification_id     TEXT NOT NULL,
+    route_id            TEXT NOT NULL,
+    created_at          INTEGER NOT NULL,
+    next_attempt_at     INTEGER NOT NULL,
+    attempt_count       INTEGER NOT NULL DEFAULT 0,
+    -- What was true then: a redrive may be faster than the telling. Empty is what the route says now.
+    final_attempt_count INTEGER,
+    failure_message     TEXT,
+    -- Which of those to be told have confirmed it, with commas between them.
+    told                TEXT NOT NULL DEFAULT ''
+);
+
+CREATE INDEX outbox_due_idx ON outbox (next_attempt_at);
+
+-- Redriving many begins with the oldest, lists with the newest.
+CREATE INDEX dead_letters_created_idx ON dead_letters (created_at);
+
+-- part: api
+
 CREATE TABLE receipts (
     -- The vendor's own id of the report, else a digest of what it says: a report that comes again is one row.
     receipt_key         TEXT PRIMARY KEY,
@@ -33,22 +73,6 @@ CREATE INDEX receipts_waiting_idx ON receipts (received_at) WHERE effect = 'wait
 -- How often an address was called dead.
 CREATE INDEX receipts_gone_idx ON receipts (address) WHERE recipient_gone;
 CREATE INDEX receipts_notification_idx ON receipts (notification_id) WHERE notification_id IS NOT NULL;
-
--- A scope of '' is everybody's; a tenant's own silence binds nobody else.
-CREATE TABLE suppressions_scoped (
-    channel    TEXT NOT NULL,
-    address    TEXT NOT NULL,
-    reason     TEXT NOT NULL,
-    created_at INTEGER NOT NULL,
-    expires_at INTEGER,
-    tenant_id  TEXT NOT NULL DEFAULT '',
-    source     TEXT NOT NULL DEFAULT 'delivery',
-    PRIMARY KEY (channel, address, tenant_id)
-);
-INSERT INTO suppressions_scoped (channel, address, reason, created_at, expires_at)
-SELECT channel, address, reason, created_at, expires_at FROM suppressions;
-DROP TABLE suppressions;
-ALTER TABLE suppressions_scoped RENAME TO suppressions;
 
 CREATE TABLE templates (
     -- The same for every version of one template.
@@ -86,28 +110,6 @@ CREATE TABLE preferences (
     PRIMARY KEY (tenant_id, user_id)
 );
 
--- What must be told to somebody outside, written in the commit that made it true and removed once it was told.
-CREATE TABLE outbox (
-    -- AUTOINCREMENT: the number is the alert's name outside, so that of a removed row must not come again.
-    outbox_id           INTEGER PRIMARY KEY AUTOINCREMENT,
-    topic               TEXT NOT NULL,
-    notification_id     TEXT NOT NULL,
-    route_id            TEXT NOT NULL,
-    created_at          INTEGER NOT NULL,
-    next_attempt_at     INTEGER NOT NULL,
-    attempt_count       INTEGER NOT NULL DEFAULT 0,
-    -- What was true then: a redrive may be faster than the telling. Empty is what the route says now.
-    final_attempt_count INTEGER,
-    failure_message     TEXT,
-    -- Which of those to be told have confirmed it, with commas between them.
-    told                TEXT NOT NULL DEFAULT ''
-);
-
-CREATE INDEX outbox_due_idx ON outbox (next_attempt_at);
-
--- Redriving many begins with the oldest, lists with the newest.
-CREATE INDEX dead_letters_created_idx ON dead_letters (created_at);
-
 -- Who did what by hand.
 CREATE TABLE admin_actions (
     action_id   INTEGER PRIMARY KEY,
@@ -121,21 +123,6 @@ CREATE TABLE admin_actions (
 );
 
 CREATE INDEX admin_actions_subject_idx ON admin_actions (subject);
-
--- Document 000's audit log; `audit_key` lets many copies of one message write one row.
-CREATE TABLE audit_logs (
-    audit_id          INTEGER PRIMARY KEY,
-    trace_id          TEXT NOT NULL,
-    user_id           TEXT NOT NULL,
-    notification_type TEXT NOT NULL,
-    template_id       TEXT,
-    status            TEXT NOT NULL,
-    metadata          TEXT,
-    created_at        INTEGER NOT NULL,
-    audit_key         TEXT UNIQUE
-);
-
-CREATE INDEX audit_logs_trace_idx ON audit_logs (trace_id);
 
 CREATE TABLE api_keys (
     key_id       TEXT PRIMARY KEY,
@@ -177,3 +164,21 @@ SELECT n.notification_id AS "Id", n.tenant_id AS "TenantId", n.user_id AS "UserI
        r.published_at AS "SentAt", coalesce(r.delivered_at, r.published_at) AS "DeliveredAt",
        r.dead_lettered_at AS "FailedAt", r.next_attempt_at AS "NextAttemptAt"
 FROM records n JOIN routes r ON r.notification_id = n.notification_id;
+
+-- part: audit
+-- adopts: audit_logs
+
+-- Document 000's audit log; `audit_key` lets many copies of one message write one row.
+CREATE TABLE audit_logs (
+    audit_id          INTEGER PRIMARY KEY,
+    trace_id          TEXT NOT NULL,
+    user_id           TEXT NOT NULL,
+    notification_type TEXT NOT NULL,
+    template_id       TEXT,
+    status            TEXT NOT NULL,
+    metadata          TEXT,
+    created_at        INTEGER NOT NULL,
+    audit_key         TEXT UNIQUE
+);
+
+CREATE INDEX audit_logs_trace_idx ON audit_logs (trace_id);

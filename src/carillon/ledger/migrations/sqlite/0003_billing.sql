@@ -1,5 +1,8 @@
 -- What list queues need beside Redis: the life of every message, and effects that were already had.
 
+-- part: queues
+-- adopts: job_logs
+
 -- Document 003's job log: one row per message, changed through its life.
 CREATE TABLE job_logs (
     id              INTEGER PRIMARY KEY,
@@ -24,6 +27,8 @@ CREATE INDEX job_logs_queue_status_idx ON job_logs (queue, status);
 CREATE INDEX job_logs_correlation_idx ON job_logs (correlation_id);
 CREATE INDEX job_logs_idempotency_idx ON job_logs (idempotency_key);
 CREATE INDEX job_logs_updated_idx ON job_logs (updated_at);
+
+-- part: queues
 
 -- What handlers asked to be done once.
 CREATE TABLE job_effects (

@@ -1,5 +1,7 @@
 -- What the payment and the subscription service of document 003 write down.
 
+-- part: billing
+
 CREATE TABLE subscriptions (
     subscription_id TEXT PRIMARY KEY,
     user_id         TEXT NOT NULL,
@@ -43,6 +45,9 @@ CREATE TABLE refunds (
     created_at        INTEGER NOT NULL
 );
 
+-- part: billing
+-- adopts: payment_webhook_requests
+
 -- Document 003's table of what the payment service told the subscription service.
 CREATE TABLE payment_webhook_requests (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -62,6 +67,8 @@ BEGIN
     UPDATE payment_webhook_requests SET updated_at = CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)
     WHERE id = new.id;
 END;
+
+-- part: billing
 
 CREATE TABLE usage_counters (
     user_id      TEXT NOT NULL,

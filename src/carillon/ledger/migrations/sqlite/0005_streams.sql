@@ -3,6 +3,8 @@
 -- When the present lease was taken; its renewals leave this alone.
 ALTER TABLE routes ADD COLUMN claimed_at INTEGER;
 
+-- part: streams
+
 -- What is not told to somebody yet: found when they come, and before something later is told. Nobody else's acceptance
 -- pays for it.
 CREATE INDEX routes_held_idx ON routes (recipient_ref) WHERE provider = 'sse' AND next_attempt_at IS NOT NULL;

@@ -1,5 +1,7 @@
 -- How far history has been copied to where it is looked back upon.
 
+-- part: history
+
 CREATE TABLE history_cursor (
     -- There is one.
     only_row        INTEGER PRIMARY KEY DEFAULT 1 CHECK (only_row = 1),

@@ -1,4 +1,6 @@
 -- One-use tickets that open a stream, so that no long-lived token stands in a URL; only their digests are kept.
+-- part: streams
+
 CREATE TABLE stream_tickets (
     digest         TEXT PRIMARY KEY,
     user_id        TEXT NOT NULL,
