@@ -10,7 +10,7 @@ from carillon.compose.process import Process
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.ledger import opening
-from carillon.ledger.adoption import Plan
+from carillon.ledger.adoption import ChunkPlan
 from carillon.ledger.opening import Ledger, seen_by_others
 from carillon.ledger.postgres.pools import PoolRules
 from carillon.ledger.rows import ALERT_FROM
@@ -75,7 +75,7 @@ class LedgerPart(Part):
         return findings
 
 
-def _new_columns(plan: Plan) -> str:
+def _new_columns(plan: ChunkPlan) -> str:
     return f"and it gets {', '.join(plan.added)}" if plan.added else "and it has every column"
 
 

@@ -44,7 +44,7 @@ class TableColumn(msgspec.Struct, frozen=True):
 Existing = dict[str, list[TableColumn]]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ChunkPlan(msgspec.Struct, frozen=True):
     """What is run of a chunk."""
 
     statements: list[str]
@@ -59,7 +59,7 @@ def table_of(row: Mapping[str, Any]) -> TableColumn:
     return TableColumn(row["column_name"], _LENGTH.sub("", row["data_type"]).lower(), bool(row["must_be_given"]))
 
 
-def planned(dialect: str, chunk: Chunk, there: Existing) -> Plan:
+def planned(dialect: str, chunk: Chunk, there: Existing) -> ChunkPlan:
     """How a chunk is run over the tables that are there; ConfigurationError says in one line what does not fit."""
     table = chunk.adopts
     if table is not None and table in there:
@@ -70,7 +70,7 @@ def planned(dialect: str, chunk: Chunk, there: Existing) -> Plan:
             f"the database already has a table {taken[0]} that is not Carillon's: rename it, or give Carillon "
             "a database or a schema of its own (postgresql://…?search_path=carillon)"
         )
-    return Plan([chunk.text] if is_sql(chunk.text) else [])
+    return ChunkPlan([chunk.text] if is_sql(chunk.text) else [])
 
 
 def is_sql(text: str) -> bool:
@@ -78,7 +78,7 @@ def is_sql(text: str) -> bool:
     return any(line.strip() and not line.startswith("--") for line in text.splitlines())
 
 
-def _adoption(dialect: str, table: str, columns: list[TableColumn]) -> Plan:
+def _adoption(dialect: str, table: str, columns: list[TableColumn]) -> ChunkPlan:
     text = (files("carillon.ledger") / "migrations" / dialect / "adopted" / f"{table}.sql").read_text(encoding="utf-8")
     known = {column.name: column for column in columns}
     statements, added, ours = [], [], set()
@@ -105,7 +105,7 @@ def _adoption(dialect: str, table: str, columns: list[TableColumn]) -> Plan:
             f"the table {table} is there, and its column {strange[0]} does not fit: it is NOT NULL without a default, "
             "and Carillon does not fill it"
         )
-    return Plan(statements, table, tuple(added))
+    return ChunkPlan(statements, table, tuple(added))
 
 
 def _split(text: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ import asyncpg
 import msgspec
 
 from carillon.domain.errors import ConfigurationError, LedgerNewer, LedgerUnavailable
-from carillon.ledger.adoption import Chunk, Existing, Plan, is_sql, planned, table_of
+from carillon.ledger.adoption import Chunk, ChunkPlan, Existing, is_sql, planned, table_of
 
 PARTS = frozenset({"api", "audit", "billing", "history", "queues", "streams"})
 """The parts of the program that bring tables of their own; a line `-- part: NAME` begins the statements of one."""
@@ -123,13 +123,13 @@ async def applied_postgres(connection: "asyncpg.Connection[Any]", sql: Mapping[s
 
 async def plan_postgres(
     connection: "asyncpg.Connection[Any]", sql: Mapping[str, str], steps: Missing
-) -> dict[Chunk, Plan]:
+) -> dict[Chunk, ChunkPlan]:
     """How each chunk meets the tables that are there; raises ConfigurationError in one line."""
     rows = await connection.fetch(sql["table_columns"])
     return _planned("postgres", [dict(row) for row in rows], steps)
 
 
-def _planned(dialect: str, rows: Iterable[Mapping[str, Any]], steps: Missing) -> dict[Chunk, Plan]:
+def _planned(dialect: str, rows: Iterable[Mapping[str, Any]], steps: Missing) -> dict[Chunk, ChunkPlan]:
     there: Existing = {}
     for row in rows:
         there.setdefault(row["table_name"], []).append(table_of(row))
@@ -177,7 +177,7 @@ async def _upgrade(
     sql: Mapping[str, str],
     applied: Applied,
     steps: Missing,
-    plans: Mapping[Chunk, Plan],
+    plans: Mapping[Chunk, ChunkPlan],
 ) -> None:
     """Each step in a transaction of its own: one that fails leaves the ledger as the step before it did."""
     async with connection.transaction():
@@ -194,7 +194,7 @@ async def _upgrade(
             await _note(connection, sql, step, part)
 
 
-async def _run(connection: "asyncpg.Connection[Any]", chunks: list[Chunk], plans: Mapping[Chunk, Plan]) -> None:
+async def _run(connection: "asyncpg.Connection[Any]", chunks: list[Chunk], plans: Mapping[Chunk, ChunkPlan]) -> None:
     for chunk in chunks:
         plan = plans[chunk]
         try:
@@ -245,7 +245,7 @@ def applied_sqlite(connection: sqlite3.Connection, sql: Mapping[str, str]) -> Ap
     return Applied(versions, frozenset((row[0], row[1]) for row in connection.execute(sql["parts_applied"])))
 
 
-def plan_sqlite(connection: sqlite3.Connection, sql: Mapping[str, str], steps: Missing) -> dict[Chunk, Plan]:
+def plan_sqlite(connection: sqlite3.Connection, sql: Mapping[str, str], steps: Missing) -> dict[Chunk, ChunkPlan]:
     """How each chunk meets the tables that are there; raises ConfigurationError in one line."""
     asked = connection.execute(sql["table_columns"])
     names = [each[0] for each in asked.description]
@@ -281,7 +281,7 @@ def migrate_sqlite(
     return list(dict.fromkeys(step.name for step, _, _ in steps))
 
 
-def _run_sqlite(connection: sqlite3.Connection, plan: Plan) -> None:
+def _run_sqlite(connection: sqlite3.Connection, plan: ChunkPlan) -> None:
     try:
         for text in plan.statements:
             for statement in _statements(text):

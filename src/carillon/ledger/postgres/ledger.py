@@ -5,7 +5,7 @@ from typing import Any
 
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Signal
-from carillon.ledger.adoption import Plan
+from carillon.ledger.adoption import ChunkPlan
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import PARTS, applied_postgres, migrate_postgres, missing, plan_postgres, refuse_newer
 from carillon.ledger.postgres.backlog import PostgresBacklog, PostgresStreams, Vacuum
@@ -95,12 +95,15 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
             seals=seals,
             alone=rules.scarce,
         )
+        return await ledger._unless_unsafe(allow_unsafe=allow_unsafe)
+
+    async def _unless_unsafe(self, *, allow_unsafe: bool) -> "PostgresLedger":
         try:
-            await guarded(ledger._refuse_unsafe(allow_unsafe=allow_unsafe))
+            await guarded(self._refuse_unsafe(allow_unsafe=allow_unsafe))
         except BaseException:
-            await ledger.aclose()
+            await self.aclose()
             raise
-        return ledger
+        return self
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; returns the names of the steps taken by this process."""
@@ -115,11 +118,11 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
             rows = await reads.run(lambda c: c.fetch(self._sql["migrations_applied"]), repeatable=True)
             refuse_newer("postgres", [row["version"] for row in rows], self._allow_migration)
 
-    async def foreseen(self) -> list[Plan]:
+    async def foreseen(self) -> list[ChunkPlan]:
         """What `migrate` would do with tables that are there; raises what it would raise, and changes nothing."""
         return await self._pools.reads.run(self._foreseen, repeatable=True)
 
-    async def _foreseen(self, connection: Any) -> list[Plan]:  # noqa: ANN401 - of the pool or not
+    async def _foreseen(self, connection: Any) -> list[ChunkPlan]:  # noqa: ANN401 - of the pool or not
         steps = missing("postgres", await applied_postgres(connection, self._sql), self._parts)
         return list((await plan_postgres(connection, self._sql, steps)).values())
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from carillon.domain.errors import ConfigurationError
-from carillon.ledger.adoption import Plan
+from carillon.ledger.adoption import ChunkPlan
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import PARTS, applied_sqlite, migrate_sqlite, missing, plan_sqlite, refuse_newer
 from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
@@ -108,10 +108,10 @@ class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, S
 
         refuse_newer("sqlite", await self._file.read(applied), self._allow_migration)
 
-    async def foreseen(self) -> list[Plan]:
+    async def foreseen(self) -> list[ChunkPlan]:
         """What `migrate` would do with tables that are there; raises what it would raise, and changes nothing."""
 
-        def look(connection: sqlite3.Connection, _now: int) -> list[Plan]:
+        def look(connection: sqlite3.Connection, _now: int) -> list[ChunkPlan]:
             steps = missing("sqlite", applied_sqlite(connection, self._sql), self._parts)
             return list(plan_sqlite(connection, self._sql, steps).values())
 
