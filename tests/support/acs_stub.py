@@ -17,7 +17,8 @@ VERSIONS = {"2023-03-31", "2025-09-01"}
 _SIGNED = "HMAC-SHA256 SignedHeaders=x-ms-date;host;x-ms-content-sha256&Signature="
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _ADDRESS = re.compile(r"[!-?A-~]+@[A-Za-z0-9.-]+")
-_TOP = {"senderAddress", "recipients", "content", "headers", "userEngagementTrackingDisabled"}
+_TOP = {"senderAddress", "recipients", "content", "headers", "userEngagementTrackingDisabled", "replyTo", "attachments"}
+_FILE = {"name", "contentType", "contentInBase64"}
 _CLOCK_SKEW = 300
 
 
@@ -60,7 +61,7 @@ class AcsStub(Vendor):
         if not _UUID.fullmatch(operation) or entry["headers"].get("content-type") != "application/json":
             return failure(400, "BadRequest", "an operation needs an id, a mail is JSON")
         mail = json.loads(entry["body"])
-        wrong = _mistake(mail)
+        wrong = _mistake(mail, inline="2025-09-01" in entry["path"])
         if wrong is not None:
             return failure(400, "BadRequest", wrong)
         self.mails.setdefault(operation, mail)
@@ -74,7 +75,18 @@ def failure(status: int, code: str, message: str, **headers: str) -> Reply:
     return Reply(status, {"x-ms-error-code": code, **named}, {"error": {"code": code, "message": message}})
 
 
-def _mistake(mail: dict[str, Any]) -> str | None:
+def _mistake_of_files(mail: dict[str, Any], *, inline: bool) -> str | None:
+    copies = [person for kind in ("cc", "bcc") for person in mail["recipients"].get(kind, [])]
+    if not all(_ADDRESS.fullmatch(person.get("address", "")) for person in (*copies, *mail.get("replyTo", []))):
+        return "an invalid address"
+    for file in mail.get("attachments", []):
+        if file.keys() - _FILE - ({"contentId"} if inline else set()):
+            return "an unknown property of an attachment"
+        base64.b64decode(file["contentInBase64"], validate=True)
+    return None
+
+
+def _mistake(mail: dict[str, Any], *, inline: bool) -> str | None:
     if mail.keys() - _TOP:
         return "an unknown property"
     if not _ADDRESS.fullmatch(mail.get("senderAddress", "")):
@@ -82,13 +94,14 @@ def _mistake(mail: dict[str, Any]) -> str | None:
     recipients = mail.get("recipients", {}).get("to", [])
     if not recipients or not all(_ADDRESS.fullmatch(person.get("address", "")) for person in recipients):
         return "an invalid recipient"
+    wrong = _mistake_of_files(mail, inline=inline)
+    if wrong is not None:
+        return wrong
     content = mail.get("content", {})
     if not content.get("subject") or not (content.get("plainText") or content.get("html")):
         return "a mail needs a subject and a content"
-    for text in (content["subject"], *mail.get("headers", {}).values()):
-        if "\n" in text or "\r" in text:
-            return "a header is one line"
-    return None
+    lines = (content["subject"], *mail.get("headers", {}).values())
+    return "a header is one line" if any("\n" in text or "\r" in text for text in lines) else None
 
 
 def delivery_report(message_id: str, status: str, **data: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tests.support.vendor import Entry, Reply, Vendor
 
 API_KEY = "SG.stub.0123456789"
 _ADDRESS = re.compile(r"[!-?A-~]+@[A-Za-z0-9.-]+")
-_TOP = {"personalizations", "from", "subject", "content", "headers", "custom_args"}
+_TOP = {"personalizations", "from", "subject", "content", "headers", "custom_args", "reply_to", "attachments"}
 _RESERVED = {"x-sg-id", "x-sg-eid", "received", "dkim-signature", "content-type", "content-transfer-encoding"}
 _RESERVED |= {"to", "from", "subject", "reply-to", "cc", "bcc"}
 _MAX_CUSTOM_ARGS = 10_000
@@ -61,6 +61,7 @@ def complaint(status: int, message: str, field: str | None = None, **headers: st
 def _mistakes(mail: dict[str, Any]) -> list[tuple[str, str]]:
     wrong = [(name, "Invalid property") for name in mail.keys() - _TOP]
     recipients = [person for each in mail.get("personalizations", []) for person in each.get("to", [])]
+    wrong += _mistakes_of_files(mail)
     if not recipients:
         wrong.append(("personalizations", "The personalizations field is required"))
     for number, person in enumerate(recipients):
@@ -81,6 +82,29 @@ def _mistakes(mail: dict[str, Any]) -> list[tuple[str, str]]:
     if not all(isinstance(value, str) for value in args.values()) or len(json.dumps(args)) > _MAX_CUSTOM_ARGS:
         wrong.append(("custom_args", "Only short text is allowed."))
     return wrong
+
+
+def _mistakes_of_files(mail: dict[str, Any]) -> list[tuple[str, str]]:
+    wrong: list[tuple[str, str]] = []
+    people = [person for each in mail.get("personalizations", []) for kind in each.values() for person in kind]
+    addresses = [person.get("email", "").lower() for person in people]
+    if len(set(addresses)) < len(addresses):
+        wrong.append(("personalizations", "Each email address should be unique between to, cc, and bcc."))
+    for file in mail.get("attachments", []):
+        if file.keys() - {"content", "type", "filename", "disposition", "content_id"} or not _is_base64(
+            file["content"]
+        ):
+            wrong.append(("attachments.0.content", "The attachment content must be base64 encoded."))
+        if ";" in file["type"].partition(";")[0] or "\n" in file["type"] or "\n" in file["filename"]:
+            wrong.append(("attachments.0.type", "The attachment type cannot contain CRLF characters."))
+    return wrong
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        return bool(base64.b64decode(text, validate=True))
+    except ValueError:
+        return False
 
 
 class EventSigner:

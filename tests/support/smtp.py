@@ -40,6 +40,8 @@ class SmtpServer:
         self.credentials = credentials
         self.port = free_port()
         self.mails: list[Mail] = []
+        self.refused: list[Mail] = []
+        """Mails that came with DATA and were not taken."""
         self.recipients_seen: list[str] = []
         self._rcpt: defaultdict[str, deque[str]] = defaultdict(deque)
         self._data: deque[str] = deque()
@@ -112,13 +114,12 @@ class SmtpServer:
 
     async def handle_DATA(self, _server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
         reply = self._data.popleft() if self._data else "250 2.0.0 OK"
-        if reply.startswith("2"):
-            content = envelope.content if isinstance(envelope.content, bytes) else str(envelope.content).encode()
-            user = str(session.auth_data) if session.authenticated else None
-            mail = Mail(
-                envelope.mail_from or "", tuple(envelope.rcpt_tos), content, user, encrypted=session.ssl is not None
-            )
-            with self._arrived:
-                self.mails.append(mail)
-                self._arrived.notify_all()
+        content = envelope.content if isinstance(envelope.content, bytes) else str(envelope.content).encode()
+        user = str(session.auth_data) if session.authenticated else None
+        mail = Mail(
+            envelope.mail_from or "", tuple(envelope.rcpt_tos), content, user, encrypted=session.ssl is not None
+        )
+        with self._arrived:
+            (self.mails if reply.startswith("2") else self.refused).append(mail)
+            self._arrived.notify_all()
         return reply

@@ -5,17 +5,20 @@ from email.parser import BytesParser
 from email.policy import default as default_policy
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from carillon.domain.claims import Claim
+from carillon.domain.claims import Claim, Dispatch
+from carillon.domain.mail import Attachment, MailParts
 from carillon.domain.notifications import Message
-from carillon.providers.mail import Letter, Mailbox, parse_mailbox, parse_sender, write_letter
+from carillon.providers.letters import Letter, write_letter
+from carillon.providers.mail import Mail, Mailbox, parse_mailbox, parse_sender, read_mail
 from tests.support.dispatches import MESSAGE, dispatch
 
 SENDER = Mailbox("bells", "carillon.example", "Carillon")
-NOW = 1_700_000_100.0
+ACCEPTED = 1_700_000_100_000
 HEADERS = {
     *("From", "To", "Subject", "Date", "Message-ID", "X-Carillon-Notification", "Auto-Submitted"),
     *("MIME-Version", "Content-Type"),
@@ -23,7 +26,15 @@ HEADERS = {
 
 
 def claim(address: str = "ada@example.com", **fields: Any) -> Claim:
-    return dispatch(channel="email", route_id="email:ada", address=address, **fields).claim
+    given = {"channel": "email", "route_id": "email:ada", "address": address, "accepted_at_ms": ACCEPTED}
+    return dispatch(**{**given, **fields}).claim
+
+
+def written(claim: Claim, message: Message) -> Letter:
+    mail = read_mail(Dispatch(claim, message, 5.0), SENDER, needs_subject=False)
+    if not isinstance(mail, Mail):
+        raise ValueError(mail.error)  # noqa: TRY004 - the refusal of a text, not of a type
+    return write_letter(claim, mail)
 
 
 def parsed(letter: Letter) -> EmailMessage:
@@ -31,7 +42,7 @@ def parsed(letter: Letter) -> EmailMessage:
 
 
 def test_a_mail_has_exactly_these_headers() -> None:
-    mail = parsed(write_letter(claim(), MESSAGE, SENDER, NOW))
+    mail = parsed(written(claim(), MESSAGE))
     assert set(mail.keys()) == HEADERS
     assert mail["From"] == "Carillon <bells@carillon.example>"
     assert mail["To"] == "ada@example.com"
@@ -44,9 +55,9 @@ def test_a_mail_has_exactly_these_headers() -> None:
 
 
 def test_a_repeat_is_the_same_mail() -> None:
-    first, second = (write_letter(claim(), MESSAGE, SENDER, NOW) for _ in range(2))
+    first, second = (written(claim(), MESSAGE) for _ in range(2))
     assert first == second
-    other = write_letter(claim(notification_id="other"), MESSAGE, SENDER, NOW)
+    other = written(claim(notification_id="other"), MESSAGE)
     assert other.message_id != first.message_id
     assert first.message_id.endswith("@carillon.example>")
 
@@ -57,7 +68,7 @@ def test_a_repeat_is_the_same_mail() -> None:
     st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
 )
 def test_whatever_is_said_no_header_appears_or_disappears(text: str, subject: str | None, html: str | None) -> None:
-    letter = write_letter(claim(), Message(text=text, subject=subject, html=html), SENDER, NOW)
+    letter = written(claim(), Message(text=text, subject=subject, html=html))
     mail = parsed(letter)
     assert set(mail.keys()) - {"Content-Transfer-Encoding"} <= HEADERS
     assert len(mail.keys()) == len(set(mail.keys()))
@@ -72,9 +83,9 @@ def test_whatever_is_said_no_header_appears_or_disappears(text: str, subject: st
 def test_a_line_cannot_be_broken(breaker: str) -> None:
     evil = f"a{breaker}Bcc: victim@example.com"
     with pytest.raises(ValueError, match="subject"):
-        write_letter(claim(), Message(text="x", subject=evil), SENDER, NOW)
+        written(claim(), Message(text="x", subject=evil))
     with pytest.raises(ValueError, match="notification id"):
-        write_letter(claim(notification_id=evil), MESSAGE, SENDER, NOW)
+        written(claim(notification_id=evil), MESSAGE)
     for address in (
         f"a{breaker}b@example.com",
         f"a@exa{breaker}mple.com",
@@ -82,7 +93,7 @@ def test_a_line_cannot_be_broken(breaker: str) -> None:
         f"{breaker}a@b.example",
     ):
         with pytest.raises(ValueError):
-            write_letter(claim(address), MESSAGE, SENDER, NOW)
+            written(claim(address), MESSAGE)
     with pytest.raises(ValueError):
         parse_sender(f"a{breaker}b <a@example.com>")
 
@@ -94,7 +105,7 @@ FRAGMENTS = st.sampled_from(["=?", "?=", "utf-8", "?q?", "?b?", "=0D=0A", "DQo="
 @example("=?utf-8?q?=0D=0ABcc:_victim@example.com?=")
 @example("=?utf-8?b?DQpCY2M6IHZpY3RpbUBleGFtcGxlLmNvbQ==?=")
 def test_an_encoded_word_stays_text(subject: str) -> None:
-    mail = parsed(write_letter(claim(), Message(text="x", subject=subject), SENDER, NOW))
+    mail = parsed(written(claim(), Message(text="x", subject=subject)))
     assert set(mail.keys()) - {"Content-Transfer-Encoding"} == HEADERS
     if "=?" in subject:
         assert mail["Subject"] == subject
@@ -103,16 +114,16 @@ def test_an_encoded_word_stays_text(subject: str) -> None:
 @pytest.mark.parametrize("word", ["=?utf-8?q?=0D=0ABcc?=", "=?utf-8?b?DQpCY2M=?="])
 def test_an_encoded_word_is_no_address_name_or_id(word: str) -> None:
     with pytest.raises(ValueError):
-        write_letter(claim(f"{word}@example.com"), MESSAGE, SENDER, NOW)
+        written(claim(f"{word}@example.com"), MESSAGE)
     with pytest.raises(ValueError):
-        write_letter(claim(notification_id=word), MESSAGE, SENDER, NOW)
+        written(claim(notification_id=word), MESSAGE)
     with pytest.raises(ValueError):
         parse_sender(f"{word} <a@example.com>")
 
 
 def test_lone_surrogates_are_not_text() -> None:
     with pytest.raises(ValueError):
-        write_letter(claim(), Message(text="\ud800"), SENDER, NOW)
+        written(claim(), Message(text="\ud800"))
 
 
 @pytest.mark.parametrize(
@@ -179,3 +190,46 @@ def test_what_is_no_address(text: str) -> None:
 )
 def test_senders(text: str, mailbox: Mailbox) -> None:
     assert parse_sender(text) == mailbox
+
+
+@pytest.mark.req("P-112")
+def test_a_letter_with_files_is_the_same_at_every_repeat_and_names_no_blind_copy() -> None:
+    mail = MailParts(
+        attachments=(
+            Attachment(filename="süß.pdf", content_type="application/pdf", content="aGk="),
+            Attachment(filename="logo.png", content_type="image/png", content="aGk=", inline=True),
+        ),
+        cc=("boss@example.org",),
+        bcc=("archive@example.org",),
+        headers={"X-Order": "7"},
+    )
+    message = msgspec.structs.replace(MESSAGE, mail=mail)
+    first, second = written(claim(), message), written(claim(attempt=3, provider="other"), message)
+    assert first == second
+    assert [one.address for one in first.copies] == ["boss@example.org", "archive@example.org"]
+    assert b"archive" not in first.content
+    found = parsed(first)
+    assert set(found.keys()) == HEADERS | {"Cc", "X-Order"}
+    assert [part.get_filename() for part in found.walk() if part.get_filename()] == ["logo.png", "süß.pdf"]
+    assert len({part.get_boundary() for part in found.walk() if part.is_multipart()}) == 3
+
+
+@pytest.mark.req("P-117")
+@pytest.mark.parametrize("breaker", ["\r\n", "\n", "\0", "\x0b", "\u2028", "\x85"])
+def test_stored_parts_cannot_break_a_line_either(breaker: str) -> None:
+    evil = f"a{breaker}Bcc: victim@example.com"
+    for parts in (
+        MailParts(headers={"X-A": evil}),
+        MailParts(headers={evil: "a"}),
+        MailParts(reply_to=evil),
+        MailParts(cc=(evil,)),
+        MailParts(sender=f"{evil} <a@b.example>"),
+        MailParts(attachments=(Attachment(filename=evil, content_type="text/plain", content="aGk="),)),
+    ):
+        with pytest.raises(ValueError):
+            written(claim(), msgspec.structs.replace(MESSAGE, mail=parts))
+
+
+def test_a_scheduled_mail_is_dated_when_it_was_due() -> None:
+    message = msgspec.structs.replace(MESSAGE, mail=MailParts(date_ms=1_800_000_000_000))
+    assert parsed(written(claim(), message))["Date"] == "Fri, 15 Jan 2027 08:00:00 +0000"

@@ -5,13 +5,16 @@ import time
 import uuid
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from carillon.cli.options import AsJson
 from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
+from carillon.client.files import attachment
 from carillon.domain.errors import CarillonError
+from carillon.domain.mail import Attachment
 
 POLL_SECONDS, WAIT_SECONDS = 0.2, 10.0
 _MARKS = {"pass": "[green]pass[/]", "stop": "[red]stop[/]", "note": "[yellow]note[/]"}
@@ -45,6 +48,14 @@ def send(  # noqa: PLR0917 - a command line has many options
     category: Annotated[str | None, typer.Option(help="The kind of message, e.g. orders; people choose by it.")] = None,
     at: Annotated[str | None, typer.Option(help="Send not before this time, e.g. 2030-01-01T08:00:00Z.")] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object, e.g. a sandbox drill.")] = None,
+    attach: Annotated[list[str] | None, typer.Option(help="A file or URL to attach to an email; repeatable.")] = None,
+    inline: Annotated[
+        list[str] | None, typer.Option(help="The same, shown where the HTML says cid:<filename>.")
+    ] = None,
+    cc: Annotated[list[str] | None, typer.Option(help="An address that gets a copy of an email; repeatable.")] = None,
+    bcc: Annotated[list[str] | None, typer.Option(help="The same, seen by nobody else.")] = None,
+    reply_to: Annotated[str | None, typer.Option(help="Where answers to an email go.")] = None,
+    header: Annotated[list[str] | None, typer.Option(help="A header of an email, name=value; repeatable.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key; a fresh one by default.")] = None,
     url: Url = HERE,
     token: Token = None,
@@ -63,6 +74,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     fields |= {"templateKey": template, "synchronous": synchronous or None}
     body = {name: value for name, value in fields.items() if value is not None}
     body |= {"data": variables(data or [])} | _metadata(metadata)
+    body |= _mail(attach or [], inline or [], reply_to, {"cc": cc, "bcc": bcc}, header or [])
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
     headers |= bearer(token_of(context, token, token_file))
     if dry_run:
@@ -103,6 +115,30 @@ def variables(pairs: list[str]) -> dict[str, Any]:
             raise SendFailed(f"--data {pair!r}: {name} cannot be a value and hold others")
         inside[last] = value
     return given
+
+
+def _mail(
+    attach: list[str], inline: list[str], reply_to: str | None, copies: dict[str, list[str] | None], headers: list[str]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {name: addresses for name, addresses in copies.items() if addresses}
+    if attach or inline:
+        files = [_file(source) for source in attach] + [_file(source, inline=True) for source in inline]
+        found["attachments"] = msgspec.to_builtins(files)
+    if reply_to is not None:
+        found["replyTo"] = reply_to
+    for pair in headers:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise SendFailed(f"--header {pair!r}: write it as name=value")
+        found.setdefault("headers", {})[name] = value
+    return found
+
+
+def _file(source: str, *, inline: bool = False) -> Attachment:
+    try:
+        return attachment(source, inline=inline)
+    except OSError as error:
+        raise SendFailed(f"--attach {source}: {error.strerror or error}") from None
 
 
 def _metadata(text: str | None) -> dict[str, Any]:

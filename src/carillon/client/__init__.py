@@ -2,6 +2,7 @@
 
 from carillon.client.clients import AsyncClient, Client
 from carillon.client.exchange import Rejected, Unreachable
+from carillon.client.files import attachment
 from carillon.client.wire import (
     Accepted,
     ApiRequest,
@@ -14,15 +15,18 @@ from carillon.client.wire import (
     SkippedRoute,
 )
 from carillon.domain.explain import Explanation
+from carillon.domain.mail import Attachment, Invitation
 from carillon.version import old_names
 
 __all__ = [
     "Accepted",
     "ApiRequest",
     "AsyncClient",
+    "Attachment",
     "Attempt",
     "Client",
     "Explanation",
+    "Invitation",
     "Item",
     "ItemAnswer",
     "Notification",
@@ -31,6 +35,7 @@ __all__ = [
     "Route",
     "SkippedRoute",
     "Unreachable",
+    "attachment",
 ]
 
 __getattr__ = old_names(__name__, {"Asked": ApiRequest})

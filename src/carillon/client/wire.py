@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from carillon.domain.explain import Explanation
+from carillon.domain.mail import Attachment, Invitation
 
 Row = TypeVar("Row")
 Status = Literal["queued", "sent", "delivered", "opened", "failed", "skipped"]
@@ -191,6 +192,13 @@ class Item(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defau
     category: str | None = None
     correlation_id: str | None = None
     idempotency_key: str | None = None
+    attachments: Sequence[Attachment] = ()
+    """Files of an email; `attachment` makes one of a path or a URL."""
+    cc: Sequence[str] = ()
+    bcc: Sequence[str] = ()
+    reply_to: str | None = None
+    headers: Mapping[str, str] = {}
+    calendar: Invitation | None = None
 
 
 class ApiAnswer(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from carillon.domain.consent import Categories, Category, is_name
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.groups import Grouping, GroupRule, Groups, group_number
 from carillon.domain.lanes import Lanes
+from carillon.domain.mail import MailRules
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Clock, Dice, Provider
 from carillon.domain.receipts import Callback
@@ -232,7 +233,19 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
         idempotency_ttl_seconds=settings.idempotency_ttl_seconds,
         supported_locales=tuple(settings.locale.supported) if settings.templates.render == "downstream" else (),
         categories=categories(settings),
+        mail=mail_rules(settings),
         groups=groups(settings),
+    )
+
+
+def mail_rules(settings: Settings) -> MailRules:
+    """What emails may carry."""
+    given = settings.mail
+    return MailRules(
+        attachment_bytes=given.attachment_bytes,
+        types=tuple(given.types),
+        copies=given.copies,
+        headers=tuple(given.headers),
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from carillon.compose import from_settings
 from carillon.compose.ledger import LedgerPart
+from carillon.compose.mail import mail_completer
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
@@ -19,11 +20,13 @@ from carillon.ledger.opening import Ledger
 from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers import BreakerProbe, MemoryBreakers, RecoverableBreakers
 from carillon.outbound.breakers.shared import LedgerBreakers
+from carillon.outbound.completing import MailCompleter
 from carillon.outbound.leases import Leases
 from carillon.outbound.settle import Settler
 from carillon.outbound.synchronous import SynchronousDelivery, SynchronousRules, SynchronousSweep
 from carillon.outbound.targets import Targets
 from carillon.outbound.worker import Worker, WorkerClaimOnAccept, WorkerRules
+from carillon.providers import Tools
 from carillon.providers.sandbox import Sandbox
 from carillon.system import new_id, system_dice
 from carillon.upkeep.health import Check, degraded
@@ -153,12 +156,14 @@ def synchronous(
     lane = settings.lanes.get(SYNCHRONOUS)
     if lane is None:
         return None
+    tools = from_settings.tools(settings, process.clock, system_dice)
+    stack.push_async_callback(tools.http.aclose)
     seconds = lane.timeout_seconds or USUAL_SECONDS
     return SynchronousDelivery(
         enrol=SynchronousIntake(
             intake, ledger, process.observe, owner=process.owner, seconds=seconds * LEASE_SHARE
         ).enrol,
-        providers=_own_providers(process, stack, providers),
+        providers=_own_providers(process, stack, tools, providers),
         breakers=breakers,
         settler=Settler(ledger, process.observe),
         stories=ledger,
@@ -172,14 +177,15 @@ def synchronous(
         clock=process.clock,
         ids=new_id,
         targets=targets,
+        completer=mail_completer(settings, ledger, tools),
     )
 
 
-def _own_providers(process: Process, stack: AsyncExitStack, shared: dict[str, Provider]) -> dict[str, Provider]:
+def _own_providers(
+    process: Process, stack: AsyncExitStack, tools: Tools, shared: dict[str, Provider]
+) -> dict[str, Provider]:
     """Providers with connections of their own: a slow vendor may occupy all connections of the workers."""
     kept = {name: provider for name, provider in shared.items() if isinstance(provider, Sandbox)}
-    tools = from_settings.tools(process.settings, process.clock, system_dice)
-    stack.push_async_callback(tools.http.aclose)
     own = from_settings.providers(process.settings, process.used - kept.keys(), tools)
     for provider in own.values():
         stack.push_async_callback(provider.aclose)
@@ -243,6 +249,7 @@ class WorkerPart(Part):
             observer=process.observe,
             owner=process.owner,
             targets=self._breakers.targets,
+            completer=mail_completer(process.settings, ledger, self._providers.tools),
         )
         await self._rehome()
 
@@ -301,6 +308,7 @@ def build_worker(
     owner: str,
     targets: Targets,
     preparer: Preparer | None = None,
+    completer: MailCompleter | None = None,
 ) -> Worker:
     """One worker over any backlog."""
     leases = Leases(backlog, clock, observer, settings.ledger.lease_seconds)
@@ -313,6 +321,7 @@ def build_worker(
         dice=system_dice,
         preparer=preparer,
         targets=targets,
+        completer=completer,
     )
     return Worker(
         backlog=backlog,

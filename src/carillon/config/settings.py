@@ -14,6 +14,7 @@ from carillon.config.sections import (
     Http,
     Kafka,
     Log,
+    Mail,
     MetricSettings,
     Push,
     RabbitmqDoor,
@@ -303,6 +304,7 @@ class Settings(Section, frozen=True):
     """What people can choose, by name."""
     templates: TemplateSettings = TemplateSettings()
     preferences: PreferenceSettings = PreferenceSettings()
+    mail: Mail = Mail()
     retention: RetentionSettings = RetentionSettings()
     history: HistorySettings = HistorySettings()
     log: Log = Log()

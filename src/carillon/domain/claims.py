@@ -106,6 +106,15 @@ class Claim(msgspec.Struct, gc=False):
         """The rendered content; None if the message is rendered at delivery."""
         return None if self.message_json is None else _read_message(self.message_json)
 
+    def to_complete(self) -> bool:
+        """Whether the email needs more than itself before it is sent: bytes from a URL, or a look at its copies."""
+        text = self.message_json
+        # No text inside a JSON value holds this mark: quotes are escaped there.
+        if text is None or self.channel != "email" or '"mail":{' not in text:
+            return False
+        parts = _read_message(text).mail
+        return parts is not None and bool(parts.to_fetch or parts.copies)
+
     def metadata(self) -> dict[str, Any]:
         """The metadata that the producer attached."""
         return {} if self.metadata_json is None else dict(msgspec.json.decode(self.metadata_json))

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from carillon.domain.mail import MailParts
 from carillon.domain.timing import AT_ONCE, Timing
 
 
@@ -68,6 +69,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
     trace_id: str | None = None
     metadata: dict[str, Any] = {}
+    mail: MailParts | None = None
+    """What the email carries beside its text; only for the channel email."""
     occurred_at_ms: int | None = None
     scheduled_for_ms: int | None = None
     timing: Timing = AT_ONCE

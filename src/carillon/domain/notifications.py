@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from carillon.domain.mail import MailParts
 from carillon.domain.suppressions import SuppressedRoute
 
 
@@ -29,6 +30,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     subject: str | None = None
     """The subject of an email or the title of a push notification."""
     html: str | None = None
+    mail: MailParts | None = None
+    """What an email carries beside its text."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):

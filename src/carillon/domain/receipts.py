@@ -154,6 +154,17 @@ class ChangingRoute(msgspec.Struct, kw_only=True):
     error_message: str | None = None
 
 
+def about_copy(receipt: Receipt, route: ChangingRoute) -> bool:
+    """Whether the report is about a copy of an email, which has an address of its own.
+
+    Vendors change the case of addresses, and write international ones in their own way.
+    """
+    ours, theirs = route.address, receipt.address
+    if route.channel != "email" or not ours or not theirs or "@" not in theirs:
+        return False
+    return ours.isascii() and theirs.isascii() and ours.casefold() != theirs.strip().casefold()
+
+
 def apply_receipt(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, *, known: bool, strikes: int) -> Effect:
     """Apply a receipt to its route.
 

@@ -7,11 +7,14 @@ import msgspec
 from msgspec.structs import replace
 
 from carillon.coalesce import Coalescer
+from carillon.domain.calendar import times_of
 from carillon.domain.consent import GATE, Category, refusal, shown
 from carillon.domain.errors import BadIntent
 from carillon.domain.events import IntentAccepted, IntentRepeated
 from carillon.domain.explain import Tell
 from carillon.domain.intents import Intent, Recipient
+from carillon.domain.mail import MailParts, MailRules, check_parts
+from carillon.domain.messages import message_view
 from carillon.domain.notifications import (
     Acceptance,
     Accepted,
@@ -25,7 +28,6 @@ from carillon.domain.notifications import (
     Template,
 )
 from carillon.domain.ports import ClaimOnAccept, Clock, Ids, IntakeLedger, Observer, Signal, Templates
-from carillon.domain.sms import segments_of
 from carillon.domain.suppressions import SUPPRESSED
 from carillon.domain.synchronous import (
     Claimed,
@@ -55,6 +57,9 @@ class Contents:
     async def of(self, intent: Intent, tell: Tell | None = None) -> list[Content]:
         """One content for every channel and recipient, the skipped ones among them; raises BadIntent."""
         channels = await self._channels(intent)
+        if intent.mail is not None and channels != ("email",):
+            field = next(iter(msgspec.to_builtins(intent.mail)))
+            raise BadIntent("VALIDATION_ERROR", f"{field}: only an email has it", field=field)
         if tell is not None:
             tell("channel", {"channels": channels, "named": bool(intent.channels)})
         found = [
@@ -119,8 +124,10 @@ class Contents:
         template = await self._template(intent, recipient, channel, tell)
         # What a gate skips is rendered too: an error of the sender does not hide behind it, and it can be redriven.
         message = render_message(template, intent.payload, self._rules.missing_variable)
+        if channel == "email":
+            message = with_parts(message, intent, address, self._rules.mail)
         if tell is not None:
-            tell("render", _shown(channel, message))
+            tell("render", msgspec.to_builtins(message_view(channel, message)))
         return Content(recipient.ref, channel, address, template.locale, message, refused, gate)
 
     def _category(self, intent: Intent) -> Category | None:
@@ -157,9 +164,17 @@ class Contents:
         )
 
 
-def _shown(channel: str, message: Message) -> dict[str, Any]:
-    shown: dict[str, Any] = {"subject": message.subject, "text": message.text, "html": message.html}
-    return shown | ({"segments": msgspec.to_builtins(segments_of(message.text))} if channel == "sms" else {})
+def with_parts(message: Message, intent: Intent, address: str, rules: MailRules) -> Message:
+    """The email with what its request adds to the template; raises BadIntent for what could not be sent."""
+    parts = intent.mail
+    if parts is not None:
+        check_parts(parts, address, rules)
+        if parts.calendar is not None:
+            times_of(parts.calendar)
+    if intent.scheduled_for_ms is not None:
+        # A mail that says it is a week old looks like one that was held back by a spammer.
+        parts = msgspec.structs.replace(parts or MailParts(), date_ms=intent.scheduled_for_ms)
+    return message if parts is None else msgspec.structs.replace(message, mail=parts)
 
 
 def _address(recipient: Recipient, channel: str, tell: Tell | None) -> str:

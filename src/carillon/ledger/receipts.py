@@ -16,6 +16,7 @@ from carillon.domain.receipts import (
     ReceiptKind,
     ReceiptRules,
     TakenReceipt,
+    about_copy,
     apply_receipt,
     suppression_for,
 )
@@ -230,11 +231,15 @@ class ReceiptBatch:
             effect = Effect.IGNORED if row.expired else Effect.WAITING
             self.taken[row.key] = TakenReceipt(receipt=receipt, effect=effect)
             return
+        copy = about_copy(receipt, route)
+        if copy:
+            # The report says nothing about the recipient: only the address of the copy may be suppressed.
+            route = replace(route, address=_copy(receipt), user_id=None)
         strikes = self._struck(receipt, route)
         named = receipt.provider_message_id
         known = finding.known or (named is not None and named == route.provider_message_id)
         asked = suppression_for(receipt, route, self._rules, strikes)
-        effect = apply_receipt(receipt, route, self._rules, known=known, strikes=strikes)
+        effect = Effect.NOTED if copy else apply_receipt(receipt, route, self._rules, known=known, strikes=strikes)
         if effect is Effect.WAITING and row.expired:
             effect = Effect.IGNORED
         if effect is not Effect.WAITING and asked is not None:
@@ -262,6 +267,8 @@ class ReceiptBatch:
     def _address(self, taken: TakenReceipt) -> str | None:
         """The address in our spelling, so that all reports of one address count together."""
         route = self._routes.get((taken.notification_id or "", taken.route_id or ""))
+        if route is not None and about_copy(taken.receipt, route):
+            return _copy(taken.receipt)
         return (route.address if route else None) or storable(taken.receipt.address)
 
     def _struck(self, receipt: Receipt, route: ChangingRoute) -> int:
@@ -273,6 +280,11 @@ class ReceiptBatch:
         if terms.is_shared(kind):
             return sum(count for (struck, _), count in self._strikes.items() if struck == address)
         return self._strikes[address, route.tenant_id or ""]
+
+
+def _copy(receipt: Receipt) -> str | None:
+    """The address of a copy; in small letters, because a route knows only the spelling of its recipient."""
+    return storable((receipt.address or "").strip().lower())
 
 
 def _valid(text: str) -> str:

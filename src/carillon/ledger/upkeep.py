@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from carillon.domain.claims import Claim
 from carillon.domain.history import Cursor, EndedRoute, Mark
 from carillon.domain.notifications import Story
 from carillon.domain.ports import Signal
@@ -68,6 +69,19 @@ class UpkeepStore:
     async def rehome(self, channel: str, providers: Sequence[str], lanes: Sequence[int], otherwise: int) -> int:
         values = {"channel": channel, "providers": list(providers), "lanes": list(lanes), "otherwise": otherwise}
         return len(await self.engine.write("rehome", values, repeatable=True))
+
+    async def keep_message(self, claim: Claim) -> bool:
+        """Store the completed message of a claim, so that every repeat sends it; False if the claim is lost."""
+        values = {
+            "notification_id": claim.notification_id,
+            "route_id": claim.route_id,
+            "token": claim.token,
+            "message_json": claim.message_json,
+        }
+        kept = await self.engine.write("keep_message", values, repeatable=True)
+        # The row has moved.
+        claim.place = None
+        return bool(kept)
 
     async def hasten(self, seconds: float) -> int:
         def steps() -> Steps[int]:

@@ -29,6 +29,7 @@ from carillon.domain.targets import Held, parts_of
 from carillon.domain.verdicts import FINISH, Bury, Defer, Retry, Verdict
 from carillon.outbound.admission import Admissions
 from carillon.outbound.calls import Calls, EndedCall
+from carillon.outbound.completing import MailCompleter
 from carillon.outbound.leases import Leases
 from carillon.outbound.targets import Targets
 
@@ -72,8 +73,10 @@ class Attempts:
         dice: Dice,
         preparer: Preparer | None = None,
         targets: Targets | None = None,
+        completer: MailCompleter | None = None,
     ) -> None:
         self._preparer = preparer
+        self._completer = completer
         self._admissions = Admissions(
             providers,
             breakers,
@@ -116,14 +119,9 @@ class Attempts:
         if gated is not None:
             return gated
         # Check the lease before asking the breaker: an expired claim must not use up a probe.
-        dispatch = self._dispatch(claim)
-        if dispatch is not None and self._preparer is not None and claim.message_json is None:
-            prepared = await self._preparer.prepare(claim)
-            if not isinstance(prepared, Message):
-                return Settlement(claim=claim, verdict=prepared)
-            # The message is stored with the claim: later attempts send the same text.
-            claim.message_json = msgspec.json.encode(prepared).decode()
-            dispatch = self._dispatch(claim)
+        dispatch = await self._ready(claim)
+        if isinstance(dispatch, Settlement):
+            return dispatch
         chosen = None if dispatch is None else await self._choose(claim)
         if isinstance(chosen, list):
             self._leave_out(claim, chosen)
@@ -139,6 +137,33 @@ class Attempts:
         began = self._clock.monotonic()
         outcome = await self._calls.one(self._providers[provider], dispatch)
         return await self._conclude(claim, provider, outcome, self._since(began))
+
+    async def _ready(self, claim: Claim) -> Dispatch | Settlement | None:
+        """The call with its whole message; None when the lease has expired."""
+        dispatch = self._dispatch(claim)
+        if dispatch is not None and self._preparer is not None and claim.message_json is None:
+            prepared = await self._preparer.prepare(claim)
+            if not isinstance(prepared, Message):
+                return Settlement(claim=claim, verdict=prepared)
+            # The message is stored with the claim: later attempts send the same text.
+            claim.message_json = msgspec.json.encode(prepared).decode()
+            dispatch = self._dispatch(claim)
+        if dispatch is not None and self._completer is not None and claim.to_complete():
+            return await self._completed(self._completer, dispatch) or self._dispatch(claim)
+        return dispatch
+
+    async def _completed(self, completer: MailCompleter, dispatch: Dispatch) -> Settlement | None:
+        """Complete the email before a breaker is asked; a settlement if that fails.
+
+        A file that cannot be fetched says nothing about the provider: no breaker counts it, and nobody takes over.
+        """
+        claim, began = dispatch.claim, self._clock.monotonic()
+        outcome = await completer.complete(claim, dispatch.timeout_seconds)
+        if outcome is None:
+            return None
+        stands = standing_of(claim, claim.provider, None, self._dice())
+        verdict = decide(outcome, self._rules.policies.get(claim.policy), stands)
+        return Settlement(claim=claim, verdict=verdict, note=noted(claim.provider, outcome, self._since(began)))
 
     async def attempt_many(self, claims: Sequence[Claim]) -> list[Settlement]:
         """Attempt many routes of one provider in one batch call."""

@@ -62,7 +62,12 @@ class InFlight:
         """Attempt these claims in one batch call, concurrently in one task, or each in a task, as the provider can."""
         by_provider: dict[str, list[Claim]] = {}
         for claim in claims:
-            by_provider.setdefault(claim.provider, []).append(claim)
+            if claim.to_complete():
+                # Fetching its files must not hold up the claims beside it.
+                self.calls[claim.provider] += 1
+                self._start_alone(claim)
+            else:
+                by_provider.setdefault(claim.provider, []).append(claim)
         for provider, batch in by_provider.items():
             self.calls[provider] += len(batch)
             if len(batch) > 1 and self._attempts.sends_batches(batch[0]):

@@ -35,6 +35,7 @@ from carillon.domain.verdicts import Bury, Finish
 from carillon.faultpoint import faultpoint
 from carillon.outbound.admission import Admissions
 from carillon.outbound.attempt import noted
+from carillon.outbound.completing import MailCompleter
 from carillon.outbound.settle import Settler
 from carillon.outbound.targets import Targets
 
@@ -76,7 +77,9 @@ class SynchronousDelivery:
         clock: Clock,
         ids: Ids,
         targets: Targets | None = None,
+        completer: MailCompleter | None = None,
     ) -> None:
+        self._completer = completer
         self._enrol = enrol
         self._providers = providers
         self._admissions = Admissions(providers, breakers, targets, clock)
@@ -148,8 +151,11 @@ class SynchronousDelivery:
         outcome: Outcome = Unavailable(f"circuit breaker open: {claim.provider}", "circuit_open")
         try:
             async with asyncio.timeout(self._left(deadline)):
-                chosen = await self._choose(claim)
-                if isinstance(chosen, Held):
+                failed = await self._completed(claim, deadline)
+                chosen = None if failed is not None else await self._choose(claim)
+                if failed is not None:
+                    outcome = failed
+                elif isinstance(chosen, Held):
                     outcome = Throttled(f"too many calls: no turn at {chosen.target} in time", chosen.seconds)
                 elif _has_expired(claim, self._clock.monotonic() - began):
                     outcome = Refused(EXPIRY.reason, EXPIRY.gate)
@@ -171,6 +177,12 @@ class SynchronousDelivery:
         if isinstance(answer, DeliveredNow) and claim.intent_key is not None and writing.done():
             return await self._as_stored(answer)
         return answer
+
+    async def _completed(self, claim: Claim, deadline: float) -> Outcome | None:
+        """The outcome of an email whose files cannot be fetched."""
+        if self._completer is None or not claim.to_complete():
+            return None
+        return await self._completer.complete(claim, self._left(deadline))
 
     async def _as_stored(self, answer: DeliveredNow) -> DeliveredNow:
         """The answer with the ledger's time, so that a repeat under the same key gets the same answer."""

@@ -65,6 +65,8 @@ class CurlRequest(msgspec.Struct, frozen=True):
     seconds: float
     pins: str | None = None
     """`host:port:address,…`: the only addresses of the name."""
+    max_body: int | None = None
+    """How much of the answer's body is kept; None is the client's limit."""
 
 
 Ended = Callable[[Transfer], None]
@@ -159,7 +161,7 @@ class Transfers:
         return transfer
 
     def _prepare(self, transfer: Transfer, request: CurlRequest) -> None:
-        transfer.renew(request.body, self._limits.max_body)
+        transfer.renew(request.body, self._limits.max_body if request.max_body is None else request.max_body)
         setopt = transfer.handle.setopt
         asked = (request.method, request.url, request.pins)
         if transfer.asked != asked:

@@ -41,6 +41,8 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Header lines that `header_lines` has already checked; `headers` follow them."""
     secrets: Sequence[str] = ()
     """Credentials in the body, the URL or a signature; those in headers are known by their names."""
+    max_answer: int | None = None
+    """How much of the answer's body is kept; None is `MAX_BODY`. A larger body ends the call, not complete."""
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
@@ -178,7 +180,8 @@ class HttpClient:
     ) -> Call | NotSent:
         lines = [*request.lines, *_lines(request.headers)] if request.headers else request.lines
         call = Call(self._of(request.guard), request, lines, tell)
-        return call.begin(CurlRequest(request.method, found.url, lines, request.body, seconds, found.pins)) or call
+        asked = CurlRequest(request.method, found.url, lines, request.body, seconds, found.pins, request.max_answer)
+        return call.begin(asked) or call
 
     async def aclose(self) -> None:
         transfers, self._transfers = self._transfers, {}

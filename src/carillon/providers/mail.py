@@ -1,14 +1,9 @@
-"""Email messages: addresses, letters, and what the HTTP APIs of mail vendors have in common."""
+"""Email messages: addresses, the mail that every provider sends, and what the HTTP APIs of vendors have in common."""
 
 import hashlib
 import re
-from collections.abc import Callable
-from datetime import UTC, datetime
-from email.header import Header
+from collections.abc import Callable, Mapping
 from email.headerregistry import Address
-from email.message import EmailMessage
-from email.policy import SMTP, SMTPUTF8
-from email.utils import format_datetime
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -16,8 +11,11 @@ import idna
 import msgspec
 
 from carillon.border import json_elements
+from carillon.domain.calendar import FILENAME as INVITATION
+from carillon.domain.calendar import write_invitation
 from carillon.domain.claims import Claim, Dispatch
-from carillon.domain.errors import Forged
+from carillon.domain.errors import BadIntent, Forged
+from carillon.domain.mail import MailParts, read_content
 from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Refused
 from carillon.domain.receipts import Receipt
@@ -33,9 +31,6 @@ _ENCODED = "=?"
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
 _UNNAMEABLE = frozenset('"<>')
 _MAX_LOCAL, _MAX_ADDRESS = 64, 254
-# Seven bits, so that a server without 8BITMIME can accept the mail.
-_ASCII_POLICY = SMTP.clone(cte_type="7bit")
-_UTF8_POLICY = SMTPUTF8.clone(cte_type="8bit")
 MAX_CALLBACK = 4 * 1024 * 1024
 MAX_ID = 200
 _MAX_REPORTS = 10_000
@@ -44,6 +39,8 @@ _MAX_UNREAD = 100
 UNREADABLE = (ValueError, OverflowError, RecursionError, msgspec.DecodeError)
 """The exceptions that reading one report may raise."""
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
+_NO_PARTS = MailParts()
 
 
 class Mailbox(msgspec.Struct, frozen=True):
@@ -63,19 +60,6 @@ class Mailbox(msgspec.Struct, frozen=True):
 
     def header(self) -> Address:
         return Address(self.name, self.local, self.domain)
-
-
-class Letter(msgspec.Struct, frozen=True):
-    """A composed mail with its envelope."""
-
-    sender: Mailbox
-    recipient: Mailbox
-    message_id: str
-    content: bytes
-
-    @property
-    def needs_utf8(self) -> bool:
-        return self.sender.needs_utf8 or self.recipient.needs_utf8
 
 
 def parse_mailbox(text: str) -> Mailbox:
@@ -107,77 +91,121 @@ def parse_sender(text: str) -> Mailbox:
     return msgspec.structs.replace(parse_mailbox(address), name=name)
 
 
-def write_letter(claim: Claim, message: Message, sender: Mailbox, wall: float) -> Letter:
-    """Compose the mail; raises ValueError for a forbidden character."""
-    recipient = parse_mailbox(claim.address or "")
-    if _LINE_BREAKING.search(message.subject or ""):
-        raise ValueError("the subject has a forbidden character")
-    if _LINE_BREAKING.search(claim.notification_id) or _ENCODED in claim.notification_id:
-        raise ValueError("the notification id has a forbidden character")
-    utf8 = sender.needs_utf8 or recipient.needs_utf8
-    letter = EmailMessage(policy=_UTF8_POLICY if utf8 else _ASCII_POLICY)
-    letter["From"] = sender.header()
-    letter["To"] = recipient.header()
-    if message.subject is not None:
-        _set_subject(letter, message.subject)
-    letter["Date"] = format_datetime(datetime.fromtimestamp(wall, UTC))
-    letter["Message-ID"] = message_id = _message_id(claim.idempotency_key, sender.domain)
-    letter["X-Carillon-Notification"] = claim.notification_id
-    # Tells out-of-office responders not to answer.
-    letter["Auto-Submitted"] = "auto-generated"
-    letter.set_content(message.text)
-    if message.html is not None:
-        letter.add_alternative(message.html, subtype="html")
-        # The default boundary is random; a repeat must be the same mail byte for byte.
-        letter.set_boundary(f"=_{hashlib.sha256(message_id.encode()).hexdigest()[:32]}")
-    return Letter(sender, recipient, message_id, letter.as_bytes())
-
-
-def _set_subject(letter: EmailMessage, subject: str) -> None:
-    if _ENCODED in subject:
-        # Encode here and store it raw, so that text which looks like an encoded word is not decoded.
-        letter.set_raw("Subject", Header(subject, "utf-8", header_name="Subject").encode(linesep="\r\n"))
-    else:
-        letter["Subject"] = subject
-
-
-def _message_id(idempotency_key: str, domain: str) -> str:
-    digest = hashlib.sha256(idempotency_key.encode()).hexdigest()
-    return f"<{digest[:40]}@{domain}>"
-
-
 Wanted = TypeVar("Wanted")
 
 
-class Mail(msgspec.Struct, frozen=True):
-    """A mail that passed the checks."""
+class MailFile(msgspec.Struct, frozen=True):
+    """A file of a mail."""
 
+    filename: str
+    content_type: str
+    content: bytes
+    content_id: str | None = None
+    """The name by which the HTML shows it; None of a file in the list."""
+    parameters: dict[str, str] = {}
+    """Parameters of the content type."""
+
+    @property
+    def typed(self) -> str:
+        """The content type with its parameters."""
+        return "; ".join([self.content_type, *(f"{name}={value}" for name, value in self.parameters.items())])
+
+
+class Mail(msgspec.Struct, frozen=True, kw_only=True):
+    """A mail that passed the checks; every provider and every repeat gets the same one."""
+
+    sender: Mailbox
     recipient: Mailbox
-    subject: str
+    subject: str | None
     text: str
     html: str | None
     headers: dict[str, str]
+    date: float
+    """In Unix seconds: when the mail was accepted or due, not when it is sent, so that a repeat is the same mail."""
+    cc: tuple[Mailbox, ...] = ()
+    bcc: tuple[Mailbox, ...] = ()
+    reply_to: Mailbox | None = None
+    files: tuple[MailFile, ...] = ()
+
+    @property
+    def copies(self) -> tuple[Mailbox, ...]:
+        return (*self.cc, *self.bcc)
+
+    @property
+    def needs_utf8(self) -> bool:
+        written = (self.sender, self.recipient, *self.copies, *([self.reply_to] if self.reply_to else []))
+        return any(mailbox.needs_utf8 for mailbox in written)
 
 
-def read_mail(dispatch: Dispatch) -> Mail | Refused:
-    """The mail of a dispatch; the vendor writes the headers, so no text may contain the end of a line."""
+def read_mail(dispatch: Dispatch, sender: Mailbox, *, needs_subject: bool = True) -> Mail | Refused:
+    """The mail of a dispatch, the same for every provider and repeat; `sender` is the provider's own."""
     claim, message = dispatch.claim, dispatch.message
-    if message is None or claim.address is None or not message.subject:
+    if message is None or claim.address is None:
+        return Refused("a mail needs an address and a rendered message", classification="no_content")
+    if needs_subject and not message.subject:
         return Refused("a mail needs an address and a rendered message with a subject", classification="no_content")
     try:
-        recipient = parse_mailbox(claim.address)
-    except ValueError as error:
+        return _mail(claim, message, sender)
+    except (ValueError, BadIntent) as error:
         return Refused(f"this cannot become a mail: {error}", classification="bad_content")
-    if _LINE_BREAKING.search(message.subject):
-        return Refused("the subject has a forbidden character", classification="bad_content")
-    if _LINE_BREAKING.search(claim.notification_id) or _ENCODED in claim.notification_id:
-        return Refused("the notification id has a forbidden character", classification="bad_content")
+
+
+def _mail(claim: Claim, message: Message, sender: Mailbox) -> Mail:
+    """Raises ValueError for a character that could end a header."""
+    parts = message.mail or _NO_PARTS
+    for said, text in (("subject", message.subject or ""), ("notification id", claim.notification_id)):
+        if _LINE_BREAKING.search(text):
+            raise ValueError(f"the {said} has a forbidden character")
+    if _ENCODED in claim.notification_id:
+        raise ValueError("the notification id has a forbidden character")
+    date = (claim.accepted_at_ms if parts.date_ms is None else parts.date_ms) / 1000
     headers = {
+        **_sound_headers(parts.headers),
+        "X-Carillon-Notification": claim.notification_id,
         # Tells out-of-office responders not to answer.
         "Auto-Submitted": "auto-generated",
-        "X-Carillon-Notification": claim.notification_id,
     }
-    return Mail(recipient, message.subject, message.text, message.html, headers)
+    return Mail(
+        sender=sender if parts.sender is None else parse_sender(parts.sender),
+        recipient=parse_mailbox(claim.address or ""),
+        subject=message.subject,
+        text=message.text,
+        html=message.html,
+        headers=headers,
+        date=date,
+        cc=tuple(map(parse_mailbox, parts.cc)),
+        bcc=tuple(map(parse_mailbox, parts.bcc)),
+        reply_to=None if parts.reply_to is None else parse_mailbox(parts.reply_to),
+        files=_files(claim, parts, date),
+    )
+
+
+def _sound_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The headers again: what was accepted under other settings, or written by hand, ends no line either."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name) or _LINE_BREAKING.search(value) or _ENCODED in value:
+            raise ValueError("a header has a forbidden character")
+    return headers
+
+
+def _files(claim: Claim, parts: MailParts, date: float) -> tuple[MailFile, ...]:
+    files = [
+        MailFile(
+            one.filename,
+            one.content_type.lower(),
+            read_content(one.content or "", "attachments"),
+            one.filename if one.inline else None,
+        )
+        for one in parts.attachments
+    ]
+    if any(_LINE_BREAKING.search(file.filename) or '"' in file.filename for file in files):
+        raise ValueError("a file name has a forbidden character")
+    if parts.calendar is not None:
+        uid = f"{hashlib.sha256(claim.idempotency_key.encode()).hexdigest()[:40]}@carillon"
+        event = write_invitation(parts.calendar, [claim.address or "", *parts.cc], uid, date)
+        parameters = {"method": parts.calendar.method, "charset": "utf-8"}
+        files.append(MailFile(INVITATION, "text/calendar", event, None, parameters))
+    return tuple(files)
 
 
 def checked_origin(option: str, url: str) -> str:

@@ -17,7 +17,8 @@ from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable, Unknow
 from carillon.domain.ports import Clock
 from carillon.providers import Tools
 from carillon.providers.echoes import without_in
-from carillon.providers.mail import Letter, parse_sender, write_letter
+from carillon.providers.letters import Letter, write_letter
+from carillon.providers.mail import parse_sender, read_mail
 from carillon.providers.tools import Secret
 
 CHANNELS = frozenset({"email"})
@@ -66,13 +67,15 @@ class Smtp:
         self._idle: deque[tuple[aiosmtplib.SMTP, float]] = deque()
 
     async def send(self, dispatch: Dispatch) -> Outcome:
-        if dispatch.message is None or dispatch.claim.address is None:
-            return Refused("a mail needs an address and a rendered message", classification="no_content")
+        mail = read_mail(dispatch, self._sender, needs_subject=False)
+        if isinstance(mail, Refused):
+            return mail
         try:
-            letter = write_letter(dispatch.claim, dispatch.message, self._sender, self._clock.wall())
+            letter = write_letter(dispatch.claim, mail)
         except ValueError as error:
             return Refused(f"this cannot become a mail: {error}", classification="bad_content")
-        delivery = _Delivery(letter, self._hide)
+        last = dispatch.claim.attempt >= dispatch.claim.max_attempts
+        delivery = _Delivery(letter, self._hide, wait_for_copies=not last)
         try:
             async with asyncio.timeout(dispatch.timeout_seconds), self._slots:
                 return await self._deliver(delivery)
@@ -151,9 +154,11 @@ class Smtp:
 class _Delivery:
     """The progress of one mail, which decides the outcome of a failure."""
 
-    def __init__(self, letter: Letter, hide: Callable[[str], str]) -> None:
+    def __init__(self, letter: Letter, hide: Callable[[str], str], *, wait_for_copies: bool) -> None:
         self._letter = letter
         self._hide = hide
+        self._wait_for_copies = wait_for_copies
+        """Whether a copy that is refused for the moment holds the mail back; nothing of it has been sent by then."""
         self._data_begun = False
         self.reusable = True
         self.stale = False
@@ -187,9 +192,21 @@ class _Delivery:
         options = ["SMTPUTF8", "BODY=8BITMIME"] if utf8 else []
         await connection.mail(letter.sender.address, options=options, encoding=encoding)
         await connection.rcpt(letter.recipient.address, encoding=encoding)
+        refused = 0
+        for copy in letter.copies:
+            try:
+                await connection.rcpt(copy.address, encoding=encoding)
+            except errors.SMTPRecipientRefused as error:
+                if error.code == _CLOSING:
+                    raise
+                if error.code < _FIRST_PERMANENT and self._wait_for_copies:
+                    return Unavailable(self._hide(f"a copy: {error.code} {error.message}"), "copy_refused")
+                # A copy that is refused for good must not keep the mail from its recipient.
+                refused += 1
         self._data_begun = True
         reply = await connection.data(letter.content)
-        return Sent(message_id=self._hide(f"{letter.message_id} {reply.message}")[:_MAX_ERROR])
+        without = f"; {refused} of {len(letter.copies)} copies refused" if refused else ""
+        return Sent(message_id=self._hide(f"{letter.message_id} {reply.message}{without}")[:_MAX_ERROR])
 
     def broken(self, error: str, classification: str) -> Outcome:
         """The outcome without a reply: before DATA nothing was sent, afterwards the mail may have been accepted."""

@@ -13,6 +13,7 @@ from carillon.domain.consent import NAME
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient, own_key
 from carillon.domain.notifications import GatedRoute
+from carillon.domain.mail import Attachment, Copies, Invitation, MailAddress, MailParts
 from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.timing import timing_of
 from carillon.web import Reach
@@ -86,6 +87,12 @@ class SendBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     collapse_key: CollapseKey | None = None
     category: CategoryName | None = None
     correlation_id: Correlation | None = None
+    attachments: Annotated[tuple[Attachment, ...], Meta(description="Files of an email.")] = ()
+    cc: Copies = ()
+    bcc: Copies = ()
+    reply_to: Annotated[MailAddress, Meta(description="Where answers to an email go.")] | None = None
+    headers: Annotated[dict[str, str], Meta(description="Headers of an email that `mail.headers` allows.")] = {}
+    calendar: Annotated[Invitation, Meta(description="An event; the email carries it as invite.ics.")] | None = None
 
 
 class BatchItem(SendBody, forbid_unknown_fields=True, omit_defaults=True, rename="camel", kw_only=True):
@@ -232,6 +239,7 @@ def to_intent(body: SendBody, context: Context) -> Intent:
         request_id=body.correlation_id or context.correlation_id,
         trace_id=context.trace_id,
         metadata=body.metadata or {},
+        mail=_mail(body, context.reach),
         scheduled_for_ms=_scheduled(body),
         timing=timing_of({"expiresAt": body.expires_at, "ttl": body.ttl, "collapseKey": body.collapse_key}),
         category=body.category,
@@ -247,6 +255,20 @@ def _payload(body: SendBody) -> dict[str, Any]:
     if body.data is not None and body.variables is not None:
         raise BadIntent("VALIDATION_ERROR", "give data or variables, not both", field="variables")
     return (body.data if body.data is not None else body.variables) or {}
+
+
+def _mail(body: SendBody, reach: Reach) -> MailParts | None:
+    parts = MailParts(
+        attachments=body.attachments,
+        cc=body.cc,
+        bcc=body.bcc,
+        reply_to=body.reply_to,
+        headers=body.headers,
+        calendar=body.calendar,
+    )
+    if parts.copies and reach.oneself is not None:
+        raise BadIntent("FORBIDDEN", "a person writes to one address: copies need a service's key", field="cc")
+    return None if parts == MailParts() else parts
 
 
 def _content(body: SendBody, payload: dict[str, Any], user_id: str | None) -> dict[str, Any]:

@@ -107,6 +107,16 @@ RETURNING route_id;
 -- Runs in the transaction of `hasten`: what waits expires earlier too.
 UPDATE records SET expires_at = expires_at - CAST(:seconds * 1000 AS INTEGER) WHERE expires_at IS NOT NULL;
 
+-- name: keep_message
+-- Race: a worker that was suspended completes an email whose route another worker holds by now.
+--   claim_token             only the holder of the current token may change the message.
+--   status                  a route that a late success has finished keeps what was sent.
+UPDATE routes SET message_json = :message_json, updated_at = :now
+WHERE notification_id = :notification_id AND route_id = :route_id
+  AND claim_token = :token
+  AND status IN ('pending', 'failed')
+RETURNING route_id;
+
 -- name: prune_candidates
 -- A notification with an unsent alert is kept.
 SELECT n.notification_id FROM records n

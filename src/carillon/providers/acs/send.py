@@ -17,12 +17,14 @@ from carillon.domain.outcomes import Outcome, Refused, Sent
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
 from carillon.providers.http import HttpAnswer, HttpRequest, Reply, parse_retry_after, unanswered
-from carillon.providers.mail import MAX_ID, Mail, checked_origin, parse_sender, read_mail, understood
+from carillon.providers.mail import MAX_ID, Mail, MailFile, checked_origin, parse_sender, read_mail, understood
 from carillon.providers.tools import Secret
 from carillon.providers.vendor import HttpVendor
 
 CHANNELS = frozenset({"email"})
 API_VERSION = "2023-03-31"
+_INLINE_VERSION = "2025-09-01"
+"""The first version that shows a file inside the HTML."""
 _OPERATIONS = uuid.uuid5(uuid.NAMESPACE_URL, "urn:carillon:acs:operations")
 _ACCEPTED, _NOT_FOUND = 202, 404
 _PROBE_SECONDS = 10.0
@@ -80,13 +82,13 @@ class Acs(HttpVendor):
         self._clock = tools.clock
         self.http = tools.http
         self._endpoint = checked_origin("endpoint", settings.endpoint)
-        self._sender = parse_sender(settings.sender).address
+        self._sender = parse_sender(settings.sender)
         self._key = settings.access_key
         decoded_key(settings.access_key)
         self._answers = AnswerTable(ANSWERS, settings.answers)
 
     def request(self, dispatch: Dispatch) -> HttpRequest | Outcome:
-        mail = read_mail(dispatch)
+        mail = read_mail(dispatch, self._sender)
         if isinstance(mail, Refused):
             return mail
         try:
@@ -94,7 +96,9 @@ class Acs(HttpVendor):
         except UnicodeEncodeError:
             return Refused("the text is not valid Unicode", classification="bad_content")
         operation = _operation_of(dispatch.claim)
-        return self._request("POST", "/emails:send", dispatch.timeout_seconds, body, {"Operation-Id": operation})
+        version = _INLINE_VERSION if any(file.content_id for file in mail.files) else API_VERSION
+        headers = {"Operation-Id": operation}
+        return self._request("POST", "/emails:send", dispatch.timeout_seconds, body, headers, version=version)
 
     def judged(self, dispatch: Dispatch, answer: Reply) -> Outcome:
         if not isinstance(answer, HttpAnswer):
@@ -119,12 +123,20 @@ class Acs(HttpVendor):
         content = {"subject": mail.subject, "plainText": mail.text}
         if mail.html is not None:
             content["html"] = mail.html
-        return {
-            "senderAddress": self._sender,
-            "recipients": {"to": [{"address": mail.recipient.address}]},
+        people = {"to": (mail.recipient,), "cc": mail.cc, "bcc": mail.bcc}
+        said: dict[str, Any] = {
+            "senderAddress": mail.sender.address,
+            "recipients": {
+                kind: [{"address": one.address} for one in found] for kind, found in people.items() if found
+            },
             "content": content,
             "headers": mail.headers,
         }
+        if mail.reply_to is not None:
+            said["replyTo"] = [{"address": mail.reply_to.address}]
+        if mail.files:
+            said["attachments"] = [_attachment(file) for file in mail.files]
+        return said
 
     def _request(
         self,
@@ -133,8 +145,10 @@ class Acs(HttpVendor):
         seconds: float,
         body: bytes = b"",
         headers: dict[str, str] | None = None,
+        *,
+        version: str = API_VERSION,
     ) -> HttpRequest:
-        url = f"{self._endpoint}{path}?api-version={API_VERSION}"
+        url = f"{self._endpoint}{path}?api-version={version}"
         sent = {
             "Accept": "application/json",
             "User-Agent": "Carillon",
@@ -155,6 +169,12 @@ class Acs(HttpVendor):
         text = brief(f"HTTP {answer.status} {_words(error) or answer.excerpt()}", address)
         retry_after = parse_retry_after(answer.headers.get("retry-after"), self._clock.wall())
         return self._answers.judge([error.code] if error.code else [], answer.status, text, retry_after)
+
+
+def _attachment(file: MailFile) -> dict[str, str]:
+    shown = {} if file.content_id is None else {"contentId": file.content_id}
+    content = base64.b64encode(file.content).decode()
+    return {"name": file.filename, "contentType": file.typed, "contentInBase64": content, **shown}
 
 
 def _words(error: _Error) -> str:

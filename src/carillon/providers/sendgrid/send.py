@@ -16,7 +16,16 @@ from carillon.domain.outcomes import Outcome, Refused, Sent
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
 from carillon.providers.http import HttpAnswer, HttpRequest, Reply, parse_retry_after, unanswered
-from carillon.providers.mail import MAX_ID, Mail, check_token, checked_origin, parse_sender, read_mail, understood
+from carillon.providers.mail import (
+    MAX_ID,
+    Mail,
+    MailFile,
+    check_token,
+    checked_origin,
+    parse_sender,
+    read_mail,
+    understood,
+)
 from carillon.providers.tools import Secret
 from carillon.providers.vendor import HeaderLines, HttpVendor
 
@@ -124,7 +133,7 @@ class SendGrid(HttpVendor):
         settings.verification_key()
 
     def request(self, dispatch: Dispatch) -> HttpRequest | Outcome:
-        mail = read_mail(dispatch)
+        mail = read_mail(dispatch, self._sender)
         if isinstance(mail, Refused):
             return mail
         try:
@@ -164,14 +173,16 @@ class SendGrid(HttpVendor):
         """Connections belong to the shared client."""
 
     def _content(self, claim: Claim, mail: Mail) -> dict[str, Any]:
-        sender = {"email": self._sender.address} | ({"name": self._sender.name} if self._sender.name else {})
+        sender = {"email": mail.sender.address} | ({"name": mail.sender.name} if mail.sender.name else {})
+        people = {"to": (mail.recipient,), "cc": mail.cc, "bcc": mail.bcc}
+        written = {kind: [{"email": one.address} for one in found] for kind, found in people.items() if found}
         content = [{"type": "text/plain", "value": mail.text}]
         if mail.html is not None:
             content.append({"type": "text/html", "value": mail.html})
-        return {
+        said: dict[str, Any] = {
             "from": sender,
             "subject": mail.subject,
-            "personalizations": [{"to": [{"email": mail.recipient.address}]}],
+            "personalizations": [written],
             "content": content,
             "headers": mail.headers,
             "custom_args": {
@@ -179,6 +190,11 @@ class SendGrid(HttpVendor):
                 ROUTE_ARG: self._seal.close(claim.idempotency_key),
             },
         }
+        if mail.reply_to is not None:
+            said["reply_to"] = {"email": mail.reply_to.address}
+        if mail.files:
+            said["attachments"] = [_attachment(file) for file in mail.files]
+        return said
 
     def _judge(self, answer: HttpAnswer, address: str) -> Outcome:
         errors = (understood(answer.body, _Errors) or _Errors()).errors
@@ -193,6 +209,18 @@ class SendGrid(HttpVendor):
         if wait is None and answer.status == _TOO_MANY and _EPOCH.fullmatch(reset):
             return max(0.0, int(reset) - self._clock.wall())
         return wait
+
+
+def _attachment(file: MailFile) -> dict[str, str]:
+    shown = {"disposition": "attachment"}
+    if file.content_id is not None:
+        shown = {"disposition": "inline", "content_id": file.content_id}
+    return {
+        "content": base64.b64encode(file.content).decode(),
+        "type": file.typed,
+        "filename": file.filename,
+        **shown,
+    }
 
 
 def create(name: str, settings: Settings, tools: Tools) -> SendGrid:

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from carillon.domain.notifications import Status, Story
-from carillon.domain.sms import Segments, segments_of
+from carillon.domain.messages import MessageView, message_view
+from carillon.domain.notifications import Message, Status, Story
 from carillon.web.problems import rfc3339_ms
 
 StatusWord = Literal["queued", "sent", "delivered", "opened", "failed", "skipped"]
@@ -60,16 +60,6 @@ class AttemptView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     verdict: str
     next_try_in_ms: float | None
     settled: str
-
-
-class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """The content that was rendered for the channel."""
-
-    text: str
-    subject: str | None = None
-    html: str | None = None
-    segments: Segments | None = None
-    """The parts in which a carrier sends and charges it; only of a text message."""
 
 
 class RouteSuppressionView(msgspec.Struct, frozen=True):
@@ -292,8 +282,6 @@ def _arrival(route: Row, *, strict: bool) -> float | None:
 
 def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[str], *, strict: bool) -> RouteView:
     own = [attempt for attempt in attempts if attempt["route_id"] == row["route_id"]]
-    text = row["message_json"]
-    message = None if text is None else _message_view(row["channel"], text)
     return RouteView(
         route_id=row["route_id"],
         channel=row["channel"],
@@ -317,13 +305,13 @@ def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[st
         gate=row["last_error_classification"] if row["status"] == Status.SKIPPED else None,
         suppression=_suppression(row),
         attempts=[_attempt_view(attempt) for attempt in own] if "attempts" in include else UNSET,
-        message=message if "message" in include else UNSET,
+        message=_message(row) if "message" in include else UNSET,
     )
 
 
-def _message_view(channel: str, text: str) -> MessageView:
-    view = msgspec.json.decode(text, type=MessageView)
-    return msgspec.structs.replace(view, segments=segments_of(view.text)) if channel == "sms" else view
+def _message(row: Row) -> MessageView | None:
+    text = row["message_json"]
+    return None if text is None else message_view(row["channel"], msgspec.json.decode(text, type=Message))
 
 
 def _suppression(row: Row) -> RouteSuppressionView | None:

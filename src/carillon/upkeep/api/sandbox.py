@@ -6,7 +6,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta, UnsetType
 
-from carillon.domain.notifications import Message
+from carillon.domain.messages import MessageView, message_view
 from carillon.web import OPERATORS, Answer, Endpoint, Problem, Reply, Request
 from carillon.web.problems import rfc3339_ms
 
@@ -40,7 +40,7 @@ class CapturedView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     attempt: int
     outcome: str
     at: str
-    message: Message | None
+    message: MessageView | None
 
 
 class CapturedList(msgspec.Struct, frozen=True):
@@ -197,5 +197,5 @@ def _view(row: Mapping[str, Any]) -> CapturedView:
         attempt=row["attempt"],
         outcome=row["outcome"],
         at=rfc3339_ms(row["at"] * 1000),
-        message=row["message"],
+        message=None if row["message"] is None else message_view(row["channel"], row["message"]),
     )
