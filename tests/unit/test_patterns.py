@@ -33,7 +33,10 @@ LONGEST: dict[int, str] = {
         blueprints.billing.subscription_api._KEY blueprints.billing.subscription_api.Name
         blueprints.billing.subscription_api.Tenant blueprints.push_worker.wire._LANGUAGE blueprints.sse.wire._WORD
         blueprints.sse.wire._BEYOND_MICROSECONDS border._SURROGATES domain.addresses._PHONE domain.addresses._TOKEN
-        domain.addresses._LOCAL domain.addresses._LABEL domain.jobs._APPENDED domain.synchronous._SEPARATORS
+        domain.addresses._LOCAL domain.addresses._LABEL domain.calendar._UNFIT domain.jobs._APPENDED
+        domain.mail._CONTENT_ID domain.mail._HEADER domain.mail._HEADER_VALUE domain.mail._NEVER
+        domain.mail.Attachment.filename domain.mail.Attachment.content_type domain.mail.Invitation.uid
+        domain.mail.Invitation.url domain.synchronous._SEPARATORS
         domain.templates.unfit_name/1 domain.templates.unfit_name/2 domain.templates._TAG
         doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
         doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key
@@ -42,7 +45,8 @@ LONGEST: dict[int, str] = {
         providers.egress._URL providers.egress._REST providers.egress._BRACKETED
         providers.egress._PLAIN providers.egress._LABEL providers.egress._NUMBER providers.egress._ipv4/1
         providers.fcm.send._DEVICE providers.fcm.send._RESERVED providers.http._SAFE_ID providers.mail._LINE_BREAKING
-        providers.mail._ATOM providers.mail._LABEL providers.mail._TOKEN providers.sns._NUMBER
+        providers.mail._ATOM providers.mail._HEADER_NAME providers.mail._LABEL providers.mail._TOKEN
+        providers.sns._NUMBER
         providers.twilio.send._NUMBER providers.webhook.send._HEADER_NAME providers.webhook.send._HEADER_VALUE
         providers.webhook.send._OURS receipts.suppressions.Word receipts.suppressions.Address
         receipts.suppressions.Tenant receipts.suppressions.Reason receipts.suppressions.Moment

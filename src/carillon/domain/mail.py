@@ -29,7 +29,6 @@ _ENCODED = "=?"
 
 MailAddress = Annotated[str, Meta(min_length=3, max_length=254, description="A plain local@domain address.")]
 Copies = Annotated[tuple[MailAddress, ...], Meta(max_length=100)]
-Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=500)]
 
 
 class Attachment(

@@ -282,6 +282,13 @@ class ReceiptBatch:
         return self._strikes[address, route.tenant_id or ""]
 
 
+def struck_addresses(gone: Iterable[ReceiptRow], routes: Iterable[Mapping[str, Any]]) -> set[str | None]:
+    """The addresses whose earlier reports count: of routes, of reports, and of copies as they are written down."""
+    receipts = [row.receipt for row in gone]
+    spelled = {receipt.address for receipt in receipts} | {_copy(receipt) for receipt in receipts}
+    return {row["address"] for row in routes} | spelled
+
+
 def _copy(receipt: Receipt) -> str | None:
     """The address of a copy; in small letters, because a route knows only the spelling of its recipient."""
     return storable((receipt.address or "").strip().lower())

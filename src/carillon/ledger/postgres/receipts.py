@@ -23,6 +23,7 @@ from carillon.ledger.receipts import (
     receipt_values,
     route_values,
     rows_of,
+    struck_addresses,
 )
 from carillon.ledger.sealing import Codec
 
@@ -102,7 +103,7 @@ class PostgresReceipts:
         gone = [row for row in rows if row.receipt.recipient_gone]
         if not gone:
             return []
-        addresses = {row["address"] for row in routes} | {row.receipt.address for row in gone}
+        addresses = struck_addresses(gone, routes)
         found = await connection.fetch(
             self._sql["receipts_strikes"],
             [self._codec.address(each) for each in addresses if each],

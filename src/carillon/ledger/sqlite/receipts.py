@@ -25,6 +25,7 @@ from carillon.ledger.receipts import (
     receipt_values,
     route_values,
     rows_of,
+    struck_addresses,
 )
 from carillon.ledger.sealing import Codec
 from carillon.ledger.sqlite.engine import SqliteEngine
@@ -112,7 +113,7 @@ class SqliteReceipts:
         gone = [row for row in rows if row.receipt.recipient_gone]
         if not gone:
             return []
-        addresses = {row["address"] for row in routes} | {row.receipt.address for row in gone}
+        addresses = struck_addresses(gone, routes)
         keys = json.dumps([row.key for row in gone])
         asked = [{"address": self._codec.address(each), "receipt_keys": keys} for each in addresses if each]
         found = [row for each in asked for row in connection.execute(self._sql["receipts_strikes"], each)]
