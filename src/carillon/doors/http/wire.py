@@ -12,8 +12,8 @@ from carillon.domain.addresses import unfit
 from carillon.domain.consent import NAME
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient, own_key
-from carillon.domain.notifications import GatedRoute
 from carillon.domain.mail import Attachment, Copies, Invitation, MailAddress, MailParts
+from carillon.domain.notifications import GatedRoute
 from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.timing import timing_of
 from carillon.web import Reach
