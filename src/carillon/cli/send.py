@@ -31,6 +31,9 @@ Wait = Annotated[
 ]
 
 
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Explain step by step what would happen; send nothing.")]
+
+
 class SendFailed(CarillonError):
     """The options do not make a notification; the message says how to write them."""
 
@@ -49,13 +52,9 @@ def send(  # noqa: PLR0917 - a command line has many options
     at: Annotated[str | None, typer.Option(help="Send not before this time, e.g. 2030-01-01T08:00:00Z.")] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object, e.g. a sandbox drill.")] = None,
     attach: Annotated[list[str] | None, typer.Option(help="A file or URL to attach to an email; repeatable.")] = None,
-    inline: Annotated[
-        list[str] | None, typer.Option(help="The same, shown where the HTML says cid:<filename>.")
-    ] = None,
     cc: Annotated[list[str] | None, typer.Option(help="An address that gets a copy of an email; repeatable.")] = None,
     bcc: Annotated[list[str] | None, typer.Option(help="The same, seen by nobody else.")] = None,
     reply_to: Annotated[str | None, typer.Option(help="Where answers to an email go.")] = None,
-    header: Annotated[list[str] | None, typer.Option(help="A header of an email, name=value; repeatable.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key; a fresh one by default.")] = None,
     url: Url = HERE,
     token: Token = None,
@@ -63,9 +62,7 @@ def send(  # noqa: PLR0917 - a command line has many options
     wait: Wait = None,
     *,
     synchronous: Annotated[bool, typer.Option("--synchronous", help="Deliver while this command waits.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Explain step by step what would happen; send nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Send one notification and show its outcome; exit 1 if it failed on every route."""
@@ -73,15 +70,17 @@ def send(  # noqa: PLR0917 - a command line has many options
     fields |= {"locale": locale, "serviceOrigin": origin, "scheduledFor": at, "category": category}
     fields |= {"templateKey": template, "synchronous": synchronous or None}
     body = {name: value for name, value in fields.items() if value is not None}
-    body |= {"data": variables(data or [])} | _metadata(metadata)
-    body |= _mail(attach or [], inline or [], reply_to, {"cc": cc, "bcc": bcc}, header or [])
+    body |= {"data": variables(data or [])} | _metadata(metadata) | _mail(attach, cc, bcc, reply_to)
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
     headers |= bearer(token_of(context, token, token_file))
     if dry_run:
         _show_explanation(call(f"{url}/api/v1/notifications/explain", headers, body), as_json=as_json)
         return
-    seconds = (0.0 if at else WAIT_SECONDS) if wait is None else wait
-    _send(url, headers, body, seconds, as_json=as_json)
+    _send(url, headers, body, _patience(wait, at), as_json=as_json)
+
+
+def _patience(wait: float | None, at: str | None) -> float:
+    return (0.0 if at else WAIT_SECONDS) if wait is None else wait
 
 
 def _send(url: str, headers: dict[str, str], body: dict[str, Any], wait: float, *, as_json: bool) -> None:
@@ -118,25 +117,16 @@ def variables(pairs: list[str]) -> dict[str, Any]:
 
 
 def _mail(
-    attach: list[str], inline: list[str], reply_to: str | None, copies: dict[str, list[str] | None], headers: list[str]
+    attach: list[str] | None, cc: list[str] | None, bcc: list[str] | None, reply_to: str | None
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {name: addresses for name, addresses in copies.items() if addresses}
-    if attach or inline:
-        files = [_file(source) for source in attach] + [_file(source, inline=True) for source in inline]
-        found["attachments"] = msgspec.to_builtins(files)
-    if reply_to is not None:
-        found["replyTo"] = reply_to
-    for pair in headers:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise SendFailed(f"--header {pair!r}: write it as name=value")
-        found.setdefault("headers", {})[name] = value
-    return found
+    files = msgspec.to_builtins([_file(source) for source in attach or []])
+    found = {"attachments": files, "cc": cc, "bcc": bcc, "replyTo": reply_to}
+    return {name: value for name, value in found.items() if value}
 
 
-def _file(source: str, *, inline: bool = False) -> Attachment:
+def _file(source: str) -> Attachment:
     try:
-        return attachment(source, inline=inline)
+        return attachment(source)
     except OSError as error:
         raise SendFailed(f"--attach {source}: {error.strerror or error}") from None
 

@@ -6,21 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from carillon.compose import from_settings
 from carillon.compose.ledger import LedgerPart
-from carillon.compose.mail import mail_completer
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
-from carillon.compose.providers import ProvidersPart
+from carillon.compose.providers import ProvidersPart, mail_completer
 from carillon.config.settings import Settings
 from carillon.domain.breaker import State
 from carillon.domain.events import Rehomed
 from carillon.domain.lanes import SYNCHRONOUS
-from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Preparer, Provider, Signal
+from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Provider, Signal
 from carillon.intake.accept import Intake, SynchronousIntake
 from carillon.ledger.opening import Ledger
 from carillon.outbound.attempt import AttemptRules, Attempts
 from carillon.outbound.breakers import BreakerProbe, MemoryBreakers, RecoverableBreakers
 from carillon.outbound.breakers.shared import LedgerBreakers
-from carillon.outbound.completing import MailCompleter
 from carillon.outbound.leases import Leases
 from carillon.outbound.settle import Settler
 from carillon.outbound.synchronous import SynchronousDelivery, SynchronousRules, SynchronousSweep
@@ -249,7 +247,7 @@ class WorkerPart(Part):
             observer=process.observe,
             owner=process.owner,
             targets=self._breakers.targets,
-            completer=mail_completer(process.settings, ledger, self._providers.tools),
+            preparing={"completer": mail_completer(process.settings, ledger, self._providers.tools)},
         )
         await self._rehome()
 
@@ -307,10 +305,9 @@ def build_worker(
     observer: Observer,
     owner: str,
     targets: Targets,
-    preparer: Preparer | None = None,
-    completer: MailCompleter | None = None,
+    preparing: Mapping[str, Any],
 ) -> Worker:
-    """One worker over any backlog."""
+    """One worker over any backlog; `preparing` holds the fields of Attempts that make messages ready."""
     leases = Leases(backlog, clock, observer, settings.ledger.lease_seconds)
     attempts = Attempts(
         providers=providers,
@@ -319,9 +316,8 @@ def build_worker(
         rules=_attempt_rules(settings, chains),
         clock=clock,
         dice=system_dice,
-        preparer=preparer,
         targets=targets,
-        completer=completer,
+        **preparing,
     )
     return Worker(
         backlog=backlog,

@@ -51,7 +51,7 @@ class PushWorker:
             observer=process.observe,
             owner=socket.gethostname(),
             targets=targets,
-            preparer=preparing(process.settings, push, self._provider, providers.tools, breakers),
+            preparing={"preparer": preparing(process.settings, push, self._provider, providers.tools, breakers)},
         )
 
     async def leave(self, deadline: Deadline) -> None:

@@ -349,7 +349,7 @@ class Gateway(Section, frozen=True):
     delay_seconds: float = 0.0
 
 
-class Mail(Section, frozen=True):
+class MailSettings(Section, frozen=True):
     """What emails may carry, and which files may be fetched for them."""
 
     bounds: ClassVar[dict[str, Bounds]] = {

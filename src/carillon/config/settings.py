@@ -14,7 +14,7 @@ from carillon.config.sections import (
     Http,
     Kafka,
     Log,
-    Mail,
+    MailSettings,
     MetricSettings,
     Push,
     RabbitmqDoor,
@@ -304,7 +304,7 @@ class Settings(Section, frozen=True):
     """What people can choose, by name."""
     templates: TemplateSettings = TemplateSettings()
     preferences: PreferenceSettings = PreferenceSettings()
-    mail: Mail = Mail()
+    mail: MailSettings = MailSettings()
     retention: RetentionSettings = RetentionSettings()
     history: HistorySettings = HistorySettings()
     log: Log = Log()
