@@ -5,9 +5,10 @@
 // lease ends. A claim is two steps, because PostgreSQL counts what its snapshot shows and writes later; the fence joins
 // them. SQLite has one writer, so its claim is one.
 //
-// Shipped rule: a fence, and claims ahead that take over the place of a call that has ended. Known-bad rules: NOFENCE
-// (what the snapshot counted is taken), EAGER (a claim ahead calls at once), ORPHAN (a claim ahead calls if the call it
-// waited for has ended), NOEXPIRY (a dead process keeps its places).
+// Shipped rule: a fence, and claims ahead that take over the place of a call that has ended, also later, as long as the
+// settlement of that call is not sent. Known-bad rules: NOFENCE (what the snapshot counted is taken), EAGER (a claim
+// ahead calls at once), ORPHAN (a claim ahead calls if the call it waited for has ended), LATE (a process keeps a place
+// until it hears that the call is settled), NOEXPIRY (a dead process keeps its places).
 
 #ifndef PROCESSES
 #define PROCESSES 2
@@ -29,7 +30,9 @@ byte left_behind = 0;             // leases of processes that died
 bool stale[PROCESSES];            // the fence is another one than its snapshot showed
 byte calls[PROCESSES];
 byte ahead[PROCESSES];
-byte ended[PROCESSES];            // calls that ended and are not settled
+byte ended[PROCESSES];            // calls that ended and whose settlement is not sent
+byte kept[PROCESSES];             // places of ended calls that a claim ahead may still take over
+byte sending[PROCESSES];          // settlements under way; for LATE: committed, and the process has not heard of it
 
 #ifdef NOFENCE
 #define MAY_TAKE(me) (true)
@@ -58,7 +61,7 @@ end:
       // = domain/groups.py turns
       waiting > 0 ->
       stale[me] = false;
-      room = CAP + (calls[me] > 0 -> CAP : 0);
+      room = CAP + (calls[me] + kept[me] > 0 -> CAP : 0);
       room = (room > leased -> room - leased : 0);
       places = (CAP > leased -> CAP - leased : 0)
     }
@@ -88,6 +91,11 @@ end:
 #ifdef EAGER
       begin(me, taken);
 #else
+      // = outbound/places.py _take_over
+      places = (kept[me] < taken -> kept[me] : taken);
+      kept[me] = kept[me] - places;
+      begin(me, places);
+      taken = taken - places;
       if
       :: calls[me] > 0 -> ahead[me] = ahead[me] + taken
 #ifdef ORPHAN
@@ -115,25 +123,50 @@ end:
       ended[me]++;
       if
       :: ahead[me] > 0 -> ahead[me]--
-      :: else -> calls[me]--; calling--
+      :: else -> calls[me]--; calling--; kept[me]++
       fi
+    }
+#ifdef LATE
+  :: d_step { ended[me] > 0 -> ended[me]--; leased--; sent++; sending[me]++ }
+  :: d_step {
+      sending[me] > 0 ->
+      sending[me]--;
+      kept[me] = (kept[me] > ended[me] + sending[me] -> kept[me] - 1 : kept[me])
+    }
+#else
+  :: d_step {
+      // = outbound/places.py may_settle
+      ended[me] > 0 ->
+      ended[me]--;
+      sending[me]++;
+      kept[me] = (kept[me] > ended[me] -> kept[me] - 1 : kept[me])
+    }
+  :: d_step {
+      // = outbound/places.py may_settle
+      ended[me] > 0 && kept[me] > 0 ->
+      ended[me]--;
+      sending[me]++;
+      kept[me]--
     }
   :: d_step {
       // = ledger/postgres/settle.sql settle_finished
       // = outbound/places.py settled
-      ended[me] > 0 ->
-      ended[me]--;
+      sending[me] > 0 ->
+      sending[me]--;
       leased--;
       sent++
     }
+#endif
   :: d_step {
       crashes < CRASHES && calls[me] > 0 ->
       crashes++;
-      left_behind = left_behind + calls[me] + ahead[me] + ended[me];
+      left_behind = left_behind + calls[me] + ahead[me] + ended[me] + sending[me];
       calling = calling - calls[me];
       calls[me] = 0;
       ahead[me] = 0;
-      ended[me] = 0
+      ended[me] = 0;
+      kept[me] = 0;
+      sending[me] = 0
     }
   :: sent == ROUTES -> break
   od

@@ -30,6 +30,7 @@ BAD = [
     ("places", "NOFENCE", "calling<="),
     ("places", "EAGER", "calling<="),
     ("places", "ORPHAN", "calling<="),
+    ("places", "LATE", "calling<="),
     ("rlist", "NAIVE", "<=2"),
     ("rlist", "MARK", "<=2"),
     ("rlist", "BLINDACK", "<=2"),

@@ -1,11 +1,14 @@
 """Places of groups with a cap: who calls now, who waits for whose end, and when the worker is told to claim."""
 
+import asyncio
+
 import pytest
 
 from carillon.domain.claims import Claim
 from carillon.domain.groups import Groups, endpoint_name, group_number
 from carillon.outbound.places import Places
 from tests.support.dispatches import claim as built
+from tests.support.waiting import some_turns
 
 CAP = 2
 GROUP = -7
@@ -40,6 +43,7 @@ def test_a_claim_ahead_takes_over_the_place_of_a_call_that_ended(places: Places)
     assert tokens(places.ended(calling[:1])) == [2]
     assert tokens(places.ended(calling[1:])) == [3]
     assert places.ended(ahead) == []
+    places.free(ahead)
     assert places.busy("webhook") == frozenset()
 
 
@@ -48,14 +52,98 @@ def test_a_claim_ahead_of_a_call_that_has_ended_meanwhile_goes_back(places: Plac
     assert places.admit(ahead) == ([], ahead)
 
 
-def test_the_worker_is_told_when_a_settlement_frees_a_place_of_a_full_group(places: Places) -> None:
+async def full(places: Places) -> list[Claim]:
+    """A group at its cap, of which more waits, and one of its calls has ended with nothing to follow it."""
     calling = claims(range(CAP))
     places.admit(calling)
     assert places.watching
-    places.ended(calling[:1])
-    assert not places.hungry.is_set(), "in the ledger the place is still taken"
+    assert places.ended(calling[:1]) == []
+    assert places.hungry.is_set(), "the worker is told to claim"
+    places.hungry.clear()
+    return calling
+
+
+async def settling(places: Places, claims: list[Claim]) -> "asyncio.Task[None]":
+    task = asyncio.create_task(places.may_settle(claims))
+    await some_turns()
+    return task
+
+
+async def test_the_next_claim_takes_the_place_of_a_call_that_has_ended(places: Places) -> None:
+    calling = await full(places)
+    settlement = await settling(places, calling[:1])
+    places.asking()
+    assert places.busy("webhook") == {7}
+    following, other = claims(range(2, 4), ahead=True)
+    assert places.admit([following, other]) == ([following], []), "one place, one call"
+    assert not settlement.done(), "until the process has seen the whole answer"
+    places.answered()
+    await settlement
+    assert places.busy("webhook") == {7}
     places.settled(calling[:1])
+    assert tokens(places.ended(calling[1:])) == [other.token]
+
+
+async def test_a_place_that_nobody_takes_is_free_before_its_settlement_is_sent(places: Places) -> None:
+    calling = await full(places)
+    places.ended(calling[1:])
+    settlement = await settling(places, calling)
+    places.asking()
+    places.answered()
+    await settlement
+    late = claims(range(2, 3), ahead=True)
+    assert places.admit(late) == ([], late), "another process may have the place by now"
+    places.settled(calling)
+    places.hungry.clear()
+    assert not places.watching
+
+
+async def test_a_settlement_waits_for_a_claim_that_was_asked_after_its_call(places: Places) -> None:
+    calling = claims(range(CAP))
+    places.admit(calling)
+    places.asking()
+    places.ended(calling[:1])
+    settlement = await settling(places, calling[:1])
+    places.answered()
+    await some_turns()
+    assert not settlement.done(), "this answer was on its way"
+    places.asking()
+    places.answered()
+    await settlement
+
+
+async def test_a_settlement_that_has_nothing_to_wait_for_is_sent_at_once(places: Places) -> None:
+    alone, others = claims(range(1)), claims(range(1, 4), group=5)
+    places.admit([*alone, *others])
+    places.ended([*alone, *others])
+    assert (await settling(places, [*alone, *others])).done()
+
+
+async def test_a_settlement_does_not_wait_for_a_worker_that_claims_no_more(places: Places) -> None:
+    calling = await full(places)
+    settlement = await settling(places, calling[:1])
+    places.give_up()
+    await settlement
+    places.ended(calling[1:])
+    assert (await settling(places, calling[1:])).done()
+
+
+async def test_a_settlement_does_not_wait_long(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("carillon.outbound.places.KEPT_SECONDS", 0.01)
+    await places.may_settle((await full(places))[:1])
+
+
+def test_below_its_cap_a_group_uses_up_its_claims_ahead(places: Places) -> None:
+    calling, ahead = claims(range(CAP - 1)), claims(range(2, 4), ahead=True)
+    places.admit([*calling, *ahead])
+    assert places.busy("webhook") == frozenset(), "more leases would keep the free place taken"
+    places.ended(calling)
+    places.settled(calling)
+    assert not places.hungry.is_set()
+    places.ended(ahead[:1])
+    places.settled(ahead[:1])
     assert places.hungry.is_set()
+    assert places.busy("webhook") == {7}
 
 
 def test_a_group_that_had_nothing_more_waiting_tells_nobody(places: Places) -> None:

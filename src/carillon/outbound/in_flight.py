@@ -109,6 +109,7 @@ class InFlight:
         try:
             await work()
         except asyncio.CancelledError:
+            self._places.free(claims)
             await self._settler.settle_many([Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims])
         except Exception as error:  # noqa: BLE001 - the lease expires and another claim takes the route
             self._observe(Trouble(where="attempt", error=f"{type(error).__name__}: {error}"))
@@ -128,6 +129,7 @@ class InFlight:
             settlement = await self._attempts.attempt(claim)
         finally:
             self._calls_ended((claim,))
+        await self._places.may_settle((claim,))
         await self._settler.settle(settlement)
 
     async def _attempt_batch(self, claims: list[Claim]) -> None:
@@ -136,7 +138,7 @@ class InFlight:
             settlements = await self._attempts.attempt_many(claims)
         finally:
             self._calls_ended(claims)
-        await self._settler.settle_many(settlements)
+        await self._settle(claims, settlements)
 
     async def _attempt_concurrently(self, waiting: dict[int, Claim]) -> None:
         """Many calls in one task; a call that ends is settled while the others are in flight."""
@@ -155,15 +157,19 @@ class InFlight:
     def _settle_held(self, waiting: dict[int, Claim], held: list[Settlement]) -> None:
         claims = [waiting.pop(settlement.claim.token) for settlement in held]
         self._calls_ended(claims)
-        self._spawn(claims, partial(self._settler.settle_many, held))
+        self._spawn(claims, partial(self._settle, claims, held))
 
     def _on_ended(self, waiting: dict[int, Claim], ended: list[EndedCall], took: float) -> None:
         claims = [waiting.pop(dispatch.claim.token) for dispatch, _ in ended]
         self._calls_ended(claims)
-        self._spawn(claims, partial(self._settle, ended, took))
+        self._spawn(claims, partial(self._conclude, claims, ended, took))
 
-    async def _settle(self, ended: list[EndedCall], took: float) -> None:
-        await self._settler.settle_many(await self._attempts.conclude(ended, took))
+    async def _conclude(self, claims: list[Claim], ended: list[EndedCall], took: float) -> None:
+        await self._settle(claims, await self._attempts.conclude(ended, took))
+
+    async def _settle(self, claims: list[Claim], settlements: list[Settlement]) -> None:
+        await self._places.may_settle(claims)
+        await self._settler.settle_many(settlements)
 
     async def _give_back(self, claims: Sequence[Claim]) -> None:
         await self._settler.settle_many([Settlement(claim=claim, verdict=Defer(0.0)) for claim in claims])

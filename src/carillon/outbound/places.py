@@ -3,12 +3,15 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from carillon.domain.claims import Claim
 from carillon.domain.groups import Groups
 
 Key: TypeAlias = tuple[str, int]
+KEPT_SECONDS = 0.25
+"""How long a settlement waits at most for the claim that takes over the place of its call."""
 
 
 class Places:
@@ -16,6 +19,10 @@ class Places:
 
     The ledger gives no more claims than the group has places over all processes, and some ahead to a process that
     calls the group already. Each of those takes over the place of a call of this process that has ended: the cap holds.
+
+    The ledger counts leases, and claims ahead have leases too: a place that this process gives up while it holds claims
+    ahead does not come back. So the place of a call that ends while nothing waits is kept until the next claim has been
+    answered, and the settlement of that call is sent afterwards: until then the ledger counts the place as taken.
     """
 
     def __init__(self, groups: Mapping[str, Groups]) -> None:
@@ -23,6 +30,11 @@ class Places:
         self._calling: Counter[Key] = Counter()
         self._ahead: dict[Key, deque[Claim]] = {}
         self._full: set[Key] = set()
+        self._kept: dict[Key, dict[int, int]] = {}
+        """The places of ended calls: by the token of the call, the number of claims that were asked before its end."""
+        self._asked = self._answered = 0
+        self._news = asyncio.Event()
+        self._closed = False
         self.hungry = asyncio.Event()
         """Set when a group that had more waiting could be claimed from again."""
 
@@ -36,7 +48,9 @@ class Places:
         for claim in claims:
             if claim.ahead:
                 key = _key(claim)
-                if self._calling[key]:
+                if self._take_over(key):
+                    calling.append(claim)
+                elif self._calling[key]:
                     self._ahead.setdefault(key, deque()).append(claim)
                 else:
                     back.append(claim)
@@ -55,18 +69,45 @@ class Places:
             waiting = self._ahead.get(key)
             if waiting:
                 following.append(waiting.popleft())
+                continue
+            self._ahead.pop(key, None)
+            if key in self._full and not self._closed:
+                self._kept.setdefault(key, {})[claim.token] = self._asked
+                self.hungry.set()
             else:
-                self._ahead.pop(key, None)
-                self._calling[key] -= 1
-                if self._calling[key] <= 0:
-                    del self._calling[key]
+                self._lose(key)
         return following
+
+    def asking(self) -> None:
+        """The worker asks for claims."""
+        self._asked += 1
+
+    def answered(self) -> None:
+        """The worker was answered, and has admitted the claims."""
+        self._answered = self._asked
+        self._tell()
+
+    async def may_settle(self, claims: Sequence[Claim]) -> None:
+        """Wait while the places of these calls are kept for the next claim; a place that nobody took is free then."""
+        with suppress(TimeoutError):
+            if self._keeps(claims):
+                async with asyncio.timeout(KEPT_SECONDS):
+                    while self._keeps(claims):
+                        await self._news.wait()
+        self.free(claims)
+
+    def free(self, claims: Iterable[Claim]) -> None:
+        """Give up the kept places of these calls, before their settlement is sent."""
+        for claim in claims:
+            if self._kept and claim.group < 0 and claim.token in self._kept.get(key := _key(claim), ()):
+                self._forget(key, claim.token)
+                self._lose(key)
 
     def settled(self, claims: Iterable[Claim]) -> None:
         """Claims have ended in the ledger too: a group that had more waiting can be claimed from again."""
         for claim in claims:
             if claim.group < 0 and (key := _key(claim)) in self._full:
-                if 2 * len(self._ahead.get(key, ())) <= self._calling[key]:
+                if self._wants(key):
                     self.hungry.set()
                 if not self._calling[key]:
                     self._full.discard(key)
@@ -77,14 +118,56 @@ class Places:
         return bool(self._full) or self.hungry.is_set()
 
     def busy(self, provider: str) -> frozenset[int]:
-        """The groups of a provider that this process calls now, by their number without its sign."""
-        return frozenset(abs(number) for name, number in self._calling if name == provider)
+        """The groups of a provider that this process calls and wants claims ahead for, by number without its sign.
+
+        A group below its cap whose claims ahead are not used up is left out: with more claims ahead, their leases would
+        keep the free places taken for ever.
+        """
+        return frozenset(
+            abs(key[1])
+            for key, calls in self._calling.items()
+            if key[0] == provider and (calls >= self._cap(key) or not self._ahead.get(key))
+        )
 
     def give_up(self) -> list[Claim]:
         """The end of the process: all claims that wait."""
         left = [claim for waiting in self._ahead.values() for claim in waiting]
         self._ahead.clear()
+        self._closed = True
+        self._tell()
         return left
+
+    def _keeps(self, claims: Sequence[Claim]) -> bool:
+        """Whether a place of these calls waits for the answer to a claim that was asked after the call's end."""
+        if not self._kept or self._closed:
+            return False
+        found = (self._kept.get(_key(claim), {}).get(claim.token) for claim in claims if claim.group < 0)
+        return any(asked is not None and asked >= self._answered for asked in found)
+
+    def _take_over(self, key: Key) -> bool:
+        if key not in self._kept:
+            return False
+        self._forget(key, next(iter(self._kept[key])))
+        return True
+
+    def _forget(self, key: Key, token: int) -> None:
+        del self._kept[key][token]
+        if not self._kept[key]:
+            del self._kept[key]
+
+    def _lose(self, key: Key) -> None:
+        self._calling[key] -= 1
+        if self._calling[key] <= 0:
+            del self._calling[key]
+
+    def _wants(self, key: Key) -> bool:
+        """Whether it is time to claim: half of the claims ahead are used up, or all of them below the cap."""
+        ahead, calls = len(self._ahead.get(key, ())), self._calling[key]
+        return 2 * ahead <= calls if calls >= self._cap(key) else not ahead
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
 
     def _count(self, claims: Iterable[Claim]) -> None:
         self._calling.update(_key(claim) for claim in claims if claim.group < 0)

@@ -268,9 +268,11 @@ class Worker:
         wait = FIRST_WAIT
         while not self._shutdown.begun:
             asked_at = self._clock.monotonic()
+            self._places.asking()
             try:
                 claims = await self._ask(min(free, self._rules.batch))
             except LedgerUnavailable as error:
+                self._places.answered()
                 self._observe(Trouble(where="claim", error=str(error), retry_in_seconds=wait))
                 await self._shutdown.pause(wait)
                 wait = min(wait * 2, LONGEST_WAIT)
@@ -280,6 +282,7 @@ class Worker:
                 # No await between these two: a lease without its task would be renewed forever.
                 self._leases.take(claims, asked_at)
                 self._in_flight.start(claims)
+                self._places.answered()
                 return len(claims)
         return None
 
