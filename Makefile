@@ -4,23 +4,34 @@ PYTHON ?= python3
 ARGS   ?=
 ONLY   ?=
 
-VENV := .venv
+VENV ?= .venv
 BIN  := $(VENV)/bin
 UV   := $(BIN)/uv
 CODE := src tests scripts $(wildcard bench)
 
-COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+COMPILE = $(CERTIFICATES) $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
           --no-header --no-emit-index-url --no-annotate $(ARGS) pyproject.toml
 
+# The machine's certificates know a company's own network; uv's own do not.
+CERTIFICATES = $(if $(wildcard /etc/ssl/certs/ca-certificates.crt),UV_SYSTEM_CERTS=1)
+
 # uv is quick; where it does not trust the network's certificates or cannot build, pip usually does.
-fetch = VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet $(1) || { \
+fetch = VIRTUAL_ENV=$(VENV) $(CERTIFICATES) $(UV) pip install --quiet $(1) || { \
           echo "uv could not install; trying pip, which takes longer"; \
-          $(BIN)/python -m pip install --quiet --disable-pip-version-check $(1); }
+          $(BIN)/python -m pip install --quiet --disable-pip-version-check $(1); } || { \
+          echo "The packages could not be fetched. Is there a network? Behind a proxy, set HTTPS_PROXY, then run make again."; \
+          exit 1; }
+
+# The programs of an environment name its folder: in a folder that was moved or copied they do not start.
+ifneq ($(shell cat $(VENV)/.folder 2>/dev/null || echo '$(CURDIR)'),$(CURDIR))
+$(info This folder was moved: creating $(VENV) anew)
+$(shell rm -rf $(VENV))
+endif
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help install dev run test quick check fmt walk durations bench fuzz docs requirements lock sbom audit clean
+.PHONY: help install dev servers run test quick check fmt walk durations bench fuzz docs requirements lock sbom audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,12 +45,14 @@ dev: $(VENV)/.installed-dev ## Add what tests and checks need
 run: install ## Start Carillon (more arguments: make run ARGS="--processes 2")
 	@exec $(BIN)/carillon serve $(ARGS)
 
-test: dev ## Run every test on private servers (narrow down: make test ARGS="-k retry")
+# What is missing is said before minutes go into an environment.
+servers:
 	@scripts/ensure-servers
+
+test: servers dev ## Run every test on private servers (narrow down: make test ARGS="-k retry")
 	@$(BIN)/python -m scripts.run_tests $(ARGS)
 
-quick: dev ## The house, unit and contract tests without the slow ones (the same: make test ARGS=--quick)
-	@scripts/ensure-servers
+quick: servers dev ## The house, unit and contract tests without the slow ones (the same: make test ARGS=--quick)
 	@$(BIN)/python -m scripts.run_tests --quick $(ARGS)
 
 check: dev ## Formatting, lint, types and import rules
@@ -61,8 +74,7 @@ durations: dev ## Write tests/durations.json, by which a fresh checkout orders i
 bench: dev ## Measure (one bench only: make bench ONLY=name)
 	@$(BIN)/python -m bench $(ONLY)
 
-fuzz: dev ## Feed hostile inputs to every reader, listener and queue (how many, which: make fuzz ARGS=--help)
-	@scripts/ensure-servers
+fuzz: servers dev ## Feed hostile inputs to every reader, listener and queue (how many, which: make fuzz ARGS=--help)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 docs: $(VENV)/.installed-docs ## Build the documentation's site into build/site; a dead link fails
@@ -92,9 +104,14 @@ $(UV):
 	  echo "Name another one: make install PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "This Python cannot create virtual environments; on Debian: apt-get install python3-venv"; exit 1; }
+	@[ -w "$$(dirname "$(VENV)")" ] || { \
+	  echo "$(CURDIR) is read-only: name a folder for the environment, for example make run VENV=/tmp/carillon-venv"; exit 1; }
 	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9' || { \
+	  echo "The packages could not be fetched. Is there a network? Behind a proxy, set HTTPS_PROXY, then run make again."; \
+	  rm -rf $(VENV); exit 1; }
+	@echo '$(CURDIR)' > $(VENV)/.folder
 
 # The stamps are newer than the locks they came from, so a second run has nothing to do.
 $(VENV)/.installed: requirements.lock pyproject.toml | $(UV)

@@ -86,7 +86,7 @@ async def test_an_idle_claim_writes_nothing(engine: SqliteEngine) -> None:
 
 
 async def test_what_cannot_be_opened_says_so(tmp_path: Path) -> None:
-    with pytest.raises(LedgerUnavailable):
+    with pytest.raises(ConfigurationError, match="is a folder"):
         await SqliteLedger.open(tmp_path)
     with pytest.raises(ConfigurationError):
         await SqliteLedger.open(":memory:")

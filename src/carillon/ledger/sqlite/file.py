@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 
 T = TypeVar("T")
+_MAGIC = b"SQLite format 3\x00"
 Work: TypeAlias = Callable[[sqlite3.Connection, int], T]
 
 _BUSY_SECONDS = 5.0
@@ -196,6 +197,28 @@ class SqliteFile:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
+
+
+def refuse_unfit(path: Path) -> None:
+    """Raise ConfigurationError for a file that no later try could open; makes the folder of a new file."""
+    other = "name another file with DATABASE_URL=sqlite:///path"
+    folder = path.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"{folder}: cannot be created: {error.strerror}; {other}") from None
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder; {other}")
+    if not path.exists():
+        if not os.access(folder, os.W_OK):
+            raise ConfigurationError(f"{folder.absolute()}: no file can be created in this folder; {other}")
+        return
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise ConfigurationError(f"{path} cannot be read and written by this user; {other}, or change its owner")
+    with path.open("rb") as opened:
+        begins = opened.read(len(_MAGIC))
+    if begins and begins != _MAGIC:
+        raise ConfigurationError(f"{path} is no SQLite database; {other}")
 
 
 def create_private(path: str | Path) -> None:

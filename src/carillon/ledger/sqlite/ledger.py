@@ -13,7 +13,7 @@ from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
 from carillon.ledger.sealing import Codec, Seals
 from carillon.ledger.sqlite.backlog import SqliteBacklog, SqliteStreams
 from carillon.ledger.sqlite.engine import SqliteEngine
-from carillon.ledger.sqlite.file import SqliteFile
+from carillon.ledger.sqlite.file import SqliteFile, refuse_unfit
 from carillon.ledger.sqlite.intake import SqliteIntake
 from carillon.ledger.sqlite.receipts import SqliteReceipts
 from carillon.ledger.statements import fixed, load
@@ -71,7 +71,7 @@ class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, S
         """Open the file, or make a new one."""
         if str(path) == ":memory:":
             raise ConfigurationError("a ledger in memory loses confirmed notifications; name a file")
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        refuse_unfit(Path(path))
         sql = {name: fixed(text) for name, text in (statements or load("sqlite")).items()}
         file = SqliteFile(Path(path), sql)
         try:
