@@ -37,6 +37,19 @@ def statements(files: Iterable[Path]) -> tuple[set[str], set[str], list[str]]:
     return names, alone, wrong
 
 
+def numbers(names: Iterable[str]) -> list[int]:
+    return sorted(int(name[:4]) for name in names)
+
+
+def test_migrations_are_numbered_one_by_one() -> None:
+    """Two with one number would both be run by a new ledger, and neither by an old one that has had the other."""
+    folder = ROOT / "src" / "carillon" / "ledger" / "migrations"
+    names = {kind: {path.name for path in (folder / kind).glob("*.sql")} for kind in ("postgres", "sqlite")}
+    assert names["postgres"] == names["sqlite"]
+    assert numbers(names["postgres"]) == list(range(1, len(names["postgres"]) + 1))
+    assert numbers(["0001_a.sql", "0002_b.sql", "0002_c.sql"]) != [1, 2, 3]
+
+
 def dialect(name: str) -> list[Path]:
     return sorted(path for room in ROOMS for path in room.glob(f"{name}/*.sql"))
 
