@@ -11,9 +11,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from carillon.domain.claims import AttemptNote, Settlement
+from carillon.domain.digests import DigestEntry
 from carillon.domain.intents import Malformed
+from carillon.domain.notifications import Collapse, Enrolment, Route, Status
 from carillon.domain.people import PreferenceChange
 from carillon.domain.receipts import Receipt, ReceiptKind
 from carillon.domain.suppressions import Suppression
@@ -25,6 +28,7 @@ from tests.contract import (
     test_ledger_admin,
     test_ledger_backlog,
     test_ledger_claim_on_accept,
+    test_ledger_digests,
     test_ledger_hasten,
     test_ledger_history,
     test_ledger_intake,
@@ -37,6 +41,7 @@ from tests.contract import (
     test_ledger_streams_turns,
     test_ledger_synchronous,
     test_ledger_templates,
+    test_ledger_timing,
     test_ledger_upkeep,
     test_receipts_matching,
     test_receipts_routes,
@@ -55,6 +60,8 @@ SUITES: list[ModuleType] = [
     test_ledger_backlog,
     test_ledger_hasten,
     test_ledger_claim_on_accept,
+    test_ledger_digests,
+    test_ledger_timing,
     test_ledger_history,
     test_ledger_synchronous,
     test_ledger_intake,
@@ -174,6 +181,22 @@ ELSEWHERE = {
 ADDRESS, NAME, TEXT = "canary-address@example.org", "Canary Name", "canary text of a message"
 
 
+def gathered(to: Route, known: dict[str, str]) -> Enrolment:
+    """An event that waits in a digest, and that has a key under which it is replaced."""
+    entry = DigestEntry(
+        digest_id="d-1",
+        audience=ADDRESS,
+        channels="email",
+        key="news",
+        closes_at_ms=1,
+        most=5,
+        size=1,
+        intent_json=f'{{"to": "{ADDRESS}"}}',
+    )
+    event = enrolment(replace(to, status=Status.SKIPPED, skipped_because="gathered in a digest"), **known)
+    return replace(event, digests=(entry,), collapse=Collapse("score", ADDRESS))
+
+
 async def written(engine: SealedEngine) -> None:
     """Every sealed column is written, most of them in more than one way."""
     to = route(
@@ -204,6 +227,7 @@ async def written(engine: SealedEngine) -> None:
             [Suppression(channel="sms", address=ADDRESS, tenant_id="", reason="asked", source="operator")]
         )
         await ledger.change_preferences(None, "ann", PreferenceChange(contacts={"email": ADDRESS}))
+        await ledger.enrol([gathered(to, known)])
         raw = {"to": ADDRESS, "name": NAME, "text": TEXT}
         refused = f"no such recipient: {ADDRESS}"
         await ledger.keep_malformed(

@@ -14,6 +14,7 @@ from carillon.providers import callback, has_receipts, kinds
 from carillon.receipts import callbacks, suppressions
 from carillon.upkeep import health
 from carillon.upkeep.api import admin as admin_api
+from carillon.upkeep.api import digests as digests_api
 from carillon.upkeep.api import notifications as api
 from carillon.upkeep.api import preferences as preferences_api
 from carillon.upkeep.api import queues as queues_api
@@ -40,6 +41,7 @@ def declared() -> list[Endpoint]:
         *http.endpoints(nobody, explains=cast("Any", object())),
         *api.endpoints(nobody, {}, Lanes({})),
         *targets_api.endpoints(nobody, nobody, nobody),
+        *digests_api.endpoints(nobody),
         *admin_api.endpoints(nobody, nobody, {}, Lanes({}), clock=nobody, ids=nobody),
         *sandbox.endpoints([], [], msgspec.Struct),
         *templates_api.endpoints(nobody, nobody, nobody),

@@ -13,9 +13,11 @@ from carillon import cli
 from carillon.domain import decide
 from carillon.domain.breaker import Admission
 from carillon.domain.claims import Claim, Settlement
+from carillon.domain.digests import DueDigest, digest_intent
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Acceptance
+from carillon.intake import digests
 from carillon.intake.accept import Intake
 from carillon.ledger.postgres import ledger as postgres
 from carillon.ledger.sqlite import ledger as sqlite
@@ -184,6 +186,16 @@ async def answered(ledger: Any) -> None:
             return
 
 
+def digest_without_id() -> None:
+    """Each telling of a digest is a notification of its own."""
+    made = digest_intent
+
+    def changed(due: DueDigest) -> Intent:
+        return msgspec.structs.replace(made(due), notification_id=None)
+
+    vars(digests)["digest_intent"] = changed
+
+
 def vars_of(owner: type, **replaced: Any) -> None:
     for name, value in replaced.items():
         if not hasattr(owner, name):
@@ -207,6 +219,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
         no_breaker,
         no_retry_after,
         no_slow_start,
+        digest_without_id,
     )
 }
 

@@ -24,6 +24,7 @@ HOMES = {
     "config": "settings:app",
     "billing": "billing:app",
     "dead-letters": "dead_letters:app",
+    "digests": "digests:app",
     "endpoints": "endpoints:app",
     "galaxy": "galaxy:app",
     "history": "history:app",

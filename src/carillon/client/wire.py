@@ -190,6 +190,8 @@ class Item(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defau
     collapse_key: str | None = None
     """Replaces what still waits for the same recipient under the same key."""
     category: str | None = None
+    digest: Mapping[str, Any] | None = None
+    """`key`, `window` and `max`: tell this event with others of the person in one message."""
     correlation_id: str | None = None
     idempotency_key: str | None = None
     attachments: Sequence[Attachment] = ()

@@ -21,6 +21,7 @@ from carillon.domain.errors import ConfigurationError
 from carillon.doors.http import endpoints as http_door
 from carillon.doors.http import events as http_events
 from carillon.intake.accept import Intake
+from carillon.intake.digests import DigestCloser
 from carillon.intake.explain import Explainer
 from carillon.intake.in_order import OrderedIntake
 from carillon.intake.people import PreferenceLookup, StoredPeople
@@ -29,6 +30,7 @@ from carillon.outbound.admission import Admissions
 from carillon.outbound.synchronous import SynchronousDelivery
 from carillon.system import new_id
 from carillon.upkeep.api import admin as admin_api
+from carillon.upkeep.api import digests as digests_api
 from carillon.upkeep.api import notifications as api
 from carillon.upkeep.api import targets as targets_api
 from carillon.upkeep.api.waits import Waits
@@ -202,6 +204,17 @@ class IntakePart(Part):
             targets=self._breakers.targets,
         )
 
+    def run(self) -> Mapping[str, Loop]:
+        process = self._process
+        closer = DigestCloser(
+            self._ledger.ledger,
+            self.intake.accept,
+            process.clock,
+            process.observe,
+            lease_seconds=process.settings.ledger.lease_seconds,
+        )
+        return {"digests": closer.run}
+
     async def stop(self, ending: PartEnd) -> None:
         await self.intake.drain()
         if self.synchronous is not None:
@@ -227,6 +240,7 @@ class IntakePart(Part):
             strict_receipts=settings.strict_receipts,
         )
         found += event_endpoints(settings, self.intake)
+        found += digests_api.endpoints(ledger)
         admin = admin_api.endpoints(ledger, breakers, chains, lanes, clock=self._process.clock, ids=new_id)
         if settings.ledger.replay != "redrive":
             # If only producers may send again, administrators may only read.

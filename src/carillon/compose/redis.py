@@ -158,7 +158,7 @@ class StreamClients:
             signal=signal,
             rules=rules,
             observer=self._observe,
-            ids=lambda: "",
+            ids=new_id,
             clock=self._clock,
             add_choices=PreferenceLookup(StoredPeople(ledger), self._clock).choices,
         )

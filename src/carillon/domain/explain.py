@@ -46,6 +46,7 @@ GATES = (
     "render",
     "idempotency",
     "schedule",
+    "digest",
     "expired",
     "collapsed",
     "lane",
@@ -55,8 +56,8 @@ GATES = (
     "rate",
     "breaker",
 )
-"""Every gate in the order in which a request meets them; `schedule` is there only for what waits, `expired` and
-`collapsed` only where the request says so, `category` only for what has one, `endpoint` only where
+"""Every gate in the order in which a request meets them; `schedule` is there only for what waits, `digest`,
+`expired` and `collapsed` only where the request says so, `category` only for what has one, `endpoint` only where
 a provider's receivers have breakers of their own, `rate` only where calls keep a pace."""
 
 

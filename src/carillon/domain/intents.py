@@ -31,6 +31,8 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     """The person's preferred locale, if the directory has one."""
     unreachable: dict[str, str] = {}
     """For each channel on which the person cannot be reached, the reason; the route is stored as skipped."""
+    time_zone: str | None = None
+    """The person's time zone, where it is known."""
     refused: frozenset[str] = frozenset()
     """Channels that the person has switched off; an intent without a category for one of them is rejected."""
     chosen: dict[str, dict[str, bool]] = {}

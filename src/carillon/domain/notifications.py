@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from carillon.domain.digests import DigestEntry
 from carillon.domain.mail import MailParts
 from carillon.domain.suppressions import SuppressedRoute
 
@@ -120,6 +121,8 @@ class Enrolment(msgspec.Struct, frozen=True):
     notification: Notification
     routes: tuple[Route, ...]
     collapse: Collapse | None = None
+    digests: tuple[DigestEntry, ...] = ()
+    """The digest of each person in which the notification is told; then its routes are skipped."""
 
 
 def due_ms(notification: Notification) -> int | None:

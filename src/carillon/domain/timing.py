@@ -27,9 +27,19 @@ _SAID = {
     COLLAPSED: "replaced by notification {}",
     CANCELLED: "cancelled before delivery",
 }
-_NAMES = {"expiresAt": "expires_at", "ttl": "ttl", "collapseKey": "collapse_key"}
+_NAMES = {"expiresAt": "expires_at", "ttl": "ttl", "collapseKey": "collapse_key", "digest": "digest"}
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _KEY = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
+
+
+class DigestWish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Gather this event with others of the same person and key, and tell them in one message."""
+
+    key: str
+    window: str
+    """How long the first event waits: a duration, or a cron line in the person's time zone."""
+    max: int | None = None
+    """Tell the digest at once when it has so many events."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +51,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The same, counted from acceptance."""
     collapse_key: str | None = None
     """Replaces what still waits for the same recipients under the same key."""
+    digest: DigestWish | None = None
 
     def expiry(self, now: float) -> int | None:
         """Unix milliseconds after which nothing is sent; the earlier one where both are given."""
@@ -154,4 +165,19 @@ def timing_of(fields: Mapping[str, Any]) -> Timing:
         expires_at_ms=read_moment(said["expiresAt"], "expiresAt"),
         ttl_seconds=read_seconds(said["ttl"], "ttl"),
         collapse_key=read_key(said["collapseKey"], "collapseKey"),
+        digest=_digest(said["digest"]),
     )
+
+
+def _digest(said: object) -> DigestWish | None:
+    """A wish in an object, or in the JSON text of one; raises BadIntent."""
+    if said is None or said == "":
+        return None
+    if isinstance(said, DigestWish):
+        return said
+    try:
+        if isinstance(said, str):
+            return msgspec.json.decode(said, type=DigestWish)
+        return msgspec.convert(said, DigestWish)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise BadIntent("VALIDATION_ERROR", f"digest must have key and window: {error}", field="digest") from None

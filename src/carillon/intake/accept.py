@@ -39,6 +39,7 @@ from carillon.domain.synchronous import (
 )
 from carillon.domain.templates import resolve_locale, wished_locale
 from carillon.faultpoint import faultpoint
+from carillon.intake.digests import gathered, rendered_as
 from carillon.intake.plan import Content, PlanRules, plan
 from carillon.intake.render import render_message
 from carillon.intake.telling import tell_gated, tell_skipped
@@ -231,8 +232,9 @@ class Intake:
         intent = await self._contents.categorised(intent)
         if self._add_preferences is not None:
             intent = await self._add_preferences(intent)
-        contents = await self._contents.of(intent, tell)
-        return plan(intent, contents, intent.notification_id or self._ids(), self._rules, self._clock.wall())
+        contents, now = await self._contents.of(rendered_as(intent), tell), self._clock.wall()
+        planned = plan(intent, contents, intent.notification_id or self._ids(), self._rules, now)
+        return gathered(intent, planned, self._ids, now, tell)
 
     async def drain(self) -> None:
         """Wait for the writes in flight."""

@@ -8,6 +8,7 @@ import msgspec
 from carillon.domain.breaker import BreakerView, State, effective, seconds_until_probe
 from carillon.domain.claims import Claim, first_claim
 from carillon.domain.decide import EXPIRY
+from carillon.domain.digests import WAITS
 from carillon.domain.errors import BadIntent
 from carillon.domain.explain import (
     ExpectedAttempt,
@@ -339,7 +340,7 @@ def _explained(
 ) -> ExplainedRoute:
     waits = soonest.attempts and soonest.attempts[0].at_seconds > 0.0
     outcome: RouteOutcome = "delivered" if synchronous else "queued"
-    if soonest.ended is Status.SKIPPED:
+    if soonest.ended is Status.SKIPPED and soonest.reason != WAITS:
         outcome = "skipped"
     elif soonest.ended is Status.DEAD_LETTER and not soonest.attempts:
         outcome = "failed"

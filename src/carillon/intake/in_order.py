@@ -11,6 +11,7 @@ from carillon.domain.people import Found
 from carillon.domain.ports import Clock, Directory, Ids, IntakeLedger, Observer, Signal, Templates
 from carillon.faultpoint import faultpoint
 from carillon.intake.accept import Contents, named
+from carillon.intake.digests import gathered, rendered_as
 from carillon.intake.people import enrich, people
 from carillon.intake.plan import PlanRules, plan
 from carillon.intake.telling import tell_gated, tell_skipped
@@ -96,9 +97,10 @@ class OrderedIntake:
         return intent if self._add_choices is None else await self._add_choices(intent)
 
     async def _plan(self, arrival: Arrival, intent: Intent) -> Enrolment:
-        contents = await self._contents.of(intent)
+        contents, now = await self._contents.of(rendered_as(intent)), self._clock.wall()
         own_id = intent.notification_id or arrival.stream_entry_id or self._ids()
-        return plan(intent, contents, own_id, self._rules, self._clock.wall())
+        planned = plan(intent, contents, own_id, self._rules, now)
+        return gathered(intent, planned, self._ids, now)
 
     async def _enrol(self, planned: Sequence[Planned]) -> list[Enrolled | str]:
         answers: list[Enrolled | str] = []

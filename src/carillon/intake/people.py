@@ -90,6 +90,11 @@ def with_preferences(intent: Intent, found: Mapping[str, Profile], now: float | 
     return told if latest is None else msgspec.structs.replace(told, scheduled_for_ms=round(latest * 1000))
 
 
+def zone_of(profile: Profile) -> str | None:
+    """The person's time zone: that of the quiet hours."""
+    return None if profile.quiet_hours is None else profile.quiet_hours.timezone
+
+
 def _with_profile(recipient: Recipient, found: Mapping[str, Profile]) -> Recipient:
     profile = found.get(person_of(recipient.ref))
     if profile is None:
@@ -98,6 +103,7 @@ def _with_profile(recipient: Recipient, found: Mapping[str, Profile]) -> Recipie
         recipient,
         addresses=profile.addresses | recipient.addresses,
         locale=recipient.locale or profile.locale,
+        time_zone=recipient.time_zone or zone_of(profile),
         refused=profile.refused,
         chosen=profile.chosen,
     )

@@ -52,6 +52,13 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         resolved_email=Way.SHOWN,
     ),
     "collapses": _table("tenant_id collapse_key notification_id before updated_at", audience=Way.NAME),
+    "digests": _table(
+        "digest_id tenant_id channels digest_key opened_at closes_at closed_at taken_until told_at event_count size"
+        " error",
+        audience=Way.NAME,
+        intent_json=Way.CONTENT,
+    ),
+    "digest_members": _table("digest_id notification_id"),
     "attempts": _table(
         "attempt_id notification_id attempt provider outcome classification provider_message_id started_at duration_ms"
         " verdict delay_ms settled",

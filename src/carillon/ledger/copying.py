@@ -19,7 +19,7 @@ End: TypeAlias = PostgresEnd | SqliteEnd
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the step, the rows done, and the total number of rows."""
 
-PARENTS_FIRST = ("records", "routes", "dead_letters")
+PARENTS_FIRST = ("records", "routes", "dead_letters", "digests")
 BOOKKEEPING = frozenset({"schema_migrations", "schema_parts", "claim_tokens"})
 
 

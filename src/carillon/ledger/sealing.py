@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from carillon.domain.claims import Claim, Settlement
 from carillon.domain.consent import bare_address
+from carillon.domain.digests import DigestEntry
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.notifications import EVERYBODY, Collapse, Enrolment, Route
 from carillon.domain.receipts import Receipt
@@ -121,7 +122,7 @@ def _derived(secret: bytes, purpose: str) -> bytes:
 Again: TypeAlias = Callable[[str | None, str | None], tuple[str | None, str | None]]
 """Seals the first and the second sealed column of a row again."""
 
-TABLES = ("suppressions", "receipts", "routes", "records", "preferences")
+TABLES = ("suppressions", "receipts", "routes", "records", "preferences", "digests")
 """The order of resealing: suppressions first, so that a suppressed address is found again at once."""
 OF_THE_API = ("receipts", "preferences")
 """Of these, the tables that a ledger without the part `api` does not have."""
@@ -183,7 +184,12 @@ class Codec:
         if seals is None:
             return batch
         return [
-            replace(each, routes=tuple(_named(seals, route) for route in each.routes), collapse=_covered(seals, each))
+            replace(
+                each,
+                routes=tuple(_named(seals, route) for route in each.routes),
+                collapse=_covered(seals, each),
+                digests=_gathered(seals, each),
+            )
             for each in batch
         ]
 
@@ -280,6 +286,12 @@ def _covered(seals: Seals, each: Enrolment) -> Collapse | None:
     if collapse is None or collapse.audience.startswith((_USER, EVERYBODY)):
         return collapse
     return replace(collapse, audience=seals.name(collapse.audience))
+
+
+def _gathered(seals: Seals, each: Enrolment) -> tuple[DigestEntry, ...]:
+    """The digests under the names of their people that routes have too."""
+    names = {route.recipient_ref: _named(seals, route).recipient_ref for route in each.routes}
+    return tuple(replace(entry, audience=names.get(entry.audience, entry.audience)) for entry in each.digests)
 
 
 def _without(text: str | None, address: str | None) -> str | None:

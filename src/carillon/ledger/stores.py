@@ -6,6 +6,7 @@ from carillon.domain.breaker import Breaker, BreakerPolicy, BreakerStep, Breaker
 from carillon.domain.store import Ask, Engine, Row, Steps
 from carillon.domain.targets import Change, T, TargetState, changed, read_state, written
 from carillon.ledger.admin import AdminStore, AuditStore, KeyStore
+from carillon.ledger.digests import DigestStore
 from carillon.ledger.jobs import JobStore
 from carillon.ledger.outbox import OutboxStore
 from carillon.ledger.people import PreferenceStore, SuppressionStore
@@ -96,6 +97,7 @@ class Stores(
     AdminStore,
     AuditStore,
     BreakerStore,
+    DigestStore,
     HistoryStore,
     JobStore,
     KeyStore,

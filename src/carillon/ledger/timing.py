@@ -7,9 +7,21 @@ from msgspec.structs import replace
 from carillon.domain.notifications import Accepted, Enrolled, Enrolment
 from carillon.domain.store import Ask, Row, Steps
 from carillon.domain.timing import COLLAPSED, Stop
+from carillon.ledger.digests import joined
 
 Stopped = tuple[str, Stop]
 """The id of a notification, and what stops it."""
+
+
+def has_timing(each: Enrolment) -> bool:
+    """Whether storing it changes rows beside its own."""
+    return each.collapse is not None or bool(each.digests)
+
+
+def stored(batch: Sequence[Enrolment], written: Collection[str]) -> Steps[dict[str, tuple[str, ...]]]:
+    """What the new notifications change beside their own rows; returns the ids that each replaces."""
+    yield from joined(batch, written)
+    return (yield from replaced_by(batch, written))
 
 
 def replaced_by(batch: Sequence[Enrolment], written: Collection[str]) -> Steps[dict[str, tuple[str, ...]]]:

@@ -87,6 +87,7 @@ class UpkeepStore:
         def steps() -> Steps[int]:
             moved = yield Ask("hasten", {"seconds": seconds})
             yield Ask("hasten_expiry", {"seconds": seconds})
+            yield Ask("hasten_digests", {"seconds": seconds})
             return len(moved)
 
         count = await self.engine.change(steps, repeatable=False)
@@ -105,6 +106,7 @@ class UpkeepStore:
             await self.engine.write("prune_receipts", old, repeatable=True)
         await self.engine.write("prune_suppressions", repeatable=True)
         await self.engine.write("prune_collapses", old, repeatable=True)
+        await self.engine.write("prune_digests", old, repeatable=True)
         return records, len(malformed)
 
     async def check(self) -> dict[str, Any]:

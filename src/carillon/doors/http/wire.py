@@ -15,7 +15,7 @@ from carillon.domain.intents import Intent, Priority, Recipient, own_key
 from carillon.domain.mail import Attachment, Copies, Invitation, MailAddress, MailParts
 from carillon.domain.notifications import GatedRoute
 from carillon.domain.suppressions import SuppressedRoute
-from carillon.domain.timing import timing_of
+from carillon.domain.timing import DigestWish, timing_of
 from carillon.web import Reach
 from carillon.web.problems import rfc3339_ms
 
@@ -59,6 +59,14 @@ CollapseKey = Annotated[
         description="Replaces what still waits for the same recipient under the same key.",
     ),
 ]
+Digest = Annotated[
+    DigestWish,
+    Meta(
+        description="Tell this event with others of the same person and key in one message. `window` is a duration or "
+        "a cron line in the person's time zone; `max` events close the digest at once.",
+        examples=[{"key": "comments", "window": "1h", "max": 20}],
+    ),
+]
 _PRIORITIES = {"high": Priority.HIGH, "normal": Priority.NORMAL, "low": Priority.LOW}
 _KINDS = {"email": "email", "sms": "phone", "push": "token", "webhook": "url", "inApp": "inapp"}
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -86,6 +94,7 @@ class SendBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     ttl: Ttl | None = None
     collapse_key: CollapseKey | None = None
     category: CategoryName | None = None
+    digest: Digest | None = None
     correlation_id: Correlation | None = None
     attachments: Annotated[tuple[Attachment, ...], Meta(description="Files of an email.")] = ()
     cc: Copies = ()
@@ -241,7 +250,14 @@ def to_intent(body: SendBody, context: Context) -> Intent:
         metadata=body.metadata or {},
         mail=_mail(body, context.reach),
         scheduled_for_ms=_scheduled(body),
-        timing=timing_of({"expiresAt": body.expires_at, "ttl": body.ttl, "collapseKey": body.collapse_key}),
+        timing=timing_of(
+            {
+                "expiresAt": body.expires_at,
+                "ttl": body.ttl,
+                "collapseKey": body.collapse_key,
+                "digest": body.digest,
+            }
+        ),
         category=body.category,
     )
 

@@ -24,7 +24,7 @@ from carillon.ledger.rows import (
     suppressed_route,
 )
 from carillon.ledger.sealing import Codec
-from carillon.ledger.timing import replaced_by, with_replaced
+from carillon.ledger.timing import has_timing, stored, with_replaced
 
 _ROUNDS = 3
 
@@ -77,12 +77,12 @@ class PostgresIntake:
         seconds: float | None = None,
     ) -> tuple[dict[int, Enrolled], list[asyncpg.Record]]:
         """The answers by position in the batch, and a row for each route that `owner` has claimed."""
-        if all(batch[place].collapse is None for place in places):
+        if not any(has_timing(batch[place]) for place in places):
             answers, held, _ = await self._enrol_rows(batch, places, connection, owner, seconds)
             return answers, held
         async with connection.transaction():
             answers, held, written = await self._enrol_rows(batch, places, connection, owner, seconds)
-            gone = await self._engine.drive(connection, replaced_by([batch[place] for place in places], written))
+            gone = await self._engine.drive(connection, stored([batch[place] for place in places], written))
         return with_replaced(answers, gone), held
 
     async def _enrol_rows(

@@ -96,3 +96,18 @@ FOR UPDATE SKIP LOCKED;
 UPDATE preferences SET contacts_json = given.one, user_id = given.two
 FROM unnest(:place::tid[], :one::text[], :two::text[]) AS given (place, one, two)
 WHERE preferences.ctid = given.place;
+
+-- name: unsealed_digests
+-- Race: an event joins the digest while it is sealed anew.
+--   FOR UPDATE              the row keeps its place until we have written it.
+--   SKIP LOCKED             a row in use is left for the next start; its key is kept until then.
+SELECT ctid AS place, intent_json AS one, NULL::text AS two
+FROM digests
+WHERE intent_json NOT LIKE :pattern
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- name: reseal_digests
+UPDATE digests SET intent_json = given.one
+FROM unnest(:place::tid[], :one::text[], :two::text[]) AS given (place, one, two)
+WHERE digests.ctid = given.place;

@@ -118,13 +118,16 @@ WHERE notification_id = :notification_id AND route_id = :route_id
 RETURNING route_id;
 
 -- name: prune_candidates
--- A notification with an unsent alert is kept.
+-- A notification with an unsent alert is kept, and an event of a digest that is not told yet.
 -- Locks the candidates; a record under redrive is skipped, and `prune` sees one that was redriven.
 SELECT n.notification_id FROM records n
 WHERE n.accepted_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
   AND NOT EXISTS (
       SELECT FROM routes r WHERE r.notification_id = n.notification_id AND r.status IN ('pending', 'failed'))
   AND NOT EXISTS (SELECT FROM outbox o WHERE o.notification_id = n.notification_id)
+  AND NOT EXISTS (
+      SELECT FROM digest_members m JOIN digests d ON d.digest_id = m.digest_id
+      WHERE m.notification_id = n.notification_id AND d.told_at IS NULL)
 ORDER BY n.accepted_at
 LIMIT :limit
 FOR UPDATE SKIP LOCKED;

@@ -24,7 +24,7 @@ from carillon.ledger.rows import (
 from carillon.ledger.sealing import Codec
 from carillon.ledger.sqlite.engine import SqliteEngine
 from carillon.ledger.sqlite.file import SqliteFile
-from carillon.ledger.timing import replaced_by, with_replaced
+from carillon.ledger.timing import has_timing, stored, with_replaced
 
 _ROUTE_NAMES = (*LAID_FIELDS, "now")
 _RECORD_NAMES = (*RECORD_FIELDS, "now")
@@ -73,8 +73,8 @@ class SqliteIntake:
         (last,) = connection.execute(self._sql["last_route"]).fetchone()
         written: set[str] = set()
         answers = [self._enrol(connection, now, enrolment, written) for enrolment in batch]
-        if any(each.collapse is not None for each in batch):
-            gone = self._engine.drive(connection, now, replaced_by(batch, written))
+        if any(map(has_timing, batch)):
+            gone = self._engine.drive(connection, now, stored(batch, written))
             answers = list(with_replaced(dict(enumerate(answers)), gone).values())
         skipped: dict[str, tuple[SuppressedRoute, ...]] = {}
         for row in connection.execute(self._sql["enrol_suppressed"], {"last_route": last}):

@@ -63,3 +63,12 @@ LIMIT :limit;
 
 -- name: reseal_preferences
 UPDATE preferences SET contacts_json = :one, user_id = :two WHERE rowid = :place;
+
+-- name: unsealed_digests
+SELECT rowid AS place, intent_json AS one, NULL AS two
+FROM digests
+WHERE intent_json NOT LIKE :pattern
+LIMIT :limit;
+
+-- name: reseal_digests
+UPDATE digests SET intent_json = :one WHERE rowid = :place AND :two IS NULL;

@@ -1,0 +1,140 @@
+"""Digests: an accepted event waits in the digest of its person, and a loop tells each digest when it closes."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from carillon.domain.digests import (
+    GATE,
+    MOST,
+    USUAL,
+    WAITS,
+    DigestEntry,
+    DigestLedger,
+    DueDigest,
+    check_window,
+    digest_intent,
+    told_over,
+    window_end,
+)
+from carillon.domain.errors import BadIntent, LedgerUnavailable
+from carillon.domain.events import Trouble
+from carillon.domain.explain import Tell
+from carillon.domain.intents import Intent, Recipient
+from carillon.domain.notifications import Acceptance, Enrolment, Status
+from carillon.domain.ports import Clock, Ids, Observer
+from carillon.domain.timing import DigestWish, read_key
+from carillon.faultpoint import faultpoint
+
+AT_ONCE = 50
+"""How many digests one process tells side by side."""
+
+
+def rendered_as(intent: Intent) -> Intent:
+    """The intent whose content is rendered: an event of a digest must fit the digest's template."""
+    return intent if intent.timing.digest is None else replace(intent, payload=told_over([intent.payload]))
+
+
+def gathered(intent: Intent, enrolment: Enrolment, ids: Ids, now: float, tell: Tell | None = None) -> Enrolment:
+    """The enrolment with its routes in digests, if the intent asks for that; raises BadIntent for a wrong wish."""
+    wish = intent.timing.digest
+    if wish is None:
+        return enrolment
+    most = _checked(intent, wish)
+    waiting = {route.recipient_ref for route in enrolment.routes if route.status is Status.PENDING}
+    entries = [
+        _entry(intent, person, wish, enrolment, digest_id=ids(), most=most, now=now)
+        for person in intent.recipients
+        if person.ref in waiting
+    ]
+    if tell is not None and entries:
+        closes = entries[0].closes_at_ms
+        tell(GATE, {"key": wish.key, "window": wish.window, "max": most, "closesAt": closes})
+    routes = tuple(
+        replace(route, status=Status.SKIPPED, skipped_because=WAITS) if route.status is Status.PENDING else route
+        for route in enrolment.routes
+    )
+    return replace(enrolment, routes=routes, digests=tuple(entries))
+
+
+def _checked(intent: Intent, wish: DigestWish) -> int:
+    read_key(wish.key or "\n", "digest.key")
+    check_window(wish.window)
+    if wish.max is not None and not 1 <= wish.max <= MOST:
+        raise BadIntent("VALIDATION_ERROR", f"digest.max must lie between 1 and {MOST}", field="digest.max")
+    if intent.synchronous:
+        raise BadIntent("SYNCHRONOUS_UNAVAILABLE", "what waits for a digest is never synchronous", field="synchronous")
+    return USUAL if wish.max is None else wish.max
+
+
+def _entry(
+    intent: Intent, person: Recipient, wish: DigestWish, enrolment: Enrolment, *, digest_id: str, most: int, now: float
+) -> DigestEntry:
+    alone = replace(intent, recipients=(person,), payload={}, content=None, notification_id=None, idempotency_key=None)
+    channels = [route.channel for route in enrolment.routes if route.recipient_ref == person.ref]
+    return DigestEntry(
+        digest_id=digest_id,
+        audience=person.ref,
+        channels=",".join(channels),
+        key=wish.key,
+        closes_at_ms=round(window_end(wish.window, now, person.time_zone) * 1000),
+        most=most,
+        size=len(enrolment.notification.payload_json),
+        intent_json=msgspec.json.encode(alone).decode(),
+    )
+
+
+class DigestCloser:
+    """Tells each digest once it closes, through the gates as they stand then.
+
+    A digest's notification has the digest's id: a process that dies between storing and noting it stores nothing twice.
+    """
+
+    def __init__(
+        self,
+        ledger: DigestLedger,
+        accept: Callable[[Intent], Awaitable[Acceptance]],
+        clock: Clock,
+        observer: Observer,
+        *,
+        lease_seconds: float,
+        poll_seconds: float = 1.0,
+    ) -> None:
+        self._ledger = ledger
+        self._accept = accept
+        self._clock = clock
+        self._observe = observer
+        self._lease = lease_seconds
+        self._poll = poll_seconds
+
+    async def run(self) -> None:
+        """Close and tell until cancelled."""
+        while True:
+            try:
+                told = await self.tell_due()
+            except LedgerUnavailable as error:
+                self._observe(Trouble(where="digests", error=str(error), retry_in_seconds=self._poll))
+                told = 0
+            if told < AT_ONCE:
+                await self._clock.sleep(self._poll)
+
+    async def tell_due(self) -> int:
+        """Tell what is due; returns how many digests were taken."""
+        due = await self._ledger.close_digests(AT_ONCE, self._lease)
+        for digest in due:
+            faultpoint("after_digest_closed")
+            await self._ledger.told_digest(digest.digest_id, await self._tell(digest))
+        return len(due)
+
+    async def _tell(self, digest: DueDigest) -> str | None:
+        """Store the digest's notification; returns why there can never be one."""
+        if not digest.events:
+            return "no event was left to tell"
+        try:
+            await self._accept(digest_intent(digest))
+        except BadIntent as error:
+            self._observe(Trouble(where="digests", error=f"{digest.digest_id}: {error}"))
+            return str(error)
+        faultpoint("after_digest_stored")
+        return None
