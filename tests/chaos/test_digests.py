@@ -1,4 +1,4 @@
-"""Processes that die while events join, while digests close and while they are sent: each event is told in one digest."""
+"""Processes that die while events join and while digests close and are sent: each event is told in one digest."""
 
 import asyncio
 import json

@@ -94,7 +94,7 @@ async def test_a_repeated_event_joins_once(ledger: Ledger) -> None:
 
 
 @pytest.mark.req("P-303")
-async def test_a_closed_digest_keeps_its_events_until_it_is_told(engine: Engine, ledger: Ledger) -> None:
+async def test_a_closed_digest_keeps_its_events_until_it_is_told(ledger: Ledger) -> None:
     one, two = event(closes=1), event()
     await ledger.enrol([one])
     (first,) = await ledger.close_digests(10, 0.0)
