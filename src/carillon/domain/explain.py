@@ -56,9 +56,7 @@ GATES = (
     "rate",
     "breaker",
 )
-"""Every gate in the order in which a request meets them; `schedule` is there only for what waits, `digest`,
-`expired` and `collapsed` only where the request says so, `category` only for what has one, `endpoint` only where
-a provider's receivers have breakers of their own, `rate` only where calls keep a pace."""
+"""Every gate in the order in which a request meets them; some are there only for requests that they concern."""
 
 
 class ExplainStep(msgspec.Struct, frozen=True):
