@@ -81,13 +81,6 @@ async def test_an_empty_database_is_not_newer_and_stays_empty(engine: Engine) ->
     assert await tables(engine) == set()
 
 
-def test_versions_are_numbered_without_gaps() -> None:
-    for dialect in ("postgres", "sqlite"):
-        steps = migrations(dialect)
-        assert [step.version for step in steps] == list(range(1, len(steps) + 1))
-    assert [step.name for step in migrations("postgres")] == [step.name for step in migrations("sqlite")]
-
-
 @pytest.mark.req("S1-103", "S1-104")
 async def test_both_engines_have_the_same_columns(engine: Engine) -> None:
     async with engine.ledger():

@@ -2,6 +2,9 @@
 
 -- Columns without a default are added without rewriting the table.
 ALTER TABLE records ADD COLUMN category text;
+
+-- part: api
+
 ALTER TABLE templates ADD COLUMN category text;
 ALTER TABLE preferences
     -- By category and channel; only explicit choices.
