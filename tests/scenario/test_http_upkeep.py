@@ -108,9 +108,13 @@ def test_search(served: tuple[Program, Client]) -> None:
     assert {"items", "totalCount", "pageNumber", "pageSize", "totalPages"} == set(page)
     assert [item["id"] for item in page["items"]] == [ids[2], ids[1]]
     assert (page["totalCount"], page["pageNumber"], page["pageSize"], page["totalPages"]) == (3, 1, 2, 2)
-    assert [
-        item["id"] for item in client.get("/api/v1/notifications?userId=seeker&pageSize=2&page=2").json["items"]
-    ] == [ids[0]]
+    for name in ("page", "pageNumber"):
+        second = client.get(f"/api/v1/notifications?userId=seeker&pageSize=2&{name}=2").json
+        assert [item["id"] for item in second["items"]] == [ids[0]]
+        for path in ("dead-letters", "templates", "suppressions", "admin/audit", "admin/failed-notifications"):
+            found = client.get(f"/api/v1/{path}?pageSize=2&{name}=2")
+            assert (found.status, found.json.get("pageNumber")) == (200, 2), (path, name, found.json)
+    assert client.get("/api/v1/notifications?page=1&pageNumber=2").status == 400
     for question in (
         "userId=seeker&channel=email",
         "serviceOrigin=products",

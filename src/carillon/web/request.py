@@ -27,6 +27,7 @@ _SHOWN = 300
 _MAX_DIGITS = 18
 _CORRELATION = re.compile(rb"[A-Za-z0-9._:/+=@~-]{1,128}")
 _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+_PAGE = ("page", "pageNumber")
 _MAX_QUERY_FIELDS = 50
 _NO_JSON = b"{}"
 # A correlation id must differ, not be secret.
@@ -343,7 +344,13 @@ class Request:
 
     def query(self, kind: type[Kind]) -> Kind:
         """The query string as a wire type; unknown and repeated parameters are refused."""
-        return convert(self.pairs(), kind, strict=False)
+        pairs = self.pairs()
+        for name, other in (_PAGE, _PAGE[::-1]):
+            # Lists have called their page by both names: each list takes both.
+            if name in pairs and other not in pairs and other in getattr(kind, "__struct_encode_fields__", ()):
+                pairs = {(other if each == name else each): value for each, value in pairs.items()}
+                break
+        return convert(pairs, kind, strict=False)
 
     def pairs(self) -> dict[str, str]:
         """The query string's parameters."""
