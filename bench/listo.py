@@ -29,7 +29,7 @@ SECOND = "secondary by itself"
 """What of a storm is the secondary's own cost: its requests are signed, the primary's are not."""
 LEFT = "SELECT EXISTS (SELECT 1 FROM routes WHERE next_attempt_at IS NOT NULL)"
 TOOK = """
-SELECT extract(epoch FROM max(published_at) - (SELECT min(started_at) FROM attempts))::float8 AS seconds,
+SELECT extract(epoch FROM max(published_at) - (SELECT min(started_at) FROM attempts_told))::float8 AS seconds,
     count(*) FILTER (WHERE status = 'published') AS published
 FROM routes
 """

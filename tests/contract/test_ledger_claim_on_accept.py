@@ -31,7 +31,7 @@ async def test_a_route_claimed_on_accept_belongs_to_its_owner_at_once(engine: En
     assert row["next_attempt_at"] == pytest.approx(row["updated_at"] + 30_000, abs=1)
     assert await ledger.claim([want()], 10, "other") == []
     assert await ledger.settle([finish(claim)]) == [Settled.APPLIED]
-    assert (await engine.only("attempts"))["attempt"] == 1
+    assert (await engine.only("attempts_told"))["attempt"] == 1
 
 
 async def test_it_equals_a_claim_made_later(engine: Engine, ledger: Ledger) -> None:

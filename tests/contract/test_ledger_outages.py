@@ -71,7 +71,7 @@ async def test_a_settlement_whose_answer_was_lost_is_repeated_without_harm(
     assert [row["status"] for row in await engine.rows("routes")] == ["published"] * 2
     proxy.heal()
     assert await ledger.settle([finish(claim)]) == [Settled.APPLIED]
-    assert len(await engine.rows("attempts")) == 2
+    assert len(await engine.rows("attempts_told")) == 2
 
 
 async def test_a_connection_that_breaks_under_a_statement_is_replaced(

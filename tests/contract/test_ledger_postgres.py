@@ -181,12 +181,13 @@ async def test_keys_indexes_and_checks_are_the_documented_ones(engine: PostgresE
     turns = "(lane, provider, turn, next_attempt_at) WHERE (next_attempt_at IS NOT NULL)"
     assert indexes["routes_due_idx"].endswith(turns)
     assert "(producer, idempotency_key)" in indexes["records_key"]
-    # Those of live streams and of caps cost nothing where there are none; that of history is paid when a route ends.
+    # Those of live streams and of caps cost nothing where there are none; that of history is paid when a route ends,
+    # and that of vendors' ids when a route ends with one.
     free = ("'sse'", "grp < 0")
     paid = {
         name for name, said in indexes.items() if name.startswith("routes") and not any(each in said for each in free)
     }
-    assert paid == {"routes_pkey", "routes_due_idx", "routes_ended_idx"}
+    assert paid == {"routes_pkey", "routes_due_idx", "routes_ended_idx", "routes_message_idx"}
     followed = "SELECT conrelid::regclass::text AS name FROM pg_constraint WHERE contype = 'f' AND confdeltype = 'c'"
     found = {row["name"] for row in await engine.execute(followed)}
     assert found == {"routes", "dead_letters", "redriven_routes"}, "they go with what they belong to"

@@ -44,7 +44,7 @@ async def test_finish(engine: Engine, ledger: Ledger) -> None:
     )
     assert row["published_at"] == row["updated_at"]
     assert (row["provider_message_id"], row["provider"]) == (f"m-{claim.token}", "mailer")
-    attempt = await engine.only("attempts")
+    attempt = await engine.only("attempts_told")
     assert (attempt["attempt_id"], attempt["attempt"], attempt["outcome"]) == (claim.token, 1, "sent")
     assert (attempt["verdict"], attempt["settled"], attempt["delay_ms"]) == ("finish", "applied", None)
     assert attempt["started_at"] == pytest.approx(row["updated_at"] - 12, abs=1)
@@ -58,7 +58,7 @@ async def test_retry(engine: Engine, ledger: Ledger) -> None:
     assert row["next_attempt_at"] == pytest.approx(row["updated_at"] + 60_000, abs=1)
     assert (row["last_error_classification"], row["last_error_message"]) == ("timeout", "timed out")
     assert row["last_error_at"] == row["updated_at"]
-    assert (await engine.only("attempts"))["delay_ms"] == 60_000
+    assert (await engine.only("attempts_told"))["delay_ms"] == 60_000
     await engine.make_due()
     again = await claim_one(ledger)
     assert (again.attempt, again.abandoned) == (2, False)
@@ -70,7 +70,7 @@ async def test_defer_without_a_call_leaves_no_trace(engine: Engine, ledger: Ledg
     row = await engine.only("routes")
     assert (row["status"], row["attempt_count"], row["last_error_at"]) == ("pending", 0, None)
     assert row["next_attempt_at"] == pytest.approx(row["updated_at"] + 5_000, abs=1)
-    assert not await engine.rows("attempts")
+    assert not await engine.rows("attempts_told")
 
 
 async def test_defer_after_a_call_notes_it_and_keeps_the_status(engine: Engine, ledger: Ledger) -> None:
@@ -79,7 +79,7 @@ async def test_defer_after_a_call_notes_it_and_keeps_the_status(engine: Engine, 
     await ledger.settle([defer(await claim_one(ledger), called=True)])
     row = await engine.only("routes")
     assert (row["status"], row["attempt_count"], row["last_error_message"]) == ("failed", 1, "slow down")
-    assert {attempt["verdict"] for attempt in await engine.rows("attempts")} == {"retry", "defer"}
+    assert {attempt["verdict"] for attempt in await engine.rows("attempts_told")} == {"retry", "defer"}
 
 
 async def test_fail_over_hands_the_route_to_the_next_provider(engine: Engine, ledger: Ledger) -> None:
@@ -110,14 +110,14 @@ async def test_every_call_is_noted_stale_ones_too(engine: Engine, ledger: Ledger
     zombie, heir = await lose_a_lease(engine, ledger)
     await ledger.settle([retry(zombie)])
     await ledger.settle([finish(heir)])
-    noted = {row["attempt_id"]: row["settled"] for row in await engine.rows("attempts")}
+    noted = {row["attempt_id"]: row["settled"] for row in await engine.rows("attempts_told")}
     assert noted == {zombie.token: "stale", heir.token: "applied"}
 
 
 async def test_an_adopted_success_is_noted_as_such(engine: Engine, ledger: Ledger) -> None:
     zombie, heir = await lose_a_lease(engine, ledger)
     assert await ledger.settle([finish(heir), finish(zombie)]) == [Settled.APPLIED, Settled.STALE]
-    noted = {row["attempt_id"]: row["settled"] for row in await engine.rows("attempts")}
+    noted = {row["attempt_id"]: row["settled"] for row in await engine.rows("attempts_told")}
     assert noted == {zombie.token: "stale", heir.token: "applied"}
 
 
@@ -131,14 +131,14 @@ async def test_two_settlements_of_one_route_in_one_batch(engine: Engine, ledger:
         Settled.ADOPTED,
     ]
     assert {row["status"] for row in await engine.rows("routes")} == {"published"}
-    assert len(await engine.rows("attempts")) == 3
+    assert len(await engine.rows("attempts_told")) == 3
 
 
 async def test_a_settlement_of_what_is_gone_is_stale(engine: Engine, ledger: Ledger) -> None:
     claim = await claimed(ledger)
     await engine.execute("DELETE FROM records")
     assert await ledger.settle([finish(claim)]) == [Settled.STALE]
-    assert not await engine.rows("attempts")
+    assert not await engine.rows("attempts_told")
 
 
 async def test_a_repeat_without_a_note_changes_nothing(engine: Engine, ledger: Ledger) -> None:
@@ -197,7 +197,7 @@ async def test_a_ledger_may_keep_no_attempts(engine: Engine) -> None:
         assert await ledger.settle([finish(claim)]) == [Settled.APPLIED]
         row = await engine.only("routes")
         assert (row["status"], row["provider_message_id"]) == ("published", f"m-{claim.token}")
-        assert await engine.rows("attempts") == []
+        assert await engine.rows("attempts_told") == []
 
 
 async def test_what_is_accepted_together_is_accepted_in_order(engine: Engine) -> None:

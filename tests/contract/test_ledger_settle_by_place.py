@@ -31,7 +31,7 @@ async def test_a_claim_whose_row_has_moved_takes_the_long_way(ledger_dsn: str) -
         claim = await claim_one(ledger)
         await engine.execute("UPDATE routes SET recipient_ref = recipient_ref")
         assert await ledger.settle([finish(claim)]) == [Settled.APPLIED]
-        assert (await engine.only("attempts"))["provider_message_id"] == f"m-{claim.token}"
+        assert (await engine.only("attempts_told"))["provider_message_id"] == f"m-{claim.token}"
 
 
 async def test_a_renewed_lease_knows_its_new_place(ledger_dsn: str) -> None:
@@ -55,8 +55,11 @@ async def test_both_ways_write_the_same(ledger_dsn: str) -> None:
         said = [msgspec.structs.replace(finish(claim), note=note(provider_message_id="m")) for claim in (short, long)]
         assert await ledger.settle(said) == [Settled.APPLIED] * 2
         for table, own in (
-            ("routes", {"notification_id", "created_at", "budget_since", "published_at", "updated_at"}),
-            ("attempts", {"notification_id", "attempt_id", "started_at"}),
+            (
+                "routes",
+                {"notification_id", "created_at", "budget_since", "published_at", "updated_at", "finished_by", "took_ms"},
+            ),
+            ("attempts_told", {"notification_id", "attempt_id", "started_at"}),
         ):
             first, second = [
                 {name: value for name, value in row.items() if name not in own} for row in await engine.rows(table)
@@ -79,4 +82,4 @@ async def test_a_mixed_batch_is_one_commit_and_each_is_answered(ledger_dsn: str)
             "published",
             "published",
         ]
-        assert len(await engine.rows("attempts")) == 4
+        assert len(await engine.rows("attempts_told")) == 4

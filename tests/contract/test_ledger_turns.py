@@ -335,7 +335,7 @@ async def test_an_acceptance_that_waited_for_a_claim_takes_nothing_of_its_group(
 async def test_without_the_fence_an_acceptance_exceeds_the_cap(ledger_dsn: str) -> None:
     """Control."""
     engine = PostgresEngine(ledger_dsn)
-    loose = engine.statements({"claim_within_caps": ("WHERE s.fence = excluded.before", "")})
+    loose = engine.statements({"enrol": ("WHERE s.fence = excluded.before", "")})
     with pytest.raises(AssertionError):
         await accepts_beside_a_rival(engine, loose)
 
@@ -351,12 +351,12 @@ async def test_two_processes_that_accept_at_once_share_the_places(engine: Engine
 MUTANTS: Mutants = {
     "an acceptance that counts no places": (
         test_routes_claimed_on_accept_count_as_places,
-        {"claim_within_caps": ("r.claim_token IS NOT NULL AND r.turn IS NULL", "FALSE")},
+        {"enrol": ("r.claim_token IS NOT NULL AND r.turn IS NULL", "FALSE")},
         {"places_taken": ("r.claim_token IS NOT NULL", "FALSE")},
     ),
     "an acceptance that does not count its own batch": (
         test_routes_claimed_on_accept_count_as_places,
-        {"claim_within_caps": ("picked.nth <= picked.free AND", "")},
+        {"enrol": ("picked.nth <= picked.free AND", "")},
         {"places_taken": ("r.claim_token IS NOT NULL", "FALSE")},
     ),
     "a claim that always begins with the first group": (

@@ -155,7 +155,7 @@ async def test_redriving_gives_a_fresh_budget_under_the_old_id(engine: Engine, l
         await engine.grow_old("routes", column, 1000)
     assert await redrive(ledger, claim.key, claim.key, ("nobody", "x")) == 1
     assert not await engine.rows("dead_letters")
-    assert len(await engine.rows("attempts")) == 2
+    assert len(await engine.rows("attempts_told")) == 2
     (again,) = await ledger.claim([want(provider="second")], 10, "w")
     assert again.key == claim.key
     assert (again.attempt, again.attempts_before, again.abandoned) == (1, 0, False)

@@ -67,7 +67,7 @@ async def test_a_failed_message_goes_to_the_next_provider_at_once(engine: Engine
     assert (again.key, again.attempt, again.abandoned) == (claim.key, 2, False)
     row = await engine.only("routes")
     assert (row["status"], row["provider"], row["provider_message_id"]) == ("published", SECOND, "s-1")
-    noted = sorted(await engine.rows("attempts"), key=lambda attempt: int(attempt["attempt_id"]))
+    noted = sorted(await engine.rows("attempts_told"), key=lambda attempt: int(attempt["attempt_id"]))
     assert [attempt["provider_message_id"] for attempt in noted] == ["m-1", "s-1"]
 
 

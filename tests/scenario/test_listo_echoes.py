@@ -37,7 +37,7 @@ def test_no_credential_comes_back(listo: Listo, channel: str) -> None:
     story = listo.until(one, "failed")
     letters = listo.client.get("/api/v1/dead-letters")
     assert letters.status == 200
-    statements = ("SELECT * FROM attempts", "SELECT * FROM dead_letters", "SELECT * FROM routes")
+    statements = ("SELECT * FROM attempts_told", "SELECT * FROM dead_letters", "SELECT * FROM routes")
     tables = [dict(row) for statement in statements for row in listo.rows(statement)]
     logs = listo.programs[-1].lines + listo.programs[-1].noise
     seen = json.dumps([story, letters.body, tables, logs], default=str)

@@ -29,7 +29,7 @@ TABLES = (
     *("records", "routes", "attempts", "dead_letters", "malformed_intents", "suppressions", "receipts", "outbox"),
     *("streams", "stream_entries", "presence", "replicas"),
 )
-_EVERYTHING = {table: f"SELECT * FROM {table}" for table in TABLES}  # noqa: S608 - the names above
+_EVERYTHING = {table: f"SELECT * FROM {table}" for table in (*TABLES, "attempts_told")}  # noqa: S608 - the names above
 _EMPTY = [f"DELETE FROM {table}" for table in reversed(TABLES)]  # noqa: S608 - the names above
 
 

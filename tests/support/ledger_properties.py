@@ -132,9 +132,9 @@ async def repeated_settlement_is_harmless(engine: Engine, statements: Statements
         ann, bob, cid = await ledger.claim([want()], 100, "worker")
         batch = [finish(ann), retry(bob), bury(cid)]
         first = await ledger.settle(batch)
-        before = [await engine.rows(table) for table in ("routes", "attempts", "dead_letters")]
+        before = [await engine.rows(table) for table in ("routes", "attempts_told", "dead_letters")]
         assert await ledger.settle(batch) == first == [Settled.APPLIED] * 3
-        assert [await engine.rows(table) for table in ("routes", "attempts", "dead_letters")] == before
+        assert [await engine.rows(table) for table in ("routes", "attempts_told", "dead_letters")] == before
 
 
 async def pruning_keeps_live_work(engine: Engine, statements: Statements = None) -> None:
@@ -149,7 +149,7 @@ async def pruning_keeps_live_work(engine: Engine, statements: Statements = None)
         left = {row["notification_id"] for row in await engine.rows("records")}
         assert left == {half.notification.notification_id, waiting.notification.notification_id}
         assert len(await engine.rows("routes")) == 3
-        assert len(await engine.rows("attempts")) == 1
+        assert len(await engine.rows("attempts_told")) == 1
 
 
 async def future_work_stands_in_nobodys_way(engine: Engine, statements: Statements = None) -> None:

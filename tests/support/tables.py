@@ -17,10 +17,10 @@ HELD = (
 CLAIMED = "SELECT count(*) AS n FROM routes WHERE claim_token IS NOT NULL"
 STATUSES = "SELECT status, count(*) AS n FROM routes GROUP BY status"
 ROUTES = "SELECT * FROM routes"
-ATTEMPTS = "SELECT * FROM attempts ORDER BY attempt_id"
+ATTEMPTS = "SELECT * FROM attempts_told ORDER BY attempt_id"
 DEAD = "SELECT * FROM dead_letters"
 SETTLED_TWICE = (
-    "SELECT notification_id, route_id, count(*) AS n FROM attempts "
+    "SELECT notification_id, route_id, count(*) AS n FROM attempts_told "
     "WHERE settled <> 'stale' AND verdict IN ('finish', 'bury') GROUP BY notification_id, route_id HAVING count(*) > 1"
 )
 OVERDRAWN = "SELECT notification_id, route_id, attempt_count FROM routes WHERE attempt_count > max_attempts + 1"

@@ -43,7 +43,8 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         "notification_id channel status attempt_count max_attempts next_attempt_at resolved_locale"
         " last_error_classification last_error_at created_at updated_at published_at dead_lettered_at skipped_at lane"
         " provider provider_since policy budget_since claim_token lease_owner provider_message_id settled_by receipt"
-        " delivered_at opened_at clicked_at claimed_at suppression_id suppression_kind suppressed_until grp turn",
+        " delivered_at opened_at clicked_at claimed_at suppression_id suppression_kind suppressed_until grp turn"
+        " finished_by took_ms",
         address=Way.ADDRESS,
         message_json=Way.CONTENT,
         route_id=Way.NAME,

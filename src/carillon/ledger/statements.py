@@ -69,6 +69,12 @@ def fixed(text: str) -> str:
     return _PARAMETER.sub(lambda match: f"+{match[0]}" if match["name"] or match["number"] else match[0], text)
 
 
+@cache
+def without(text: str, passage: str) -> str:
+    """A statement without what stands between the comments `passage` and `end of passage`."""
+    return re.sub(rf"^-- {passage}\n.*?^-- end of {passage}\n", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
 def numbered(text: str) -> Numbered:
     """Give each `:name` its number, in the order in which the names first appear."""
     places: dict[str, int] = {}

@@ -160,9 +160,20 @@ WHERE m.action_id = ANY (:action_ids::bigint[])
 GROUP BY m.action_id;
 
 -- name: recent_outcomes
--- Ids grow with time, so the primary key finds the newest attempts in a table of any size.
-WITH recent AS MATERIALIZED (
-    SELECT * FROM attempts ORDER BY notification_id DESC, attempt_id DESC LIMIT :limit
+-- Ids grow with time, so the primary key finds the newest attempts in a table of any size; the newest successes are among
+-- the routes that ended last.
+WITH ended AS MATERIALIZED (
+    SELECT * FROM routes WHERE next_attempt_at IS NULL ORDER BY updated_at DESC LIMIT :limit
+), recent AS MATERIALIZED (
+    SELECT * FROM (
+        (SELECT notification_id, route_id, attempt_id, provider, outcome, error, started_at
+         FROM attempts ORDER BY notification_id DESC, attempt_id DESC LIMIT :limit)
+        UNION ALL
+        SELECT notification_id, route_id, finished_by, provider, 'sent', NULL,
+               published_at - took_ms * interval '1 millisecond'
+        FROM ended WHERE finished_by IS NOT NULL
+    ) AS newest
+    ORDER BY started_at DESC, attempt_id DESC LIMIT :limit
 )
 SELECT r.channel, a.provider, a.outcome, a.error, a.started_at
 FROM recent a

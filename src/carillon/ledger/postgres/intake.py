@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import asyncpg
+import msgspec
 
 from carillon.domain.claims import Claim, first_claim
 from carillon.domain.errors import LedgerUnavailable
@@ -24,9 +25,23 @@ from carillon.ledger.rows import (
     suppressed_route,
 )
 from carillon.ledger.sealing import Codec
+from carillon.ledger.statements import without
 from carillon.ledger.timing import has_timing, stored, with_replaced
 
 _ROUNDS = 3
+
+
+class _FirstClaims(msgspec.Struct, frozen=True):
+    """Who gets the first claim of each route, for how long, and the places of the groups with a cap."""
+
+    owner: str | None
+    seconds: float | None
+    groups: list[int]
+    """In the order of locking."""
+    calls: list[int]
+
+
+_NO_CLAIMS = _FirstClaims(None, None, [], [])
 
 
 class PostgresIntake:
@@ -73,25 +88,19 @@ class PostgresIntake:
         batch: Sequence[Enrolment],
         places: list[int],
         connection: Connection,
-        owner: str | None = None,
-        seconds: float | None = None,
+        first_claims: _FirstClaims = _NO_CLAIMS,
     ) -> tuple[dict[int, Enrolled], list[asyncpg.Record]]:
-        """The answers by position in the batch, and a row for each route that `owner` has claimed."""
+        """The answers by position in the batch; a row for each record written here, and one for each route claimed."""
         if not any(has_timing(batch[place]) for place in places):
-            answers, held, _ = await self._enrol_rows(batch, places, connection, owner, seconds)
-            return answers, held
+            answers, found, _ = await self._enrol_rows(batch, places, connection, first_claims)
+            return answers, found
         async with connection.transaction():
-            answers, held, written = await self._enrol_rows(batch, places, connection, owner, seconds)
+            answers, found, written = await self._enrol_rows(batch, places, connection, first_claims)
             gone = await self._engine.drive(connection, stored([batch[place] for place in places], written))
-        return with_replaced(answers, gone), held
+        return with_replaced(answers, gone), found
 
     async def _enrol_rows(
-        self,
-        batch: Sequence[Enrolment],
-        places: list[int],
-        connection: Connection,
-        owner: str | None,
-        seconds: float | None,
+        self, batch: Sequence[Enrolment], places: list[int], connection: Connection, first_claims: _FirstClaims
     ) -> tuple[dict[int, Enrolled], list[asyncpg.Record], set[str]]:
         """The same, and the ids of the notifications that were not in the ledger before."""
         order = _first_of_each_id(batch, places)
@@ -100,7 +109,11 @@ class PostgresIntake:
         routes = [(*row, place) for place in order for row in route_rows(batch[place], self._codec)]
         records = _columns(rows, len(RECORD_FIELDS) + 1)
         laid = _columns(routes, len(ROUTE_FIELDS) + 4)
-        found = await connection.fetch(self._sql["enrol"], *records, *laid, owner, seconds)
+        enrol, holder = self._sql["enrol"], msgspec.structs.astuple(first_claims)
+        if first_claims.groups:
+            found = await connection.fetch(enrol, *records, *laid, *holder)
+        else:
+            found = await connection.fetch(without(enrol, "caps"), *records, *laid, *holder[:2])
         written = {row[0] for row in found}
         suppressed = _suppressed(found)
         answers: dict[int, Enrolled] = {}
@@ -113,8 +126,7 @@ class PostgresIntake:
                 answers[place] = Accepted(key, suppressed.get(key, ()))
             else:
                 lost.append(place)
-        held = [] if owner is None else [row for row in found if row["token"] is not None]
-        return answers | await self._answer_losers(connection, batch, lost), held, written
+        return answers | await self._answer_losers(connection, batch, lost), found, written
 
     async def _answer_losers(
         self, connection: Connection, batch: Sequence[Enrolment], lost: list[int]
@@ -161,21 +173,17 @@ class PostgresIntake:
         caps: Mapping[int, int],
     ) -> list[ClaimedEnrolment]:
         places = list(range(len(batch)))
-        if caps:
-            # In one commit: an idle worker does not wait for a second one.
-            async with connection.transaction():
-                answers, _ = await self._enrol(batch, places, connection)
-                given = ([each.notification.notification_id for each in batch], owner, seconds, *_pairs(caps))
-                rows = await connection.fetch(self._sql["claim_within_caps"], *given)
-        else:
-            answers, rows = await self._enrol(batch, places, connection, owner, seconds)
+        numbers = sorted(caps)
+        wanted = _FirstClaims(owner, seconds, numbers, [caps[number] for number in numbers])
+        answers, found = await self._enrol(batch, places, connection, wanted)
         if len(answers) < len(batch):
             raise LedgerUnavailable("retention deleted the record of an idempotency key while it was read; try again")
-        held = {row["notification_id"] for row in rows}
+        rows = [row for row in found if row["token"] is not None]
         ours = {answer.notification_id for answer in answers.values() if isinstance(answer, Accepted)}
-        if not ours <= held:
-            # Routes to suppressed addresses, and rows that an earlier try of this call has written.
-            rows += await connection.fetch(self._sql["claim_enrolled"], list(ours - held), owner, seconds)
+        repeated = ours.difference(row["notification_id"] for row in found)
+        if repeated:
+            # An earlier try of this call has written and claimed them.
+            rows += await connection.fetch(self._sql["claim_enrolled"], list(repeated), owner, seconds)
         claims: dict[str, list[Claim]] = {key: [] for key in ours}
         enrolments = {enrolment.notification.notification_id: enrolment for enrolment in batch}
         for row in rows:
@@ -201,12 +209,6 @@ def _winner(
     loser: Notification, by_id: Mapping[str, Any], by_key: Mapping[tuple[str, str | None], Any]
 ) -> Mapping[str, Any] | None:
     return by_id.get(loser.notification_id) or by_key.get((loser.producer, loser.idempotency_key))
-
-
-def _pairs(caps: Mapping[int, int]) -> tuple[list[int], list[int]]:
-    # In the order of the groups, which is the order of locking.
-    numbers = sorted(caps)
-    return numbers, [caps[number] for number in numbers]
 
 
 def _first_of_each_id(batch: Sequence[Enrolment], places: list[int]) -> list[int]:

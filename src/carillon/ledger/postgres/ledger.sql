@@ -17,6 +17,10 @@
 --   turn                    what is due now stands in the turns of its group; a schedule is put there when its time has come.
 --   $41                     the worker that gets its first claim of every route that is due now, or NULL: as by `claim`,
 --                           with a token and a counted attempt, and it runs out likewise if that worker dies.
+--   free, fenced            the places of groups with a cap, $43 and $44, as in `claim`: of two processes that take places of
+--                           one group at the same moment, the second finds another fence than it saw, and takes none.
+--                           Without caps the passages between `caps` and `end of caps` are left out: they cost 0.1 ms.
+--   nth                     a batch may have more routes of a group than the group has places: the rest waits for its turn.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), written AS (
@@ -42,6 +46,33 @@ WITH clock AS MATERIALIZED (
         priority, is_bulk, metadata_json, scheduled_for_ms, sent_by, expires_at_ms, category, place)
     ON CONFLICT DO NOTHING
     RETURNING notification_id
+-- caps
+), places AS MATERIALIZED (
+    SELECT cap.grp, cap.calls - taken.calls AS free, s.fence
+    FROM unnest($43::bigint[], (SELECT $44::int[])) AS cap (grp, calls)
+    CROSS JOIN LATERAL (
+        SELECT count(*)::int AS calls FROM (
+            SELECT FROM routes r
+            WHERE r.grp = cap.grp AND r.grp < 0 AND r.claim_token IS NOT NULL AND r.turn IS NULL
+            LIMIT cap.calls) AS held
+    ) AS taken
+    LEFT JOIN slots s ON s.grp = cap.grp
+), picked AS MATERIALIZED (
+    SELECT given.notification_id, given.route_id, places.grp, places.free, places.fence,
+           row_number() OVER (PARTITION BY places.grp ORDER BY given.place, given.route_id) AS nth
+    FROM places JOIN unnest($24::text[], $25::text[], $30::text[], $37::bigint[], $38::float8[], (SELECT $40::int[])) AS given (
+        notification_id, route_id, skipped_because, grp, scheduled_for_ms, place) ON given.grp = places.grp
+    WHERE given.skipped_because IS NULL AND given.scheduled_for_ms IS NULL
+      AND (given.notification_id IN (SELECT notification_id FROM written)) IS TRUE
+), fenced AS (
+    INSERT INTO slots AS s (grp, fence, before, taken_at)
+    SELECT grp, nextval('claim_tokens'), fence, clock.now
+    FROM clock CROSS JOIN (SELECT DISTINCT grp, fence FROM picked WHERE nth <= free ORDER BY grp) AS ours
+    ON CONFLICT (grp) DO UPDATE
+    SET fence = excluded.fence, before = excluded.before, taken_at = excluded.taken_at
+    WHERE s.fence = excluded.before
+    RETURNING s.grp
+-- end of caps
 ), laid AS (
     INSERT INTO routes (
         notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, resolved_locale,
@@ -73,7 +104,15 @@ WITH clock AS MATERIALIZED (
                given.skipped_because IS NULL AND held_by.suppression_id IS NOT NULL AS gone,
                given.skipped_because IS NOT NULL OR held_by.suppression_id IS NOT NULL AS skipped,
                $41::text IS NOT NULL AND given.scheduled_for_ms IS NULL
-                   AND given.skipped_because IS NULL AND held_by.suppression_id IS NULL AS held
+                   AND given.skipped_because IS NULL AND held_by.suppression_id IS NULL
+-- caps
+                   AND ((given.grp IN (SELECT grp FROM places)) IS NOT TRUE
+                        OR ((given.notification_id, given.route_id) IN (
+                                SELECT picked.notification_id, picked.route_id FROM picked
+                                WHERE picked.nth <= picked.free AND (picked.grp IN (SELECT grp FROM fenced)) IS TRUE
+                            )) IS TRUE)
+-- end of caps
+                   AS held
         FROM clock, unnest(
             $24::text[], $25::text[], $26::text[], $27::text[], $28::int[], $29::text[], $30::text[],
             $31::text[], $32::text[], $33::smallint[], $34::text[], $35::text[], $36::text[], $37::bigint[], $38::float8[], $39::text[],
@@ -172,8 +211,10 @@ RETURNING held.token, r.ctid AS place;
 --   status                  a terminal route stays as it is.
 --   claim_token             a stale failure changes nothing.
 --   finish                  a late success is adopted while the route is open, because that message did go out.
---   ON CONFLICT             the claim's token is the attempt's id: a repeat writes no second row, and the last line gives
+--   ON CONFLICT             the claim's token is the attempt's id: a repeat writes no second row, and the last lines give
 --                           it the answer of the first.
+--   finished_by             the same for a repeat of `settle_finished`, whose attempt is told by the route.
+--   (SELECT $17)            hides from the planner how many there are, as in `enrol`.
 --   alerted                 the alert is written with the dead letter, once: only the changed row returns it.
 -- The sub-selects with IS TRUE stay hash tables; joins planned for ten rows would compare all with all.
 WITH clock AS MATERIALIZED (
@@ -181,7 +222,7 @@ WITH clock AS MATERIALIZED (
 ), given AS MATERIALIZED (
     SELECT * FROM unnest(
         $2::text[], $3::text[], $4::bigint[], $5::text[], $6::float8[], $7::text[], $8::text[], $9::text[],
-        $10::text[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::float8[]
+        $10::text[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], (SELECT $17::float8[])
     ) WITH ORDINALITY AS given (
         notification_id, route_id, token, verdict, delay, next_provider, error_classification, error_message,
         suppression_json, attempt, provider, outcome, classification, error, provider_message_id, duration_ms, place)
@@ -231,7 +272,8 @@ WITH clock AS MATERIALIZED (
     WHERE outcome IS NOT NULL
       AND (settled <> 'stale' OR EXISTS (
               SELECT FROM routes r
-              WHERE r.notification_id = judged.notification_id AND r.route_id = judged.route_id))
+              WHERE r.notification_id = judged.notification_id AND r.route_id = judged.route_id
+                AND r.finished_by IS DISTINCT FROM judged.token))
     ON CONFLICT (notification_id, attempt_id) DO NOTHING
 ), buried AS (
     INSERT INTO dead_letters (
@@ -252,5 +294,9 @@ WITH clock AS MATERIALIZED (
 SELECT place, CASE WHEN settled <> 'stale' THEN settled ELSE coalesce((
         SELECT a.settled FROM attempts a
         WHERE a.notification_id = judged.notification_id AND a.attempt_id = judged.token AND a.verdict = judged.verdict
+    ), (
+        SELECT r.settled_by FROM routes r
+        WHERE r.notification_id = judged.notification_id AND r.route_id = judged.route_id
+          AND r.finished_by = judged.token AND judged.verdict = 'finish'
     ), 'stale') END AS settled
 FROM judged;

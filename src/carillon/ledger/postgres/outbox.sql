@@ -36,7 +36,7 @@ ORDER BY o.outbox_id;
 -- Attempts and receipts of the notifications of these alerts.
 SELECT a.notification_id, a.route_id, a.provider, a.started_at + a.duration_ms * interval '1 millisecond' AS at,
        a.provider_message_id AS message_id, a.error
-FROM attempts a
+FROM attempts_told a
 WHERE a.notification_id = ANY (:notification_ids::text[]) AND a.settled <> 'stale'
 UNION ALL
 SELECT c.notification_id, c.route_id, c.provider, c.received_at, c.provider_message_id,

@@ -31,7 +31,7 @@ FROM receipts w
 WHERE w.effect = 'waiting'
   AND (w.received_at < clock_timestamp() - $1::float8 * interval '1 second'
        OR EXISTS (
-           SELECT FROM attempts a WHERE a.provider_message_id = w.provider_message_id AND a.provider = w.provider)
+           SELECT FROM attempts_told a WHERE a.provider_message_id = w.provider_message_id AND a.provider = w.provider)
        OR EXISTS (
            SELECT FROM routes r
            WHERE r.notification_id = split_part(w.idempotency_key, '/', 1) AND r.claim_token IS NULL))
@@ -44,7 +44,7 @@ FOR UPDATE SKIP LOCKED;
 SELECT named.place, sent.notification_id, sent.route_id
 FROM unnest($1::int[], $2::text[], $3::text[]) AS named (place, provider, provider_message_id)
 CROSS JOIN LATERAL (
-    SELECT a.notification_id, a.route_id FROM attempts a
+    SELECT a.notification_id, a.route_id FROM attempts_told a
     WHERE a.provider_message_id = named.provider_message_id AND a.provider = named.provider
     ORDER BY a.attempt_id DESC
     LIMIT 1
@@ -88,6 +88,7 @@ GROUP BY r.address, n.tenant_id;
 --   claim_token             a finished or dead-lettered route loses its claim; a late settlement of a worker is stale.
 --   coalesce                the first time stays.
 --   told                    the alert is written with the dead letter, in one commit.
+--   kept                    the route tells its success no longer: that attempt becomes a row.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), given AS MATERIALIZED (
@@ -98,9 +99,19 @@ WITH clock AS MATERIALIZED (
     ) AS given (
         notification_id, route_id, status, lane, provider, provider_since, provider_message_id, max_attempts, receipt,
         delivered, opened, clicked, finished, reopened, buried, error_classification, error_message)
+), kept AS (
+    INSERT INTO attempts (
+        attempt_id, notification_id, route_id, attempt, provider, outcome, provider_message_id, started_at, duration_ms,
+        verdict, settled)
+    SELECT r.finished_by, r.notification_id, r.route_id, r.attempt_count, r.provider, 'sent', r.provider_message_id,
+           r.published_at - r.took_ms * interval '1 millisecond', r.took_ms, 'finish', r.settled_by
+    FROM given JOIN routes r ON r.notification_id = given.notification_id AND r.route_id = given.route_id
+    WHERE given.status <> 'published' AND r.finished_by IS NOT NULL
+    ON CONFLICT (notification_id, attempt_id) DO NOTHING
 ), changed AS (
     UPDATE routes r
     SET status = given.status,
+        finished_by = CASE WHEN given.status = 'published' THEN r.finished_by END,
         lane = given.lane,
         provider = given.provider,
         provider_since = given.provider_since,

@@ -6,7 +6,7 @@
 --                           a place may be given to another row.
 --   claim_token             proves that it is this claim's: no two claims of a ledger share one.
 --   status                  a terminal route stays as it is.
---   attempts                need no ON CONFLICT: a token that is still on its route has not been settled yet.
+--   finished_by, took_ms    tell the attempt; `attempts` gets no row. A repeat after a lost answer finds its token here.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), changed AS (
@@ -18,21 +18,14 @@ WITH clock AS MATERIALIZED (
         published_at = clock.now,
         dead_lettered_at = NULL,
         settled_by = 'applied',
+        finished_by = CASE WHEN $6::boolean THEN given.token END,
+        took_ms = given.duration_ms,
         claim_token = NULL,
         lease_owner = NULL,
         updated_at = clock.now
     FROM clock CROSS JOIN unnest($1::tid[], $2::bigint[], $3::text[], $4::text[], $5::float8[]) AS given (
         place, token, provider, provider_message_id, duration_ms)
     WHERE r.ctid = given.place AND r.claim_token = given.token AND r.status IN ('pending', 'failed')
-    RETURNING given.token, r.notification_id, r.route_id, r.attempt_count, given.provider, given.provider_message_id,
-        given.duration_ms
-), noted AS (
-    INSERT INTO attempts (
-        attempt_id, notification_id, route_id, attempt, provider, outcome, provider_message_id, started_at, duration_ms,
-        verdict, settled)
-    SELECT token, notification_id, route_id, attempt_count, provider, 'sent', provider_message_id,
-           clock.now - duration_ms * interval '1 millisecond', duration_ms, 'finish', 'applied'
-    FROM clock CROSS JOIN changed
-    WHERE $6::boolean
+    RETURNING given.token
 )
 SELECT array_agg(token) FROM changed;

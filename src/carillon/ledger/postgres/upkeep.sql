@@ -14,7 +14,7 @@ SELECT r.*, CASE WHEN r.grp < 0 AND r.turn IS NOT NULL AND r.next_attempt_at IS 
 FROM routes r WHERE r.notification_id = ANY (:notification_ids::text[]) ORDER BY r.notification_id, r.route_id;
 
 -- name: attempts
-SELECT * FROM attempts WHERE notification_id = ANY (:notification_ids::text[]) ORDER BY notification_id, attempt_id;
+SELECT * FROM attempts_told WHERE notification_id = ANY (:notification_ids::text[]) ORDER BY notification_id, attempt_id;
 
 -- name: search
 -- One snapshot for the page and the total, so that they agree.

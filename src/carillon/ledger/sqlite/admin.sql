@@ -149,9 +149,18 @@ WHERE m.action_id IN (SELECT value FROM json_each(:action_ids))
 GROUP BY m.action_id;
 
 -- name: recent_outcomes
--- The primary key finds the newest attempts in a table of any size.
-WITH recent AS MATERIALIZED (
+-- The primary key finds the newest attempts in a table of any size; the newest successes are among the routes that ended
+-- last.
+WITH ended AS MATERIALIZED (
+    SELECT * FROM routes WHERE next_attempt_at IS NULL ORDER BY updated_at DESC LIMIT :limit
+), newest AS MATERIALIZED (
     SELECT * FROM attempts ORDER BY attempt_id DESC LIMIT :limit
+), recent AS MATERIALIZED (
+    SELECT notification_id, route_id, attempt_id, provider, outcome, error, started_at FROM newest
+    UNION ALL
+    SELECT notification_id, route_id, finished_by, provider, 'sent', NULL, published_at - CAST(round(took_ms) AS INTEGER)
+    FROM ended WHERE finished_by IS NOT NULL
+    ORDER BY started_at DESC, attempt_id DESC LIMIT :limit
 )
 SELECT r.channel, a.provider, a.outcome, a.error, a.started_at
 FROM recent a

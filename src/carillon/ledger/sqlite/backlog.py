@@ -113,8 +113,6 @@ class SqliteBacklog:
         # Almost every settlement is a success of the holder, and changes one row and nothing else.
         plain = row["verdict"] == "finish" and row["next_provider"] is not None and row["suppression_json"] is None
         if plain and connection.execute(self._sql["settle_finished"], {**row, "now": now}).rowcount:
-            if row["outcome"] is not None:
-                connection.execute(self._sql["settle_note"], {**row, "now": now, "settled": str(Settled.APPLIED)})
             return Settled.APPLIED
         judged = connection.execute(self._sql["settle_judge"], row).fetchone()
         if judged is None:

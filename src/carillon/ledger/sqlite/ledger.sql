@@ -163,18 +163,24 @@ WHERE notification_id = :notification_id AND route_id = :route_id;
 -- only: PostgreSQL writes the attempt in the same statement
 -- Race: the same settlement comes again after a COMMIT whose answer was lost.
 --   ON CONFLICT             the claim's token is the attempt's id: a repeat writes no second row.
+--   finished_by             the same for a repeat of `settle_finished`, whose attempt is told by the route.
 INSERT INTO attempts (
     attempt_id, notification_id, route_id, attempt, provider, outcome, classification, error, provider_message_id,
     started_at, duration_ms, verdict, delay_ms, settled)
-VALUES (
-    :token, :notification_id, :route_id, :attempt, :provider, :outcome, :classification, :error, :provider_message_id,
-    :now - CAST(round(:duration_ms) AS INTEGER), :duration_ms, :verdict, :delay * 1000, :settled)
+SELECT :token, :notification_id, :route_id, :attempt, :provider, :outcome, :classification, :error,
+       :provider_message_id, :now - CAST(round(:duration_ms) AS INTEGER), :duration_ms, :verdict, :delay * 1000,
+       :settled
+WHERE NOT EXISTS (
+    SELECT 1 FROM routes WHERE notification_id = :notification_id AND route_id = :route_id AND finished_by = :token)
 ON CONFLICT (attempt_id) DO NOTHING;
 
 -- name: settle_answered
 -- only: PostgreSQL looks in the same statement
 -- A repeat gets the answer of the first.
-SELECT settled FROM attempts WHERE attempt_id = :token AND verdict = :verdict;
+SELECT settled FROM attempts WHERE attempt_id = :token AND verdict = :verdict
+UNION ALL
+SELECT settled_by FROM routes
+WHERE notification_id = :notification_id AND route_id = :route_id AND finished_by = :token AND :verdict = 'finish';
 
 -- name: settle_bury
 -- only: PostgreSQL writes the dead letter in the same statement

@@ -33,6 +33,10 @@ SELECT a.notification_id, a.route_id, a.provider, a.started_at + CAST(round(a.du
 FROM attempts a
 WHERE a.notification_id IN (SELECT value FROM json_each(:notification_ids)) AND a.settled <> 'stale'
 UNION ALL
+SELECT r.notification_id, r.route_id, r.provider, r.published_at, r.provider_message_id, NULL
+FROM routes r
+WHERE r.notification_id IN (SELECT value FROM json_each(:notification_ids)) AND r.finished_by IS NOT NULL
+UNION ALL
 SELECT c.notification_id, c.route_id, c.provider, c.received_at, c.provider_message_id,
        coalesce(c.reason, c.classification, c.kind)
 FROM receipts c

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from carillon.domain.notifications import Status
 from carillon.domain.people import PreferenceChange
 from carillon.domain.ports import Signal
 from carillon.domain.receipts import ChangingRoute, Effect, Receipt, ReceiptRules, TakenReceipt
@@ -130,6 +131,8 @@ class SqliteReceipts:
 
     def _rewrite(self, connection: sqlite3.Connection, now: int, route: ChangingRoute) -> None:
         values = {**dict(zip(ROUTE_FIELDS, route_values(route, self._codec), strict=True)), "now": now}
+        if route.status is not Status.PUBLISHED:
+            connection.execute(self._sql["receipts_keep"], values)
         connection.execute(self._sql["receipts_change"], values)
         if route.buried:
             connection.execute(self._sql["receipts_dead_letter"], {**values, "recovery_hint": self._recovery_hint})

@@ -25,6 +25,10 @@ WHERE w.effect = 'waiting'
            SELECT 1 FROM attempts a WHERE a.provider_message_id = w.provider_message_id AND a.provider = w.provider)
        OR EXISTS (
            SELECT 1 FROM routes r
+           WHERE r.provider_message_id = w.provider_message_id AND r.provider = w.provider
+             AND r.finished_by IS NOT NULL)
+       OR EXISTS (
+           SELECT 1 FROM routes r
            WHERE r.notification_id = substr(w.idempotency_key, 1, instr(w.idempotency_key, '/') - 1)
              AND r.claim_token IS NULL))
 ORDER BY w.received_at
@@ -32,7 +36,7 @@ LIMIT :most;
 
 -- name: receipts_messages
 -- Which route sent a message; a vendor that names a message twice means the later attempt.
-SELECT a.notification_id, a.route_id FROM attempts a
+SELECT a.notification_id, a.route_id FROM attempts_told a
 WHERE a.provider_message_id = :provider_message_id AND a.provider = :provider
 ORDER BY a.attempt_id DESC
 LIMIT 1;
@@ -67,8 +71,10 @@ GROUP BY n.tenant_id;
 -- The row was read in this transaction.
 --   claim_token             a finished or dead-lettered route loses its claim; a late settlement of a worker is stale.
 --   coalesce                the first time stays.
+--   finished_by             a route that is not published any more does not tell its success: `receipts_keep` has.
 UPDATE routes
 SET status = :status,
+    finished_by = CASE WHEN :status = 'published' THEN finished_by END,
     lane = :lane,
     provider = :provider,
     provider_since = :provider_since,
@@ -88,6 +94,18 @@ SET status = :status,
     last_error_at = CASE WHEN :error_message IS NULL THEN last_error_at ELSE :now END,
     updated_at = :now
 WHERE notification_id = :notification_id AND route_id = :route_id;
+
+-- name: receipts_keep
+-- only: PostgreSQL keeps the attempt in the statement that changes the route
+-- Runs before `receipts_change` for a route that is published no longer: the attempt that it told becomes a row.
+INSERT INTO attempts (
+    attempt_id, notification_id, route_id, attempt, provider, outcome, provider_message_id, started_at, duration_ms,
+    verdict, settled)
+SELECT finished_by, notification_id, route_id, attempt_count, provider, 'sent', provider_message_id,
+       published_at - CAST(round(took_ms) AS INTEGER), took_ms, 'finish', settled_by
+FROM routes
+WHERE notification_id = :notification_id AND route_id = :route_id AND finished_by IS NOT NULL
+ON CONFLICT (attempt_id) DO NOTHING;
 
 -- name: receipts_dead_letter
 -- only: PostgreSQL writes the dead letter in the same statement
