@@ -13,6 +13,7 @@ from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.ledger.postgres.pools import Address, Connection
 from carillon.ledger.rows import RECOVERY_HINT, finished_columns, record_values, route_rows, settlement_values
 from carillon.ledger.sealing import Codec
+from carillon.ledger.statements import without
 from carillon.ledger.statements import load
 from tests.support.ledger_builders import LANE, PROVIDER, enrolment, finish, want
 from tests.support.ledger_engines import PostgresEngine
@@ -85,10 +86,14 @@ async def test_batches_go_by_index_too(engine: PostgresEngine) -> None:
         plan = await plan_of(connection, sql["settle"], RECOVERY_HINT, *settled, 0)
         assert "Index Scan using routes_pkey on routes r" in plan
         assert "Seq Scan" not in plan
-        plan = await plan_of(connection, sql["enrol"], *records, *routes, None, 30.0)
-        assert "Index Scan using suppressions_pkey" in plan
-        assert "hashed SubPlan" in plan
-        assert "Seq Scan" not in plan
+        plain = await plan_of(connection, without(sql["enrol"], "caps"), *records, *routes, None, 30.0)
+        capped = await plan_of(connection, sql["enrol"], *records, *routes, None, 30.0, [-7], [8])
+        for plan in (plain, capped):
+            assert "Index Scan using suppressions_pkey" in plan
+            assert "hashed SubPlan" in plan
+            assert "Seq Scan" not in plan
+        assert "routes_places_idx" in capped
+        assert "slots" not in plain
 
 
 async def test_the_short_way_of_settling_goes_by_place(engine: PostgresEngine) -> None:

@@ -14,6 +14,7 @@ SHIPPED = {
     "lease": ("WORKERS=4", "CRASHES=3", "EXPIRIES=3"),
     "places": ("PROCESSES=3",),
     "rlist": ("WORKERS=4", "TWINS=3"),
+    "told": (),
 }
 LASTING = {
     "breaker": ("WORKERS=3",),
@@ -21,6 +22,7 @@ LASTING = {
     "lease": (),
     "places": ("ROUTES=4",),
     "rlist": ("WORKERS=2", "CRASHES=2", "LAPSES=1"),
+    "told": ("WORKERS=2",),
 }
 BAD = [
     ("lease", "STATE", "token=="),
@@ -37,6 +39,10 @@ BAD = [
     ("rlist", "TWOSTEP", ">=2"),
     ("rlist", "PUMP2", ">=2"),
     ("rlist", "NOLOCK", "running==0"),
+    ("told", "BLINDREPEAT", "applied==counted"),
+    ("told", "BLINDNOTE", "told==settled"),
+    ("told", "FORGET", "told==settled"),
+    ("told", "TWICE", "told==settled"),
     ("intake", "FIRST", "rows[entry]>0"),
     ("intake", "NODEDUP", "rows[entry]<2"),
     ("breaker", "TWOSTEP", "probing<="),
