@@ -13,8 +13,7 @@ from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.ledger.postgres.pools import Address, Connection
 from carillon.ledger.rows import RECOVERY_HINT, finished_columns, record_values, route_rows, settlement_values
 from carillon.ledger.sealing import Codec
-from carillon.ledger.statements import without
-from carillon.ledger.statements import load
+from carillon.ledger.statements import load, without
 from tests.support.ledger_builders import LANE, PROVIDER, enrolment, finish, want
 from tests.support.ledger_engines import PostgresEngine
 from tests.support.ledger_postgres import claim_values, connected, plan_of, until

@@ -57,7 +57,15 @@ async def test_both_ways_write_the_same(ledger_dsn: str) -> None:
         for table, own in (
             (
                 "routes",
-                {"notification_id", "created_at", "budget_since", "published_at", "updated_at", "finished_by", "took_ms"},
+                {
+                    "notification_id",
+                    "created_at",
+                    "budget_since",
+                    "published_at",
+                    "updated_at",
+                    "finished_by",
+                    "took_ms",
+                },
             ),
             ("attempts_told", {"notification_id", "attempt_id", "started_at"}),
         ):

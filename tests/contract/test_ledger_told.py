@@ -122,7 +122,7 @@ async def test_words_about_a_published_route_change_nothing_that_it_tells(engine
     assert await engine.rows("attempts") == []
 
 
-async def test_an_early_word_finds_the_message_once_it_is_told(engine: Engine, ledger: Ledger) -> None:
+async def test_an_early_word_finds_the_message_once_it_is_told(ledger: Ledger) -> None:
     await ledger.enrol([enrolment()])
     claim = await claim_one(ledger)
     (waiting,) = await ledger.take_receipts([delivered("m-1")], RULES)
@@ -132,14 +132,14 @@ async def test_an_early_word_finds_the_message_once_it_is_told(engine: Engine, l
     assert (taken.effect, taken.notification_id) == ("noted", claim.notification_id)
 
 
-async def test_a_message_id_named_twice_means_the_later_attempt(engine: Engine, ledger: Ledger) -> None:
+async def test_a_message_id_named_twice_means_the_later_attempt(ledger: Ledger) -> None:
     first, second = await publish(ledger, "m-1"), await publish(ledger, "m-1")
     (taken,) = await ledger.take_receipts([delivered("m-1")], RULES)
     assert first.token < second.token
     assert taken.notification_id == second.notification_id
 
 
-async def test_the_newest_outcomes_are_told_and_written(engine: Engine, ledger: Ledger) -> None:
+async def test_the_newest_outcomes_are_told_and_written(ledger: Ledger) -> None:
     await ledger.enrol([enrolment(route(name)) for name in ("ann", "bob", "cid")])
     ann, bob, cid = await ledger.claim([want()], 10, "w")
     await ledger.settle([retry(ann), finish(bob)])
@@ -200,4 +200,3 @@ async def test_a_word_of_a_vendor_is_one_look_into_each_index(ledger_dsn: str) -
         said = "\n".join(str(line["QUERY PLAN"]) for line in plan)
         assert "routes_message_idx" in said
         assert "Seq Scan on routes" not in said
-
