@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -58,6 +59,23 @@ async def test_a_repeat_carries_the_same_id(server: SmtpServer, make: Make) -> N
     first, second = (arrived.parsed() for arrived in server.mails)
     assert first["Message-ID"] == second["Message-ID"]
     assert first["X-Carillon-Notification"] == second["X-Carillon-Notification"]
+
+
+@pytest.mark.req("P-214")
+async def test_the_link_to_leave_is_one_word_in_one_line(server: SmtpServer, make: Make) -> None:
+    url = "https://messages.example.org/u/" + "A1_-" * 60
+    provider = make(server.url, ca_file=str(server.ca_file))
+    for attempt in (1, 2):
+        await provider.send(
+            mail(attempt=attempt, unsubscribe_url=url, message=Message(text="Hi", subject="Long " * 30))
+        )
+    await provider.send(mail())
+    first, second, plain = server.mails
+    assert f"\r\nList-Unsubscribe: <{url}>\r\n".encode() in first.content
+    assert b"\r\nList-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n" in first.content
+    dated = re.compile(rb"\r\nDate: [^\r]*")
+    assert dated.sub(b"", first.content) == dated.sub(b"", second.content)
+    assert b"List-Unsubscribe" not in plain.content
 
 
 async def test_what_is_sent_is_what_arrives(server: SmtpServer, make: Make) -> None:

@@ -21,6 +21,7 @@ from carillon.upkeep.api import queues as queues_api
 from carillon.upkeep.api import sandbox
 from carillon.upkeep.api import targets as targets_api
 from carillon.upkeep.api import templates as templates_api
+from carillon.upkeep.consent import api as consent_api
 from carillon.upkeep.console import api as console_api
 from carillon.upkeep.console import templates as console_templates
 from carillon.web import Endpoint
@@ -46,6 +47,7 @@ def declared() -> list[Endpoint]:
         *sandbox.endpoints([], [], msgspec.Struct),
         *templates_api.endpoints(nobody, nobody, nobody),
         *preferences_api.endpoints(nobody, NO_CATEGORIES),
+        *consent_api.endpoints(nobody),
         *callbacks.endpoints(reported, dict.fromkeys(reported, ()), nobody, nobody, nobody),
         *suppressions.endpoints(nobody, nobody),
         *payment_api.endpoints(nobody, "the-service-token"),

@@ -57,6 +57,7 @@ LONGEST: dict[int, str] = {
         upkeep.api.preferences.TenantId upkeep.api.queues_wire.Name upkeep.api.queues_wire.Reason
         upkeep.api.templates_wire.TemplateKey upkeep.api.templates_wire.Locale upkeep.api.templates_wire.Subject
         upkeep.api.templates_wire.Name upkeep.api.templates_wire.TenantId upkeep.api.templates_wire.Truth
+        config.checks._PAGE_URL config.checks._COLOUR upkeep.consent.api._TIME upkeep.consent.api._ONE_CLICK_PART
         web.guard._UNFIT domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.wire.CategoryName
         upkeep.api.templates_wire.CategoryName doors.http.events.EventBody.category
     """,

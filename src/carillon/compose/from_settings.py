@@ -1,6 +1,6 @@
 """Rules, policies, tools and providers of the engine, each read from the settings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from importlib.resources import as_file
 from pathlib import Path
@@ -12,6 +12,7 @@ import msgspec
 from carillon.config.reading import blueprint_folder, variables
 from carillon.config.settings import CategorySettings, GroupSettings, Settings
 from carillon.domain.breaker import BreakerPolicy
+from carillon.domain.claims import Claim
 from carillon.domain.consent import Categories, Category, is_name
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.groups import Grouping, GroupRule, Groups, group_number
@@ -25,12 +26,15 @@ from carillon.domain.targets import Rates
 from carillon.domain.templates import LocaleRules
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
+from carillon.links import Links
 from carillon.providers import Tools, callback, has_receipts, load
 from carillon.providers import remarks as provider_remarks
 from carillon.providers.http import HttpClient
 from carillon.providers.webhook.send import CONCURRENCY_PER_ENDPOINT
+from carillon.web.gate import is_loopback
 
 SANDBOX = "sandbox"
+TRIAL_KEY = "a public key, for trying things out only"
 NOT_OPTIONS = frozenset({"kind", "needs"})
 
 
@@ -164,6 +168,23 @@ def _categories(place: str, given: Mapping[str, CategorySettings], settings: Set
         if said.required and not all(said.channels.values()):
             raise ConfigurationError(f"{place}categories.{name}: what is required cannot be off by default")
     return {name: Category(name=name, **msgspec.structs.asdict(said)) for name, said in given.items()}
+
+
+def links(settings: Settings) -> Links:
+    """The maker of links to people's pages; the key of `local` is public, and counts on loopback only."""
+    consent = settings.consent
+    return Links(
+        [key for key in consent.keys if key != TRIAL_KEY or is_loopback(settings.http.host)],
+        consent.url,
+        link_seconds=consent.link_seconds,
+        unsubscribe_seconds=consent.unsubscribe_seconds,
+    )
+
+
+def unsubscribes(settings: Settings) -> Callable[[Claim], str | None]:
+    """Where one click leaves the category of a message."""
+    made, known = links(settings), categories(settings)
+    return lambda claim: made.unsubscribe(claim, known)
 
 
 def policies(settings: Settings) -> PolicyTable:

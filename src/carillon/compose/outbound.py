@@ -171,6 +171,7 @@ def synchronous(
             use_cases=settings.synchronous.use_cases,
             slots=settings.synchronous.slots,
             suppressions=from_settings.suppression_terms(settings),
+            unsubscribe=from_settings.unsubscribes(settings),
         ),
         clock=process.clock,
         ids=new_id,
@@ -347,6 +348,7 @@ def _attempt_rules(settings: Settings, chains: Chains) -> AttemptRules:
             give_back=picker,
             suppressions=from_settings.suppression_terms(settings),
             categories=from_settings.categories(settings),
+            unsubscribe=from_settings.unsubscribes(settings),
         )
     return AttemptRules(
         chains,

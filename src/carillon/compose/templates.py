@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from carillon.compose import from_settings
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
 from carillon.config.sections import Push
-from carillon.config.settings import Settings
+from carillon.config.settings import PageSettings, Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.notifications import Message, Template
 from carillon.domain.outcomes import Outcome
@@ -28,6 +30,9 @@ from carillon.system import new_id
 from carillon.upkeep.api import preferences as preferences_api
 from carillon.upkeep.api import templates as templates_api
 from carillon.upkeep.api.templates_wire import TemplateTools
+from carillon.upkeep.consent import api as consent_api
+from carillon.upkeep.consent.api import PageRules, PersonPage
+from carillon.upkeep.consent.page import Theme
 from carillon.upkeep.console import templates as console_templates
 from carillon.web import Endpoint
 
@@ -41,12 +46,31 @@ ASK_SECONDS = 4.0
 _SERVER_ERROR = 500
 
 
+def page_rules(settings: Settings) -> PageRules:
+    """What the pages show, and how they look for each tenant."""
+    tenants = settings.tenant.items()
+    return PageRules(
+        categories=from_settings.categories(settings),
+        channels=tuple(settings.channels),
+        locales=settings.locale.supported,
+        default_locale=settings.locale.default,
+        tenant_locales={name: tenant.default_locale for name, tenant in tenants if tenant.default_locale is not None},
+        theme=_theme(settings.consent.page),
+        themes={name: _theme(tenant.page) for name, tenant in tenants if tenant.page is not None},
+    )
+
+
+def _theme(page: PageSettings) -> Theme:
+    return Theme(**msgspec.structs.asdict(page))
+
+
 class Wording:
     """The templates and the preferences of a process, over its ledger."""
 
     def __init__(self, settings: Settings, ledger: Ledger, clock: Clock) -> None:
         self._settings = settings
         self._ledger = ledger
+        self._clock = clock
         self.templates = StoredTemplates(ledger, from_settings.templates(settings), clock)
         self.add_preferences = PreferenceLookup(
             StoredPeople(ledger), clock, quiet_hours=settings.preferences.quiet_hours
@@ -86,7 +110,12 @@ class Wording:
                 self._ledger, self.templates.filed, tools, settings.locale.supported
             )
             kept += console_templates.endpoints(reader)
-        return [*kept, *preferences_api.endpoints(self._ledger, from_settings.categories(settings))]
+        kept += preferences_api.endpoints(self._ledger, from_settings.categories(settings))
+        links = from_settings.links(settings)
+        if not links.works:
+            return kept
+        page = PersonPage(self._ledger, links, page_rules(settings), self._clock)
+        return [*kept, *consent_api.endpoints(page)]
 
 
 class TemplatesPart(Part):

@@ -15,6 +15,8 @@ OFFLINE = ("hold", "fail")
 _EMAIL = re.compile(
     r"[^@\s,;<>\"\x00-\x1f\x7f]{1,64}@(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 )
+_COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
+_PAGE_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]{1,255}(?:/[\x21\x23-\x25\x28-\x3b\x3d\x3f-\x7e]*)?")
 _LONGEST_EMAIL = 254
 _MOST_WEIGHT = 1000
 
@@ -34,6 +36,7 @@ def check(settings: Settings, environ: Mapping[str, str]) -> None:
     _check_addresses(settings)
     _check_neighbours(settings)
     _check_picker(settings)
+    _check_pages(settings)
     if settings.templates.strict and not settings.locale.supported:
         raise ConfigurationError("templates.strict: name the locales under locale.supported")
     for channel, providers in settings.channels.items():
@@ -45,6 +48,20 @@ def check(settings: Settings, environ: Mapping[str, str]) -> None:
 def _check_picker(settings: Settings) -> None:
     if settings.task_picker is not None and settings.task_picker.offline_policy not in OFFLINE:
         raise ConfigurationError("task_picker.offline_policy: write hold or fail")
+
+
+def _check_pages(settings: Settings) -> None:
+    pages = {f"tenant.{name}.page": tenant.page for name, tenant in settings.tenant.items() if tenant.page is not None}
+    for place, page in {"consent.page": settings.consent.page, **pages}.items():
+        for field in ("accent", "accent_dark"):
+            if not _COLOUR.fullmatch(getattr(page, field)):
+                raise ConfigurationError(f"{place}.{field}: write a colour as #rrggbb")
+        for field in ("logo", "home"):
+            url = getattr(page, field)
+            if url is not None and not _PAGE_URL.fullmatch(url):
+                raise ConfigurationError(f"{place}.{field}: write a URL that begins with https://")
+    if settings.consent.url is not None and not _PAGE_URL.fullmatch(settings.consent.url):
+        raise ConfigurationError("consent.url: write the public URL of this program, such as https://example.org")
 
 
 def _check_bounds(settings: Settings) -> None:

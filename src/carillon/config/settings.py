@@ -210,8 +210,44 @@ class CategorySettings(Section, frozen=True):
     """One sentence that says what comes with it, by language."""
 
 
+class PageSettings(Section, frozen=True):
+    """How the page looks on which people choose."""
+
+    name: str = ""
+    """Whose page it is."""
+    accent: str = "#1f5fbf"
+    """The colour of buttons, as `#rrggbb`."""
+    accent_dark: str = "#8ab4ff"
+    """The same where the reader prefers the dark."""
+    logo: str | None = None
+    """The https URL of a picture."""
+    home: str | None = None
+    """Where the name leads to."""
+
+
+class ConsentSettings(Section, frozen=True):
+    """Links to the page on which people choose, and what mails say about leaving."""
+
+    bounds: ClassVar[dict[str, Bounds]] = dict.fromkeys(
+        ("link_seconds", "unsubscribe_seconds"), (60, 10 * 365 * 86_400)
+    )
+
+    keys: list[str] = []
+    """Texts of at least 32 characters: the first makes links, all of them open links; without one there is no page."""
+    url: str | None = None
+    """The public URL of this program, for the links in mails; without one, mails carry no link."""
+    link_seconds: float = 30 * 86_400.0
+    """How long a link to a person's page works."""
+    unsubscribe_seconds: float = 365 * 86_400.0
+    """How long after its acceptance a mail can be used to leave its category."""
+    page: PageSettings = PageSettings()
+
+
 class Tenant(Section, frozen=True):
     """The settings of one tenant."""
+
+    page: PageSettings | None = None
+    """How the tenant's page looks; as `consent.page` without one."""
 
     categories: dict[str, CategorySettings] = {}
     """The tenant's own categories; one that everybody has is replaced by name."""
@@ -305,6 +341,7 @@ class Settings(Section, frozen=True):
     templates: TemplateSettings = TemplateSettings()
     preferences: PreferenceSettings = PreferenceSettings()
     mail: MailSettings = MailSettings()
+    consent: ConsentSettings = ConsentSettings()
     retention: RetentionSettings = RetentionSettings()
     history: HistorySettings = HistorySettings()
     log: Log = Log()

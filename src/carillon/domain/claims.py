@@ -77,6 +77,8 @@ class Claim(msgspec.Struct, gc=False):
     """Seconds from the claim until the notification expires; None if it never does."""
     stopped: str | None = None
     """Why nothing more of the notification is sent, as `read_stop` reads it."""
+    unsubscribe_url: str | None = None
+    """Where one click leaves the category; only for mails of a category that can be left, set before the call."""
 
     @property
     def key(self) -> tuple[str, str]:

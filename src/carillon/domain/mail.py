@@ -20,7 +20,8 @@ _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,500}")
 _NEVER = re.compile(
     r"from|to|cc|bcc|sender|reply-to|subject|date|message-id|mime-version|content-.*|received|return-path|auto-submitted"
-    r"|dkim-.*|arc-.*|authentication-results|resent-.*|x-carillon-.*|x-sg-.*|x-smtpapi|x-ms-.*",
+    r"|dkim-.*|arc-.*|authentication-results|resent-.*|x-carillon-.*|x-sg-.*|x-smtpapi|x-ms-.*"
+    r"|list-unsubscribe.*",
     re.IGNORECASE,
 )
 """Headers that Carillon, a mail server or a vendor writes: a second one would contradict the first."""

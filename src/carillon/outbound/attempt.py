@@ -57,6 +57,8 @@ class AttemptRules(msgspec.Struct, frozen=True):
     suppressions: SuppressionTerms | None = None
     """How long a dead address is suppressed, and for whom; None for a backlog that keeps no suppressions."""
     categories: Categories = NO_CATEGORIES
+    unsubscribe: Callable[[Claim], str | None] | None = None
+    """Where one click leaves the category of a message; None where no such links are made."""
 
 
 class Attempts:
@@ -293,6 +295,8 @@ class Attempts:
         if timeout is None:
             timeout = self._rules.policies.timeout(claim.policy, self._rules.lanes.by_rank(claim.lane))
             self._timeouts[claim.policy, claim.lane] = timeout
+        if claim.category is not None and self._rules.unsubscribe is not None:
+            claim.unsubscribe_url = self._rules.unsubscribe(claim)
         seconds = timeout if self._rules.outlive_leases else min(timeout, max(left - starts_in, 0.0))
         return Dispatch(claim, claim.message(), seconds, starts_in)
 

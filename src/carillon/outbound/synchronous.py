@@ -1,7 +1,7 @@
 """Synchronous delivery: one call within a deadline while the caller waits, and the sweep of calls of dead processes."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, assert_never
 
 import msgspec
@@ -60,6 +60,8 @@ class SynchronousRules(msgspec.Struct, frozen=True, kw_only=True):
     use_cases: Sequence[str] = ()
     slots: int = 200
     suppressions: SuppressionTerms = SuppressionTerms()
+    unsubscribe: Callable[[Claim], str | None] | None = None
+    """Where one click leaves the category of a message; None where no such links are made."""
 
 
 class SynchronousDelivery:
@@ -147,6 +149,8 @@ class SynchronousDelivery:
 
     async def _send(self, claim: Claim, deadline: float) -> SynchronousAnswer:
         began = self._clock.monotonic()
+        if claim.category is not None and self._rules.unsubscribe is not None:
+            claim.unsubscribe_url = self._rules.unsubscribe(claim)
         provider: str | None = None
         outcome: Outcome = Unavailable(f"circuit breaker open: {claim.provider}", "circuit_open")
         try:

@@ -10,9 +10,11 @@ from email.utils import format_datetime
 import msgspec
 
 from carillon.domain.claims import Claim
-from carillon.providers.mail import Mail, Mailbox, MailFile
+from carillon.providers.mail import LEAVE, Mail, Mailbox, MailFile
 
 _ENCODED = "=?"
+_LONGEST_LINE = 998
+"""The most characters of a line of a mail."""
 # Seven bits, so that a server without 8BITMIME can accept the mail.
 _ASCII_POLICY = SMTP.clone(cte_type="7bit")
 _UTF8_POLICY = SMTPUTF8.clone(cte_type="8bit")
@@ -53,7 +55,10 @@ def write_letter(claim: Claim, mail: Mail) -> Letter:
         if file.content_id is None or mail.html is None:
             _attach(letter, file)
     _name_boundaries(letter, message_id)
-    return Letter(mail.sender, mail.recipient, message_id, letter.as_bytes(), mail.copies, mail.needs_utf8)
+    # A link is one word: folded, it would be torn apart or encoded.
+    policy = letter.policy.clone(max_line_length=_LONGEST_LINE) if LEAVE in mail.headers else letter.policy
+    content = letter.as_bytes(policy=policy)
+    return Letter(mail.sender, mail.recipient, message_id, content, mail.copies, mail.needs_utf8)
 
 
 def _relate(letter: EmailMessage, files: list[MailFile]) -> None:

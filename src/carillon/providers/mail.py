@@ -31,6 +31,8 @@ _ENCODED = "=?"
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
 _UNNAMEABLE = frozenset('"<>')
 _MAX_LOCAL, _MAX_ADDRESS = 64, 254
+LEAVE = "List-Unsubscribe"
+"""The header with the link at which one click leaves a category."""
 MAX_CALLBACK = 4 * 1024 * 1024
 MAX_ID = 200
 _MAX_REPORTS = 10_000
@@ -89,6 +91,13 @@ def parse_sender(text: str) -> Mailbox:
     if _LINE_BREAKING.search(name) or _ENCODED in name or not _UNNAMEABLE.isdisjoint(name):
         raise ValueError("the name has a forbidden character")
     return msgspec.structs.replace(parse_mailbox(address), name=name)
+
+
+def unsubscribe_headers(claim: Claim) -> dict[str, str]:
+    """RFC 8058: mail programs offer one click to leave the category; none where it cannot be left."""
+    if claim.unsubscribe_url is None:
+        return {}
+    return {LEAVE: f"<{claim.unsubscribe_url}>", "List-Unsubscribe-Post": "List-Unsubscribe=One-Click"}
 
 
 Wanted = TypeVar("Wanted")
@@ -164,6 +173,8 @@ def _mail(claim: Claim, message: Message, sender: Mailbox) -> Mail:
         "X-Carillon-Notification": claim.notification_id,
         # Tells out-of-office responders not to answer.
         "Auto-Submitted": "auto-generated",
+        # Last, so that no header of a request stands in their place.
+        **unsubscribe_headers(claim),
     }
     return Mail(
         sender=sender if parts.sender is None else parse_sender(parts.sender),

@@ -15,7 +15,7 @@ from carillon.web.request import RawBody, Reply, Request
 
 Call = Callable[[Request], Awaitable[Reply]]
 _UNFIT = re.compile(r"[\x00-\x1f\x7f\ufffd]")
-_MAX_SEGMENT = 255
+MAX_SEGMENT = 255
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -92,6 +92,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """True limits how often one address may call an endpoint that needs no credentials."""
     ticket: Literal["no", "opens", "shows"] = "no"
     """Whether a stream's ticket is enough: `opens` uses the ticket up, `shows` names its holder afterwards."""
+    longest: int = MAX_SEGMENT
+    """The most characters of one segment that the path leaves open."""
     hidden: bool = False
     """True keeps it out of the OpenAPI document."""
 
@@ -140,7 +142,7 @@ class Routes:
             if found is None:
                 continue
             if endpoint.method == method or (endpoint.method, method) == ("GET", "HEAD"):
-                return endpoint, _fit(found.groupdict())
+                return endpoint, _fit(found.groupdict(), endpoint.longest)
             allowed |= {endpoint.method, "HEAD"} if endpoint.method == "GET" else {endpoint.method}
         if not allowed:
             raise Problem("NOT_FOUND", "nothing is served under this path")
@@ -156,10 +158,10 @@ def _pattern(path: str) -> re.Pattern[str]:
     )
 
 
-def _fit(params: dict[str, str]) -> dict[str, str]:
+def _fit(params: dict[str, str], longest: int) -> dict[str, str]:
     for value in params.values():
         # No ledger holds such an id, and some refuse the query.
-        if len(value) > _MAX_SEGMENT or _UNFIT.search(value):
+        if len(value) > longest or _UNFIT.search(value):
             raise Problem("NOT_FOUND", "nothing has such an id")
     return params
 

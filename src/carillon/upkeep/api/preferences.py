@@ -280,9 +280,16 @@ def _quiet(given: QuietBody) -> QuietHours:
     )
 
 
-def _zone(field: str, name: str) -> str:
+def is_zone(name: str) -> bool:
+    """Whether there is a time zone of this name."""
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise Problem("VALIDATION_ERROR", f"{field} is not known", details=[Detail("not known", field)]) from None
+        return False
+    return True
+
+
+def _zone(field: str, name: str) -> str:
+    if not is_zone(name):
+        raise Problem("VALIDATION_ERROR", f"{field} is not known", details=[Detail("not known", field)])
     return name
