@@ -1,10 +1,13 @@
 """Migrations are numbered once each, and a part touches only its own tables and the engine's."""
 
 import re
+import sqlite3
 
 import pytest
 
-from carillon.ledger.migrate import ENGINE, PARTS, Migration, migrations
+from carillon.ledger.migrate import ENGINE, PARTS, Migration, migrate_sqlite, migrations
+from carillon.ledger.statements import load, parse
+from tests.support.sources import ROOT
 
 DIALECTS = ("postgres", "sqlite")
 _TABLE = re.compile(r'^CREATE TABLE (?:IF NOT EXISTS )?"?(\w+)', re.MULTILINE)
@@ -53,3 +56,36 @@ def test_control_a_stranger_is_seen() -> None:
     assert strangers([Migration(1, "1.sql", text), Migration(2, "2.sql", later)]) == [
         "2.sql: templates is of the part api, so mark it with `-- part:`"
     ]
+
+
+ALWAYS = (
+    "prune_candidates",
+    "prune",
+    "prune_attempts",
+    "prune_malformed",
+    "counts",
+    "dead_letters",
+    "records",
+    "routes",
+)
+"""What every process asks beside the statements of intake and claims."""
+
+
+def test_a_ledger_of_the_engine_alone_can_be_claimed_from_and_pruned() -> None:
+    folder = ROOT / "src" / "carillon" / "ledger" / "sqlite"
+    names = [name for file in ("claim.sql", "ledger.sql") for name in parse((folder / file).read_text())]
+    statements = load("sqlite", frozenset())
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    migrate_sqlite(connection, statements, parts=())
+    wrong = {}
+    for name in (*names, *ALWAYS):
+        try:
+            connection.execute(f"EXPLAIN {statements[name]}", _Nothing())
+        except sqlite3.OperationalError as error:
+            wrong[name] = str(error)
+    assert not wrong, "wrap what needs a part between `-- if PART`, `-- else` and `-- end`"
+
+
+class _Nothing(dict[str, None]):
+    def __missing__(self, name: str) -> None:
+        return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carillon.compose import from_settings, outbound
-from carillon.compose.ledger import LedgerPart
+from carillon.compose.ledger import LedgerPart, parts_needed
 from carillon.compose.outbound import BreakersPart, WorkerPart
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
@@ -206,6 +206,9 @@ class IntakePart(Part):
 
     def run(self) -> Mapping[str, Loop]:
         process = self._process
+        if "api" not in parts_needed(process.settings):
+            # Nothing here takes events for digests, and the ledger has no tables for them.
+            return {}
         closer = DigestCloser(
             self._ledger.ledger,
             self.intake.accept,

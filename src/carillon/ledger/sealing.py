@@ -124,7 +124,7 @@ Again: TypeAlias = Callable[[str | None, str | None], tuple[str | None, str | No
 
 TABLES = ("suppressions", "receipts", "routes", "records", "preferences", "digests")
 """The order of resealing: suppressions first, so that a suppressed address is found again at once."""
-OF_THE_API = ("receipts", "preferences")
+OF_THE_API = ("receipts", "preferences", "digests")
 """Of these, the tables that a ledger without the part `api` does not have."""
 HIDDEN = "(sealed)"
 _LONGEST_ERROR = 4000

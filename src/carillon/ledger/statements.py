@@ -28,18 +28,29 @@ class Numbered(NamedTuple):
     names: tuple[str, ...]
 
 
+_CHOICE = re.compile(r"^ *-- if (\w+)\n(.*?)^ *-- else\n(.*?)^ *-- end\n", re.MULTILINE | re.DOTALL)
+
+
 @cache
-def load(dialect: str) -> Mapping[str, str]:
-    """Every statement of one dialect by name; comments stay, so that a server's log shows them too."""
+def load(dialect: str, parts: frozenset[str] | None = None) -> Mapping[str, str]:
+    """Every statement of one dialect by name; comments stay, so that a server's log shows them too.
+
+    Between `-- if PART`, `-- else` and `-- end`, the first lines are for ledgers that have the tables of this part.
+    Without `parts`, the ledger has all of them.
+    """
     found: dict[str, str] = {}
     for room in _rooms(dialect):
         for name in sorted(entry.name for entry in room.iterdir()):
             if name.endswith(".sql"):
-                more = parse(room.joinpath(name).read_text(encoding="utf-8"))
+                more = parse(_chosen(room.joinpath(name).read_text(encoding="utf-8"), parts))
                 if found.keys() & more.keys():
                     raise ValueError(f"{name}: another file has a statement of the same name")
                 found |= more
     return MappingProxyType(found)
+
+
+def _chosen(text: str, parts: frozenset[str] | None) -> str:
+    return _CHOICE.sub(lambda found: found[2] if parts is None or found[1] in parts else found[3], text)
 
 
 def _rooms(dialect: str) -> Iterator[Traversable]:

@@ -185,6 +185,7 @@ RETURNING r.notification_id, r.route_id, r.claim_token AS token, r.channel, r.re
         LIMIT 1
     ) END AS suppression_json,
     n.category,
+    -- if api
     CASE WHEN n.category IS NOT NULL THEN (
         SELECT json_build_object('channels', p.channels_json::json, 'categories', p.categories_json::json)::text
         FROM preferences p
@@ -192,5 +193,8 @@ RETURNING r.notification_id, r.route_id, r.claim_token AS token, r.channel, r.re
           AND p.user_id = CASE WHEN r.recipient_ref LIKE 'user:%' THEN substr(r.recipient_ref, 6)
                                ELSE split_part(r.recipient_ref, ':', 1) || ':' || r.address END
     ) END AS wishes_json,
+    -- else
+    NULL::text AS wishes_json,
+    -- end
     r.ctid AS place, r.grp AS "group", (picked.nth > picked.free - picked.ahead) IS TRUE AS ahead,
     date_part('epoch', n.expires_at - clock.now) AS expires_in, n.stopped;

@@ -84,7 +84,7 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
         ledger = cls(
             address,
             pools,
-            statements or load("postgres"),
+            statements or load("postgres", frozenset(parts)),
             lease_seconds,
             record_attempts=record_attempts,
             recovery_hint=recovery_hint,

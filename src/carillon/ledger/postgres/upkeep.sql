@@ -125,9 +125,12 @@ WHERE n.accepted_at < clock_timestamp() - :older_than_seconds::float8 * interval
   AND NOT EXISTS (
       SELECT FROM routes r WHERE r.notification_id = n.notification_id AND r.status IN ('pending', 'failed'))
   AND NOT EXISTS (SELECT FROM outbox o WHERE o.notification_id = n.notification_id)
+  -- if api
   AND NOT EXISTS (
       SELECT FROM digest_members m JOIN digests d ON d.digest_id = m.digest_id
       WHERE m.notification_id = n.notification_id AND d.told_at IS NULL)
+  -- else
+  -- end
 ORDER BY n.accepted_at
 LIMIT :limit
 FOR UPDATE SKIP LOCKED;

@@ -57,6 +57,7 @@ SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_r
            LIMIT 1
        ) AS suppression_json,
        n.category,
+       -- if api
        CASE WHEN n.category IS NOT NULL THEN (
            SELECT json_object('channels', json(p.channels_json), 'categories', json(p.categories_json))
            FROM preferences p
@@ -64,6 +65,9 @@ SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_r
              AND p.user_id = CASE WHEN r.recipient_ref LIKE 'user:%' THEN substr(r.recipient_ref, 6)
                                   ELSE substr(r.recipient_ref, 1, instr(r.recipient_ref, ':')) || r.address END
        ) END AS wishes_json,
+       -- else
+       NULL AS wishes_json,
+       -- end
        r.grp AS "group", (n.expires_at - :now) / 1000.0 AS expires_in, n.stopped
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.lane = :lane AND r.provider = :provider AND r.next_attempt_at IS NOT NULL AND r.turn = :grp

@@ -72,7 +72,7 @@ class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, S
         if str(path) == ":memory:":
             raise ConfigurationError("a ledger in memory loses confirmed notifications; name a file")
         refuse_unfit(Path(path))
-        sql = {name: fixed(text) for name, text in (statements or load("sqlite")).items()}
+        sql = {name: fixed(text) for name, text in (statements or load("sqlite", frozenset(parts))).items()}
         file = SqliteFile(Path(path), sql)
         try:
             await file.open()

@@ -131,9 +131,12 @@ WHERE n.accepted_at < :now - CAST(round(:older_than_seconds * 1000) AS INTEGER)
   AND NOT EXISTS (
       SELECT 1 FROM routes r WHERE r.notification_id = n.notification_id AND r.status IN ('pending', 'failed'))
   AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.notification_id = n.notification_id)
+  -- if api
   AND NOT EXISTS (
       SELECT 1 FROM digest_members m JOIN digests d ON d.digest_id = m.digest_id
       WHERE m.notification_id = n.notification_id AND d.told_at IS NULL)
+  -- else
+  -- end
 ORDER BY n.accepted_at
 LIMIT :limit;
 

@@ -1,5 +1,7 @@
 -- Digests: many events of one person told in one message.
 
+-- part: api
+
 CREATE TABLE digests (
     -- Also the id of the notification that tells it.
     digest_id   TEXT NOT NULL PRIMARY KEY,

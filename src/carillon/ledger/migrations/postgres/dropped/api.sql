@@ -3,6 +3,8 @@ DROP VIEW IF EXISTS notificationqueue;
 DROP VIEW IF EXISTS "NotificationQueue";
 DROP TABLE redriven_routes;
 DROP TABLE receipts;
+DROP TABLE digest_members;
+DROP TABLE digests;
 DROP TABLE templates;
 DROP TABLE preferences;
 DROP TABLE admin_actions;
