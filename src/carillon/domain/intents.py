@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from carillon.domain.mail import MailParts
+from carillon.domain.parts import InAppParts, PushBody
 from carillon.domain.timing import AT_ONCE, Timing
 
 
@@ -73,6 +74,10 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     mail: MailParts | None = None
     """What the email carries beside its text; only for the channel email."""
+    push: PushBody | None = None
+    """The same for a push."""
+    in_app: InAppParts | None = None
+    """The same for the inbox."""
     occurred_at_ms: int | None = None
     scheduled_for_ms: int | None = None
     timing: Timing = AT_ONCE

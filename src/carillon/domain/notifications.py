@@ -7,6 +7,7 @@ import msgspec
 
 from carillon.domain.digests import DigestEntry
 from carillon.domain.mail import MailParts
+from carillon.domain.parts import InAppParts, PushParts
 from carillon.domain.suppressions import SuppressedRoute
 
 
@@ -33,6 +34,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     html: str | None = None
     mail: MailParts | None = None
     """What an email carries beside its text."""
+    push: PushParts | None = None
+    in_app: InAppParts | None = None
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,13 +7,11 @@ import msgspec
 from msgspec.structs import replace
 
 from carillon.coalesce import Coalescer
-from carillon.domain.calendar import times_of
 from carillon.domain.consent import GATE, Category, refusal, shown
 from carillon.domain.errors import BadIntent
 from carillon.domain.events import IntentAccepted, IntentRepeated
 from carillon.domain.explain import Tell
 from carillon.domain.intents import Intent, Recipient
-from carillon.domain.mail import MailParts, MailRules, check_parts
 from carillon.domain.messages import message_view
 from carillon.domain.notifications import (
     Acceptance,
@@ -23,7 +21,6 @@ from carillon.domain.notifications import (
     Enrolled,
     Enrolment,
     GatedRoute,
-    Message,
     Status,
     Template,
 )
@@ -39,6 +36,7 @@ from carillon.domain.synchronous import (
 )
 from carillon.domain.templates import resolve_locale, wished_locale
 from carillon.faultpoint import faultpoint
+from carillon.intake.carrying import carried, number_shown, refuse_misplaced, refuse_number
 from carillon.intake.digests import gathered, rendered_as
 from carillon.intake.plan import Content, PlanRules, plan
 from carillon.intake.render import render_message
@@ -58,9 +56,7 @@ class Contents:
     async def of(self, intent: Intent, tell: Tell | None = None) -> list[Content]:
         """One content for every channel and recipient, the skipped ones among them; raises BadIntent."""
         channels = await self._channels(intent)
-        if intent.mail is not None and channels != ("email",):
-            field = next(iter(msgspec.to_builtins(intent.mail)))
-            raise BadIntent("VALIDATION_ERROR", f"{field}: only an email has it", field=field)
+        refuse_misplaced(intent, channels)
         if tell is not None:
             tell("channel", {"channels": channels, "named": bool(intent.channels)})
         found = [
@@ -113,6 +109,8 @@ class Contents:
         if category is None and channel in recipient.refused:
             raise BadIntent("CHANNEL_DISABLED", f"{recipient.ref} has switched {channel} off", field="channel")
         address = _address(recipient, channel, tell)
+        if channel == "sms":
+            refuse_number(address, intent.tenant_id, self._rules.carry.phones)
         refused = None
         if category is not None:
             refused = refusal(category, channel, recipient.chosen, recipient.refused)
@@ -125,8 +123,7 @@ class Contents:
         template = await self._template(intent, recipient, channel, tell)
         # What a gate skips is rendered too: an error of the sender does not hide behind it, and it can be redriven.
         message = render_message(template, intent.payload, self._rules.missing_variable)
-        if channel == "email":
-            message = with_parts(message, intent, address, self._rules.mail)
+        message = carried(message, channel, intent, address, self._rules.carry)
         if tell is not None:
             tell("render", msgspec.to_builtins(message_view(channel, message)))
         return Content(recipient.ref, channel, address, template.locale, message, refused, gate)
@@ -165,19 +162,6 @@ class Contents:
         )
 
 
-def with_parts(message: Message, intent: Intent, address: str, rules: MailRules) -> Message:
-    """The email with what its request adds to the template; raises BadIntent for what could not be sent."""
-    parts = intent.mail
-    if parts is not None:
-        check_parts(parts, address, rules)
-        if parts.calendar is not None:
-            times_of(parts.calendar)
-    if intent.scheduled_for_ms is not None:
-        # A mail that says it is a week old looks like one that was held back by a spammer.
-        parts = msgspec.structs.replace(parts or MailParts(), date_ms=intent.scheduled_for_ms)
-    return message if parts is None else msgspec.structs.replace(message, mail=parts)
-
-
 def _address(recipient: Recipient, channel: str, tell: Tell | None) -> str:
     if tell is not None:
         tell("preferences", {"channel": channel, "preferredLocale": recipient.locale})
@@ -185,7 +169,8 @@ def _address(recipient: Recipient, channel: str, tell: Tell | None) -> str:
     if not address:
         raise BadIntent("RECIPIENT_UNRESOLVED", f"no {channel} address is known for {recipient.ref}", field="recipient")
     if tell is not None:
-        tell("recipient", {"recipient": recipient.ref, "channel": channel, "address": address})
+        more = number_shown(address) if channel == "sms" else {}
+        tell("recipient", {"recipient": recipient.ref, "channel": channel, "address": address, **more})
     return address
 
 

@@ -44,6 +44,7 @@ _GATES = {
     "CHANNEL_DISABLED": "preferences",
     "UNKNOWN_CATEGORY": "category",
     "RECIPIENT_UNRESOLVED": "recipient",
+    "COUNTRY_NOT_ALLOWED": "recipient",
     "TEMPLATE_NOT_FOUND": "template",
     "TEMPLATE_RENDER_ERROR": "render",
     "IDEMPOTENCY_CONFLICT": "idempotency",

@@ -8,10 +8,10 @@ from carillon.domain.consent import NO_CATEGORIES, Categories
 from carillon.domain.groups import Groups
 from carillon.domain.intents import Intent, canonical, fingerprint
 from carillon.domain.lanes import Lanes
-from carillon.domain.mail import MailRules
 from carillon.domain.notifications import EVERYBODY, Collapse, Enrolment, Message, Notification, Route, Status
 from carillon.domain.policy import PolicyTable
 from carillon.domain.templates import LocaleRules
+from carillon.intake.carrying import CarryRules
 
 _BY_TENANT = Groups()
 
@@ -30,7 +30,7 @@ class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
     supported_locales: tuple[str, ...] = ()
     """The locales of a renderer downstream; without any, messages are rendered before they are queued."""
     categories: Categories = NO_CATEGORIES
-    mail: MailRules = MailRules()
+    carry: CarryRules = CarryRules()
     groups: dict[str, Groups] = {}
     """How the routes of each provider form groups; by tenant where nothing is said."""
 

@@ -33,6 +33,7 @@ KINDS: dict[str, tuple[int, str]] = {
     "MISDIRECTED_REQUEST": (421, "This host is not served"),
     "RECIPIENT_UNRESOLVED": (422, "The recipient cannot be found"),
     "UNKNOWN_CATEGORY": (422, "There is no such category"),
+    "COUNTRY_NOT_ALLOWED": (422, "No text message goes to this country"),
     "CHANNEL_DISABLED": (422, "The recipient has switched this channel off"),
     "BATCH_REJECTED": (422, "No notification of the batch was accepted"),
     "TOO_MANY_REQUESTS": (429, "Too many requests"),

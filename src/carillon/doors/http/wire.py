@@ -14,6 +14,7 @@ from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient, own_key
 from carillon.domain.mail import Attachment, Copies, Invitation, MailAddress, MailParts
 from carillon.domain.notifications import GatedRoute
+from carillon.domain.parts import InAppParts, PushBody
 from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.timing import DigestWish, timing_of
 from carillon.web import Reach
@@ -102,6 +103,10 @@ class SendBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     reply_to: Annotated[MailAddress, Meta(description="Where answers to an email go.")] | None = None
     headers: Annotated[dict[str, str], Meta(description="Headers of an email that `mail.headers` allows.")] = {}
     calendar: Annotated[Invitation, Meta(description="An event; the email carries it as invite.ics.")] | None = None
+    push: Annotated[PushBody, Meta(description="What a push carries beside its text.")] | None = None
+    in_app: Annotated[InAppParts, Meta(description="What a message of the inbox carries beside its text.")] | None = (
+        None
+    )
 
 
 class BatchItem(SendBody, forbid_unknown_fields=True, omit_defaults=True, rename="camel", kw_only=True):
@@ -249,6 +254,8 @@ def to_intent(body: SendBody, context: Context) -> Intent:
         trace_id=context.trace_id,
         metadata=body.metadata or {},
         mail=_mail(body, context.reach),
+        push=body.push,
+        in_app=body.in_app,
         scheduled_for_ms=_scheduled(body),
         timing=timing_of(
             {

@@ -1,0 +1,152 @@
+"""What a message carries beside its text: from its request, from what the operator says about it, by its channel."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from carillon.domain.calendar import times_of
+from carillon.domain.errors import BadIntent
+from carillon.domain.intents import Intent
+from carillon.domain.mail import MailParts, MailRules, check_parts
+from carillon.domain.notifications import Message, Template
+from carillon.domain.parts import (
+    InAppParts,
+    MessageRule,
+    PushParts,
+    check_in_app,
+    check_push,
+    joined,
+    rule_for,
+)
+from carillon.domain.phones import PhoneRules, read_phone
+from carillon.domain.sms import segments_of, transliterate
+from carillon.intake.render import render_message
+
+_CHANNELS = {"mail": "email", "push": "push", "in_app": "inApp"}
+_NO_RULE = MessageRule()
+
+
+class CarryRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What messages may carry, and to whom."""
+
+    mail: MailRules = MailRules()
+    phones: PhoneRules = PhoneRules()
+    messages: dict[str, MessageRule] = {}
+    """By template key, or a prefix with `*`."""
+    senders: dict[str, str] = {}
+    """The senders of emails of tenants with their own."""
+
+
+def refuse_misplaced(intent: Intent, channels: tuple[str, ...]) -> None:
+    """Refuse parts of another channel: nobody would see them."""
+    for name, channel in _CHANNELS.items():
+        given = getattr(intent, name)
+        if given is None or channels == (channel,):
+            continue
+        field = next(iter(msgspec.to_builtins(given)), "headers") if name == "mail" else channel
+        raise BadIntent("VALIDATION_ERROR", f"{field}: only the channel {channel} has it", field=field)
+
+
+def refuse_number(address: str, tenant_id: str | None, rules: PhoneRules) -> None:
+    """Refuse a number that cannot exist, or whose country the tenant sends no text messages to."""
+    wrong = rules.wrong(address)
+    if wrong is not None:
+        raise BadIntent("VALIDATION_ERROR", f"recipient: {wrong}", field="recipient")
+    refusal = rules.refusal(address, tenant_id)
+    if refusal is not None:
+        raise BadIntent("COUNTRY_NOT_ALLOWED", f"recipient: {refusal}", field="recipient")
+
+
+def number_shown(address: str) -> dict[str, Any]:
+    """What explain says about a phone number."""
+    phone = read_phone(address)
+    return {} if phone is None else {"country": phone.country, "written": phone.written}
+
+
+def carried(message: Message, channel: str, intent: Intent, address: str, rules: CarryRules) -> Message:
+    """The message with everything that its channel carries; raises BadIntent for what could not be sent."""
+    rule = rule_for(intent.notification_type, rules.messages) or _NO_RULE
+    match channel:
+        case "email":
+            return _email(message, intent, address, rules, rule)
+        case "sms":
+            return _text_message(message, intent, rule)
+        case "push":
+            return _push(message, intent, rule)
+        case "inApp":
+            return _in_app(message, intent, rule)
+        case _:
+            return message
+
+
+def _email(message: Message, intent: Intent, address: str, rules: CarryRules, rule: MessageRule) -> Message:
+    parts = intent.mail or MailParts()
+    check_parts(parts, address, rules.mail)
+    if parts.calendar is not None:
+        times_of(parts.calendar)
+    sender = rule.sender or rules.senders.get(intent.tenant_id or "")
+    # A mail that says it is a week old looks like one that was held back by a spammer.
+    parts = replace(parts, sender=sender, reply_to=parts.reply_to or rule.reply_to, date_ms=intent.scheduled_for_ms)
+    return message if parts == MailParts() else replace(message, mail=parts)
+
+
+def _text_message(message: Message, intent: Intent, rule: MessageRule) -> Message:
+    if rule.transliterate:
+        message = replace(message, text=transliterate(message.text))
+    found = segments_of(message.text)
+    if rule.max_segments is not None and found.segments > rule.max_segments:
+        raise BadIntent(
+            "VALIDATION_ERROR",
+            f"the text message has {found.segments} parts of {found.encoding}, and "
+            f"message.{intent.notification_type}.max_segments allows {rule.max_segments}",
+            field="data",
+        )
+    return message
+
+
+def _push(message: Message, intent: Intent, rule: MessageRule) -> Message:
+    if intent.push is None and rule.push is None:
+        return message
+    parts: PushParts = joined(_filled(rule.push or PushParts(), intent.payload), intent.push, PushParts)
+    check_push(parts)
+    return _said(replace(message, push=replace(parts, title=None, body=None)), parts.title, parts.body)
+
+
+def _in_app(message: Message, intent: Intent, rule: MessageRule) -> Message:
+    if intent.in_app is None and rule.in_app is None:
+        return message
+    parts: InAppParts = joined(_filled(rule.in_app or InAppParts(), intent.payload), intent.in_app, InAppParts)
+    check_in_app(parts)
+    return _said(replace(message, in_app=replace(parts, title=None, body=None)), parts.title, parts.body)
+
+
+def _said(message: Message, title: str | None, body: str | None) -> Message:
+    return replace(message, subject=title or message.subject, text=body or message.text)
+
+
+def _filled(parts: Any, data: Mapping[str, Any]) -> Any:  # noqa: ANN401 - parts of either channel, and the same again
+    """The operator's parts with the values of the request in place of `{{name}}`."""
+    if not any("{{" in value for value in _texts(parts)):
+        return parts
+
+    def fill(text: str) -> str:
+        return render_message(Template(code="", channel="", locale="", text=text), data).text
+
+    said = msgspec.to_builtins(parts)
+    return msgspec.convert(_each_text(said, fill), type(parts))
+
+
+def _texts(parts: object) -> list[str]:
+    found: list[str] = []
+    _each_text(msgspec.to_builtins(parts), lambda text: found.append(text) or text)  # type: ignore[func-returns-value]
+    return found
+
+
+def _each_text(value: Any, change: Any) -> Any:  # noqa: ANN401 - JSON, and a function over its texts
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {name: _each_text(inner, change) for name, inner in value.items()}
+    return [_each_text(inner, change) for inner in value] if isinstance(value, list) else value
