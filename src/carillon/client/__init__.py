@@ -16,6 +16,7 @@ from carillon.client.wire import (
 )
 from carillon.domain.explain import Explanation
 from carillon.domain.mail import Attachment, Invitation
+from carillon.domain.parts import InAppAction, InAppParts, PushBody
 from carillon.version import old_names
 
 __all__ = [
@@ -26,11 +27,14 @@ __all__ = [
     "Attempt",
     "Client",
     "Explanation",
+    "InAppAction",
+    "InAppParts",
     "Invitation",
     "Item",
     "ItemAnswer",
     "Notification",
     "Page",
+    "PushBody",
     "Rejected",
     "Route",
     "SkippedRoute",

@@ -1,5 +1,6 @@
 """Rules, policies, tools and providers of the engine, each read from the settings."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from importlib.resources import as_file
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from carillon.config.carrying import MessageSettings
 from carillon.config.reading import blueprint_folder, variables
 from carillon.config.settings import CategorySettings, GroupSettings, Settings
 from carillon.domain.breaker import BreakerPolicy
@@ -18,23 +20,28 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.groups import Grouping, GroupRule, Groups, group_number
 from carillon.domain.lanes import Lanes
 from carillon.domain.mail import MailRules
+from carillon.domain.parts import MessageRule
+from carillon.domain.phones import PhoneRules
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Clock, Dice, Provider
 from carillon.domain.receipts import Callback
 from carillon.domain.suppressions import SuppressionTerms
 from carillon.domain.targets import Rates
 from carillon.domain.templates import LocaleRules
+from carillon.intake.carrying import CarryRules
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
 from carillon.links import Links
 from carillon.providers import Tools, callback, has_receipts, load
 from carillon.providers import remarks as provider_remarks
 from carillon.providers.http import HttpClient
+from carillon.providers.mail import parse_sender
 from carillon.providers.webhook.send import CONCURRENCY_PER_ENDPOINT
 from carillon.web.gate import is_loopback
 
 SANDBOX = "sandbox"
 TRIAL_KEY = "a public key, for trying things out only"
+_COUNTRY = re.compile(r"[A-Z]{2}")
 NOT_OPTIONS = frozenset({"kind", "needs"})
 
 
@@ -254,19 +261,59 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
         idempotency_ttl_seconds=settings.idempotency_ttl_seconds,
         supported_locales=tuple(settings.locale.supported) if settings.templates.render == "downstream" else (),
         categories=categories(settings),
-        mail=mail_rules(settings),
+        carry=carry_rules(settings),
         groups=groups(settings),
     )
 
 
-def mail_rules(settings: Settings) -> MailRules:
-    """What emails may carry."""
+def carry_rules(settings: Settings) -> CarryRules:
+    """What messages may carry; refuses a sender or a country that is none."""
     given = settings.mail
-    return MailRules(
+    rules = MailRules(
         attachment_bytes=given.attachment_bytes,
         types=tuple(given.types),
         copies=given.copies,
         headers=tuple(given.headers),
+    )
+    senders = {name: tenant.sender for name, tenant in settings.tenant.items() if tenant.sender is not None}
+    messages = {key: _message_rule(key, one) for key, one in settings.message.items()}
+    for name, sender in senders.items():
+        _check_sender(f"tenant.{name}.sender", sender)
+    return CarryRules(mail=rules, phones=phone_rules(settings), messages=messages, senders=senders)
+
+
+def _message_rule(key: str, given: MessageSettings) -> MessageRule:
+    for option, sender in (("sender", given.sender), ("reply_to", given.reply_to)):
+        _check_sender(f"message.{key}.{option}", sender)
+    return MessageRule(
+        sender=given.sender,
+        reply_to=given.reply_to,
+        max_segments=given.max_segments,
+        transliterate=given.transliterate,
+        push=given.push,
+        in_app=given.in_app,
+    )
+
+
+def _check_sender(option: str, sender: str | None) -> None:
+    try:
+        if sender is not None:
+            parse_sender(sender)
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}") from None
+
+
+def phone_rules(settings: Settings) -> PhoneRules:
+    """To which numbers text messages go."""
+    tenants = {name: one.sms_countries for name, one in settings.tenant.items() if one.sms_countries is not None}
+    for option, countries in (("sms.countries", settings.sms.countries), *tenants.items()):
+        wrong = [country for country in countries if not _COUNTRY.fullmatch(country)]
+        if wrong:
+            raise ConfigurationError(f"{option}: {wrong[0]!r} is not a country; write two letters, such as DE")
+    return PhoneRules(
+        check=settings.sms.check,
+        countries=frozenset(settings.sms.countries),
+        tenants={name: frozenset(countries) for name, countries in tenants.items()},
     )
 
 

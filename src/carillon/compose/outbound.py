@@ -349,6 +349,7 @@ def _attempt_rules(settings: Settings, chains: Chains) -> AttemptRules:
             suppressions=from_settings.suppression_terms(settings),
             categories=from_settings.categories(settings),
             unsubscribe=from_settings.unsubscribes(settings),
+            phones=from_settings.phone_rules(settings),
         )
     return AttemptRules(
         chains,

@@ -349,32 +349,6 @@ class Gateway(Section, frozen=True):
     delay_seconds: float = 0.0
 
 
-class MailSettings(Section, frozen=True):
-    """What emails may carry, and which files may be fetched for them."""
-
-    bounds: ClassVar[dict[str, Bounds]] = {
-        "attachment_bytes": (0, 64 * 1024 * 1024),
-        "fetch_seconds": (0.001, 600),
-        "copies": (0, 100),
-    }
-
-    attachment_bytes: int = 5 * 1024 * 1024
-    """All attachments of one email together; `http.max_body_bytes` limits those that come inside a request."""
-    types: list[str] = msgspec.field(default_factory=lambda: ["*/*"])
-    """Content types of attachments, such as `application/pdf` or `image/*`."""
-    copies: int = 20
-    """Addresses in cc and bcc of one email together."""
-    headers: list[str] = msgspec.field(default_factory=lambda: ["X-*", "In-Reply-To", "References"])
-    """Headers that a request may set."""
-    fetch_seconds: float = 10.0
-    """How long fetching the attachments of one email may take."""
-    allow_http: bool = False
-    """True also fetches from http URLs; this and the next three exempt attachments from the egress rules."""
-    allow_networks: list[str] = []
-    allow_hosts: list[str] = []
-    allow_ports: list[str | int] = []
-
-
 class TaskPicker(Section, frozen=True):
     """How the sse blueprint claims and delivers notifications."""
 

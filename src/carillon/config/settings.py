@@ -3,6 +3,7 @@
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
+from carillon.config.carrying import MailSettings, MessageSettings, SmsSettings
 from carillon.config.policies import Policies
 from carillon.config.sections import (
     Alerts,
@@ -14,7 +15,6 @@ from carillon.config.sections import (
     Http,
     Kafka,
     Log,
-    MailSettings,
     MetricSettings,
     Push,
     RabbitmqDoor,
@@ -254,6 +254,10 @@ class Tenant(Section, frozen=True):
     default_locale: str | None = None
     requests_per_second: float | None = None
     """Calls of providers for this tenant, over all processes; `[tenant."*"]` is every tenant without its own."""
+    sender: str | None = None
+    """The sender of the tenant's emails, in place of the provider's."""
+    sms_countries: list[str] | None = None
+    """The countries that the tenant's text messages go to, in place of `sms.countries`; empty is every country."""
 
 
 class SynchronousSettings(Section, frozen=True):
@@ -342,6 +346,9 @@ class Settings(Section, frozen=True):
     preferences: PreferenceSettings = PreferenceSettings()
     mail: MailSettings = MailSettings()
     consent: ConsentSettings = ConsentSettings()
+    sms: SmsSettings = SmsSettings()
+    message: dict[str, MessageSettings] = {}
+    """By template key, or a prefix with `*`."""
     retention: RetentionSettings = RetentionSettings()
     history: HistorySettings = HistorySettings()
     log: Log = Log()

@@ -7,6 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from carillon.domain.mail import Attachment, Invitation, MailParts
 from carillon.domain.notifications import Message
+from carillon.domain.parts import InAppParts, PushBody, joined
 from carillon.domain.sms import Segments, segments_of
 
 
@@ -47,6 +48,8 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     """The parts in which a carrier sends and charges it; only of a text message."""
     mail: MailView | UnsetType = UNSET
     """Only of an email that carries more than its text."""
+    push: PushBody | UnsetType = UNSET
+    in_app: InAppParts | UnsetType = msgspec.field(default=UNSET, name="inApp")
 
 
 def message_view(channel: str, message: Message) -> MessageView:
@@ -56,6 +59,8 @@ def message_view(channel: str, message: Message) -> MessageView:
         html=message.html,
         segments=segments_of(message.text) if channel == "sms" else None,
         mail=UNSET if message.mail is None else _mail_view(message.mail),
+        push=UNSET if message.push is None else joined(message.push, None, PushBody),
+        in_app=UNSET if message.in_app is None else message.in_app,
     )
 
 

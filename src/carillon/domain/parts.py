@@ -14,7 +14,7 @@ MOST_DATA = 3000
 """Bytes of names and values; FCM takes 4096 of a whole message."""
 LONGEST_TTL = 28 * 86_400
 """FCM keeps a message for four weeks."""
-_LINK = re.compile(r"(?:https?://|mailto:|tel:|/(?!/))[^\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\ufeff]*")
+_LINK = re.compile(r"(?:https?://|mailto:|tel:|/(?!/))[^\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\ufeff\\]*")
 """A link whose scheme runs nothing, or a path of the application; no character in it is skipped by browsers."""
 _RESERVED = re.compile(r"from|message_type|collapse_key|notification_id|trace_id|action_url|google\..*|gcm\..*")
 
@@ -89,12 +89,11 @@ def rule_for(key: str, rules: Mapping[str, MessageRule]) -> MessageRule | None:
 
 def joined(first: msgspec.Struct, then: msgspec.Struct | None, kind: type[Any]) -> Any:  # noqa: ANN401 - of that kind
     """Two sets of parts as one of the kind: what the second one says counts."""
-    said = {name: getattr(first, name) for name in kind.__struct_fields__}
+    said, nothing = {name: getattr(first, name) for name in kind.__struct_fields__}, kind()
     for name in () if then is None else kind.__struct_fields__:
         value = getattr(then, name)
-        if value == kind().__getattribute__(name):
-            continue
-        said[name] = {**said[name], **value} if isinstance(value, dict) else value
+        if value != getattr(nothing, name):
+            said[name] = {**said[name], **value} if isinstance(value, dict) else value
     return kind(**said)
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from carillon.domain.calendar import times_of
 from carillon.domain.errors import BadIntent
-from carillon.domain.intents import Intent
+from carillon.domain.intents import Intent, canonical
 from carillon.domain.mail import MailParts, MailRules, check_parts
 from carillon.domain.notifications import Message, Template
 from carillon.domain.parts import (
@@ -107,9 +107,13 @@ def _text_message(message: Message, intent: Intent, rule: MessageRule) -> Messag
 
 
 def _push(message: Message, intent: Intent, rule: MessageRule) -> Message:
-    if intent.push is None and rule.push is None:
+    # What replaces a waiting notification replaces one on the device too.
+    collapse_key = intent.timing.collapse_key
+    if intent.push is None and rule.push is None and collapse_key is None:
         return message
     parts: PushParts = joined(_filled(rule.push or PushParts(), intent.payload), intent.push, PushParts)
+    if parts.collapse_key is None and collapse_key is not None:
+        parts = replace(parts, collapse_key=collapse_key)
     check_push(parts)
     return _said(replace(message, push=replace(parts, title=None, body=None)), parts.title, parts.body)
 
@@ -128,20 +132,14 @@ def _said(message: Message, title: str | None, body: str | None) -> Message:
 
 def _filled(parts: Any, data: Mapping[str, Any]) -> Any:  # noqa: ANN401 - parts of either channel, and the same again
     """The operator's parts with the values of the request in place of `{{name}}`."""
-    if not any("{{" in value for value in _texts(parts)):
+    said = msgspec.to_builtins(parts)
+    if "{{" not in canonical(said):
         return parts
 
     def fill(text: str) -> str:
         return render_message(Template(code="", channel="", locale="", text=text), data).text
 
-    said = msgspec.to_builtins(parts)
     return msgspec.convert(_each_text(said, fill), type(parts))
-
-
-def _texts(parts: object) -> list[str]:
-    found: list[str] = []
-    _each_text(msgspec.to_builtins(parts), lambda text: found.append(text) or text)  # type: ignore[func-returns-value]
-    return found
 
 
 def _each_text(value: Any, change: Any) -> Any:  # noqa: ANN401 - JSON, and a function over its texts

@@ -22,6 +22,7 @@ from carillon.domain.decide import (
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Sent, Unknown, outcome_word
+from carillon.domain.phones import COUNTRY, PhoneRules
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import BatchProvider, Breakers, Clock, Dice, Preparer, Provider, StartingProvider
 from carillon.domain.suppressions import SuppressionTerms
@@ -56,6 +57,8 @@ class AttemptRules(msgspec.Struct, frozen=True):
     """True returns a call that the shutdown cancelled to the backlog, uncounted: the vendor recognises a repeat."""
     suppressions: SuppressionTerms | None = None
     """How long a dead address is suppressed, and for whom; None for a backlog that keeps no suppressions."""
+    phones: PhoneRules = PhoneRules()
+    """The countries that text messages go to: what was accepted under other settings is not sent."""
     categories: Categories = NO_CATEGORIES
     unsubscribe: Callable[[Claim], str | None] | None = None
     """Where one click leaves the category of a message; None where no such links are made."""
@@ -226,7 +229,7 @@ class Attempts:
     def _gate(self, claim: Claim) -> Settlement | None:
         """The settlement of a claim that must not be called; None when it may be called."""
         verdict = EXPIRY if self._leases.expires_within(claim) else barred(claim)
-        verdict = verdict or unwanted(claim, self._rules.categories)
+        verdict = verdict or unwanted(claim, self._rules.categories) or self._abroad(claim)
         if verdict is not None:
             return Settlement(claim=claim, verdict=verdict)
         if claim.abandoned and self._rules.policies.get(claim.policy).on_unknown in ("wait_for_receipt", "bury"):
@@ -241,6 +244,10 @@ class Attempts:
             )
             return Settlement(claim=claim, verdict=self._decide(claim, claim.provider, lost), note=note)
         return None
+
+    def _abroad(self, claim: Claim) -> Bury | None:
+        refusal = self._rules.phones.refusal(claim.address or "", claim.tenant_id) if claim.channel == "sms" else None
+        return None if refusal is None else Bury(COUNTRY, refusal)
 
     async def _choose(self, claim: Claim) -> tuple[str, float] | list[Held]:
         """The provider that may be called and in how many seconds; otherwise what holds the call at each provider."""

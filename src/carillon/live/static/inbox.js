@@ -234,11 +234,25 @@ function line(notification) {
   const item = element("li", notification.is_read ? "" : "unread");
   item.dataset.id = notification.notification_id;
   const payload = notification.payload ?? {};
-  const text = payload.message ?? payload.text ?? payload.title ?? JSON.stringify(payload);
+  const text = payload.message ?? payload.body ?? payload.text ?? payload.title ?? JSON.stringify(payload);
   const when = element("time", "", new Date(notification.event_timestamp).toLocaleString());
   item.append(element("strong", "", notification.event_type), " ", element("span", "priority", notification.priority), " ", when);
-  item.append(document.createElement("br"), element("span", "text", text));
+  item.append(document.createElement("br"));
+  if (safe(payload.icon)) item.append(Object.assign(element("img", "icon"), { src: payload.icon, alt: "", width: 20, height: 20 }), " ");
+  if (payload.title && payload.title !== text) item.append(element("b", "title", payload.title), " ");
+  item.append(safe(payload.url) ? link(payload.url, text) : element("span", "text", text));
+  const actions = Array.isArray(payload.actions) ? payload.actions.slice(0, 5) : [];
+  for (const action of actions) if (action?.label && safe(action.url)) item.append(" ", link(action.url, action.label, "action"));
   return item;
+}
+
+// A producer wrote it: only what opens a page, a mail or a call, and nothing that runs.
+function safe(url) {
+  return typeof url === "string" && /^(https?:\/\/|mailto:|tel:|\/(?!\/))[^\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\ufeff\\]*$/.test(url);
+}
+
+function link(url, text, className = "text") {
+  return Object.assign(element("a", className, text), { href: url, rel: "noopener noreferrer", target: "_blank" });
 }
 
 // Always as text, never as markup: a producer wrote it.

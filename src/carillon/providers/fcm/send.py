@@ -14,6 +14,7 @@ from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
+from carillon.providers.fcm.parts import carries, with_parts
 from carillon.providers.fcm.token import Account, NoToken, Token, TokenSource, read_account
 from carillon.providers.http import HttpAnswer, HttpRequest, Reply, parse_retry_after, unanswered
 from carillon.providers.tools import Secret
@@ -287,7 +288,8 @@ class Fcm:
         write = legacy_body if self._tokens is None else v1_body
         tag = tag_of(claim) if self._settings.replace_repeats else None
         shown = notification(dispatch.message)
-        return write(claim.address, shown, data(claim, self._settings.data_variables), tag)
+        body = write(claim.address, shown, data(claim, self._settings.data_variables), tag)
+        return with_parts(body, dispatch, legacy=self._tokens is None) if carries(dispatch) else body
 
     async def probe(self) -> str | None:
         """Validate a message to a device that does not exist: FCM's refusal of it proves that FCM is healthy."""
