@@ -63,3 +63,29 @@ async def test_on_a_phone(console: Console) -> None:
     page = await console.open("outbox", size=PHONE, scheme="dark")
     await expect(page.get_by_role("listitem").first).to_be_visible()
     await console.fits()
+
+
+@pytest.mark.req("P-118")
+async def test_a_mail_shows_its_copies_and_files_here_and_in_its_story(console: Console) -> None:
+    name = f"Ada {uuid.uuid4().hex[:6]}"
+    sent = await console.ask(
+        "POST",
+        "/api/v1/notifications/send",
+        {
+            "templateKey": "welcome",
+            "channel": "email",
+            "recipient": "ada@example.org",
+            "data": {"name": name, "link": "https://example.org/start"},
+            "attachments": [{"filename": "bill.pdf", "contentType": "application/pdf", "content": "aGk="}],
+            "cc": ["boss@example.org"],
+            "bcc": ["archive@example.org"],
+            "headers": {"X-Order": "7"},
+        },
+    )
+    page = await console.open("outbox")
+    mail = page.get_by_role("listitem").filter(has_text=name).locator(".mail")
+    for text in ("Cc boss@example.org", "Bcc archive@example.org", "X-Order: 7"):
+        await expect(mail.locator(".envelope")).to_contain_text(text)
+    await expect(mail.locator(".files")).to_contain_text("bill.pdf application/pdf, 2 bytes")
+    page = await console.open(f"notifications/{sent['notificationId']}")
+    await expect(page.locator(".mail .files")).to_contain_text("bill.pdf")

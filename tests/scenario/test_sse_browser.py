@@ -136,3 +136,35 @@ def streams(asked: list[str]) -> list[str]:
 def token(user: str, **claims: Any) -> str:
     now = time.time()
     return jwt.encode({"sub": user, "role": "user", "iat": now, "exp": now + 600, **claims}, SECRET, algorithm="HS256")
+
+
+@pytest.mark.req("P-122")
+async def test_a_notification_has_a_title_a_link_and_actions_and_no_link_runs_a_script(
+    browser: Browser, sse: SseStand
+) -> None:
+    good = {
+        "title": "A bell founder is wanted",
+        "body": "In Aarau",
+        "url": "/jobs/7",
+        "actions": [
+            {"label": "Apply", "url": "https://example.org/7"},
+            {"label": "Evil", "url": "javascript:alert(1)"},
+        ],
+    }
+    bad = [
+        {"message": f"bad {number}", "url": url}
+        for number, url in enumerate(
+            ["javascript:alert(1)", " javascript:alert(1)", "//evil.example", "/\\evil.example", 7]
+        )
+    ]
+    for payload in (good, *bad):
+        await sse.tell("eve", payload=payload)
+    page = await opened(browser, f"{sse.address}/inbox?user=eve")
+    items = page.locator("carillon-inbox li")
+    await expect(items).to_have_count(6)
+    links = page.locator("carillon-inbox li a")
+    await expect(links).to_have_count(2)
+    assert [await link.get_attribute("href") for link in await links.all()] == ["/jobs/7", "https://example.org/7"]
+    await expect(items.filter(has_text="Aarau").locator("b.title")).to_have_text("A bell founder is wanted")
+    for number in range(len(bad)):
+        await expect(items.filter(has_text=f"bad {number}").locator("span.text")).to_have_count(1)

@@ -36,7 +36,8 @@ LONGEST: dict[int, str] = {
         domain.addresses._LOCAL domain.addresses._LABEL domain.calendar._UNFIT domain.jobs._APPENDED
         domain.mail._CONTENT_ID domain.mail._HEADER domain.mail._HEADER_VALUE domain.mail._NEVER
         domain.mail.Attachment.filename domain.mail.Attachment.content_type domain.mail.Invitation.uid
-        domain.mail.Invitation.url domain.synchronous._SEPARATORS
+        domain.mail.Invitation.url domain.parts._LINK domain.parts._RESERVED domain.parts.InAppAction.label
+        domain.parts.Word domain.synchronous._SEPARATORS
         domain.templates.unfit_name/1 domain.templates.unfit_name/2 domain.templates._TAG
         doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
         doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key

@@ -16,7 +16,7 @@ from carillon.client.wire import (
 )
 from carillon.domain.explain import Explanation
 from carillon.domain.mail import Attachment, Invitation
-from carillon.domain.parts import InAppAction, InAppParts, PushBody
+from carillon.domain.parts import InAppAction, InAppParts, PushParts
 from carillon.version import old_names
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "ItemAnswer",
     "Notification",
     "Page",
-    "PushBody",
+    "PushParts",
     "Rejected",
     "Route",
     "SkippedRoute",

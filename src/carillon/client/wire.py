@@ -9,7 +9,7 @@ import msgspec
 
 from carillon.domain.explain import Explanation
 from carillon.domain.mail import Attachment, Invitation
-from carillon.domain.parts import InAppParts, PushBody
+from carillon.domain.parts import InAppParts, PushParts
 
 Row = TypeVar("Row")
 Status = Literal["queued", "sent", "delivered", "opened", "failed", "skipped"]
@@ -202,7 +202,7 @@ class Item(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defau
     reply_to: str | None = None
     headers: Mapping[str, str] = {}
     calendar: Invitation | None = None
-    push: PushBody | None = None
+    push: PushParts | None = None
     in_app: InAppParts | None = None
 
 

@@ -20,7 +20,7 @@ from carillon.domain.errors import ConfigurationError
 from carillon.domain.groups import Grouping, GroupRule, Groups, group_number
 from carillon.domain.lanes import Lanes
 from carillon.domain.mail import MailRules
-from carillon.domain.parts import MessageRule
+from carillon.domain.parts import MessageRule, PushParts
 from carillon.domain.phones import PhoneRules
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Clock, Dice, Provider
@@ -290,7 +290,7 @@ def _message_rule(key: str, given: MessageSettings) -> MessageRule:
         reply_to=given.reply_to,
         max_segments=given.max_segments,
         transliterate=given.transliterate,
-        push=given.push,
+        push=None if given.push is None else PushParts(**msgspec.structs.asdict(given.push)),
         in_app=given.in_app,
     )
 

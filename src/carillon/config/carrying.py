@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from carillon.config.sections import Bounds, Section
-from carillon.domain.parts import InAppParts, PushParts
+from carillon.domain.parts import InAppParts
 
 
 class MailSettings(Section, frozen=True):
@@ -43,6 +43,25 @@ class SmsSettings(Section, frozen=True):
     """What a number must be: E.164, of a length that its country uses, or one that its country gives out."""
 
 
+class PushSettings(Section, frozen=True):
+    """What pushes of one template carry; `{{name}}` stands for a value of the request."""
+
+    bounds: ClassVar[dict[str, Bounds]] = {"ttl_seconds": (0, 28 * 86_400), "badge": (0, 99_999)}
+
+    image: str | None = None
+    action_url: str | None = None
+    """What a tap opens."""
+    collapse_key: str | None = None
+    """A newer message replaces an older one on the device."""
+    ttl_seconds: int | None = None
+    """How long the vendor keeps it for a sleeping device."""
+    badge: int | None = None
+    sound: str | None = None
+    channel_id: str | None = None
+    """The channel of notifications on Android."""
+    data: dict[str, str] = {}
+
+
 class MessageSettings(Section, frozen=True):
     """What messages of one template carry; the table's name is a template key, or a prefix with `*`."""
 
@@ -56,5 +75,5 @@ class MessageSettings(Section, frozen=True):
     """A text message with more parts is refused."""
     transliterate: bool = False
     """True spells a text message in GSM-7 where all of it can be."""
-    push: PushParts | None = None
+    push: PushSettings | None = None
     in_app: InAppParts | None = None

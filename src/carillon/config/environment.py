@@ -28,7 +28,9 @@ _STEP = re.compile(r'"([^"]*)"|([^."]+)')
 _WHERE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]*):(?P<port>\d{1,5})")
 _HIGHEST_PORT = 65_535
 _MAY_BE_NONE = frozenset({"db", "max_idle_connections"})
-_LISTS = frozenset({"allowed_hosts", "replica_addresses", "replica_urls", "seal_keys", "secrets", "supported"})
+_LISTS = frozenset(
+    {"allowed_hosts", "countries", "replica_addresses", "replica_urls", "seal_keys", "secrets", "supported"}
+)
 _TRUE, _FALSE = frozenset({"1", "t", "true", "yes", "on"}), frozenset({"0", "f", "false", "no", "off"})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from carillon.domain.mail import MailParts
-from carillon.domain.parts import InAppParts, PushBody
+from carillon.domain.parts import InAppParts, PushParts
 from carillon.domain.timing import AT_ONCE, Timing
 
 
@@ -74,7 +74,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     mail: MailParts | None = None
     """What the email carries beside its text; only for the channel email."""
-    push: PushBody | None = None
+    push: PushParts | None = None
     """The same for a push."""
     in_app: InAppParts | None = None
     """The same for the inbox."""

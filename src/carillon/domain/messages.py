@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from carillon.domain.mail import Attachment, Invitation, MailParts
 from carillon.domain.notifications import Message
-from carillon.domain.parts import InAppParts, PushBody, joined
+from carillon.domain.parts import InAppParts, PushParts
 from carillon.domain.sms import Segments, segments_of
 
 
@@ -48,7 +48,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     """The parts in which a carrier sends and charges it; only of a text message."""
     mail: MailView | UnsetType = UNSET
     """Only of an email that carries more than its text."""
-    push: PushBody | UnsetType = UNSET
+    push: PushParts | UnsetType = UNSET
     in_app: InAppParts | UnsetType = msgspec.field(default=UNSET, name="inApp")
 
 
@@ -59,7 +59,7 @@ def message_view(channel: str, message: Message) -> MessageView:
         html=message.html,
         segments=segments_of(message.text) if channel == "sms" else None,
         mail=UNSET if message.mail is None else _mail_view(message.mail),
-        push=UNSET if message.push is None else joined(message.push, None, PushBody),
+        push=UNSET if message.push is None else message.push,
         in_app=UNSET if message.in_app is None else message.in_app,
     )
 

@@ -23,7 +23,9 @@ Word = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,100}\Z")]
 Text = Annotated[str, Meta(min_length=1, max_length=2000)]
 
 
-class PushParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class PushParts(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel", kw_only=True
+):
     """One shape of a push for every vendor and platform."""
 
     title: Text | None = None
@@ -43,10 +45,6 @@ class PushParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     sound: Word | None = None
     channel_id: Annotated[Word, Meta(description="The channel of notifications on Android.")] | None = None
     data: dict[str, str] = {}
-
-
-class PushBody(PushParts, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, rename="camel"):
-    """The same as a request gives it."""
 
 
 class InAppAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,7 +14,7 @@ from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient, own_key
 from carillon.domain.mail import Attachment, Copies, Invitation, MailAddress, MailParts
 from carillon.domain.notifications import GatedRoute
-from carillon.domain.parts import InAppParts, PushBody
+from carillon.domain.parts import InAppParts, PushParts
 from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.timing import DigestWish, timing_of
 from carillon.web import Reach
@@ -103,7 +103,7 @@ class SendBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     reply_to: Annotated[MailAddress, Meta(description="Where answers to an email go.")] | None = None
     headers: Annotated[dict[str, str], Meta(description="Headers of an email that `mail.headers` allows.")] = {}
     calendar: Annotated[Invitation, Meta(description="An event; the email carries it as invite.ics.")] | None = None
-    push: Annotated[PushBody, Meta(description="What a push carries beside its text.")] | None = None
+    push: Annotated[PushParts, Meta(description="What a push carries beside its text.")] | None = None
     in_app: Annotated[InAppParts, Meta(description="What a message of the inbox carries beside its text.")] | None = (
         None
     )
