@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from carillon.domain.claims import Dispatch
+from carillon.domain.content.parts import PushParts
 from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Sent
-from carillon.domain.parts import PushParts
 from carillon.providers import load
 from carillon.providers.fcm.send import Fcm
 from carillon.providers.http import HttpClient

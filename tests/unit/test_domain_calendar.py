@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.domain.calendar import times_of, write_invitation
+from carillon.domain.content.calendar import times_of, write_invitation
+from carillon.domain.content.mail import Invitation
 from carillon.domain.errors import BadIntent
-from carillon.domain.mail import Invitation
 from tests.support.examples import examples
 
 START, END = "2030-06-01T19:00:00+02:00", "2030-06-01T20:30:00+02:00"

@@ -33,11 +33,14 @@ LONGEST: dict[int, str] = {
         blueprints.billing.subscription_api._KEY blueprints.billing.subscription_api.Name
         blueprints.billing.subscription_api.Tenant blueprints.push_worker.wire._LANGUAGE blueprints.sse.wire._WORD
         blueprints.sse.wire._BEYOND_MICROSECONDS border._SURROGATES domain.addresses._PHONE domain.addresses._TOKEN
-        domain.addresses._LOCAL domain.addresses._LABEL domain.calendar._UNFIT domain.jobs._APPENDED
-        domain.mail._CONTENT_ID domain.mail._HEADER domain.mail._HEADER_VALUE domain.mail._NEVER
-        domain.mail.Attachment.filename domain.mail.Attachment.content_type domain.mail.Invitation.uid
-        domain.mail.Invitation.url domain.parts._LINK domain.parts._RESERVED domain.parts.InAppAction.label
-        domain.parts.Word domain.synchronous._SEPARATORS
+        domain.addresses._LOCAL domain.addresses._LABEL domain.content.calendar._UNFIT domain.jobs._APPENDED
+        domain.content.mail._CONTENT_ID domain.content.mail._HEADER domain.content.mail._HEADER_VALUE
+        domain.content.mail._NEVER
+        domain.content.mail.Attachment.filename domain.content.mail.Attachment.content_type
+        domain.content.mail.Invitation.uid
+        domain.content.mail.Invitation.url domain.content.parts._LINK domain.content.parts._RESERVED
+        domain.content.parts.InAppAction.label
+        domain.content.parts.Word domain.synchronous._SEPARATORS
         domain.templates.unfit_name/1 domain.templates.unfit_name/2 domain.templates._TAG
         doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
         doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key

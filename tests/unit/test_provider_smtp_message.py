@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from carillon.domain.claims import Claim, Dispatch
-from carillon.domain.mail import Attachment, MailParts
+from carillon.domain.content.mail import Attachment, MailParts
 from carillon.domain.notifications import Message
 from carillon.providers.letters import Letter, write_letter
 from carillon.providers.mail import Mail, Mailbox, parse_mailbox, parse_sender, read_mail

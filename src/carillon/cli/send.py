@@ -13,8 +13,8 @@ from rich.markup import escape
 from carillon.cli.options import AsJson
 from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.client.files import attachment
+from carillon.domain.content.mail import Attachment
 from carillon.domain.errors import CarillonError
-from carillon.domain.mail import Attachment
 
 POLL_SECONDS, WAIT_SECONDS = 0.2, 10.0
 _MARKS = {"pass": "[green]pass[/]", "stop": "[red]stop[/]", "note": "[yellow]note[/]"}

@@ -14,9 +14,9 @@ from carillon.client.wire import (
     Route,
     SkippedRoute,
 )
+from carillon.domain.content.mail import Attachment, Invitation
+from carillon.domain.content.parts import InAppAction, InAppParts, PushParts
 from carillon.domain.explain import Explanation
-from carillon.domain.mail import Attachment, Invitation
-from carillon.domain.parts import InAppAction, InAppParts, PushParts
 from carillon.version import old_names
 
 __all__ = [

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from carillon.domain.mail import Attachment
+from carillon.domain.content.mail import Attachment
 
 UNKNOWN = "application/octet-stream"
 

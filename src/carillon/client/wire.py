@@ -7,9 +7,9 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from carillon.domain.content.mail import Attachment, Invitation
+from carillon.domain.content.parts import InAppParts, PushParts
 from carillon.domain.explain import Explanation
-from carillon.domain.mail import Attachment, Invitation
-from carillon.domain.parts import InAppParts, PushParts
 
 Row = TypeVar("Row")
 Status = Literal["queued", "sent", "delivered", "opened", "failed", "skipped"]

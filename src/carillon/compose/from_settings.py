@@ -10,25 +10,25 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from carillon.config.carrying import MessageSettings
+from carillon.config.messages import MessageSettings
 from carillon.config.reading import blueprint_folder, variables
 from carillon.config.settings import CategorySettings, GroupSettings, Settings
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.claims import Claim
 from carillon.domain.consent import Categories, Category, is_name
+from carillon.domain.content.mail import MailRules
+from carillon.domain.content.parts import MessageRule, PushParts
+from carillon.domain.content.phones import PhoneRules
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.groups import Grouping, GroupRule, Groups, group_number
 from carillon.domain.lanes import Lanes
-from carillon.domain.mail import MailRules
-from carillon.domain.parts import MessageRule, PushParts
-from carillon.domain.phones import PhoneRules
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Clock, Dice, Provider
 from carillon.domain.receipts import Callback
 from carillon.domain.suppressions import SuppressionTerms
 from carillon.domain.targets import Rates
 from carillon.domain.templates import LocaleRules
-from carillon.intake.carrying import CarryRules
+from carillon.intake.parts import CarryRules
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
 from carillon.links import Links

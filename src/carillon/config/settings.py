@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
-from carillon.config.carrying import MailSettings, MessageSettings, SmsSettings
+from carillon.config.messages import MailSettings, MessageSettings, SmsSettings
 from carillon.config.policies import Policies
 from carillon.config.sections import (
     Alerts,

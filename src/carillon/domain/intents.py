@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from carillon.domain.mail import MailParts
-from carillon.domain.parts import InAppParts, PushParts
+from carillon.domain.content.mail import MailParts
+from carillon.domain.content.parts import InAppParts, PushParts
 from carillon.domain.timing import AT_ONCE, Timing
 
 

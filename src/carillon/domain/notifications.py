@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
+from carillon.domain.content.mail import MailParts
+from carillon.domain.content.parts import InAppParts, PushParts
 from carillon.domain.digests import DigestEntry
-from carillon.domain.mail import MailParts
-from carillon.domain.parts import InAppParts, PushParts
 from carillon.domain.suppressions import SuppressedRoute
 
 

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from carillon.coalesce import Coalescer
 from carillon.domain.consent import GATE, Category, refusal, shown
+from carillon.domain.content.shown import message_view
 from carillon.domain.errors import BadIntent
 from carillon.domain.events import IntentAccepted, IntentRepeated
 from carillon.domain.explain import Tell
 from carillon.domain.intents import Intent, Recipient
-from carillon.domain.messages import message_view
 from carillon.domain.notifications import (
     Acceptance,
     Accepted,
@@ -36,8 +36,8 @@ from carillon.domain.synchronous import (
 )
 from carillon.domain.templates import resolve_locale, wished_locale
 from carillon.faultpoint import faultpoint
-from carillon.intake.carrying import carried, number_shown, refuse_misplaced, refuse_number
 from carillon.intake.digests import gathered, rendered_as
+from carillon.intake.parts import carried, number_shown, refuse_misplaced, refuse_number
 from carillon.intake.plan import Content, PlanRules, plan
 from carillon.intake.render import render_message
 from carillon.intake.telling import tell_gated, tell_skipped

@@ -11,7 +11,7 @@ from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import EVERYBODY, Collapse, Enrolment, Message, Notification, Route, Status
 from carillon.domain.policy import PolicyTable
 from carillon.domain.templates import LocaleRules
-from carillon.intake.carrying import CarryRules
+from carillon.intake.parts import CarryRules
 
 _BY_TENANT = Groups()
 

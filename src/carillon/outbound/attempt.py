@@ -7,6 +7,7 @@ import msgspec
 from carillon.domain.breaker import State
 from carillon.domain.claims import AttemptNote, Claim, Dispatch, Settlement
 from carillon.domain.consent import NO_CATEGORIES, Categories
+from carillon.domain.content.phones import COUNTRY, PhoneRules
 from carillon.domain.decide import (
     EXPIRY,
     barred,
@@ -22,7 +23,6 @@ from carillon.domain.decide import (
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Outcome, Sent, Unknown, outcome_word
-from carillon.domain.phones import COUNTRY, PhoneRules
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import BatchProvider, Breakers, Clock, Dice, Preparer, Provider, StartingProvider
 from carillon.domain.suppressions import SuppressionTerms

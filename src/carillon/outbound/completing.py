@@ -8,8 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from carillon.domain.claims import Claim
+from carillon.domain.content.mail import Attachment, MailParts
 from carillon.domain.errors import LedgerUnavailable
-from carillon.domain.mail import Attachment, MailParts
 from carillon.domain.outcomes import Outcome, Refused, Throttled
 
 AT_ONCE = 8

@@ -1,6 +1,6 @@
 """Fetches the file behind a URL that a request named, under the egress rules: its size, type and time are bounded."""
 
-from carillon.domain.mail import Attachment, allowed_type
+from carillon.domain.content.mail import Attachment, allowed_type
 from carillon.domain.outcomes import Outcome, Refused, Unavailable
 from carillon.domain.ports import Clock
 from carillon.providers.egress import EgressGuard

@@ -11,11 +11,11 @@ import idna
 import msgspec
 
 from carillon.border import json_elements
-from carillon.domain.calendar import FILENAME as INVITATION
-from carillon.domain.calendar import write_invitation
 from carillon.domain.claims import Claim, Dispatch
+from carillon.domain.content.calendar import FILENAME as INVITATION
+from carillon.domain.content.calendar import write_invitation
+from carillon.domain.content.mail import MailParts, read_content
 from carillon.domain.errors import BadIntent, Forged
-from carillon.domain.mail import MailParts, read_content
 from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Refused
 from carillon.domain.receipts import Receipt

@@ -10,11 +10,11 @@ from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.addresses import unfit
 from carillon.domain.consent import NAME
+from carillon.domain.content.mail import Attachment, Copies, Invitation, MailAddress, MailParts
+from carillon.domain.content.parts import InAppParts, PushParts
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient, own_key
-from carillon.domain.mail import Attachment, Copies, Invitation, MailAddress, MailParts
 from carillon.domain.notifications import GatedRoute
-from carillon.domain.parts import InAppParts, PushParts
 from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.timing import DigestWish, timing_of
 from carillon.web import Reach

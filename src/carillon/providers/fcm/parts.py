@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from carillon.domain.claims import Dispatch
-from carillon.domain.parts import PushParts
+from carillon.domain.content.parts import PushParts
 
 _NO_PARTS = PushParts()
 _LONGEST_ID = 64

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from carillon.domain.messages import MessageView, message_view
+from carillon.domain.content.shown import MessageView, message_view
 from carillon.domain.notifications import Message, Status, Story
 from carillon.web.problems import rfc3339_ms
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta, UnsetType
 
-from carillon.domain.messages import MessageView, message_view
+from carillon.domain.content.shown import MessageView, message_view
 from carillon.web import OPERATORS, Answer, Endpoint, Problem, Reply, Request
 from carillon.web.problems import rfc3339_ms
 

@@ -4,8 +4,8 @@ import datetime as dt
 import re
 from collections.abc import Sequence
 
+from carillon.domain.content.mail import Invitation
 from carillon.domain.errors import BadIntent
-from carillon.domain.mail import Invitation
 
 FILENAME = "invite.ics"
 _LONGEST_LINE = 75

@@ -6,12 +6,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from carillon.domain.calendar import times_of
-from carillon.domain.errors import BadIntent
-from carillon.domain.intents import Intent, canonical
-from carillon.domain.mail import MailParts, MailRules, check_parts
-from carillon.domain.notifications import Message, Template
-from carillon.domain.parts import (
+from carillon.domain.content.calendar import times_of
+from carillon.domain.content.mail import MailParts, MailRules, check_parts
+from carillon.domain.content.parts import (
     InAppParts,
     MessageRule,
     PushParts,
@@ -20,7 +17,10 @@ from carillon.domain.parts import (
     joined,
     rule_for,
 )
-from carillon.domain.phones import PhoneRules, read_phone
+from carillon.domain.content.phones import PhoneRules, read_phone
+from carillon.domain.errors import BadIntent
+from carillon.domain.intents import Intent, canonical
+from carillon.domain.notifications import Message, Template
 from carillon.domain.sms import segments_of, transliterate
 from carillon.intake.render import render_message
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from carillon.config.sections import Bounds, Section
-from carillon.domain.parts import InAppParts
+from carillon.domain.content.parts import InAppParts
 
 
 class MailSettings(Section, frozen=True):

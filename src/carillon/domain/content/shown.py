@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from carillon.domain.mail import Attachment, Invitation, MailParts
+from carillon.domain.content.mail import Attachment, Invitation, MailParts
+from carillon.domain.content.parts import InAppParts, PushParts
 from carillon.domain.notifications import Message
-from carillon.domain.parts import InAppParts, PushParts
 from carillon.domain.sms import Segments, segments_of
 
 

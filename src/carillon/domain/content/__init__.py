@@ -1,0 +1,1 @@
+"""What messages carry beside their text, and to whom."""
