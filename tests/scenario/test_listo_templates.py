@@ -147,7 +147,14 @@ def test_the_list_is_filtered_and_paged(listo: Listo, key: str) -> None:
         ({"bodyTemplate": ""}, "bodyTemplate"),
         ({"bodyTemplate": None}, "bodyTemplate"),
         ({"bodyTemplate": "{% if x %}"}, "bodyTemplate"),
-        ({"bodyTemplate": "{{7*7}}"}, "bodyTemplate"),
+        ({"bodyTemplate": "{{7*7}}", "engine": "simple"}, "bodyTemplate"),
+        ({"bodyTemplate": "{{7*}}"}, "bodyTemplate"),
+        ({"bodyTemplate": "{{7*7}}", "engine": "erb"}, "engine"),
+        ({"engine": "simple", "mjml": "<mjml></mjml>"}, "engine"),
+        ({"mjml": "<mjml><mj-body>"}, "mjml"),
+        ({"htmlTemplate": "<p>", "mjml": "<mjml></mjml>"}, "mjml"),
+        ({"kind": "letter"}, "kind"),
+        ({"layout": "nowhere", "htmlTemplate": "x"}, "htmlTemplate"),
         ({"bodyTemplate": "Hi {{name}, welcome"}, "bodyTemplate"),
         ({"subjectTemplate": "{{__class__.__mro__[0]}}"}, "subjectTemplate"),
         ({"locale": "en_US"}, "locale"),
@@ -227,12 +234,15 @@ def test_rendering_without_sending(listo: Listo, key: str) -> None:
     by_key = render(templateKey=key, variables={"n": 1})
     assert (by_key.body["subject"], by_key.body["body"], by_key.body["version"]) == ("1", "Hi you", 1)
     assert render(templateId=made.body["id"], data={"n": 2}).body["subject"] == "2"
-    missing = render(bodyTemplate="{{b}} {{a.c}}")
+    missing = render(bodyTemplate="{{b}} {{a.c}}", engine="simple")
     assert (missing.status, missing.body["error"]["code"]) == (400, "TEMPLATE_RENDER_ERROR")
     assert missing.body["error"]["message"] == "missing template variables: a.c, b"
+    missing = render(bodyTemplate="{{b}} {{a.c}}")
+    assert missing.body["error"]["message"].startswith("missing template variables: a.c, b (")
+    assert [missing.body[name] for name in ("template", "line", "column")] == ["inline", 1, 1]
     assert render(templateKey="nowhere").body["error"]["code"] == "TEMPLATE_NOT_FOUND"
     assert render(templateKey="order_confirmed", data={}).body["error"]["code"] == "CHANNEL_REQUIRED"
-    for bad in ({}, {"bodyTemplate": "x", "templateKey": key}, {"bodyTemplate": "{{7*7}}"}, {"version": 1}):
+    for bad in ({}, {"bodyTemplate": "x", "templateKey": key}, {"bodyTemplate": "{{7*}}"}, {"version": 1}):
         assert render(**bad).body["error"]["code"] == "VALIDATION_ERROR", bad
 
 
@@ -242,7 +252,7 @@ def test_a_missing_variable_fails_the_request_and_nothing_is_queued(listo: Listo
     before = count(listo)
     reply = listo.send(key, "email", data={"name": "Ada", "shop": {"id": 1}}, headers=ADMIN)
     assert (reply.status, reply.body["error"]["code"]) == (400, "TEMPLATE_RENDER_ERROR")
-    assert reply.body["error"]["message"] == "missing template variables: x.y"
+    assert reply.body["error"]["message"] == f"missing template variables: x.y ({key} text, line 1, column 24)"
     assert count(listo) == before
     assert text(listo, key, data={"name": "Ada", "x": {"y": 7}}) == "Ada Listo 7"
     assert text(listo, key, data={"name": "Ada", "x": {"y": 7}, "shop": {"name": "Mine"}}) == "Ada Mine 7"

@@ -45,7 +45,12 @@ LONGEST: dict[int, str] = {
         doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
         doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key
         doors.http.wire._KEY doors.rabbitmq.door._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
-        intake.render._NAME intake.render._SCRIPTED
+        intake.render._NAME intake.links._SCRIPTED intake.links._UNSAFE intake.jinja.scan._OPENS
+        intake.jinja.scan._TOKEN
+        intake.jinja.scan._RAW intake.jinja.scan._END_RAW intake.jinja.engine._PATH intake.jinja.engine._NAMED
+        intake.jinja.catalogues._NAMED intake.jinja.mail._HOLDER intake.jinja.mail._OPENED intake.jinja.mail._STYLE
+        intake.jinja.mail._TABLE intake.jinja.mail._POSITION intake.jinja.mail._SPACES
+        intake.jinja.mail._MANY intake.jinja.scan._Lines.__init__/1
         providers.egress._URL providers.egress._REST providers.egress._BRACKETED
         providers.egress._PLAIN providers.egress._LABEL providers.egress._NUMBER providers.egress._ipv4/1
         providers.fcm.send._DEVICE providers.fcm.send._RESERVED providers.http._SAFE_ID providers.mail._LINE_BREAKING
@@ -68,7 +73,7 @@ LONGEST: dict[int, str] = {
     # A head of a request or of an answer, a query, a path, a vendor's answer, a token.
     64 * KIB: """
         blueprints.billing.webhooks._HEADER blueprints.push_worker.wire._HTTP_CODE border._PLACE border._UNKNOWN
-        border._STEP domain.alerts._EXHAUSTED intake.render._LINK_NAME
+        border._STEP domain.alerts._EXHAUSTED intake.links._LINK_NAME
         doors.http.wire._QUOTED doors.http.wire._plain_key/1
         ledger.sealing._PERSONAL live.endpoints._NUMBER providers.answers._CLASS
         providers.answers._LOOKS_LIKE_A_STATUS providers.answers._STATUS providers.fcm.token._HEADER_TEXT

@@ -28,6 +28,7 @@ from carillon.domain.receipts import Callback
 from carillon.domain.suppressions import SuppressionTerms
 from carillon.domain.targets import Rates
 from carillon.domain.templates import LocaleRules
+from carillon.intake.jinja.ready import Composer
 from carillon.intake.parts import CarryRules
 from carillon.intake.plan import PlanRules
 from carillon.intake.templates import FileTemplates
@@ -254,6 +255,8 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
         policies=policies(settings),
         lanes=lanes(settings),
         locale=LocaleRules(settings.locale.default, settings.locale.on_missing),
+        zone=settings.locale.time_zone,
+        tenant_zones={name: tenant.time_zone for name, tenant in settings.tenant.items() if tenant.time_zone},
         tenant_locales={
             name: tenant.default_locale for name, tenant in settings.tenant.items() if tenant.default_locale is not None
         },
@@ -320,7 +323,16 @@ def phone_rules(settings: Settings) -> PhoneRules:
 def templates(settings: Settings) -> FileTemplates:
     """All templates in the folders that the settings name."""
     with ExitStack() as stack:
-        return FileTemplates.read(*_folders(settings, stack))
+        return FileTemplates.read(*_folders(settings, stack), composer=composer(settings))
+
+
+def composer(settings: Settings) -> Composer:
+    """What all jinja templates share."""
+    return Composer(
+        default_locale=settings.locale.default,
+        brands=settings.brand,
+        tenant_brands={name: tenant.brand for name, tenant in settings.tenant.items() if tenant.brand},
+    )
 
 
 def _folders(settings: Settings, stack: ExitStack) -> Iterator[Path]:

@@ -19,8 +19,10 @@ from carillon.domain.notifications import Message, Template
 from carillon.domain.outcomes import Outcome
 from carillon.domain.ports import Breakers, Clock
 from carillon.domain.templates import Gap, LocaleRules
+from carillon.intake.jinja.catalogues import read_messages
+from carillon.intake.jinja.formats import Person
 from carillon.intake.people import PreferenceLookup, StoredPeople
-from carillon.intake.render import check_template, names_in, render_message
+from carillon.intake.render import check_parts, is_plain, render_message, template_variables
 from carillon.intake.templates import StoredTemplates
 from carillon.ledger.opening import Ledger
 from carillon.outbound.prepare import PrepareRules, TemplatePreparer, read_template, unreachable
@@ -29,7 +31,7 @@ from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest, parse_r
 from carillon.system import new_id
 from carillon.upkeep.api import preferences as preferences_api
 from carillon.upkeep.api import templates as templates_api
-from carillon.upkeep.api.templates_wire import TemplateTools
+from carillon.upkeep.api.templates_reading import TemplateTools
 from carillon.upkeep.consent import api as consent_api
 from carillon.upkeep.consent.api import PageRules, PersonPage
 from carillon.upkeep.consent.page import Theme
@@ -71,7 +73,9 @@ class Wording:
         self._settings = settings
         self._ledger = ledger
         self._clock = clock
-        self.templates = StoredTemplates(ledger, from_settings.templates(settings), clock)
+        self.templates = StoredTemplates(
+            ledger, from_settings.templates(settings), clock, composer=from_settings.composer(settings)
+        )
         self.add_preferences = PreferenceLookup(
             StoredPeople(ledger), clock, quiet_hours=settings.preferences.quiet_hours
         )
@@ -88,18 +92,28 @@ class Wording:
             listed = ", ".join(str(gap) for gap in found[:SHOWN_GAPS])
             raise ConfigurationError(f"templates.strict: these templates are missing: {listed}{more}")
 
+    async def _checked(self, template: Template, tenant_id: str | None) -> Template:
+        """A template that may be stored, ready to be rendered; raises BadTemplate."""
+        if template.kind == "catalogue":
+            read_messages(template.locale, template.text)
+        elif template.engine == "simple":
+            check_parts(template)
+        return await self.templates.composed(template, tenant_id)
+
     def endpoints(self) -> list[Endpoint]:
         """Templates and preferences over HTTP."""
         settings = self._settings
 
-        def render(template: Template, data: Mapping[str, Any]) -> Message:
-            return render_message(template, data, settings.templates.missing_variable)
+        def render(template: Template, data: Mapping[str, Any], zone: str | None) -> Message:
+            person = Person(template.locale, zone or settings.locale.time_zone, self._clock.wall())
+            return render_message(template, data, settings.templates.missing_variable, person)
 
         tools = TemplateTools(
             templates=self.templates,
-            variables=names_in,
-            check=check_template,
+            names=template_variables,
+            ready=self._checked,
             render=render,
+            plain=is_plain,
             changed=self.templates.forget,
             locale=LocaleRules(settings.locale.default, settings.locale.on_missing),
             categories=from_settings.categories(settings),
@@ -199,8 +213,13 @@ def preparing(settings: Settings, push: Push, provider: str, tools: Tools, break
             retry_after = parse_retry_after(answer.headers.get("retry-after"), tools.clock.wall())
         return read_template(code, answer.status, answer.body, retry_after)
 
+    composer = from_settings.composer(settings)
+
     def render(template: Template, variables: Mapping[str, Any]) -> Message:
-        return render_message(template, variables, push.missing_variable)
+        # The service hands out one template: a layout, a partial or a translation of its own is not there.
+        ready = composer.ready(template, lambda _: {})
+        person = Person(template.locale or settings.locale.default, settings.locale.time_zone, tools.clock.wall())
+        return render_message(ready, variables, push.missing_variable, person)
 
     policies = from_settings.policies(settings)
     rules = PrepareRules(

@@ -154,6 +154,8 @@ class LocaleSettings(Section, frozen=True):
     default: str = "en-US"
     on_missing: Literal["error", "default", "chain"] = "error"
     supported: list[str] = []
+    time_zone: str = "UTC"
+    """The time zone of people who have said none, for days and times in templates."""
 
 
 class TemplateSettings(Section, frozen=True):
@@ -252,6 +254,10 @@ class Tenant(Section, frozen=True):
     categories: dict[str, CategorySettings] = {}
     """The tenant's own categories; one that everybody has is replaced by name."""
     default_locale: str | None = None
+    time_zone: str | None = None
+    """The time zone of people who have said none, for days and times in templates."""
+    brand: str | None = None
+    """The section `[brand.<name>]` that its templates see; by default the one with the tenant's own name."""
     requests_per_second: float | None = None
     """Calls of providers for this tenant, over all processes; `[tenant."*"]` is every tenant without its own."""
     sender: str | None = None
@@ -342,6 +348,8 @@ class Settings(Section, frozen=True):
     tenant: dict[str, Tenant] = {}
     categories: dict[str, CategorySettings] = {}
     """What people can choose, by name."""
+    brand: dict[str, dict[str, Any]] = {}
+    """What templates see as `brand`, such as logo, colours and footer; `[brand.default]` is under every other."""
     templates: TemplateSettings = TemplateSettings()
     preferences: PreferenceSettings = PreferenceSettings()
     mail: MailSettings = MailSettings()

@@ -1,5 +1,7 @@
 """Exceptions that callers handle differently; every other result is a value."""
 
+from typing import NamedTuple
+
 
 class CarillonError(Exception):
     """The root of Carillon's exceptions, so that a caller can catch them and nothing else."""
@@ -33,17 +35,37 @@ class ArchiveUnavailable(CarillonError):
     """The history archive does not answer; only the copying of history waits for it."""
 
 
+class Place(NamedTuple):
+    """Where in a template something is wrong; line and column count from 1."""
+
+    template: str
+    """The key of the template, or of its layout or partial."""
+    line: int
+    column: int
+    part: str = "text"
+    """`subject`, `text`, `html` or `mjml`."""
+
+    def __str__(self) -> str:
+        return f"{self.template} {self.part}, line {self.line}, column {self.column}"
+
+
 class BadIntent(CarillonError):
     """An input cannot become a notification; `code` names the error for programs, `field` the wrong field."""
 
-    def __init__(self, code: str, message: str, *, field: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, code: str, message: str, *, field: str | None = None, place: Place | None = None) -> None:
+        super().__init__(message if place is None else f"{message} ({place})")
         self.code = code
         self.field = field
+        self.place = place
 
 
 class BadTemplate(CarillonError):
-    """A template is not plain text with `{{name}}` placeholders."""
+    """A template cannot be used; `place` says where it is wrong, if its engine knows."""
+
+    def __init__(self, message: str, *, place: Place | None = None) -> None:
+        super().__init__(message if place is None else f"{message} ({place})")
+        self.message = message
+        self.place = place
 
 
 class Forged(CarillonError):

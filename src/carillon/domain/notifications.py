@@ -1,13 +1,14 @@
 """Notifications and their routes as they are enrolled, and the ledger's answers."""
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from carillon.domain.content.mail import MailParts
 from carillon.domain.content.parts import InAppParts, PushParts
 from carillon.domain.digests import DigestEntry
+from carillon.domain.errors import Place
 from carillon.domain.suppressions import SuppressedRoute
 
 
@@ -38,6 +39,35 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     in_app: InAppParts | None = None
 
 
+class ComposedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The source of a subject, a text or an HTML as the jinja engine gets it, with the places of its tags."""
+
+    source: str
+    starts: tuple[int, ...] = ()
+    """Where each tag begins in `source`."""
+    places: tuple[Place, ...] = ()
+    """Where a template says each tag."""
+    tags: tuple[str, ...] = ()
+    """Each tag as its template says it."""
+    grows: bool = False
+    """It can make values that are longer than the data."""
+    escapes: bool = False
+
+
+class Composition(msgspec.Struct, frozen=True, kw_only=True):
+    """A jinja template joined with its layout, partials, translations and brand."""
+
+    text: ComposedPart
+    subject: ComposedPart | None = None
+    html: ComposedPart | None = None
+    messages: tuple[Any, ...] = ()
+    """The catalogues, in the order in which a key is looked up."""
+    brand: dict[str, Any] = {}
+    """The values of `brand` for the tenant."""
+    brands: dict[str, dict[str, Any]] = {}
+    """All brands, for data that name one."""
+
+
 class Template(msgspec.Struct, frozen=True, kw_only=True):
     """The content for one channel in one locale, before rendering."""
 
@@ -54,6 +84,18 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     """None for a template from a file; only a stored template has an id."""
     category: str | None = None
     """The category of messages that name none."""
+    engine: Literal["simple", "jinja"] = "simple"
+    kind: Literal["message", "layout", "partial", "catalogue"] = "message"
+    mjml: str | None = None
+    """The source of the HTML part, where it is written in MJML."""
+    layout: str | None = None
+    """The key of the layout around this template."""
+    sample: dict[str, Any] = {}
+    """Values for previews."""
+    composition: Composition | None = None
+    """Set for a jinja template that can be rendered."""
+    fault: str | None = None
+    """Why a jinja template cannot be rendered, such as a layout that is gone."""
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,13 @@ from carillon.domain.notifications import Template
 KEY = r"^[a-z0-9._-]+\Z"
 LOCALE = r"^[a-z]{2}(-[A-Z]{2})?\Z"
 LONGEST_KEY, LONGEST_SUBJECT, LONGEST_BODY, LONGEST_HTML = 200, 500, 50_000, 100_000
+CATALOGUE_KEY = "translations"
+"""The key of the catalogues: templates of the kind `catalogue`, one for each locale."""
+RESERVED_BRAND = "default"
+"""The brand under all others."""
+
+EngineName = Literal["simple", "jinja"]
+Kind = Literal["message", "layout", "partial", "catalogue"]
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +32,11 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     description: str | None = None
     default_variables: dict[str, Any] = {}
+    engine: EngineName = "simple"
+    kind: Kind = "message"
+    mjml: str | None = None
+    layout: str | None = None
+    sample: dict[str, Any] = {}
     is_active: bool = True
     tenant_id: str | None = None
     """The tenant that owns the template; None if all tenants share it."""
@@ -43,8 +55,31 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
             subject=template.subject,
             html=template.html,
             default_variables=template.default_variables,
+            engine=template.engine,
+            kind=template.kind,
+            mjml=template.mjml,
+            layout=template.layout,
+            sample=template.sample,
             tenant_id=tenant_id,
             category=template.category,
+        )
+
+    def unstored(self) -> Template:
+        """The template that this draft would be."""
+        return Template(
+            code=self.template_key,
+            channel=self.channel,
+            locale=self.locale,
+            text=self.body,
+            subject=self.subject,
+            html=self.html,
+            default_variables=self.default_variables,
+            engine=self.engine,
+            kind=self.kind,
+            mjml=self.mjml,
+            layout=self.layout,
+            sample=self.sample,
+            category=self.category,
         )
 
 
@@ -59,18 +94,7 @@ class StoredTemplate(Draft, frozen=True, kw_only=True):
     deleted_at: int | None = None
 
     def template(self) -> Template:
-        return Template(
-            code=self.template_key,
-            channel=self.channel,
-            locale=self.locale,
-            text=self.body,
-            subject=self.subject,
-            html=self.html,
-            version=self.version,
-            default_variables=self.default_variables,
-            template_id=self.template_id,
-            category=self.category,
-        )
+        return msgspec.structs.replace(self.unstored(), version=self.version, template_id=self.template_id)
 
     def draft(self, **changes: Any) -> Draft:  # noqa: ANN401 - fields of Draft
         """The same content again, as the next version."""

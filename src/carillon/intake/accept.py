@@ -37,6 +37,7 @@ from carillon.domain.synchronous import (
 from carillon.domain.templates import resolve_locale, wished_locale
 from carillon.faultpoint import faultpoint
 from carillon.intake.digests import gathered, rendered_as
+from carillon.intake.jinja.formats import Person
 from carillon.intake.parts import carried, number_shown, refuse_misplaced, refuse_number
 from carillon.intake.plan import Content, PlanRules, plan
 from carillon.intake.render import render_message
@@ -49,9 +50,10 @@ QUEUED_ONLY = frozenset({"inApp"})
 class Contents:
     """Finds address, locale and message of every route; refuses an intent that could not be sent."""
 
-    def __init__(self, templates: Templates, rules: PlanRules) -> None:
+    def __init__(self, templates: Templates, rules: PlanRules, clock: Clock) -> None:
         self._templates = templates
         self._rules = rules
+        self._clock = clock
 
     async def of(self, intent: Intent, tell: Tell | None = None) -> list[Content]:
         """One content for every channel and recipient, the skipped ones among them; raises BadIntent."""
@@ -122,7 +124,8 @@ class Contents:
             return Content(recipient.ref, channel, address, locale, skipped_because=refused, skipped_by=gate)
         template = await self._template(intent, recipient, channel, tell)
         # What a gate skips is rendered too: an error of the sender does not hide behind it, and it can be redriven.
-        message = render_message(template, intent.payload, self._rules.missing_variable)
+        person = self._person(intent, recipient, template)
+        message = render_message(template, intent.payload, self._rules.missing_variable, person)
         message = carried(message, channel, intent, address, self._rules.carry)
         if tell is not None:
             tell("render", msgspec.to_builtins(message_view(channel, message)))
@@ -154,6 +157,13 @@ class Contents:
 
     def _downstream_locale(self, intent: Intent, recipient: Recipient) -> str | None:
         return resolve_locale(self._wished(intent, recipient), self._rules.supported_locales, self._rules.locale)
+
+    def _person(self, intent: Intent, recipient: Recipient, template: Template) -> Person:
+        """Numbers and days are written as in the person's own country, if the template speaks their language."""
+        wished, zones = self._wished(intent, recipient), self._rules.tenant_zones
+        locale = wished if wished.partition("-")[0] == template.locale.partition("-")[0] else template.locale
+        zone = recipient.time_zone or zones.get(intent.tenant_id or "") or self._rules.zone
+        return Person(locale, zone, self._clock.wall())
 
     def _wished(self, intent: Intent, recipient: Recipient) -> str:
         tenant = self._rules.tenant_locales.get(intent.tenant_id or "")
@@ -192,7 +202,7 @@ class Intake:
         max_batch: int = 500,
         max_pending: int = 10_000,
     ) -> None:
-        self._contents = Contents(templates, rules)
+        self._contents = Contents(templates, rules, clock)
         self._signal = signal
         self._rules = rules
         self._observe = observer

@@ -43,7 +43,7 @@ class OrderedIntake:
     ) -> None:
         self._add_choices = add_choices
         self._ledger = ledger
-        self._contents = Contents(templates, rules)
+        self._contents = Contents(templates, rules, clock)
         self._directory = directory
         self._signal = signal
         self._rules = rules

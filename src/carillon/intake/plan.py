@@ -25,6 +25,9 @@ class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
     lanes: Lanes
     locale: LocaleRules = LocaleRules()
     tenant_locales: dict[str, str] = {}
+    zone: str = "UTC"
+    """The time zone of people whose own is not known."""
+    tenant_zones: dict[str, str] = {}
     missing_variable: Literal["error", "empty", "keep"] = "error"
     idempotency_ttl_seconds: float = 2_592_000.0
     supported_locales: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The template engine: it replaces `{{name}}` and `{{user.name}}` by values, and evaluates nothing."""
+"""Renders messages: the simple engine replaces `{{name}}` by values and evaluates nothing; the other one is jinja."""
 
 import html
 import re
@@ -8,28 +8,17 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Literal
 
-from carillon.domain.errors import BadIntent, BadTemplate
+from carillon.domain.errors import BadIntent, BadTemplate, Place
 from carillon.domain.intents import canonical
 from carillon.domain.notifications import Message, Template
+from carillon.intake.jinja.budget import Budget
+from carillon.intake.jinja.engine import read_data, render, variables
+from carillon.intake.jinja.formats import Person
+from carillon.intake.links import scripted, unsafe_link
 
 MAX_RENDERED = 256 * 1024
 _LONGEST_REMEMBERED = 4096
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*$")
-# Browsers and mail programs leave these out of a link before they read its scheme.
-_SKIPPED = r"[\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\ufeff]*+"
-_SCHEMES = "|".join(_SKIPPED.join(scheme) for scheme in ("javascript", "vbscript", "livescript", "data"))
-# A picture inside a link's text runs nothing.
-_PICTURE = r"(?<=data:)image/(?:png|jpeg|jpg|gif|webp)[;,]"
-_SCRIPTED = re.compile(
-    rf"[=(]\s*+(?:[\"']|&quot;|&\#x27;)?(?P<url>{_SKIPPED}(?:{_SCHEMES}){_SKIPPED}:)(?!{_PICTURE})", re.IGNORECASE
-)
-"""Where the value of an attribute, or of `url(…)`, begins with a scheme that runs what follows."""
-_LINK_NAME = re.compile(
-    r"(?<![\w-])(?:href|src|srcset|action|formaction|background|poster|cite|data|codebase|classid|longdesc|usemap|profile"
-    r"|manifest|dynsrc|lowsrc|ping|url)\s*\Z",
-    re.IGNORECASE,
-)
-_LONGEST_NAME = 64
 _HEADER_BREAKERS = frozenset("\r\n\x00\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
 
 OnMissing = Literal["error", "empty", "keep"]
@@ -72,6 +61,26 @@ def check_template(text: str) -> None:
             raise BadTemplate(f"{piece[at : at + 32]!r} is not closed: a variable is written {{{{name}}}}")
 
 
+def check_parts(template: Template) -> None:
+    """Raise BadTemplate with the part for a template of the simple engine that must not be stored."""
+    parts = {"subject": template.subject, "text": template.text, "html": template.html}
+    for part, source in parts.items():
+        try:
+            check_template(source or "")
+        except BadTemplate as error:
+            raise BadTemplate(error.message, place=Place(template.code, 1, 1, part)) from None
+
+
+def is_plain(template: Template) -> bool:
+    """Whether substitution alone renders the template, whatever its engine."""
+    try:
+        for source in (template.subject, template.text, template.html):
+            check_template(source or "")
+    except BadTemplate:
+        return False
+    return template.mjml is None and template.layout is None
+
+
 def variables_of(text: str) -> set[str]:
     """The variable names of a template."""
     return set(names_in(text))
@@ -82,8 +91,59 @@ def names_in(text: str) -> list[str]:
     return list(dict.fromkeys(".".join(piece) for piece in compile_template(text) if isinstance(piece, tuple)))
 
 
-def render_message(template: Template, data: Mapping[str, Any], on_missing: OnMissing = "error") -> Message:
+def template_variables(template: Template) -> list[str]:
+    """Every variable of a template once: in its order, or sorted where the engine is jinja."""
+    if template.engine == "jinja":
+        made = template.composition
+        parts = () if made is None else (made.subject, made.text, made.html)
+        return sorted({name for part in parts if part is not None for name in variables(part)})
+    sources = (template.subject or "", template.text, template.html or "")
+    return list(dict.fromkeys(name for source in sources for name in names_in(source)))
+
+
+def render_message(
+    template: Template, data: Mapping[str, Any], on_missing: OnMissing = "error", person: Person | None = None
+) -> Message:
     """Render every part of a template; only the HTML part is escaped, and no value is rendered twice."""
+    if template.engine == "jinja":
+        message = _render_jinja(template, data, on_missing, person or Person(locale=template.locale))
+    else:
+        message = _render_simple(template, data, on_missing)
+    subject = message.subject
+    if subject is not None and not _HEADER_BREAKERS.isdisjoint(subject):
+        raise BadIntent("TEMPLATE_RENDER_ERROR", "the subject must be one line of text", field="data")
+    if len(subject or "") + len(message.text) + len(message.html or "") > MAX_RENDERED:
+        raise BadIntent(
+            "TEMPLATE_RENDER_ERROR", f"the rendered message exceeds {MAX_RENDERED} characters", field="data"
+        )
+    return message
+
+
+def _render_jinja(template: Template, data: Mapping[str, Any], on_missing: OnMissing, person: Person) -> Message:
+    made = template.composition
+    if made is None:
+        said = template.fault or f"template {template.code} has not been made ready"
+        raise BadIntent("TEMPLATE_RENDER_ERROR", said, field="templateKey")
+    brand = data.get("brand", made.brand)
+    if isinstance(brand, str):
+        if brand not in made.brands:
+            raise BadIntent("TEMPLATE_RENDER_ERROR", f"there is no brand {brand[:64]}", field="data")
+        brand = made.brands[brand]
+    read = read_data(template.default_variables, {**data, "brand": brand})
+    budget = Budget(person, made.messages, strict=on_missing == "error")
+    rich = None if made.html is None else render(made.html, read, budget)
+    unsafe = None if rich is None else unsafe_link(rich)
+    if unsafe is not None:
+        said = f"a link would begin with {unsafe} but links begin with https:, mailto: or the like"
+        raise BadIntent("TEMPLATE_RENDER_ERROR", said, field="data")
+    return Message(
+        text=render(made.text, read, budget),
+        subject=None if made.subject is None else render(made.subject, read, budget).strip(),
+        html=rich,
+    )
+
+
+def _render_simple(template: Template, data: Mapping[str, Any], on_missing: OnMissing) -> Message:
     sources = (data, template.default_variables) if template.default_variables else (data,)
     missing: set[str] = set()
     subject = None
@@ -94,12 +154,6 @@ def render_message(template: Template, data: Mapping[str, Any], on_missing: OnMi
     if missing:
         raise BadIntent(
             "TEMPLATE_RENDER_ERROR", f"missing template variables: {', '.join(sorted(missing))}", field="data"
-        )
-    if subject is not None and not _HEADER_BREAKERS.isdisjoint(subject):
-        raise BadIntent("TEMPLATE_RENDER_ERROR", "the subject must be one line of text", field="data")
-    if len(subject or "") + len(text) + len(rich or "") > MAX_RENDERED:
-        raise BadIntent(
-            "TEMPLATE_RENDER_ERROR", f"the rendered message exceeds {MAX_RENDERED} characters", field="data"
         )
     return Message(text=text, subject=subject, html=rich)
 
@@ -112,17 +166,15 @@ def _render_html(text: str, sources: Sources, missing: set[str], on_missing: OnM
     pieces = compile_template(text)
     parts = _parts(pieces, sources, missing, on_missing, escape=True)
     rich = "".join(parts)
-    if _SCRIPTED.search(rich) is not None:
-        _refuse_scripts(rich, pieces, parts)
+    _refuse_scripts(rich, pieces, parts)
     return rich
 
 
 def _refuse_scripts(rich: str, pieces: tuple[Piece, ...], parts: list[str]) -> None:
     """Refuse a link whose scheme a variable wrote; what the template itself says is its author's business."""
-    ends = list(accumulate(len(part) for part in parts))
-    for found in _SCRIPTED.finditer(rich):
-        if _LINK_NAME.search(rich[max(0, found.start() - _LONGEST_NAME) : found.start()]) is None:
-            continue
+    ends: list[int] = []
+    for found in scripted(rich):
+        ends = ends or list(accumulate(len(part) for part in parts))
         written = range(bisect_right(ends, found.start("url")), bisect_right(ends, found.end() - 1) + 1)
         names = [".".join(piece) for at in written if isinstance(piece := pieces[at], tuple)]
         if names:

@@ -1,10 +1,7 @@
-"""Templates: from folders, `<root>/<code>/<locale>/<channel>/{text,subject,html}.tmpl`, and from the ledger.
-
-A file `<root>/<code>/category` names the category of the code.
-"""
+"""Templates, from folders and from the ledger, ready to be rendered."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,11 +10,15 @@ from carillon.domain.errors import BadTemplate, ConfigurationError
 from carillon.domain.notifications import Template
 from carillon.domain.ports import Clock
 from carillon.domain.templates import Gap, TemplateLedger, gaps
-from carillon.intake.render import check_template
+from carillon.intake.jinja.ready import Composer, Find, Variants, needs
+from carillon.intake.template_files import Place, read_folder
 
-PARTS = ("subject", "text", "html")
 Key = tuple[str | None, str]
 """A tenant and a template's key."""
+Layers = tuple[Variants, Variants, Variants]
+"""A tenant's own templates of a key, which go before everybody's, and stored ones before those of files."""
+_ROUNDS = 10
+"""How often layouts may name layouts."""
 
 
 def category_of(templates: Mapping[tuple[str, str], Template]) -> str | None:
@@ -28,21 +29,33 @@ def category_of(templates: Mapping[tuple[str, str], Template]) -> str | None:
 class FileTemplates:
     """All templates of a folder, read and checked once at the start."""
 
-    def __init__(self, templates: dict[tuple[str, str, str], Template]) -> None:
-        self._templates = templates
+    def __init__(self, templates: Mapping[Place, Template], composer: Composer | None = None) -> None:
+        self._raw: dict[str, dict[tuple[str, str], Template]] = {}
+        for (code, channel, locale), template in sorted(templates.items()):
+            self._raw.setdefault(code, {})[channel, locale] = template
+        self._templates: dict[Place, Template] = {}
         self._variants: dict[str, list[tuple[str, str]]] = {}
-        for code, channel, locale in sorted(templates):
-            self._variants.setdefault(code, []).append((channel, locale))
+        for place, template in sorted(templates.items()):
+            if template.kind != "message":
+                continue
+            self._templates[place] = self._ready(template, composer or Composer())
+            self._variants.setdefault(place[0], []).append(place[1:])
 
     @classmethod
-    def read(cls, *roots: Path) -> "FileTemplates":
+    def read(cls, *roots: Path, composer: Composer | None = None) -> "FileTemplates":
         """Read every folder given; a later one overrides an earlier one."""
-        found: dict[tuple[str, str, str], Template] = {}
+        found: dict[Place, Template] = {}
         for root in roots:
-            for folder in sorted({file.parent for file in root.glob("*/*/*/*.tmpl")}):
-                template = _read_one(folder)
-                found[template.code, template.channel, template.locale] = template
-        return cls(found)
+            found |= read_folder(root, (composer or Composer()).default_locale)
+        return cls(found, composer)
+
+    def _ready(self, template: Template, composer: Composer) -> Template:
+        try:
+            return composer.ready(template, self.raw)
+        except BadTemplate as error:
+            raise ConfigurationError(
+                f"template {template.code}/{template.locale}/{template.channel}: {error}"
+            ) from None
 
     async def find(self, code: str, channel: str, locale: str, tenant_id: str | None = None) -> Template | None:
         """Templates of folders are for all tenants."""
@@ -57,48 +70,23 @@ class FileTemplates:
     async def category(self, code: str, tenant_id: str | None = None) -> str | None:
         """The category in the code's file."""
         del tenant_id
-        return category_of(self.under(code))
+        return category_of(self.raw(code))
 
-    def under(self, code: str) -> dict[tuple[str, str], Template]:
-        """The templates of one code, by channel and locale."""
-        return {
-            (channel, locale): self._templates[code, channel, locale]
-            for channel, locale in self._variants.get(code, [])
-        }
+    def raw(self, code: str) -> Variants:
+        """The templates of one code as they are written, layouts, partials and catalogues among them."""
+        return self._raw.get(code, {})
+
+    def everything(self) -> dict[Place, Template]:
+        """All templates as they are written, of every kind."""
+        return {(code, *where): one for code, variants in self._raw.items() for where, one in variants.items()}
 
     def all(self) -> dict[tuple[str, str, str], Template]:
-        """All templates, by code, channel and locale."""
+        """All templates of messages, by code, channel and locale."""
         return dict(self._templates)
 
     def count(self) -> int:
         """The number of templates, for `doctor`."""
         return len(self._templates)
-
-
-def _read_one(folder: Path) -> Template:
-    code, locale, channel = folder.parts[-3:]
-    parts: dict[str, str] = {}
-    for part in PARTS:
-        file = folder / f"{part}.tmpl"
-        if file.exists():
-            # Editors end files with a line break; a subject with one would be refused as two lines.
-            parts[part] = file.read_text(encoding="utf-8").rstrip("\n")
-            try:
-                check_template(parts[part])
-            except BadTemplate as error:
-                raise ConfigurationError(f"template {code}/{locale}/{channel}/{part}.tmpl: {error}") from error
-    if "text" not in parts:
-        raise ConfigurationError(f"template {code}/{locale}/{channel}: text.tmpl is missing")
-    category = folder.parent.parent / "category"
-    return Template(
-        code=code,
-        channel=channel,
-        locale=locale,
-        text=parts["text"],
-        subject=parts.get("subject"),
-        html=parts.get("html"),
-        category=category.read_text(encoding="utf-8").strip() or None if category.exists() else None,
-    )
 
 
 class TemplateSet(NamedTuple):
@@ -120,9 +108,11 @@ class StoredTemplates:
         files: FileTemplates,
         clock: Clock,
         *,
+        composer: Composer | None = None,
         fresh_seconds: float = 1.0,
         most: int = 10_000,
     ) -> None:
+        self._composer = composer or Composer()
         self._ledger = ledger
         self._files = files
         self._clock = clock
@@ -184,15 +174,57 @@ class StoredTemplates:
         return [sets[key] for key in keys]
 
     async def _read(self, keys: Sequence[Key]) -> dict[Key, TemplateSet]:
+        layers = await self._with_needs(keys)
+        return {key: self._ready(key, layers) for key in keys}
+
+    async def _with_needs(self, keys: Iterable[Key]) -> dict[Key, Layers]:
+        """The templates of these keys as they are written, and of every layout and partial that they name."""
+        found: dict[Key, Layers] = {}
+        wanted = list(dict.fromkeys(keys))
+        for _ in range(_ROUNDS):
+            if not wanted:
+                break
+            stored = await self._stored(wanted)
+            for tenant, code in wanted:
+                found[tenant, code] = (
+                    stored.get((tenant, code), {}),
+                    stored.get((None, code), {}),
+                    self._files.raw(code),
+                )
+            named = [
+                (key[0], name)
+                for key in wanted
+                for layer in found[key]
+                for one in layer.values()
+                for name in needs(one)
+            ]
+            wanted = [key for key in dict.fromkeys(named) if key not in found]
+        return found
+
+    async def _stored(self, keys: Sequence[Key]) -> dict[Key, dict[tuple[str, str], Template]]:
         asked = [asked for tenant, code in keys for asked in ((None, code), (tenant, code))]
         stored: dict[Key, dict[tuple[str, str], Template]] = {}
         for one in await self._ledger.current_templates(asked):
             stored.setdefault((one.tenant_id, one.template_key), {})[one.channel, one.locale] = one.template()
-        found: dict[Key, TemplateSet] = {}
-        for tenant, code in keys:
-            # A tenant's own templates go before everybody's, and stored ones before those of files.
-            layers = (stored.get((tenant, code), {}), stored.get((None, code), {}), self._files.under(code))
-            templates = layers[2] | layers[1] | layers[0]
-            category = next((named for layer in layers if (named := category_of(layer)) is not None), None)
-            found[tenant, code] = TemplateSet(templates, sorted(templates), category)
-        return found
+        return stored
+
+    def _ready(self, key: Key, layers: Mapping[Key, Layers]) -> TemplateSet:
+        find = _finding(key[0], layers)
+        messages = {where: one for where, one in find(key[1]).items() if one.kind == "message"}
+        ready = {where: self._composer.usable(one, find, key[0]) for where, one in messages.items()}
+        category = next((named for layer in layers[key] if (named := category_of(layer)) is not None), None)
+        return TemplateSet(ready, sorted(ready), category)
+
+    async def composed(self, template: Template, tenant_id: str | None = None) -> Template:
+        """A template that need not be stored, ready to be rendered; raises BadTemplate with a place."""
+        wanted = [(tenant_id, name) for name in needs(template)]
+        layers = await self._with_needs(wanted) if wanted else {}
+        return self._composer.ready(template, _finding(tenant_id, layers), tenant_id)
+
+
+def _finding(tenant_id: str | None, layers: Mapping[Key, Layers]) -> Find:
+    def find(code: str) -> Variants:
+        own, shared, filed = layers.get((tenant_id, code), ({}, {}, {}))
+        return {**filed, **shared, **own}
+
+    return find

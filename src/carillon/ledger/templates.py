@@ -69,17 +69,17 @@ class TemplateStore:
 
 
 def _columns(draft: Draft) -> Row:
-    defaults = canonical(draft.default_variables) if draft.default_variables else None
     return {
         **msgspec.structs.asdict(draft),
         "tenant_id": draft.tenant_id or "",
-        "default_variables_json": defaults,
+        "default_variables_json": canonical(draft.default_variables) if draft.default_variables else None,
+        "sample_json": canonical(draft.sample) if draft.sample else None,
     }
 
 
 def _stored(row: Row) -> StoredTemplate:
     """One stored version."""
-    defaults = row["default_variables_json"]
+    defaults, sample = row["default_variables_json"], row["sample_json"]
     return StoredTemplate(
         template_id=row["template_id"],
         tenant_id=row["tenant_id"] or None,
@@ -93,6 +93,11 @@ def _stored(row: Row) -> StoredTemplate:
         body=row["body"],
         html=row["html"],
         default_variables={} if defaults is None else json.loads(defaults),
+        engine=row["engine"],
+        kind=row["kind"],
+        mjml=row["mjml"],
+        layout=row["layout"],
+        sample={} if sample is None else json.loads(sample),
         is_active=bool(row["is_active"]),
         category=row["category"],
         created_by=row["created_by"],

@@ -1,7 +1,7 @@
 """Messages rendered just before the call: the template comes from the template service, behind a breaker."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
 import msgspec
 
@@ -40,6 +40,8 @@ class _TemplateAnswer(msgspec.Struct):
     id: str | None = None
     language: str = ""
     version: int = 1
+    engine: Literal["simple", "jinja"] = "simple"
+    """A service that says nothing means substitution."""
 
 
 class PrepareRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,6 +170,7 @@ def read_template(code: str, status: int, body: bytes, retry_after: float | None
         subject=title,
         version=read.version,
         template_id=read.id,
+        engine=read.engine,
     )
 
 

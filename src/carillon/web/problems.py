@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from carillon.domain.errors import BadIntent, CarillonError
+from carillon.domain.errors import BadIntent, CarillonError, Place
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -50,6 +50,11 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
 
     message: str
     field: str | None = None
+    template: str | None = None
+    """The template in which it is wrong, and where."""
+    part: str | None = None
+    line: int | None = None
+    column: int | None = None
 
 
 class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
@@ -112,8 +117,20 @@ def unavailable(message: str, retry_after: int = 1) -> Problem:
 
 def from_bad_intent(error: BadIntent) -> Problem:
     message = str(error)
-    details = [] if error.field is None else [Detail(message, error.field)]
-    return Problem(error.code, message, details=details)
+    details = [] if error.field is None else [detail(message, error.field, error.place)]
+    return Problem(error.code, message, details=details, members=members(error.place))
+
+
+def detail(message: str, field: str, place: Place | None) -> Detail:
+    """What is wrong with a field, and where in a template."""
+    if place is None:
+        return Detail(message, field)
+    return Detail(message, field, place.template, place.part, place.line, place.column)
+
+
+def members(place: Place | None) -> dict[str, Any]:
+    """The place as members of the problem document, where a program finds them without reading details."""
+    return {} if place is None else place._asdict()
 
 
 def document(problem: Problem, *, instance: str, trace_id: str) -> bytes:

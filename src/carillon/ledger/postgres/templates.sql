@@ -9,9 +9,11 @@ WITH family AS (
     WHERE tenant_id = :tenant_id AND template_key = :template_key AND channel = :channel AND locale = :locale
 )
 INSERT INTO templates (template_id, tenant_id, template_key, channel, locale, version, name, description, subject, body,
-                       html, default_variables_json, is_active, created_by, created_at, updated_at, category)
+                       html, default_variables_json, engine, kind, mjml, layout, sample_json, is_active, created_by,
+                       created_at, updated_at, category)
 SELECT coalesce(family.template_id, :template_id), :tenant_id, :template_key, :channel, :locale, family.version,
-    :name, :description, :subject, :body, :html, :default_variables_json, :is_active, :created_by,
+    :name, :description, :subject, :body, :html, :default_variables_json, :engine, :kind, :mjml, :layout, :sample_json,
+    :is_active, :created_by,
        clock_timestamp(), clock_timestamp(), :category
 FROM family
 WHERE :version::integer IS NULL OR family.version = :version
@@ -67,5 +69,6 @@ ORDER BY t.tenant_id, t.template_key, t.channel, t.locale, t.version DESC;
 SELECT count(*) AS versions, count(*) FILTER (WHERE is_active) AS active FROM templates;
 
 -- name: template_variants
-SELECT DISTINCT tenant_id, template_key, channel, locale FROM templates WHERE is_active
+-- Layouts, partials and catalogues serve other locales too: only messages can lack a language.
+SELECT DISTINCT tenant_id, template_key, channel, locale FROM templates WHERE is_active AND kind = 'message'
 ORDER BY tenant_id, template_key, channel, locale;

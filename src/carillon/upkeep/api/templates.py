@@ -6,7 +6,8 @@ from msgspec import UNSET
 
 from carillon.domain.errors import BadTemplate
 from carillon.domain.ports import Ids
-from carillon.domain.templates import Draft, StoredTemplate, TemplateLedger
+from carillon.domain.templates import Draft, EngineName, StoredTemplate, TemplateLedger
+from carillon.upkeep.api.templates_reading import TemplateReader, TemplateTools, ready, unfit
 from carillon.upkeep.api.templates_wire import (
     CodeView,
     PublishBody,
@@ -17,8 +18,6 @@ from carillon.upkeep.api.templates_wire import (
     TemplateHistory,
     TemplatePage,
     TemplateQuery,
-    TemplateReader,
-    TemplateTools,
     TemplateView,
     VersionQuery,
     is_id,
@@ -46,6 +45,11 @@ _FIELDS = {
     "body_template": "body",
     "subject_template": "subject",
     "html_template": "html",
+    "mjml": "mjml",
+    "engine": "engine",
+    "kind": "kind",
+    "layout": "layout",
+    "sample": "sample",
     "name": "name",
     "description": "description",
     "default_variables": "default_variables",
@@ -53,6 +57,8 @@ _FIELDS = {
     "is_active": "is_active",
 }
 """The ledger's name of each field of a change."""
+_EMPTY: dict[str, Any] = {"default_variables": {}, "sample": {}, "body": ""}
+"""What a field that is given as null becomes."""
 _ID = f"{_PATH}/{{id}}"
 _MOUNT = "/template-service/api/v1/templates/{code}"
 _EXAMPLES = {"id": "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"}
@@ -88,7 +94,7 @@ class TemplateEditor:
         offset = (query.page_number - 1) * query.page_size
         found, total = await self._ledger.list_templates(filters, query.page_size, offset)
         page = TemplatePage(
-            items=[self._view(one) for one in found],
+            items=[await self._view(one) for one in found],
             total_count=total,
             page_number=query.page_number,
             page_size=query.page_size,
@@ -98,31 +104,46 @@ class TemplateEditor:
 
     async def show(self, request: Request) -> Reply:
         version = request.query(VersionQuery).version
-        return Reply(200, self._view(await self._seen(request, None if version is UNSET else version)))
+        return Reply(200, await self._view(await self._seen(request, None if version is UNSET else version)))
 
     async def history(self, request: Request) -> Reply:
         stored = await self._seen(request)
         versions = await self._ledger.template_history(stored.template_id)
-        return Reply(200, TemplateHistory([self._view(one) for one in versions]))
+        return Reply(200, TemplateHistory([await self._view(one) for one in versions]))
 
     async def create(self, request: Request) -> Reply:
         body = request.json(TemplateBody)
+        locale = body.locale or self._tools.locale.default
         draft = Draft(
             template_key=body.template_key,
             channel=body.channel,
-            locale=body.locale or self._tools.locale.default,
-            body=body.body_template,
+            locale=locale,
+            body=body.body_template or "",
             subject=body.subject_template,
             html=body.html_template,
             name=body.name,
             description=body.description,
             default_variables=body.default_variables or {},
             category=body.category,
+            mjml=body.mjml,
+            engine=body.engine or await self._engine(request, body, locale),
+            kind=body.kind,
+            layout=body.layout,
+            sample=body.sample or {},
             is_active=body.is_active,
             tenant_id=request.reach.tenant_id,
             created_by=request.caller.sub,
         )
-        return self._made(await self._add(draft, body.version))
+        return await self._made(await self._add(draft, body.version))
+
+    async def _engine(self, request: Request, body: TemplateBody, locale: str) -> EngineName:
+        """What the template was; jinja if there was none."""
+        named = {"template_key": body.template_key, "channel": body.channel, "locale": locale}
+        tenant = request.reach.tenant_id
+        found, _ = await self._ledger.list_templates(
+            named if tenant is None else {**named, "tenant_id": tenant}, 100, 0
+        )
+        return next((one.engine for one in found if one.tenant_id == tenant), "jinja")
 
     async def change(self, request: Request) -> Reply:
         body = request.json(TemplateChange)
@@ -135,14 +156,19 @@ class TemplateEditor:
             raise Problem("CONFLICT", f"version {newest.version} was made meanwhile: look at it first")
         given = {ours: getattr(body, theirs) for theirs, ours in _FIELDS.items()}
         changes = {name: value for name, value in given.items() if value is not UNSET}
-        if changes.get("default_variables", {}) is None:
-            changes["default_variables"] = {}
+        for name, empty in _EMPTY.items():
+            if changes.get(name, empty) is None:
+                changes[name] = empty
+        # A template has one source of its HTML.
+        for one, other in (("mjml", "html"), ("html", "mjml")):
+            if changes.get(one) is not None:
+                changes.setdefault(other, None)
         draft = newest.draft(**{"is_active": True, **changes, "created_by": request.caller.sub})
-        self._check(draft)
+        await self._check(draft)
         if not draft.is_active:
             await self._ledger.retire_template(stored.template_id)
         made = await self._add(draft, None if body.version is UNSET else newest.version + 1)
-        return Reply(200, self._view(made))
+        return Reply(200, await self._view(made))
 
     async def retire(self, request: Request) -> Reply:
         stored = await self._own(request)
@@ -154,35 +180,36 @@ class TemplateEditor:
         version = request.json(PublishBody).version
         await self._own(request)
         stored = await self._seen(request, version)
-        return self._made(await self._add(stored.draft(is_active=True, created_by=request.caller.sub), None))
+        return await self._made(await self._add(stored.draft(is_active=True, created_by=request.caller.sub), None))
 
     async def _add(self, draft: Draft, version: int | None) -> StoredTemplate:
-        self._check(draft)
+        await self._check(draft)
         made = await self._ledger.add_template(draft, self._ids(), version)
         if made is None:
             raise Problem("CONFLICT", f"{version} is not the next version of {draft.template_key}")
         self._tools.changed()
         return made
 
-    def _made(self, made: StoredTemplate) -> Reply:
-        return Reply(201, self._view(made), {"Location": f"{_PATH}/{made.template_id}?version={made.version}"})
+    async def _made(self, made: StoredTemplate) -> Reply:
+        return Reply(201, await self._view(made), {"Location": f"{_PATH}/{made.template_id}?version={made.version}"})
 
-    def _check(self, draft: Draft) -> None:
-        if draft.html is not None and draft.channel != "email":
-            raise Problem("VALIDATION_ERROR", "only an email has HTML", details=[Detail("not here", "htmlTemplate")])
+    async def _check(self, draft: Draft) -> None:
+        wrong = unfit(draft)
+        if wrong is not None:
+            raise Problem("VALIDATION_ERROR", wrong.message, details=[wrong])
         if draft.category is not None and self._tools.categories.find(draft.category, draft.tenant_id) is None:
             known = ", ".join(sorted(self._tools.categories.of(draft.tenant_id))) or "none"
             said = f"there is no category {draft.category}; known are {known}"
             raise Problem("VALIDATION_ERROR", f"category: {said}", details=[Detail(said, "category")])
-        parts = {"bodyTemplate": draft.body, "subjectTemplate": draft.subject, "htmlTemplate": draft.html}
-        for field, text in parts.items():
-            try:
-                self._tools.check(text or "")
-            except BadTemplate as error:
-                raise Problem("VALIDATION_ERROR", f"{field}: {error}", details=[Detail(str(error), field)]) from None
+        await ready(self._tools, draft.unstored(), draft.tenant_id)
 
-    def _view(self, stored: StoredTemplate) -> TemplateView:
-        return template_view(stored, self._tools.names(stored.template()))
+    async def _view(self, stored: StoredTemplate) -> TemplateView:
+        try:
+            template = await self._tools.ready(stored.template(), stored.tenant_id)
+        except BadTemplate:
+            # Its layout may be gone; it is shown nevertheless, so that somebody can repair it.
+            return template_view(stored, [])
+        return template_view(stored, self._tools.names(template))
 
     async def _seen(self, request: Request, version: int | None = None) -> StoredTemplate:
         stored = await self._ledger.template(request.params["id"])

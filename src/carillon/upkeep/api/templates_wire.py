@@ -1,18 +1,13 @@
-"""The JSON of templates, and the endpoints that only read: rendered with values, or by code for push workers."""
+"""The JSON of templates."""
 
 import re
-import uuid
-from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from carillon.domain.consent import NAME, NO_CATEGORIES, Categories
-from carillon.domain.errors import BadTemplate
-from carillon.domain.notifications import Message, Template
-from carillon.domain.ports import Templates
-from carillon.domain.sms import Segments, segments_of
+from carillon.domain.consent import NAME
+from carillon.domain.sms import Segments
 from carillon.domain.templates import (
     KEY,
     LOCALE,
@@ -20,15 +15,11 @@ from carillon.domain.templates import (
     LONGEST_HTML,
     LONGEST_KEY,
     LONGEST_SUBJECT,
-    LocaleRules,
+    EngineName,
+    Kind,
     StoredTemplate,
-    TemplateLedger,
-    parse_accept_language,
-    resolve_locale,
-    wished_locale,
 )
 from carillon.upkeep.api.notifications_wire import ChannelWord
-from carillon.web import Problem, Reply, Request
 from carillon.web.problems import rfc3339_ms
 
 TemplateKey = Annotated[str, Meta(pattern=KEY, min_length=1, max_length=LONGEST_KEY, examples=["order_confirmed"])]
@@ -36,6 +27,7 @@ Locale = Annotated[str, Meta(pattern=LOCALE, examples=["en-US"])]
 Subject = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=LONGEST_SUBJECT)]
 Body = Annotated[str, Meta(min_length=1, max_length=LONGEST_BODY)]
 Html = Annotated[str, Meta(min_length=1, max_length=LONGEST_HTML, description="The rich part of an email.")]
+Mjml = Annotated[str, Meta(min_length=1, max_length=LONGEST_HTML, description="The HTML of an email as MJML.")]
 Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=200)]
 Description = Annotated[str, Meta(max_length=2000)]
 CategoryName = Annotated[
@@ -53,9 +45,14 @@ class TemplateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
 
     template_key: TemplateKey
     channel: ChannelWord
-    body_template: Body
+    body_template: Annotated[Body, Meta(description="May be left out where there is HTML or MJML.")] | None = None
     subject_template: Subject | None = None
     html_template: Html | None = None
+    mjml: Mjml | None = None
+    engine: Annotated[EngineName, Meta(description="jinja for a new template; otherwise what it was.")] | None = None
+    kind: Kind = "message"
+    layout: Annotated[TemplateKey, Meta(description="The key of the layout around it.")] | None = None
+    sample: Annotated[dict[str, Any], Meta(description="Values for previews.")] | None = None
     locale: Locale | None = None
     name: Name | None = None
     description: Description | None = None
@@ -72,9 +69,14 @@ class TemplateChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, re
     template_key: TemplateKey | UnsetType = UNSET
     channel: ChannelWord | UnsetType = UNSET
     locale: Locale | UnsetType = UNSET
-    body_template: Body | UnsetType = UNSET
+    body_template: Body | UnsetType | None = UNSET
     subject_template: Subject | UnsetType | None = UNSET
     html_template: Html | UnsetType | None = UNSET
+    mjml: Mjml | UnsetType | None = UNSET
+    engine: EngineName | UnsetType = UNSET
+    kind: Kind | UnsetType = UNSET
+    layout: TemplateKey | UnsetType | None = UNSET
+    sample: dict[str, Any] | UnsetType | None = UNSET
     name: Name | UnsetType | None = UNSET
     description: Description | UnsetType | None = UNSET
     default_variables: dict[str, Any] | UnsetType | None = UNSET
@@ -100,7 +102,11 @@ class RenderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     body_template: Body | None = None
     subject_template: Subject | None = None
     html_template: Html | None = None
+    mjml: Mjml | None = None
+    engine: EngineName | None = None
+    layout: TemplateKey | None = None
     default_variables: dict[str, Any] | None = None
+    time_zone: Annotated[str, Meta(max_length=64, examples=["Europe/Berlin"])] | None = None
     data: dict[str, Any] | None = None
     variables: Annotated[dict[str, Any], Meta(description="Another name for data.")] | None = None
 
@@ -118,6 +124,11 @@ class TemplateView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     subject_template: str | None
     body_template: str
     html_template: str | None
+    mjml: str | None
+    engine: str
+    kind: str
+    layout: str | None
+    sample: dict[str, Any]
     default_variables: dict[str, Any]
     variables: list[str]
     category: str | None
@@ -148,6 +159,10 @@ class Rendered(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What a person would get."""
 
     body: str
+    text: str
+    """The same as `body`."""
+    warnings: list[str]
+    """What is no error and yet worth a look."""
     subject: str | None = None
     html: str | None = None
     channel: str | None = None
@@ -174,6 +189,8 @@ class CodeView(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     content: PushContent
     variables: list[str]
+    engine: str | UnsetType = UNSET
+    """`jinja` if substitution alone cannot render it."""
 
 
 class TemplateQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -205,6 +222,11 @@ def template_view(stored: StoredTemplate, variables: list[str]) -> TemplateView:
         subject_template=stored.subject,
         body_template=stored.body,
         html_template=stored.html,
+        mjml=stored.mjml,
+        engine=stored.engine,
+        kind=stored.kind,
+        layout=stored.layout,
+        sample=stored.sample,
         default_variables=stored.default_variables,
         variables=variables,
         category=stored.category,
@@ -214,144 +236,6 @@ def template_view(stored: StoredTemplate, variables: list[str]) -> TemplateView:
         created_at=rfc3339_ms(stored.created_at),
         updated_at=rfc3339_ms(stored.updated_at),
     )
-
-
-class TemplateTools(msgspec.Struct, frozen=True, kw_only=True):
-    """The functions of intake that the template endpoints use."""
-
-    templates: Templates
-    variables: Callable[[str], Collection[str]]
-    """The variables of a text, in its order; raises BadTemplate."""
-    check: Callable[[str], None]
-    """Raises BadTemplate for a text that should not be kept."""
-    render: Callable[[Template, Mapping[str, Any]], Message]
-    """Raises BadIntent naming what is missing."""
-    changed: Callable[[], None]
-    """Must be called after every write."""
-    locale: LocaleRules = LocaleRules()
-    categories: Categories = NO_CATEGORIES
-
-    def names(self, template: Template) -> list[str]:
-        """Every variable of a template once, in its order."""
-        parts = (template.subject or "", template.text, template.html or "")
-        return list(dict.fromkeys(name for part in parts for name in self.variables(part)))
-
-
-class TemplateReader:
-    """Answers the endpoints that change nothing."""
-
-    def __init__(self, ledger: TemplateLedger, tools: TemplateTools) -> None:
-        self._ledger = ledger
-        self._tools = tools
-
-    async def mounted(self, request: Request) -> Reply:
-        return await self.by_code(request, request.params["code"])
-
-    async def by_code(self, request: Request, code: str) -> Reply:
-        """A template in the shape that push workers read; the channel push is preferred."""
-        variants = await self._tools.templates.variants(code, request.reach.tenant_id)
-        channel = min(
-            (channel for channel, _ in variants), key=lambda channel: (channel != "push", channel), default=""
-        )
-        existing = [locale for there, locale in variants if there == channel]
-        locale = self._spoken(request.header(b"accept-language"), existing)
-        template = None
-        if locale is not None:
-            template = await self._tools.templates.find(code, channel, locale, request.reach.tenant_id)
-        if template is None:
-            raise Problem("TEMPLATE_NOT_FOUND", f"Template {code} not found")
-        return Reply(200, self._code_view(template))
-
-    async def render(self, request: Request) -> Reply:
-        body = request.json(RenderBody)
-        if body.data is not None and body.variables is not None:
-            raise Problem("VALIDATION_ERROR", "give data or variables, not both")
-        template = await self._chosen(request, body)
-        message = self._tools.render(template, (body.data if body.data is not None else body.variables) or {})
-        stored = body.body_template is None
-        rendered = Rendered(
-            body=message.text,
-            subject=message.subject,
-            html=message.html,
-            channel=template.channel if stored else body.channel,
-            locale=template.locale if stored else body.locale,
-            version=template.version if stored else None,
-            segments=segments_of(message.text) if template.channel == "sms" else None,
-        )
-        return Reply(200, rendered)
-
-    async def _chosen(self, request: Request, body: RenderBody) -> Template:
-        named = [body.template_id, body.template_key, body.body_template]
-        if len([one for one in named if one is not None]) != 1:
-            raise Problem("VALIDATION_ERROR", "give one of templateId, templateKey and bodyTemplate")
-        if body.version is not None and body.template_id is None:
-            raise Problem("VALIDATION_ERROR", "a version needs its templateId")
-        if body.template_id is not None:
-            return await self._by_id(request, body.template_id, body.version)
-        if body.template_key is not None:
-            return await self._by_key(request, body.template_key, body)
-        template = Template(
-            code="inline",
-            channel=body.channel or "inline",
-            locale=body.locale or self._tools.locale.default,
-            text=body.body_template or "",
-            subject=body.subject_template,
-            html=body.html_template,
-            default_variables=body.default_variables or {},
-        )
-        try:
-            self._tools.names(template)
-        except BadTemplate as error:
-            raise Problem("VALIDATION_ERROR", str(error)) from None
-        return template
-
-    async def _by_id(self, request: Request, template_id: str, version: int | None) -> Template:
-        stored = await self._ledger.template(template_id, version)
-        tenant = request.reach.tenant_id
-        if stored is None or stored.deleted_at is not None or tenant not in {None, stored.tenant_id or tenant}:
-            raise Problem("TEMPLATE_NOT_FOUND", "there is no template with this id")
-        return stored.template()
-
-    async def _by_key(self, request: Request, key: str, body: RenderBody) -> Template:
-        variants = await self._tools.templates.variants(key, request.reach.tenant_id)
-        channels = sorted({channel for channel, _ in variants})
-        if body.channel is None and len(channels) > 1:
-            raise Problem("CHANNEL_REQUIRED", f"template {key} exists for {', '.join(channels)}: name the channel")
-        channel: str = body.channel or "".join(channels)
-        existing = [locale for there, locale in variants if there == channel]
-        rules = self._tools.locale
-        wished = wished_locale(body.locale, None, request.header(b"accept-language"), None, rules.default)
-        locale = resolve_locale(wished, existing, rules)
-        template = None
-        if locale is not None:
-            template = await self._tools.templates.find(key, channel, locale, request.reach.tenant_id)
-        if template is None:
-            raise Problem("TEMPLATE_NOT_FOUND", f"Template {key} not found for locale {wished}")
-        return template
-
-    def _spoken(self, header: str | None, existing: Collection[str]) -> str | None:
-        """The first language asked for that exists; `en` is also served by `en-US`, and the other way round."""
-        default = self._tools.locale.default
-        for tag in parse_accept_language(header or "") or [default]:
-            language = tag.partition("-")[0]
-            kin = sorted(locale for locale in existing if locale.partition("-")[0] == language)
-            fitting = [one for one in (tag, language) if one in existing] or (kin if tag == language else [])
-            if fitting:
-                return default if default in fitting else fitting[0]
-        return None if self._tools.locale.on_missing == "error" or default not in existing else default
-
-    def _code_view(self, template: Template) -> CodeView:
-        place = f"carillon:{template.code}/{template.channel}/{template.locale}"
-        return CodeView(
-            # A template from a file has no id of its own, but the same one at every reading.
-            id=template.template_id or str(uuid.uuid5(uuid.NAMESPACE_URL, place)),
-            code=template.code,
-            type=template.channel,
-            language=template.locale,
-            version=template.version,
-            content=PushContent(template.subject, template.text),
-            variables=self._tools.names(template),
-        )
 
 
 def is_id(text: str) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 
 from carillon.domain.notifications import Template
 from carillon.domain.templates import StoredTemplate, TemplateLedger, gaps
-from carillon.upkeep.api.templates_wire import TemplateTools
+from carillon.upkeep.api.templates_reading import TemplateTools
 from carillon.web import ADMINISTRATORS, Answer, Endpoint, Reply, Request
 from carillon.web.problems import rfc3339_ms
 

@@ -1,0 +1,269 @@
+"""Compiles and renders jinja sources with minijinja, within limits and with the place of every error."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import minijinja
+
+from carillon.domain.errors import BadIntent, BadTemplate, CarillonError, Place
+from carillon.domain.notifications import ComposedPart
+from carillon.intake.jinja.budget import (
+    CURRENT,
+    MOST_OUTPUT,
+    Budget,
+    DataReader,
+    Exceeded,
+    MissingValue,
+    emitted,
+    merged,
+)
+from carillon.intake.jinja.filters import FILTERS, GLOBALS
+from carillon.intake.jinja.formats import Unformattable
+from carillon.intake.jinja.guard import FUNCTIONS, chunks, guard, macros_in
+from carillon.intake.jinja.scan import Piece, Tag
+
+FUEL = 100_000
+"""Steps of the engine in one part; a table of a thousand rows with ten cells takes half of them."""
+_QUICK_FUEL = 20_000
+_QUICK_DATA = 8192
+_KEPT = 4096
+_PATH = re.compile(r"\{\{\s*+[A-Za-z_]\w*+(?:\.\w++)*+\s*+\}\}")
+_NAMED = re.compile(r"`([^`]{1,200})`")
+_OURS = frozenset(name for name in GLOBALS) | FUNCTIONS | {"loop"}
+
+
+class _Engine:
+    """One environment of the engine, and the sources that it has compiled."""
+
+    def __init__(self, *, strict: bool, counts: bool) -> None:
+        self._names: dict[str, str] = {}
+        self.environment = minijinja.Environment(
+            filters=FILTERS,
+            globals=GLOBALS,
+            fuel=FUEL if counts else _QUICK_FUEL,
+            undefined_behavior="strict" if strict else "chainable",
+            auto_escape_callback=_escaping,
+            finalizer=emitted if counts else None,
+            pycompat=False,
+        )
+
+    def render(self, source: str, context: Mapping[str, Any], *, escapes: bool) -> str:
+        key = f"{source}\0{escapes}" if escapes else source
+        name = self._names.get(key)
+        if name is None:
+            name = self._added(key, source, escapes=escapes)
+        return self.environment.render_template(name, **context)
+
+    def _added(self, key: str, source: str, *, escapes: bool) -> str:
+        if len(self._names) >= _KEPT:
+            self.environment.clear_templates()
+            self._names.clear()
+        name = f"{len(self._names)}.{'html' if escapes else 'text'}"
+        self.environment.add_template(name, source)
+        self._names[key] = name
+        return name
+
+
+def _escaping(name: str | None) -> str | None:
+    return "html" if name is not None and name.endswith(".html") else None
+
+
+_ENGINES: dict[tuple[bool, bool], _Engine] = {}
+
+
+def _engine(*, strict: bool, counts: bool) -> _Engine:
+    found = _ENGINES.get((strict, counts))
+    if found is None:
+        found = _ENGINES[strict, counts] = _Engine(strict=strict, counts=counts)
+    return found
+
+
+def compiled(pieces: Sequence[Piece], *, escapes: bool) -> ComposedPart:
+    """The part that the engine gets; raises BadTemplate with the place of what does not compile."""
+    macros = macros_in(pieces)
+    out: list[str] = []
+    starts: list[int] = []
+    tags: list[Tag] = []
+    length, grows = 0, False
+    for piece in pieces:
+        if isinstance(piece, Tag):
+            guarded = guard(piece, macros)
+            grows = grows or guarded.grows
+            starts.append(length)
+            tags.append(piece)
+            text = guarded.text
+        else:
+            text = chunks(piece)
+        out.append(text)
+        length += len(text)
+    part = ComposedPart(
+        source="".join(out),
+        starts=tuple(starts),
+        places=tuple(tag.place for tag in tags),
+        tags=tuple(tag.text for tag in tags),
+        grows=grows,
+        escapes=escapes,
+    )
+    _check(part)
+    return part
+
+
+def _check(part: ComposedPart) -> None:
+    try:
+        _engine(strict=True, counts=True).environment.undeclared_variables_in_str(part.source)
+    except minijinja.TemplateError as error:
+        raise BadTemplate(_said(error), place=_place(part, error)) from None
+    except BaseException as error:  # noqa: BLE001 - the engine's panic is no Exception
+        raise _panic(error) from None
+
+
+def variables(part: ComposedPart) -> list[str]:
+    """The variables that a part uses, sorted."""
+    found = _engine(strict=True, counts=True).environment.undeclared_variables_in_str(part.source, nested=True)
+    return sorted(name for name in found if name.partition(".")[0] not in _OURS)
+
+
+class Data(NamedTuple):
+    """Data as templates see them."""
+
+    context: Mapping[str, Any]
+    small: bool
+    """So small that no step of the engine can make much of them."""
+
+
+def read_data(defaults: Mapping[str, Any], data: Mapping[str, Any]) -> Data:
+    """Raises BadIntent for data that no message can hold."""
+    reader = DataReader()
+    try:
+        context = reader.read(merged(defaults, data) if defaults else data)
+    except Exceeded as error:
+        raise BadIntent("TEMPLATE_RENDER_ERROR", str(error), field="data") from None
+    return Data(context, reader.length + 16 * reader.values <= _QUICK_DATA)
+
+
+def render(part: ComposedPart, data: Data, budget: Budget) -> str:
+    """Raises BadIntent with the place of the tag that failed."""
+    token = CURRENT.set(budget)
+    try:
+        text = _rendered(part, data, budget)
+    except minijinja.TemplateError as error:
+        raise _refusal(part, error, data) from None
+    except CarillonError as error:
+        raise _failed(part, data, budget, error) from None
+    except AttributeError as error:
+        raise _failed(part, data, budget, Unformattable(f"there is no function {str(error)[:40]!r}")) from None
+    except BaseException as error:  # noqa: BLE001 - the engine's panic is no Exception
+        raise _panic(error) from None
+    finally:
+        CURRENT.reset(token)
+    if len(text) > MOST_OUTPUT:
+        raise BadIntent("TEMPLATE_RENDER_ERROR", f"the rendered message exceeds {MOST_OUTPUT} characters", field="data")
+    # The engine writes a slash as an entity, which no reader of HTML needs and which makes links unreadable.
+    return text.replace("&#x2f;", "/") if part.escapes else text
+
+
+def _rendered(part: ComposedPart, data: Data, budget: Budget) -> str:
+    if data.small and not part.grows:
+        try:
+            return _engine(strict=budget.strict, counts=False).render(part.source, data.context, escapes=part.escapes)
+        except minijinja.TemplateError as error:
+            if error.kind != "OutOfFuel":
+                raise
+    return _engine(strict=budget.strict, counts=True).render(part.source, data.context, escapes=part.escapes)
+
+
+def _refusal(part: ComposedPart, error: minijinja.TemplateError, data: Data) -> BadIntent:
+    said, place = _said(error), _place(part, error)
+    if error.kind == "UndefinedError":
+        # Without statements every tag is rendered, and all that is missing can be named at once.
+        plain = not any(tag.startswith("{%") for tag in part.tags)
+        tags = part.tags if plain else tuple(tag for tag, at in zip(part.tags, part.places, strict=True) if at == place)
+        paths = sorted({tag[2:-2].strip() for tag in tags if _PATH.fullmatch(tag)})
+        lacking = [path for path in paths if not _has(data.context, path)]
+        said = f"missing template variables: {', '.join(lacking)}" if lacking else said
+    return BadIntent("TEMPLATE_RENDER_ERROR", said, field="data", place=place)
+
+
+def _said(error: minijinja.TemplateError) -> str:
+    detail = error.detail or ""
+    match error.kind:
+        case "UndefinedError":
+            named = _NAMED.search(detail)
+            return f"missing template variables: {named.group(1) if named else detail}"
+        case "OutOfFuel":
+            return f"the template takes more than {FUEL} steps"
+        case "SyntaxError":
+            return f"the template does not compile: {detail}"
+        case _:
+            return detail or error.message
+
+
+def _place(part: ComposedPart, error: minijinja.TemplateError) -> Place | None:
+    """Where the template says the tag of an error."""
+    if not part.places:
+        return None
+    at = None
+    if error.range is not None:
+        # The engine counts bytes.
+        at = len(part.source.encode()[: error.range[0]].decode(errors="ignore"))
+    elif error.line is not None:
+        at = sum(len(line) for line in part.source.splitlines(keepends=True)[: error.line - 1])
+    if at is None:
+        return None
+    return part.places[max(0, bisect_right(part.starts, at) - 1)]
+
+
+def _failed(part: ComposedPart, data: Data, budget: Budget, error: CarillonError) -> BadIntent:
+    """A function of ours has refused; the same render with a mark before each tag says at which one."""
+    again = Budget(budget.person, budget.messages, strict=budget.strict)
+    token = CURRENT.set(again)
+    try:
+        marked = _marked(part)
+        environment = _engine(strict=budget.strict, counts=True).environment
+        environment.render_str(marked, "marked.html" if part.escapes else "marked.text", **data.context)
+    except (minijinja.TemplateError, CarillonError, AttributeError):
+        pass
+    finally:
+        CURRENT.reset(token)
+    place = part.places[again.at] if 0 <= again.at < len(part.places) else None
+    said = str(error)
+    if isinstance(error, MissingValue) and place is not None:
+        said = f"missing template variables: {_missing(part.tags[again.at], data)}"
+    return BadIntent("TEMPLATE_RENDER_ERROR", said, field="data", place=place)
+
+
+def _marked(part: ComposedPart) -> str:
+    ends = [*part.starts[1:], len(part.source)]
+    first = part.source[: part.starts[0]] if part.starts else part.source
+    spans = zip(part.starts, ends, strict=True)
+    return first + "".join(f"{{{{ _at({at}) }}}}{part.source[one:other]}" for at, (one, other) in enumerate(spans))
+
+
+def _missing(tag: str, data: Data) -> str:
+    """The variables of a tag that the data lack; the whole tag if they all have a value."""
+    try:
+        inside = tag.strip("{}%-+ ")
+        inside = inside if tag.startswith("{{") else inside.partition(" in ")[2] or inside.partition(" ")[2]
+        named = _engine(strict=True, counts=True).environment.undeclared_variables_in_str(
+            f"{{{{ {inside} }}}}", nested=True
+        )
+    except minijinja.TemplateError:
+        return tag[:64]
+    lacking = [name for name in sorted(named) if name.partition(".")[0] not in _OURS and not _has(data.context, name)]
+    return ", ".join(lacking) or tag[:64]
+
+
+def _has(context: Mapping[str, Any], path: str) -> bool:
+    found: Any = context
+    for name in path.split("."):
+        found = dict.get(found, name) if isinstance(found, dict) else None
+    return found is not None
+
+
+def _panic(error: BaseException) -> BaseException:
+    """The engine's own failure as a refusal; everything else stays what it is."""
+    if type(error).__name__ == "PanicException":
+        return BadTemplate("the template engine cannot take this template")
+    return error

@@ -1,0 +1,271 @@
+"""Rewrites tags so that whatever makes long values or much work asks the render's budget first.
+
+The engine counts its steps, but one step may repeat a text a million times or sort a long list. The operators `+`, `~`
+and `*`, literals of lists and dictionaries, `in`, comparisons and the engine's own filters are therefore written as
+calls of functions that count.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from carillon.domain.errors import BadTemplate
+from carillon.intake.jinja.scan import Piece, SourceToken, Tag
+
+CHUNK = 256
+"""A literal is cut into so long pieces, so that a step of the engine writes no more than one."""
+_NO_CUT = "{"
+COUNTED = frozenset({"join", "replace", "indent", "sum", "batch", "slice", "tojson", "sort", "list"})
+"""Filters of our own in place of the engine's."""
+FORMATS = frozenset({"money", "number", "date", "time", "datetime", "relative", "phone"})
+_LIGHT = frozenset({"default", "d", "safe"})
+_NATIVE = frozenset(
+    (
+        *(
+            "abs",
+            "bool",
+            "capitalize",
+            "count",
+            "dictsort",
+            "e",
+            "escape",
+            "filesizeformat",
+            "first",
+            "float",
+            "groupby",
+        ),
+        *("int", "items", "last", "length", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "round"),
+        *("select", "selectattr", "split", "string", "striptags", "title", "trim", "truncate", "unique", "upper"),
+        "urlencode",
+    )
+)
+FILTERS = COUNTED | FORMATS | _LIGHT | _NATIVE
+FUNCTIONS = frozenset({"t", "range", "super", "caller", "loop"})
+STATEMENTS = frozenset(
+    (
+        *("for", "else", "endfor", "if", "elif", "endif", "set", "endset", "with", "endwith", "macro", "endmacro"),
+        *("call", "endcall", "filter", "endfilter", "block", "endblock", "break", "continue"),
+    )
+)
+_LEVELS = {"+": ("add", 3), "-": ("sub", 3), "~": ("cat", 2), "*": ("mul", 1), "/": ("div", 1), "//": ("floor", 1)}
+_LEVELS["%"] = ("mod", 1)
+_GROWS = frozenset("+~*")
+_WORDS = frozenset(["and", "or", "not", "in", "is", "if", "else", "recursive"])
+_COMPARES = frozenset({"==", "!=", "<", ">", "<=", ">="})
+_CUTS = _COMPARES | {",", ":", "=", "!"}
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_CAPTURES = frozenset({"macro", "call", "filter"})
+
+
+class Guarded(NamedTuple):
+    """A tag as the engine gets it."""
+
+    text: str
+    grows: bool
+    """It can make a value that is longer than what it was given."""
+
+
+def guard(tag: Tag, macros: frozenset[str]) -> Guarded:
+    """The tag with counted operations; raises BadTemplate for what templates may not use."""
+    if tag.kind == "raw":
+        return Guarded(tag.text, grows=False)
+    if tag.kind == "do" and tag.word not in STATEMENTS:
+        raise BadTemplate(f"there is no statement {tag.word[:40]!r} here", place=tag.place)
+    rewriting = _Rewriting(tag, macros)
+    begin = tag.text[: 3 if tag.text[2] in "-+" else 2]
+    end = tag.text[-3 if tag.text[-3] in "-+" else -2 :]
+    inside = rewriting.whole()
+    captures = tag.word in _CAPTURES or (tag.word == "set" and not any(token.text == "=" for token in tag.tokens))
+    return Guarded(f"{begin} {inside} {end}", grows=rewriting.grows or captures)
+
+
+def chunks(text: str) -> str:
+    """Literal text in pieces, with an empty comment between them."""
+    if len(text) <= CHUNK:
+        return text
+    out: list[str] = []
+    at = 0
+    while at < len(text):
+        end = at + CHUNK
+        # Never behind a brace: with the comment's own it would open a tag.
+        while end < len(text) and text[end - 1] == _NO_CUT:
+            end += 1
+        out.append(text[at:end])
+        at = end
+    return "{##}".join(out)
+
+
+def macros_in(pieces: Sequence[Piece]) -> frozenset[str]:
+    """The names of the macros that a source defines."""
+    tags = [piece for piece in pieces if isinstance(piece, Tag) and piece.word == "macro"]
+    return frozenset(tag.tokens[1].text for tag in tags if len(tag.tokens) > 1)
+
+
+class _Rewriting:
+    """One tag on its way; `grows` is set on the way."""
+
+    def __init__(self, tag: Tag, macros: frozenset[str]) -> None:
+        self._tag = tag
+        self._tokens = tag.tokens
+        self._macros = macros
+        self._at = 0
+        self._testing = False
+        self._commas = 0
+        self.grows = False
+
+    def whole(self) -> str:
+        if self._tag.kind == "say":
+            return self._until("")
+        self._at = 1
+        word = self._tag.word
+        if word in {"macro", "block", "call"}:
+            return f"{word} {self._heading()}"
+        first: list[SourceToken] = []
+        if word == "filter":
+            first = [self._filter_name()]
+        return f"{word} {self._until('', first=first)}"
+
+    def _refuse(self, message: str) -> BadTemplate:
+        return BadTemplate(message, place=self._tag.place)
+
+    def _peek(self) -> str:
+        return self._tokens[self._at].text if self._at < len(self._tokens) else ""
+
+    def _heading(self) -> str:
+        """A macro's or block's own name is no call of it."""
+        out = ""
+        if self._tag.word != "call":
+            out = self._peek()
+            self._at += 1
+            if out.startswith("_") or out in FUNCTIONS:
+                raise self._refuse(f"{out[:40]!r} is taken: choose another name")
+        if self._peek() == "(":
+            self._at += 1
+            out += f"({self._until(')')})"
+            self._at += 1
+        return f"{out} {self._until('')}"
+
+    def _filter_name(self) -> SourceToken:
+        name = self._peek()
+        if name not in FILTERS:
+            raise self._refuse(f"there is no filter {name[:40]!r}")
+        self._at += 1
+        return SourceToken("", name, "operand")
+
+    def _until(self, closing: str, *, first: list[SourceToken] | None = None, colon: str = ":") -> str:
+        """Rewrite up to the closing bracket, which stays; counts the commas."""
+        out: list[str] = []
+        segment = first or []
+        counted = ""
+        commas = 0
+        while self._at < len(self._tokens):
+            token = self._tokens[self._at]
+            if token.text == closing and token.kind == "mark":
+                break
+            word = token.kind == "name" and token.text in _WORDS and not _is_attribute(segment)
+            if word or (token.kind == "mark" and token.text in _CUTS):
+                commas += token.text == ","
+                said = colon if token.text == ":" else token.text
+                out += [self._value(segment, counted=counted), token.space, said, " " if word else ""]
+                segment, counted = [], self._counts(token.text)
+                self._testing = token.text == "is" or (token.text == "not" and self._testing)
+                self._at += 1
+            else:
+                segment.append(self._operand(segment))
+        else:
+            if closing:
+                raise self._refuse(f"{closing!r} is missing")
+        self._commas = commas
+        return "".join((*out, self._value(segment, counted=counted)))
+
+    def _counts(self, word: str) -> str:
+        """The function that counts the value behind a word."""
+        if word == "in" and self._tag.word == "for":
+            return "_w"
+        return "_c" if word == "in" or word in _COMPARES else ""
+
+    def _operand(self, before: list[SourceToken]) -> SourceToken:
+        """The next token, or a whole bracket as one token."""
+        token = self._tokens[self._at]
+        self._at += 1
+        if token.kind == "mark":
+            if token.text in {")", "]", "}"}:
+                raise self._refuse(f"{token.text!r} has no opening bracket")
+            return self._bracket(token, before) if token.text in _CLOSING else token
+        if token.kind == "name":
+            self._check_name(token, before)
+            self._testing = False
+            if before and before[-1].text == "|" and token.text in _NATIVE:
+                # The engine's filters do not count their own work: the value is weighed on its way in.
+                return SourceToken("", f"_w|{token.text}", "operand")
+        return SourceToken(token.space, token.text, "operand")
+
+    def _check_name(self, token: SourceToken, before: list[SourceToken]) -> None:
+        last = before[-1].text if before else ""
+        called = self._peek() == "("
+        if last == "|":
+            if token.text not in FILTERS:
+                raise self._refuse(f"there is no filter {token.text[:40]!r}")
+            self.grows = self.grows or token.text in COUNTED
+            if token.text == "map" and called:
+                self._check_map()
+        elif token.text.startswith("_"):
+            raise self._refuse(f"a name does not begin with '_': {token.text[:40]!r}")
+        elif called and last != "." and not self._testing and token.text not in FUNCTIONS | self._macros:
+            raise self._refuse(f"there is no function {token.text[:40]!r}")
+
+    def _check_map(self) -> None:
+        inner = self._tokens[self._at + 1] if self._at + 1 < len(self._tokens) else SourceToken("", "", "mark")
+        named = inner.kind == "string" and inner.text[1:-1] in _NATIVE | _LIGHT | FORMATS
+        if not named and inner.text != "attribute":
+            raise self._refuse("map takes attribute=… or the name of a filter as text")
+
+    def _bracket(self, token: SourceToken, before: list[SourceToken]) -> SourceToken:
+        closing = _CLOSING[token.text]
+        # Behind a value a bracket is a call or a place in a list; elsewhere it is a list, a dictionary or a group.
+        behind = bool(before) and before[-1].kind == "operand"
+        literal = token.text == "{" or (token.text == "[" and not behind)
+        inside = self._until(closing, colon="," if token.text == "{" else ":")
+        self._at += 1
+        if not behind and not literal and self._commas:
+            literal = True
+        if not literal:
+            return SourceToken(token.space, f"{token.text}{inside}{closing}", "operand")
+        if behind:
+            raise self._refuse(f"{token.text!r} is not understood here")
+        self.grows = self.grows or bool(inside.strip())
+        return SourceToken(token.space, f"{'_dict' if token.text == '{' else '_list'}({inside})", "operand")
+
+    def _value(self, segment: list[SourceToken], *, counted: str) -> str:
+        """One operand with its operators; the parentheses keep the order in which the operators bind."""
+        if not segment:
+            return ""
+        operators = {at for at in range(len(segment)) if _is_binary(segment, at)}
+        for at, token in enumerate(segment):
+            if token.kind == "mark" and token.text in _GROWS and at not in operators:
+                raise self._refuse(f"{token.text!r} has nothing on its left")
+        if len(segment) - 1 in operators:
+            raise self._refuse(f"{segment[-1].text!r} has nothing on its right")
+        text = "".join(token.space + token.text for token in segment)
+        if any(segment[at].text in _GROWS for at in operators):
+            self.grows = True
+            written = [
+                _written(token) if at in operators else token.space + token.text for at, token in enumerate(segment)
+            ]
+            text = f"((({''.join(written)})))"
+        plain = len(segment) == 1 and segment[0].text[:1] in "\"'0123456789"
+        return f" ({text})|{counted}" if counted and not plain else text
+
+
+def _written(operator: SourceToken) -> str:
+    name, level = _LEVELS[operator.text]
+    return f"{')' * level}|_{name}{'(' * level}"
+
+
+def _is_binary(segment: list[SourceToken], at: int) -> bool:
+    token = segment[at]
+    return token.kind == "mark" and token.text in _LEVELS and at > 0 and segment[at - 1].kind == "operand"
+
+
+def _is_attribute(segment: list[SourceToken]) -> bool:
+    """`order.in` names a field, not an operator."""
+    return bool(segment) and segment[-1].text == "."

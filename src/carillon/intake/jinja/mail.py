@@ -1,0 +1,195 @@
+"""HTML of mails from its source: MJML becomes HTML, style sheets become attributes, and HTML becomes text."""
+
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+
+import css_inline
+import mrml
+
+from carillon.domain.errors import BadTemplate, Place
+from carillon.intake.jinja.scan import Piece, Tag
+
+_HOLDER = re.compile(r"<!--cj(\d+)j-->|cj(\d+)j(?:=\"\")?")
+_OPENED = re.compile(r"<[a-zA-Z/!][^<>]*+\Z")
+_STYLE = re.compile(r"<style\b", re.IGNORECASE)
+_VERBATIM = ("style", "title", "textarea")
+_TABLE = re.compile(r"(<(?:mj-)?table\b[^<>]*+>)((?:\s|<!--cj\d+j-->)*+)(?=<tr\b)", re.IGNORECASE)
+_POSITION = re.compile(r"position (\d+)")
+_SPACES = re.compile(r"[ \t\r\n]+")
+_MANY = re.compile(r"\n{3,}")
+_PARAGRAPHS = frozenset(["p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "ul", "ol"])
+_LINE_ENDS = frozenset(["div", "tr", "li", "section", "article", "header", "footer", "blockquote", "hr"])
+_SILENT = frozenset(["head", "style", "script", "title"])
+LONGEST_MADE = 400_000
+"""Characters of HTML that MJML may become."""
+
+
+def held(pieces: Sequence[Piece], *, strict: bool = True) -> tuple[str, list[Tag]]:
+    """The source with a stand-in for each tag that survives a parser of HTML where the tag stands.
+
+    A parser orders attributes anew: with `strict`, a statement between them is refused.
+    """
+    out: list[str] = []
+    tags: list[Tag] = []
+    before = ""
+    for piece in pieces:
+        if isinstance(piece, str):
+            # A stand-in in the text itself would be taken for a tag.
+            text = _HOLDER.sub("", piece)
+        else:
+            opened = _OPENED.search(before)
+            if strict and opened is not None and piece.kind == "do" and not _quoted(opened.group()):
+                said = 'write a condition inside the value of an attribute: class="{% if … %}…{% endif %}"'
+                raise BadTemplate(said, place=piece.place)
+            # In a table only rows, cells and comments stay where they are.
+            plain = opened is not None or piece.kind == "say" or _is_verbatim(before)
+            text = f"cj{len(tags)}j" if plain else f"<!--cj{len(tags)}j-->"
+            tags.append(piece)
+        out.append(text)
+        before = (before + text)[-4000:]
+    return "".join(out), tags
+
+
+def _quoted(opened: str) -> bool:
+    """Whether the end of an opened tag is inside the value of an attribute."""
+    return opened.count('"') % 2 == 1 or opened.count("'") % 2 == 1
+
+
+def _is_verbatim(before: str) -> bool:
+    lower = before.lower()
+    return any(lower.rfind(f"<{name}") > lower.rfind(f"</{name}") for name in _VERBATIM)
+
+
+def _with_bodies(source: str) -> str:
+    """Tables with the body that a parser of HTML would begin behind the first tag, where a loop would repeat it."""
+    out: list[str] = []
+    at = 0
+    for found in _TABLE.finditer(source):
+        name = "mj-table" if found.group(1).lower().startswith("<mj-") else "table"
+        end = source.lower().find(f"</{name}", found.end())
+        if end < 0 or source.lower().find("<table", found.end(), end) >= 0 or found.start() < at:
+            continue
+        out += [source[at : found.end(1)], "<tbody>", source[found.end(1) : end], "</tbody>"]
+        at = end
+    return "".join((*out, source[at:]))
+
+
+def released(text: str, tags: Sequence[Tag]) -> list[Piece]:
+    """The pieces again, with the tags where their stand-ins are now."""
+    out: list[Piece] = []
+    at = 0
+    for found in _HOLDER.finditer(text):
+        number = int(found.group(1) or found.group(2))
+        if number >= len(tags):
+            continue
+        if found.start() > at:
+            out.append(text[at : found.start()])
+        out.append(tags[number])
+        at = found.end()
+    if at < len(text):
+        out.append(text[at:])
+    return out
+
+
+def from_mjml(pieces: Sequence[Piece], place: Place) -> list[Piece]:
+    """The HTML of an MJML source; raises BadTemplate."""
+    source, tags = held(pieces)
+    try:
+        options = mrml.ParserOptions(include_loader=mrml.noop_loader())
+        made = mrml.to_html(_with_bodies(source), options, mrml.RenderOptions(disable_comments=False, fonts={})).content
+    except OSError as error:
+        raise BadTemplate(f"the MJML cannot be read: {error}", place=_near(str(error), source, place)) from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise BadTemplate("the MJML cannot be read", place=place) from None
+    if len(made) > LONGEST_MADE:
+        raise BadTemplate(f"the MJML becomes more than {LONGEST_MADE} characters of HTML", place=place)
+    return released(made, tags)
+
+
+def _near(error: str, source: str, place: Place) -> Place:
+    """MJML's parser counts characters: the line and column of the first number it says."""
+    found = _POSITION.search(error)
+    if found is None:
+        return place
+    before = source[: int(found.group(1))]
+    return Place(place.template, before.count("\n") + 1, len(before) - before.rfind("\n"), place.part)
+
+
+def with_inlined_styles(pieces: list[Piece], place: Place) -> list[Piece]:
+    """The rules of `<style>` as attributes of the elements they meet; media queries stay."""
+    if not any(isinstance(piece, str) and _STYLE.search(piece) for piece in pieces):
+        return pieces
+    source, tags = held(pieces)
+    inliner = css_inline.CSSInliner(keep_at_rules=True, load_remote_stylesheets=False)
+    try:
+        made = inliner.inline(_with_bodies(source))
+    except (css_inline.InlineError, ValueError) as error:
+        raise BadTemplate(f"the styles cannot be inlined: {error}", place=place) from None
+    return released(made, tags)
+
+
+def as_text(pieces: Sequence[Piece]) -> list[Piece]:
+    """A text with the same tags: paragraphs, rows and links of the HTML, without its markup."""
+    source, tags = held(pieces, strict=False)
+    reader = _TextReader()
+    reader.feed(source)
+    reader.close()
+    return released(reader.text(), tags)
+
+
+class _TextReader(HTMLParser):
+    """Writes what a person would read."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._out: list[str] = []
+        self._silent = 0
+        self._links: list[tuple[str, int]] = []
+
+    def text(self) -> str:
+        lines = "\n".join(line.strip(" \t") for line in "".join(self._out).split("\n"))
+        return _MANY.sub("\n\n", lines).strip()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        said = dict(attrs)
+        self._silent += tag in _SILENT
+        if tag == "a":
+            self._links.append((said.get("href") or "", len(self._out)))
+        elif tag == "img":
+            self._say(said.get("alt") or "")
+        elif tag == "li":
+            self._say("\n- ")
+        elif tag == "hr":
+            self._say("\n---\n")
+        elif tag == "br" or tag in _LINE_ENDS or tag in _PARAGRAPHS:
+            self._say("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in _SILENT:
+            self._silent = max(0, self._silent - 1)
+        elif tag == "a" and self._links:
+            address, at = self._links.pop()
+            said = "".join(self._out[at:]).strip()
+            if address and address != said:
+                self._say(f" ({address})" if said else address)
+        elif tag in {"td", "th"}:
+            self._say(" ")
+        elif tag in _PARAGRAPHS:
+            self._say("\n\n")
+        elif tag in _LINE_ENDS:
+            self._say("\n")
+
+    def handle_data(self, data: str) -> None:
+        self._say(_SPACES.sub(" ", data))
+
+    def handle_comment(self, data: str) -> None:
+        if _HOLDER.fullmatch(f"<!--{data}-->"):
+            # Also where nobody reads: a condition that begins in the head may end in the body.
+            self._out.append(f"<!--{data}-->")
+
+    def _say(self, text: str) -> None:
+        if not self._silent:
+            self._out.append(text)

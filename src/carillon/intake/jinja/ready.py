@@ -1,0 +1,160 @@
+"""Makes a jinja template ready: joined with its layout, partials, translations and brand, and compiled."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from carillon.domain.errors import BadTemplate, Place
+from carillon.domain.notifications import ComposedPart, Composition, Template
+from carillon.domain.templates import CATALOGUE_KEY, RESERVED_BRAND
+from carillon.intake.jinja.catalogues import Messages, read_messages
+from carillon.intake.jinja.compose import Lookup, compose, references
+from carillon.intake.jinja.engine import compiled
+from carillon.intake.jinja.mail import as_text, from_mjml, with_inlined_styles
+from carillon.intake.jinja.scan import Piece, Tag, Where, scan
+from carillon.intake.links import refuse_scripts
+
+Variants = Mapping[tuple[str, str], Template]
+"""The templates of one key, by channel and locale."""
+Find = Callable[[str], Variants]
+"""The templates of a key: layouts, partials and catalogues among them."""
+_SOURCES = {"subject": ("subject",), "text": ("text",), "html": ("html", "text"), "mjml": ("mjml", "html", "text")}
+"""Where a part of a partial may come from: a partial that is only a body serves every part."""
+
+_messages = lru_cache(maxsize=512)(read_messages)
+
+
+class Composer(msgspec.Struct, frozen=True, kw_only=True):
+    """What all jinja templates share: the default locale and the brands."""
+
+    default_locale: str = "en-US"
+    brands: dict[str, dict[str, Any]] = {}
+    tenant_brands: dict[str, str] = {}
+
+    def ready(self, template: Template, find: Find, tenant_id: str | None = None) -> Template:
+        """The template with its composition; raises BadTemplate with a place."""
+        if template.engine != "jinja" or template.kind == "catalogue":
+            return template
+        html = self._html(template, find)
+        composition = Composition(
+            text=compiled(self._text(template, html, find), escapes=False),
+            subject=None if template.subject is None else self._subject(template, template.subject, find),
+            html=None if html is None else compiled(html, escapes=True),
+            messages=tuple(self._chain(template.locale, find(CATALOGUE_KEY))),
+            brand=self._brand(tenant_id),
+            brands=self.brands,
+        )
+        return msgspec.structs.replace(template, composition=composition, fault=None)
+
+    def usable(self, template: Template, find: Find, tenant_id: str | None = None) -> Template:
+        """The same; a template that cannot be made ready says why when it is rendered."""
+        try:
+            return self.ready(template, find, tenant_id)
+        except BadTemplate as error:
+            return msgspec.structs.replace(template, composition=None, fault=str(error))
+
+    def missing_translations(self, template: Template, find: Find) -> list[str]:
+        """The keys that the template translates and that its locale's own catalogue lacks."""
+        own = [one for one in self._chain(template.locale, find(CATALOGUE_KEY))[:2] if _speaks(one, template.locale)]
+        keys = dict.fromkeys(key for source in sources(template) for key in translated_keys(source))
+        return [key for key in keys if not any(one.find(key, None, None) or _has(one, key) for one in own)]
+
+    def _brand(self, tenant_id: str | None) -> dict[str, Any]:
+        tenant = tenant_id or ""
+        name = self.tenant_brands.get(tenant) or (tenant if tenant in self.brands else RESERVED_BRAND)
+        return self.brands.get(RESERVED_BRAND, {}) | self.brands.get(name, {})
+
+    def _subject(self, template: Template, source: str, find: Find) -> ComposedPart:
+        lookup = self._lookup("subject", template, find)
+        return compiled(compose(Where(template.code, "subject"), source, lookup), escapes=False)
+
+    def _text(self, template: Template, html: list[Piece] | None, find: Find) -> list[Piece]:
+        if html is None or template.text:
+            return self._part(template, "text", template.text, find)
+        return as_text(html)
+
+    def _html(self, template: Template, find: Find) -> list[Piece] | None:
+        if template.mjml is not None:
+            pieces = self._part(template, "mjml", template.mjml, find)
+            # A layout and a partial are pieces of MJML, which only their template makes whole.
+            if template.kind == "message":
+                pieces = from_mjml(pieces, Place(template.code, 1, 1, "mjml"))
+        elif template.html is not None:
+            pieces = self._part(template, "html", template.html, find)
+            if template.kind == "message":
+                pieces = with_inlined_styles(pieces, Place(template.code, 1, 1, "html"))
+        else:
+            return None
+        refuse_scripts("".join(piece if isinstance(piece, str) else "" for piece in pieces))
+        return pieces
+
+    def _part(self, template: Template, part: str, source: str, find: Find) -> list[Piece]:
+        lookup = self._lookup(part, template, find)
+        layout = template.layout
+        if layout is not None and part == "text" and lookup(layout) is None and find(layout):
+            # A layout without a text of its own is for the HTML only.
+            layout = None
+        return compose(Where(template.code, part), source, lookup, layout)
+
+    def _lookup(self, part: str, template: Template, find: Find) -> Lookup:
+        def source(key: str) -> str | None:
+            found = nearest(find(key), template.channel, template.locale, self.default_locale)
+            if found is None:
+                return None
+            return next((said for said in (getattr(found, name) for name in _SOURCES[part]) if said), None)
+
+        return source
+
+    def _chain(self, locale: str, catalogues: Variants) -> list[Messages]:
+        by_locale = {where[1]: one.text for where, one in catalogues.items() if one.kind == "catalogue"}
+        wished = dict.fromkeys((locale, locale.partition("-")[0], self.default_locale, self.default_locale[:2]))
+        return [_messages(one, by_locale[one]) for one in wished if one in by_locale]
+
+
+def _speaks(messages: Messages, locale: str) -> bool:
+    return messages.locale.partition("-")[0] == locale.partition("-")[0]
+
+
+def _has(messages: Messages, key: str) -> bool:
+    return any(said == key for _, said in messages.forms)
+
+
+def nearest(variants: Variants, channel: str, locale: str, default: str) -> Template | None:
+    """The layout or partial for a channel and a locale: the same ones, else its language, the default, any."""
+    found = {where: one for where, one in variants.items() if one.kind in {"layout", "partial"}}
+    language = locale.partition("-")[0]
+
+    def distance(where: tuple[str, str]) -> tuple[int, bool, str, str]:
+        order = (locale, language, default)
+        place = order.index(where[1]) if where[1] in order else 2 + (where[1].partition("-")[0] != language)
+        return place, where[0] != channel, *where
+
+    return found[min(found, key=distance)] if found else None
+
+
+def sources(template: Template) -> list[str]:
+    """Every source of a template."""
+    given = (template.subject, template.text, template.html, template.mjml)
+    return [source for source in given if source]
+
+
+def needs(template: Template) -> list[str]:
+    """The keys of layouts, partials and catalogues that a template needs; none if it does not compile."""
+    if template.engine != "jinja" or template.kind == "catalogue":
+        return []
+    try:
+        named = [key for source in sources(template) for key in references(source)]
+    except BadTemplate:
+        named = []
+    return list(dict.fromkeys((*named, *filter(None, [template.layout]), CATALOGUE_KEY)))
+
+
+def translated_keys(source: str) -> list[str]:
+    """The keys that a source gives to `t` as text."""
+    tags = [piece.tokens for piece in scan(Where("", ""), source) if isinstance(piece, Tag)]
+    calls = [call for tokens in tags for call in zip(tokens, tokens[1:], tokens[2:], strict=False)]
+    return [
+        key.text[1:-1] for name, bracket, key in calls if (name.text, bracket.text, key.kind) == ("t", "(", "string")
+    ]

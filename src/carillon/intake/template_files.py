@@ -1,0 +1,143 @@
+"""Templates in a folder: how they lie there, and how they are read.
+
+`<key>/<locale>/<channel>/{subject,text,html}.tmpl` are of the simple engine. With `.jinja` in place of `.tmpl` they are
+of the jinja engine, and may have `mjml.jinja`, `sample.json` and `template.json` beside them. `_layouts/<key>/` and
+`_partials/<key>/` hold what all locales and channels share, `_locales/<locale>.po` the translations. A file
+`<key>/category` names the category of the key.
+"""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from carillon.domain.errors import BadTemplate, ConfigurationError
+from carillon.domain.notifications import Template
+from carillon.domain.templates import CATALOGUE_KEY, Kind
+from carillon.intake.jinja.catalogues import read_messages
+from carillon.intake.render import check_template
+
+PARTS = ("subject", "text", "html")
+JINJA_PARTS = (*PARTS, "mjml")
+SHARED: dict[str, Kind] = {"_layouts": "layout", "_partials": "partial"}
+LOCALES = "_locales"
+SHARED_CHANNEL = "email"
+Read = TypeVar("Read")
+Place = tuple[str, str, str]
+"""A key, a channel and a locale."""
+
+
+class TemplateNotes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+    """`template.json`: what is no text of the template."""
+
+    layout: str | None = None
+    kind: Kind = "message"
+    default_variables: dict[str, Any] = {}
+
+
+def read_folder(root: Path, default_locale: str) -> dict[Place, Template]:
+    """Every template of a folder, layouts, partials and catalogues among them; raises ConfigurationError."""
+    found: dict[Place, Template] = {}
+    folders = {file.parent for ending in ("tmpl", "jinja") for file in root.glob(f"*/*/*/*.{ending}")}
+    for folder in sorted(folders):
+        template = _read_one(folder)
+        found[template.code, template.channel, template.locale] = template
+    for name, kind in SHARED.items():
+        for folder in sorted({file.parent for file in root.glob(f"{name}/*/*.jinja")}):
+            parts = _jinja_parts(folder, f"{name}/{folder.name}")
+            found[folder.name, SHARED_CHANNEL, default_locale] = _jinja(
+                (folder.name, SHARED_CHANNEL, default_locale), parts, TemplateNotes(kind=kind), {}
+            )
+    for file in sorted(root.glob(f"{LOCALES}/*.po")):
+        template = _catalogue(file)
+        found[template.code, template.channel, template.locale] = template
+    return found
+
+
+def _read_one(folder: Path) -> Template:
+    code, locale, channel = folder.parts[-3:]
+    where = f"{code}/{locale}/{channel}"
+    if any(folder.glob("*.jinja")):
+        if any(folder.glob("*.tmpl")):
+            raise ConfigurationError(f"template {where}: has .tmpl and .jinja files; one engine reads a template")
+        parts = _jinja_parts(folder, where)
+        if not any(parts.get(part) for part in ("text", "html", "mjml")):
+            raise ConfigurationError(f"template {where}: text.jinja, html.jinja or mjml.jinja is missing")
+        about = _json(folder / "template.json", TemplateNotes) or TemplateNotes()
+        sample = _json(folder / "sample.json", dict[str, Any]) or {}
+        made = _jinja((code, channel, locale), parts, about, sample)
+        return msgspec.structs.replace(made, category=_category(folder))
+    parts = {part: _text(folder / f"{part}.tmpl") for part in PARTS if (folder / f"{part}.tmpl").exists()}
+    for part, source in parts.items():
+        try:
+            check_template(source)
+        except BadTemplate as error:
+            raise ConfigurationError(f"template {where}/{part}.tmpl: {error}") from error
+    if "text" not in parts:
+        raise ConfigurationError(f"template {where}: text.tmpl is missing")
+    return Template(
+        code=code,
+        channel=channel,
+        locale=locale,
+        text=parts["text"],
+        subject=parts.get("subject"),
+        html=parts.get("html"),
+        category=_category(folder),
+        sample=_json(folder / "sample.json", dict[str, Any]) or {},
+    )
+
+
+def _jinja_parts(folder: Path, where: str) -> dict[str, str]:
+    for file in folder.glob("*.jinja"):
+        if file.stem not in JINJA_PARTS:
+            raise ConfigurationError(f"template {where}/{file.name}: parts are {', '.join(JINJA_PARTS)}")
+    return {part: _text(folder / f"{part}.jinja") for part in JINJA_PARTS if (folder / f"{part}.jinja").exists()}
+
+
+def _category(folder: Path) -> str | None:
+    """The category of the code, from the file beside its locales."""
+    file = folder.parent.parent / "category"
+    return file.read_text(encoding="utf-8").strip() or None if file.exists() else None
+
+
+def _text(file: Path) -> str:
+    # Editors end files with a line break; a subject with one would be refused as two lines.
+    return file.read_text(encoding="utf-8").rstrip("\n")
+
+
+def _jinja(place: Place, parts: dict[str, str], about: TemplateNotes, sample: dict[str, Any]) -> Template:
+    code, channel, locale = place
+    return Template(
+        code=code,
+        channel=channel,
+        locale=locale,
+        text=parts.get("text", ""),
+        subject=parts.get("subject"),
+        html=parts.get("html"),
+        mjml=parts.get("mjml"),
+        engine="jinja",
+        kind=about.kind,
+        layout=about.layout,
+        default_variables=about.default_variables,
+        sample=sample,
+    )
+
+
+def _json(file: Path, kind: type[Read]) -> Read | None:
+    if not file.exists():
+        return None
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(f"{'/'.join(file.parts[-4:])}: {error}") from None
+
+
+def _catalogue(file: Path) -> Template:
+    text = file.read_text(encoding="utf-8")
+    try:
+        read_messages(file.stem, text)
+    except BadTemplate as error:
+        raise ConfigurationError(f"{LOCALES}/{file.name}: {error}") from None
+    return Template(
+        code=CATALOGUE_KEY, channel=SHARED_CHANNEL, locale=file.stem, text=text, engine="jinja", kind="catalogue"
+    )

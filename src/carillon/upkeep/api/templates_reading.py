@@ -1,0 +1,211 @@
+"""The template endpoints that only read: rendered with values, or by code for push workers."""
+
+import uuid
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from carillon.domain.consent import NO_CATEGORIES, Categories
+from carillon.domain.errors import BadTemplate
+from carillon.domain.notifications import Message, Template
+from carillon.domain.ports import Templates
+from carillon.domain.sms import segments_of
+from carillon.domain.templates import (
+    Draft,
+    LocaleRules,
+    TemplateLedger,
+    parse_accept_language,
+    resolve_locale,
+    wished_locale,
+)
+from carillon.upkeep.api.templates_wire import CodeView, PushContent, RenderBody, Rendered
+from carillon.web import Problem, Reply, Request
+from carillon.web.problems import Detail, detail, members
+
+FIELDS = {"subject": "subjectTemplate", "text": "bodyTemplate", "html": "htmlTemplate", "mjml": "mjml"}
+"""The field of each part of a template."""
+LONG_SUBJECT = 150
+CUT_HTML = 100 * 1024
+
+
+class TemplateTools(msgspec.Struct, frozen=True, kw_only=True):
+    """The functions of intake that the template endpoints use."""
+
+    templates: Templates
+    names: Callable[[Template], list[str]]
+    """The variables of a template that is ready."""
+    ready: Callable[[Template, str | None], Awaitable[Template]]
+    """The template of a tenant, ready to be rendered; raises BadTemplate for one that should not be kept."""
+    render: Callable[[Template, Mapping[str, Any], str | None], Message]
+    """Renders for a time zone; raises BadIntent naming what is missing."""
+    plain: Callable[[Template], bool]
+    """Whether substitution alone renders the template."""
+    changed: Callable[[], None]
+    """Must be called after every write."""
+    locale: LocaleRules = LocaleRules()
+    categories: Categories = NO_CATEGORIES
+
+
+class TemplateReader:
+    """Answers the endpoints that change nothing."""
+
+    def __init__(self, ledger: TemplateLedger, tools: TemplateTools) -> None:
+        self._ledger = ledger
+        self._tools = tools
+
+    async def mounted(self, request: Request) -> Reply:
+        return await self.by_code(request, request.params["code"])
+
+    async def by_code(self, request: Request, code: str) -> Reply:
+        """A template in the shape that push workers read; the channel push is preferred."""
+        variants = await self._tools.templates.variants(code, request.reach.tenant_id)
+        channel = min(
+            (channel for channel, _ in variants), key=lambda channel: (channel != "push", channel), default=""
+        )
+        existing = [locale for there, locale in variants if there == channel]
+        locale = self._spoken(request.header(b"accept-language"), existing)
+        template = None
+        if locale is not None:
+            template = await self._tools.templates.find(code, channel, locale, request.reach.tenant_id)
+        if template is None:
+            raise Problem("TEMPLATE_NOT_FOUND", f"Template {code} not found")
+        return Reply(200, self._code_view(template))
+
+    async def render(self, request: Request) -> Reply:
+        body = request.json(RenderBody)
+        if body.data is not None and body.variables is not None:
+            raise Problem("VALIDATION_ERROR", "give data or variables, not both")
+        template = await self._chosen(request, body)
+        data = body.data if body.data is not None else body.variables
+        message = self._tools.render(template, template.sample if data is None else data, body.time_zone)
+        stored = body.template_id is not None or body.template_key is not None
+        rendered = Rendered(
+            body=message.text,
+            text=message.text,
+            warnings=warnings(template, message),
+            subject=message.subject,
+            html=message.html,
+            channel=template.channel if stored else body.channel,
+            locale=template.locale if stored else body.locale,
+            version=template.version if stored else None,
+            segments=segments_of(message.text) if template.channel == "sms" else None,
+        )
+        return Reply(200, rendered)
+
+    async def _chosen(self, request: Request, body: RenderBody) -> Template:
+        written = next((one for one in (body.body_template, body.html_template, body.mjml) if one is not None), None)
+        named = [one for one in (body.template_id, body.template_key, written) if one is not None]
+        if len(named) != 1:
+            raise Problem("VALIDATION_ERROR", "give one of templateId, templateKey and bodyTemplate")
+        if body.version is not None and body.template_id is None:
+            raise Problem("VALIDATION_ERROR", "a version needs its templateId")
+        if body.template_id is not None:
+            return await self._by_id(request, body.template_id, body.version)
+        if body.template_key is not None:
+            return await self._by_key(request, body.template_key, body)
+        template = Template(
+            code="inline",
+            channel=body.channel or "inline",
+            locale=body.locale or self._tools.locale.default,
+            text=body.body_template or "",
+            subject=body.subject_template,
+            html=body.html_template,
+            mjml=body.mjml,
+            layout=body.layout,
+            engine=body.engine or "jinja",
+            default_variables=body.default_variables or {},
+        )
+        return await ready(self._tools, template, request.reach.tenant_id)
+
+    async def _by_id(self, request: Request, template_id: str, version: int | None) -> Template:
+        stored = await self._ledger.template(template_id, version)
+        tenant = request.reach.tenant_id
+        if stored is None or stored.deleted_at is not None or tenant not in {None, stored.tenant_id or tenant}:
+            raise Problem("TEMPLATE_NOT_FOUND", "there is no template with this id")
+        return await ready(self._tools, stored.template(), stored.tenant_id or tenant)
+
+    async def _by_key(self, request: Request, key: str, body: RenderBody) -> Template:
+        variants = await self._tools.templates.variants(key, request.reach.tenant_id)
+        channels = sorted({channel for channel, _ in variants})
+        if body.channel is None and len(channels) > 1:
+            raise Problem("CHANNEL_REQUIRED", f"template {key} exists for {', '.join(channels)}: name the channel")
+        channel: str = body.channel or "".join(channels)
+        existing = [locale for there, locale in variants if there == channel]
+        rules = self._tools.locale
+        wished = wished_locale(body.locale, None, request.header(b"accept-language"), None, rules.default)
+        locale = resolve_locale(wished, existing, rules)
+        template = None
+        if locale is not None:
+            template = await self._tools.templates.find(key, channel, locale, request.reach.tenant_id)
+        if template is None:
+            raise Problem("TEMPLATE_NOT_FOUND", f"Template {key} not found for locale {wished}")
+        return template
+
+    def _spoken(self, header: str | None, existing: Collection[str]) -> str | None:
+        """The first language asked for that exists; `en` is also served by `en-US`, and the other way round."""
+        default = self._tools.locale.default
+        for tag in parse_accept_language(header or "") or [default]:
+            language = tag.partition("-")[0]
+            kin = sorted(locale for locale in existing if locale.partition("-")[0] == language)
+            fitting = [one for one in (tag, language) if one in existing] or (kin if tag == language else [])
+            if fitting:
+                return default if default in fitting else fitting[0]
+        return None if self._tools.locale.on_missing == "error" or default not in existing else default
+
+    def _code_view(self, template: Template) -> CodeView:
+        place = f"carillon:{template.code}/{template.channel}/{template.locale}"
+        return CodeView(
+            # A template from a file has no id of its own, but the same one at every reading.
+            id=template.template_id or str(uuid.uuid5(uuid.NAMESPACE_URL, place)),
+            code=template.code,
+            type=template.channel,
+            language=template.locale,
+            version=template.version,
+            content=PushContent(template.subject, template.text),
+            variables=self._tools.names(template),
+            engine=UNSET if self._tools.plain(template) else template.engine,
+        )
+
+
+async def ready(tools: TemplateTools, template: Template, tenant_id: str | None) -> Template:
+    """A template ready to be rendered; its error names the field, the line and the column."""
+    try:
+        return await tools.ready(template, tenant_id)
+    except BadTemplate as error:
+        field = FIELDS[error.place.part] if error.place is not None else "bodyTemplate"
+        if template.engine == "simple":
+            # Without a place: a line of a text without tags helps nobody.
+            said = f"{field}: {error.message}"
+            raise Problem("VALIDATION_ERROR", said, details=[Detail(error.message, field)]) from None
+        details = [detail(error.message, field, error.place)]
+        raise Problem("VALIDATION_ERROR", f"{field}: {error}", details=details, members=members(error.place)) from None
+
+
+def unfit(draft: Draft) -> Detail | None:
+    """Why the fields of a draft do not go together."""
+    if not draft.body and draft.html is None and draft.mjml is None:
+        return Detail("bodyTemplate is missing: give a text, htmlTemplate or mjml", "bodyTemplate")
+    rich = "htmlTemplate" if draft.html is not None else "mjml"
+    if (draft.html is not None or draft.mjml is not None) and draft.channel != "email":
+        return Detail("only an email has HTML", rich)
+    if draft.html is not None and draft.mjml is not None:
+        return Detail("give htmlTemplate or mjml, not both", "mjml")
+    if draft.engine == "simple" and (draft.mjml or draft.layout or draft.kind != "message" or not draft.body):
+        return Detail("mjml, layout, kind and a text made from HTML need the jinja engine", "engine")
+    return None
+
+
+def warnings(template: Template, message: Message) -> list[str]:
+    """What is no error and yet worth a look before the template is used."""
+    found: list[str] = []
+    if template.channel == "email" and not message.subject:
+        found.append("the email has no subject")
+    if message.subject is not None and len(message.subject) > LONG_SUBJECT:
+        found.append(f"mail programs cut a subject of more than {LONG_SUBJECT} characters")
+    if message.html is not None and len(message.html.encode()) > CUT_HTML:
+        found.append("mail programs cut HTML of more than 100 KiB")
+    if not message.text.strip():
+        found.append("the text is empty")
+    return found

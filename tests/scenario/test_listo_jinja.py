@@ -1,0 +1,132 @@
+"""Templates of the jinja engine over HTTP, on both ledgers: saved, previewed, sent, and refused with a place."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from tests.support.client import Reply
+from tests.support.listo_stand import SECRET, Listo, shared_fixture
+from tests.support.listo_templates import ACME, ADMIN, PATH, call, post, text
+
+listo = shared_fixture(JWT_SECRET_KEY=SECRET)
+_numbers = itertools.count()
+ITEMS = [{"name": "Tea", "price": 2.5}, {"name": "Mug <b>", "price": 1234.5}]
+
+
+@pytest.fixture
+def key() -> str:
+    return f"jinja_{next(_numbers)}"
+
+
+def render(listo: Listo, **body: Any) -> Reply:
+    return call(listo, "POST", f"{PATH}/render", body)
+
+
+@pytest.mark.req("P-401", "P-402")
+def test_an_order_with_a_layout_is_saved_shown_previewed_and_sent(listo: Listo, key: str) -> None:
+    layout = post(
+        listo,
+        f"{key}_base",
+        kind="layout",
+        bodyTemplate="{% block content %}{% endblock %}\n--\n{{ brand.footer|default('Listo') }}",
+        htmlTemplate="<html><head><style>td { padding: 4px }</style></head>"
+        "<body>{% block content %}{% endblock %}</body></html>",
+    )
+    assert (layout.status, layout.body["kind"], layout.body["engine"]) == (201, "layout", "jinja")
+    rows = "{% for item in items %}<tr><td>{{ item.name }}</td><td>{{ item.price|money('EUR') }}</td></tr>{% endfor %}"
+    made = post(
+        listo,
+        key,
+        layout=f"{key}_base",
+        subjectTemplate="Order {{ number }}",
+        bodyTemplate="{{ items|length }} items",
+        htmlTemplate=f"<table>{rows}</table>",
+        sample={"number": "S-1", "items": ITEMS},
+    )
+    assert (made.status, made.body["engine"], made.body["layout"]) == (201, "jinja", f"{key}_base")
+    assert {"items", "number"} <= set(made.body["variables"])
+    shown = render(listo, templateKey=key)
+    assert shown.status == 200
+    assert (shown.body["subject"], shown.body["text"]) == ("Order S-1", "2 items\n--\nListo")
+    assert shown.body["text"] == shown.body["body"]
+    assert '<td style="padding: 4px;">Mug &lt;b&gt;</td><td style="padding: 4px;">€1,234.50</td>' in shown.body["html"]
+    assert shown.body["html"].count("<tbody>") == 1
+    assert shown.body["warnings"] == []
+    assert text(listo, key, data={"number": "A-2", "items": ITEMS[:1]}) == "1 items\n--\nListo"
+    # A layout is no message, and changes reach the templates that use it.
+    assert listo.send(f"{key}_base", "email", headers=ADMIN).status == 404
+    call(listo, "PUT", f"{PATH}/{layout.body['id']}", {"bodyTemplate": "{% block content %}{% endblock %}!"})
+    assert text(listo, key, data={"number": "A-2", "items": ITEMS[:1]}) == "1 items!"
+
+
+@pytest.mark.req("P-404", "P-405")
+def test_errors_name_template_line_and_column(listo: Listo, key: str) -> None:
+    wrong = post(listo, key, bodyTemplate="Hi\n {% for x in %}")
+    assert (wrong.status, wrong.body["error"]["code"]) == (400, "VALIDATION_ERROR")
+    assert (wrong.body["template"], wrong.body["line"], wrong.body["column"]) == (key, 2, 2)
+    (said,) = wrong.body["error"]["details"]
+    assert (said["field"], said["template"], said["line"], said["column"]) == ("bodyTemplate", key, 2, 2)
+    post(listo, key, bodyTemplate="Hi\n\n  {{ order.total|money('EUR') }}")
+    refused = listo.send(key, "email", data={"order": {}}, headers=ADMIN)
+    assert (refused.status, refused.body["error"]["code"]) == (400, "TEMPLATE_RENDER_ERROR")
+    assert (refused.body["template"], refused.body["line"], refused.body["column"]) == (key, 3, 3)
+    assert "order.total" in refused.body["error"]["message"]
+
+
+def test_what_exists_keeps_its_engine_and_what_is_new_is_jinja(listo: Listo, key: str) -> None:
+    old = post(listo, key, engine="simple", bodyTemplate="Hi {{name}}")
+    assert old.body["engine"] == "simple"
+    assert post(listo, key, bodyTemplate="Hello {{name}}").body["engine"] == "simple"
+    put = call(listo, "PUT", f"{PATH}/{old.body['id']}", {"bodyTemplate": "Hey {{name}}"})
+    assert put.body["engine"] == "simple"
+    assert call(listo, "PUT", f"{PATH}/{old.body['id']}", {"bodyTemplate": "{% if x %}{% endif %}"}).status == 400
+    moved = call(
+        listo,
+        "PUT",
+        f"{PATH}/{old.body['id']}",
+        {"bodyTemplate": "{% if name %}Yo {{name}}{% endif %}", "engine": "jinja"},
+    )
+    assert (moved.status, moved.body["engine"]) == (200, "jinja")
+    assert text(listo, key) == "Yo Ada"
+    # A tenant's first own template is new, whatever everybody's is.
+    assert post(listo, key, ACME).body["engine"] == "jinja"
+
+
+@pytest.mark.req("P-410")
+def test_mjml_and_text_from_html(listo: Listo, key: str) -> None:
+    mjml = (
+        "<mjml><mj-body>{% if items %}<mj-section><mj-column><mj-text>Hi {{ name }}</mj-text>"
+        "<mj-table>{% for i in items %}"
+        '<tr><td>{{ i.name }}</td></tr>{% endfor %}</mj-table><mj-button href="{{ link }}">Pay</mj-button></mj-column>'
+        "</mj-section>{% endif %}</mj-body></mjml>"
+    )
+    made = post(listo, key, bodyTemplate=None, mjml=mjml, subjectTemplate="x")
+    assert (made.status, made.body["mjml"], made.body["htmlTemplate"]) == (201, mjml, None)
+    shown = render(listo, templateKey=key, data={"items": ITEMS, "name": "Ada", "link": "https://example.org/pay"})
+    assert "<mj-" not in shown.body["html"]
+    assert shown.body["html"].count("<tr><td>") == 2
+    assert 'href="https://example.org/pay"' in shown.body["html"]
+    assert "Hi Ada" in shown.body["text"]
+    assert "Mug <b>" in shown.body["text"]
+    assert "Pay (https://example.org/pay)" in shown.body["text"]
+    assert "<" not in shown.body["text"].replace("Mug <b>", "")
+
+
+def test_the_template_service_says_which_engine_a_template_needs(listo: Listo, key: str) -> None:
+    post(listo, key, channel="push", subjectTemplate="Hi", bodyTemplate="{{ name }}")
+    assert "engine" not in call(listo, "GET", f"{PATH}/{key}").body
+    post(listo, key, channel="push", subjectTemplate="Hi", bodyTemplate="{% if name %}{{ name }}{% endif %}")
+    assert call(listo, "GET", f"{PATH}/{key}").body["engine"] == "jinja"
+
+
+@pytest.mark.req("P-409")
+def test_catalogues_are_stored_and_used(listo: Listo, key: str) -> None:
+    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    for locale, said in (("en-US", "Hello {name}"), ("es-MX", "Hola {name}")):
+        catalogue = f'{head}msgid "{key}.hi"\nmsgstr "{said}"\n'
+        assert post(listo, "translations", kind="catalogue", locale=locale, bodyTemplate=catalogue).status == 201
+        post(listo, key, locale=locale, bodyTemplate=f"{{{{ t('{key}.hi', name=name) }}}}")
+    assert post(listo, "translations", kind="catalogue", bodyTemplate="nonsense").status == 400
+    assert render(listo, templateKey=key, locale="es-MX", data={"name": "Ana"}).body["text"] == "Hola Ana"
+    assert text(listo, key) == "Hello Ada"
