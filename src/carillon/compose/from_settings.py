@@ -183,10 +183,18 @@ def links(settings: Settings) -> Links:
     consent = settings.consent
     return Links(
         [key for key in consent.keys if key != TRIAL_KEY or is_loopback(settings.http.host)],
-        consent.url,
+        consent.url or _own_url(settings),
         link_seconds=consent.link_seconds,
         unsubscribe_seconds=consent.unsubscribe_seconds,
     )
+
+
+def _own_url(settings: Settings) -> str | None:
+    """The address of a process that only this machine reaches; a public URL cannot be guessed."""
+    http = settings.http
+    if not http.port or not is_loopback(http.host):
+        return None
+    return f"http://{f'[{http.host}]' if ':' in http.host else http.host}:{http.port}"
 
 
 def unsubscribes(settings: Settings) -> Callable[[Claim], str | None]:
