@@ -237,7 +237,7 @@ class ConsentSettings(Section, frozen=True):
     keys: list[str] = []
     """Texts of at least 32 characters: the first makes links, all of them open links; without one there is no page."""
     url: str | None = None
-    """The public URL of this program, for the links in mails; without one, only on loopback the address it listens on."""
+    """The public URL of this program, for the links in mails; without one, its own address if that is on loopback."""
     link_seconds: float = 30 * 86_400.0
     """How long a link to a person's page works."""
     unsubscribe_seconds: float = 365 * 86_400.0
