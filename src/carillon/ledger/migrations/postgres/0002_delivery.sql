@@ -38,6 +38,18 @@ CREATE INDEX outbox_due_idx ON outbox (next_attempt_at);
 -- Redriving many begins with the oldest, lists with the newest.
 CREATE INDEX dead_letters_created_idx ON dead_letters (created_at);
 
+-- Every door asks for what people have chosen.
+CREATE TABLE preferences (
+    tenant_id        text COLLATE "C" NOT NULL,
+    user_id          text COLLATE "C" NOT NULL,
+    preferred_locale text,
+    channels_json    text NOT NULL DEFAULT '{}',
+    contacts_json    text NOT NULL DEFAULT '{}',
+    quiet_hours_json text,
+    updated_at       timestamptz NOT NULL,
+    PRIMARY KEY (tenant_id, user_id)
+);
+
 -- part: api
 
 CREATE TABLE receipts (
@@ -88,17 +100,6 @@ CREATE TABLE templates (
     deleted_at             timestamptz,
     PRIMARY KEY (template_id, version),
     CONSTRAINT templates_version UNIQUE (tenant_id, template_key, channel, locale, version)
-);
-
-CREATE TABLE preferences (
-    tenant_id        text COLLATE "C" NOT NULL,
-    user_id          text COLLATE "C" NOT NULL,
-    preferred_locale text,
-    channels_json    text NOT NULL DEFAULT '{}',
-    contacts_json    text NOT NULL DEFAULT '{}',
-    quiet_hours_json text,
-    updated_at       timestamptz NOT NULL,
-    PRIMARY KEY (tenant_id, user_id)
 );
 
 -- Who did what by hand.

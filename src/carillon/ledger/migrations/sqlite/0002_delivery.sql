@@ -47,6 +47,18 @@ CREATE INDEX outbox_due_idx ON outbox (next_attempt_at);
 -- Redriving many begins with the oldest, lists with the newest.
 CREATE INDEX dead_letters_created_idx ON dead_letters (created_at);
 
+-- Every door asks for what people have chosen.
+CREATE TABLE preferences (
+    tenant_id        TEXT NOT NULL,
+    user_id          TEXT NOT NULL,
+    preferred_locale TEXT,
+    channels_json    TEXT NOT NULL DEFAULT '{}',
+    contacts_json    TEXT NOT NULL DEFAULT '{}',
+    quiet_hours_json TEXT,
+    updated_at       INTEGER NOT NULL,
+    PRIMARY KEY (tenant_id, user_id)
+);
+
 -- part: api
 
 CREATE TABLE receipts (
@@ -97,17 +109,6 @@ CREATE TABLE templates (
     deleted_at             INTEGER,
     PRIMARY KEY (template_id, version),
     CONSTRAINT templates_version UNIQUE (tenant_id, template_key, channel, locale, version)
-);
-
-CREATE TABLE preferences (
-    tenant_id        TEXT NOT NULL,
-    user_id          TEXT NOT NULL,
-    preferred_locale TEXT,
-    channels_json    TEXT NOT NULL DEFAULT '{}',
-    contacts_json    TEXT NOT NULL DEFAULT '{}',
-    quiet_hours_json TEXT,
-    updated_at       INTEGER NOT NULL,
-    PRIMARY KEY (tenant_id, user_id)
 );
 
 -- Who did what by hand.

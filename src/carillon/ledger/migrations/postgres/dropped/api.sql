@@ -6,7 +6,6 @@ DROP TABLE receipts;
 DROP TABLE digest_members;
 DROP TABLE digests;
 DROP TABLE templates;
-DROP TABLE preferences;
 DROP TABLE admin_actions;
 DROP TABLE api_keys;
 DROP TABLE breakers;
