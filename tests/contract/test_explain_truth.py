@@ -13,12 +13,12 @@ import pytest
 from carillon.domain import explain
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.decide import Standing
-from carillon.domain.explain import LookupLedger
 from carillon.domain.intents import Intent, Priority, Recipient
 from carillon.domain.notifications import Enrolled, Notification
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
 from carillon.domain.people import PreferenceChange, QuietHours
 from carillon.domain.policy import PolicyTable, RetryPolicy
+from carillon.domain.ports import LookupLedger
 from carillon.domain.suppressions import Suppression, SuppressionTerms
 from carillon.domain.timing import Timing
 from carillon.domain.verdicts import Bury, Defer, FailOver, Retry, Verdict
@@ -246,6 +246,9 @@ class _Now:
 
     async def look_up_earlier(self, notification: Notification) -> Enrolled | None:
         return await self._ledger.look_up_earlier(notification)
+
+    async def throttle_times(self, tenant_id: str | None, audience: str, category: str) -> list[int]:
+        return await self._ledger.throttle_times(tenant_id, audience, category)
 
     async def suppression_in_force(
         self, channel: str, address: str, tenant_id: str | None, due_ms: int | None

@@ -1,12 +1,15 @@
 """Expiry and collapse in the ledger: what a claim learns, what a newer notification replaces, and who wins a race."""
 
 import asyncio
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from carillon.domain.claims import Settled
 from carillon.domain.decide import EXPIRY, barred
-from carillon.domain.notifications import Accepted, Collapse
+from carillon.domain.digests import DigestEntry, Overflow, ThrottleEntry, read_throttle
+from carillon.domain.notifications import Accepted, Collapse, Enrolment
 from carillon.domain.verdicts import Skip
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import defer, enrolment, finish, retry, route, settlement, want
@@ -171,3 +174,52 @@ async def test_old_keys_are_pruned_with_their_notifications(engine: Engine, ledg
         await engine.grow_old(table, column, 1000)
     await ledger.prune(500.0, 500.0, 100)
     assert [row["audience"] for row in await engine.execute("SELECT audience FROM collapses")] == ["user:bob"]
+
+
+def counted(person: str = "ann", *, overflow: Overflow = "skip", **changes: Any) -> Enrolment:
+    throttle = read_throttle("2 in 1h", overflow)
+    assert throttle is not None
+    made = enrolment(route(person), **changes)
+    digest = DigestEntry(
+        digest_id=f"d-{made.notification.notification_id}",
+        audience=f"user:{person}",
+        channels="email",
+        key="throttle:news",
+        closes_at_ms=FAR_MS,
+        most=100,
+        size=1,
+        intent_json="{}",
+    )
+    entry = ThrottleEntry(
+        audience=f"user:{person}",
+        category="news",
+        throttle=throttle,
+        instead=digest if overflow == "digest" else None,
+    )
+    return replace(made, throttles=(entry,))
+
+
+@pytest.mark.req("P-304")
+async def test_a_throttle_counts_what_is_stored_and_keeps_no_more_than_it_needs(engine: Engine, ledger: Ledger) -> None:
+    first = counted(idempotency_key="k")
+    await ledger.enrol([first])
+    await ledger.enrol([first])
+    answers = await ledger.enrol([counted(), counted(), counted("bob")])
+    assert [len(answer.gated) for answer in answers if isinstance(answer, Accepted)] == [0, 1, 0]
+    assert len(await ledger.throttle_times(None, "user:ann", "news")) == 2
+    assert len(await ledger.throttle_times(None, "user:bob", "news")) == 1
+    gates = [row["last_error_classification"] for row in await engine.rows("routes")]
+    assert gates.count("throttle") == 1
+    await ledger.hasten(3601)
+    (later,) = await ledger.enrol([counted()])
+    assert isinstance(later, Accepted)
+    assert later.gated == ()
+    assert len(await ledger.throttle_times(None, "user:ann", "news")) == 1
+
+
+@pytest.mark.req("P-304")
+async def test_what_is_too_much_goes_into_a_digest(ledger: Ledger) -> None:
+    await ledger.enrol([counted(overflow="digest") for _ in range(5)])
+    ((row,), _) = await ledger.digests({}, 10, 0)
+    assert row["event_count"] == 3
+    assert len(await ledger.claim([want()], 10, "w")) == 2

@@ -33,6 +33,7 @@ HERE = (
     "docs/how-to/see-what-would-happen.md",
     "docs/how-to/expire-and-replace.md",
     "docs/how-to/gather-in-digests.md",
+    "docs/how-to/choose-the-time.md",
     "docs/how-to/limit-rates.md",
     "docs/how-to/send-from-python.md",
     "docs/how-to/use-the-console.md",

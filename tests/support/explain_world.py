@@ -12,13 +12,14 @@ import msgspec
 from carillon.domain.breaker import BreakerPolicy, State
 from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.errors import BadIntent
-from carillon.domain.explain import Explanation, LookupLedger, ViewedBreakers
+from carillon.domain.explain import Explanation
 from carillon.domain.intents import Intent
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.notifications import TERMINAL, Template
 from carillon.domain.outcomes import Outcome
 from carillon.domain.people import PreferenceChange
 from carillon.domain.policy import PolicyTable
+from carillon.domain.ports import LookupLedger, ViewedBreakers
 from carillon.domain.suppressions import Suppression, SuppressionTerms
 from carillon.domain.synchronous import NotDelivered
 from carillon.domain.templates import LocaleRules

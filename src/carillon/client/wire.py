@@ -184,6 +184,8 @@ class Item(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defau
     metadata: Mapping[str, Any] = {}
     service_origin: str = "system"
     scheduled_for: dt.datetime | None = None
+    time_zone: Literal["recipient"] | None = None
+    """`scheduled_for` has no offset: it is the time on the recipient's clock."""
     expires_at: dt.datetime | None = None
     """Nothing is sent after this time."""
     ttl: float | str | None = None

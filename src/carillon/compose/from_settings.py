@@ -19,6 +19,7 @@ from carillon.domain.consent import Categories, Category, is_name
 from carillon.domain.content.mail import MailRules
 from carillon.domain.content.parts import MessageRule, PushParts
 from carillon.domain.content.phones import PhoneRules
+from carillon.domain.digests import read_throttle
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.groups import Grouping, GroupRule, Groups, group_number
 from carillon.domain.lanes import Lanes
@@ -175,7 +176,22 @@ def _categories(place: str, given: Mapping[str, CategorySettings], settings: Set
             raise ConfigurationError(f"{place}categories.{name}.channels.{unknown[0]}: the channels are {known}")
         if said.required and not all(said.channels.values()):
             raise ConfigurationError(f"{place}categories.{name}: what is required cannot be off by default")
-    return {name: Category(name=name, **msgspec.structs.asdict(said)) for name, said in given.items()}
+    return {name: _category(f"{place}categories.{name}", name, said) for name, said in given.items()}
+
+
+def _category(place: str, name: str, said: CategorySettings) -> Category:
+    throttle = None if said.throttle is None else read_throttle(said.throttle, said.overflow)
+    if said.throttle is not None and throttle is None:
+        raise ConfigurationError(f"{place}.throttle: {said.throttle!r} is not written like '3 in 1h'")
+    return Category(
+        name=name,
+        required=said.required,
+        channels=said.channels,
+        titles=said.titles,
+        texts=said.texts,
+        urgent=said.urgent,
+        throttle=throttle,
+    )
 
 
 def links(settings: Settings) -> Links:

@@ -210,6 +210,12 @@ class CategorySettings(Section, frozen=True):
     """What people read, by language."""
     texts: dict[str, str] = {}
     """One sentence that says what comes with it, by language."""
+    urgent: bool = False
+    """True: quiet hours do not delay it."""
+    throttle: str | None = None
+    """At most so many for each person in a time, such as `3 in 1h`."""
+    overflow: Literal["skip", "digest"] = "skip"
+    """What becomes of more than that: skipped, or told in a digest when the time is over."""
 
 
 class PageSettings(Section, frozen=True):

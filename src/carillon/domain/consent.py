@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from carillon.domain.digests import ThrottleRule
+
 GATE = "category"
 """The word for this gate in answers, stories, explanations and metrics."""
 UNGATED = "skipped"
@@ -32,6 +34,11 @@ class Category(msgspec.Struct, frozen=True, kw_only=True):
     """What people read, by language."""
     texts: dict[str, str] = {}
     """One sentence that says what comes with it, by language."""
+
+    urgent: bool = False
+    """Quiet hours do not delay it."""
+    throttle: ThrottleRule | None = None
+    """At most so many in a time for each person."""
 
     def title(self, locale: str) -> str:
         """The title in this language, else in English, else the name."""

@@ -1,8 +1,9 @@
-"""Digests: many events of one person told in one message, and when each digest closes."""
+"""Digests and throttles: many events of one person in one message, and at most so many of a category in a time."""
 
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -20,6 +21,10 @@ USUAL = 100
 LARGEST_BYTES = 256 * 1024
 """A digest whose events have so much data closes."""
 _CRON_FIELDS = 5
+THROTTLE = "throttle"
+_SAID = re.compile(r"(\d{1,4}) in (\S+)")
+
+Overflow = Literal["skip", "digest"]
 
 
 class DigestEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +112,7 @@ def digest_intent(due: DueDigest) -> Intent:
         content={"digest": due.digest_id},
         idempotency_key=None,
         scheduled_for_ms=None,
-        timing=Timing(),
+        timing=Timing(gathered=True),
         metadata={**first.metadata, "digest": {"key": due.digest_key, "count": len(members), "members": members}},
     )
 
@@ -137,3 +142,46 @@ def join(held: DigestRow | None, events: Sequence[tuple[str, DigestEntry]]) -> l
         row.count, row.size = row.count + 1, row.size + entry.size
         row.closed = row.count >= entry.most or row.size >= LARGEST_BYTES
     return found
+
+
+class ThrottleRule(msgspec.Struct, frozen=True):
+    """At most `most` notifications in `seconds`."""
+
+    most: int
+    seconds: float
+    said: str
+    overflow: Overflow = "skip"
+
+    @property
+    def reason(self) -> str:
+        """The sentence of a route that is skipped."""
+        return f"the person gets at most {self.said}"
+
+
+class ThrottleEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One notification to one person that counts against a throttle."""
+
+    audience: str
+    category: str
+    throttle: ThrottleRule
+    instead: DigestEntry | None = None
+    """The digest in which it is told if there are too many; without one it is skipped."""
+
+
+def read_throttle(text: str, overflow: Overflow) -> ThrottleRule | None:
+    """Read `3 in 1h`; None if the text says something else."""
+    said = _SAID.fullmatch(text.strip())
+    seconds = None if said is None else duration(said[2])
+    if said is None or not seconds or not 1 <= int(said[1]) <= MOST:
+        return None
+    return ThrottleRule(int(said[1]), seconds, text.strip(), overflow)
+
+
+def recent(times: list[int], throttle: ThrottleRule, now_ms: int) -> list[int]:
+    """The times that still count; a window ends to the millisecond."""
+    return [at for at in times if at > now_ms - throttle.seconds * 1000][-throttle.most :]
+
+
+def is_full(times: list[int], throttle: ThrottleRule, now_ms: int) -> bool:
+    """Whether one more would be too many."""
+    return len(recent(times, throttle, now_ms)) >= throttle.most

@@ -1,7 +1,7 @@
 """What `explain` answers: every gate of a request and the expected attempts; it calls and writes nothing."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, assert_never
 
 import msgspec
@@ -22,10 +22,11 @@ from carillon.domain.decide import (
     when_open,
 )
 from carillon.domain.intents import Intent
-from carillon.domain.notifications import Enrolled, Notification, Status
+from carillon.domain.notifications import Status
 from carillon.domain.outcomes import Outcome, Sent, Unavailable
 from carillon.domain.pace import first_place, reserve, room
 from carillon.domain.policy import PolicyTable
+from carillon.domain.ports import ViewedTargets
 from carillon.domain.suppressions import Suppression, SuppressionTerms
 from carillon.domain.targets import Held, TargetView, asked
 from carillon.domain.verdicts import FINISH, Bury, Defer, FailOver, Finish, Retry, Skip, Verdict
@@ -46,6 +47,8 @@ GATES = (
     "render",
     "idempotency",
     "schedule",
+    "quiet_hours",
+    "throttle",
     "digest",
     "expired",
     "collapsed",
@@ -109,57 +112,6 @@ class Explains(Protocol):
     async def explain(self, intent: Intent, mode: Mapping[str, Any]) -> Explanation:
         """Explain a request; errors of the request are part of the answer. Raises LedgerUnavailable."""
         ...
-
-
-class LookupLedger(Protocol):
-    """The ledger as `explain` reads it."""
-
-    async def look_up_earlier(self, notification: Notification) -> Enrolled | None:
-        """The answer of enrolling if the idempotency key was used before; None if the notification is new."""
-        ...
-
-    async def suppression_in_force(
-        self, channel: str, address: str, tenant_id: str | None, due_ms: int | None
-    ) -> dict[str, Any] | None:
-        """The suppression that a route to this address meets when it is due; None for now, and None for no answer."""
-        ...
-
-
-class ViewedBreakers(Protocol):
-    """Breakers that can be read without asking for the right to call."""
-
-    async def views(self, providers: Collection[str]) -> dict[str, BreakerView]:
-        """The state that the fleet shares about each provider's breaker, with times relative to now."""
-        ...
-
-
-class ViewedTargets(Protocol):
-    """Targets whose breakers and paces can be read without asking for the right to call."""
-
-    def target(self, provider: str, claim: Claim) -> str | None:
-        """The endpoint that the claim calls at this provider, as a target; None if the provider has none."""
-        ...
-
-    def targets_of(self, provider: str, claim: Claim) -> list[str]:
-        """Every target that the claim counts for at this provider."""
-        ...
-
-    async def views(self, pairs: Iterable[tuple[str, Claim]]) -> dict[str, TargetView]:
-        """What the fleet knows about every target of these claims, with times relative to now."""
-        ...
-
-
-class NoTargets:
-    """Satisfies ViewedTargets where no provider has endpoints."""
-
-    def target(self, provider: str, claim: Claim) -> str | None:  # noqa: ARG002 - the same for every claim
-        return None
-
-    def targets_of(self, provider: str, claim: Claim) -> list[str]:  # noqa: ARG002 - as above
-        return []
-
-    async def views(self, pairs: Iterable[tuple[str, Claim]]) -> dict[str, TargetView]:  # noqa: ARG002 - as above
-        return {}
 
 
 def in_order(steps: Sequence[ExplainStep]) -> list[ExplainStep]:

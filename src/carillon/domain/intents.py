@@ -81,6 +81,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     occurred_at_ms: int | None = None
     scheduled_for_ms: int | None = None
     timing: Timing = AT_ONCE
+    urgent: bool = False
+    """Quiet hours do not delay it, because its category is urgent."""
 
 
 class Malformed(msgspec.Struct, frozen=True, kw_only=True):

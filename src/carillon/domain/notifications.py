@@ -7,7 +7,7 @@ import msgspec
 
 from carillon.domain.content.mail import MailParts
 from carillon.domain.content.parts import InAppParts, PushParts
-from carillon.domain.digests import DigestEntry
+from carillon.domain.digests import DigestEntry, ThrottleEntry
 from carillon.domain.errors import Place
 from carillon.domain.suppressions import SuppressedRoute
 
@@ -168,6 +168,8 @@ class Enrolment(msgspec.Struct, frozen=True):
     collapse: Collapse | None = None
     digests: tuple[DigestEntry, ...] = ()
     """The digest of each person in which the notification is told; then its routes are skipped."""
+    throttles: tuple[ThrottleEntry, ...] = ()
+    """The throttle of each person that the notification counts against."""
 
 
 def due_ms(notification: Notification) -> int | None:
@@ -205,6 +207,8 @@ class Accepted(msgspec.Struct, frozen=True):
     notification_id: str
     suppressed: tuple[SuppressedRoute, ...] = ()
     """The routes that are skipped because their address is suppressed."""
+    gated: tuple[GatedRoute, ...] = ()
+    """The routes that a throttle has skipped."""
     replaced: tuple[str, ...] = ()
     """The notifications in whose place it stands, because they have the same collapse key."""
 

@@ -1,16 +1,17 @@
 """The ports between rooms."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from carillon.domain.breaker import Admission, State
+from carillon.domain.breaker import Admission, BreakerView, State
 from carillon.domain.claims import Claim, Dispatch, Settled, Settlement, Want
 from carillon.domain.events import Event
 from carillon.domain.intents import Arrival, Intent, Malformed, Progress
-from carillon.domain.notifications import Acceptance, Enrolled, Enrolment, Message, Story, Template
+from carillon.domain.notifications import Acceptance, Enrolled, Enrolment, Message, Notification, Story, Template
 from carillon.domain.outcomes import Outcome
 from carillon.domain.people import Found
 from carillon.domain.receipts import CallbackReading, Receipt, ReceiptRules, TakenReceipt
+from carillon.domain.targets import TargetView
 from carillon.domain.verdicts import Bury, Defer
 
 Observer = Callable[[Event], None]
@@ -252,3 +253,58 @@ class Breakers(Protocol):
     async def states(self) -> dict[str, State]:
         """The state of the breaker of each provider that was used so far."""
         ...
+
+
+class LookupLedger(Protocol):
+    """The ledger as `explain` reads it."""
+
+    async def look_up_earlier(self, notification: Notification) -> Enrolled | None:
+        """The answer of enrolling if the idempotency key was used before; None if the notification is new."""
+        ...
+
+    async def suppression_in_force(
+        self, channel: str, address: str, tenant_id: str | None, due_ms: int | None
+    ) -> dict[str, Any] | None:
+        """The suppression that a route to this address meets when it is due; None for now, and None for no answer."""
+        ...
+
+    async def throttle_times(self, tenant_id: str | None, audience: str, category: str) -> list[int]:
+        """The last times of notifications of this category to this person, in Unix milliseconds."""
+        ...
+
+
+class ViewedBreakers(Protocol):
+    """Breakers that can be read without asking for the right to call."""
+
+    async def views(self, providers: Collection[str]) -> dict[str, BreakerView]:
+        """The state that the fleet shares about each provider's breaker, with times relative to now."""
+        ...
+
+
+class ViewedTargets(Protocol):
+    """Targets whose breakers and paces can be read without asking for the right to call."""
+
+    def target(self, provider: str, claim: Claim) -> str | None:
+        """The endpoint that the claim calls at this provider, as a target; None if the provider has none."""
+        ...
+
+    def targets_of(self, provider: str, claim: Claim) -> list[str]:
+        """Every target that the claim counts for at this provider."""
+        ...
+
+    async def views(self, pairs: Iterable[tuple[str, Claim]]) -> dict[str, TargetView]:
+        """What the fleet knows about every target of these claims, with times relative to now."""
+        ...
+
+
+class NoTargets:
+    """Satisfies ViewedTargets where no provider has endpoints."""
+
+    def target(self, provider: str, claim: Claim) -> str | None:  # noqa: ARG002 - the same for every claim
+        return None
+
+    def targets_of(self, provider: str, claim: Claim) -> list[str]:  # noqa: ARG002 - as above
+        return []
+
+    async def views(self, pairs: Iterable[tuple[str, Claim]]) -> dict[str, TargetView]:  # noqa: ARG002 - as above
+        return {}

@@ -52,6 +52,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     collapse_key: str | None = None
     """Replaces what still waits for the same recipients under the same key."""
     digest: DigestWish | None = None
+    gathered: bool = False
+    """It tells a digest, which no throttle stops."""
+    local_time: str | None = None
+    """Not before this time without an offset, in the recipient's time zone."""
 
     def expiry(self, now: float) -> int | None:
         """Unix milliseconds after which nothing is sent; the earlier one where both are given."""
@@ -156,16 +160,17 @@ def _unix_ms(said: object) -> int | None:
     return (moment - _EPOCH) // dt.timedelta(milliseconds=1)
 
 
-def timing_of(fields: Mapping[str, Any]) -> Timing:
+def timing_of(fields: Mapping[str, Any], local_time: str | None = None) -> Timing:
     """What a message asks for, under the names of HTTP or with underscores; raises BadIntent."""
     said = {name: fields.get(name, fields.get(other)) for name, other in _NAMES.items()}
-    if all(value is None for value in said.values()):
+    if local_time is None and all(value is None for value in said.values()):
         return AT_ONCE
     return Timing(
         expires_at_ms=read_moment(said["expiresAt"], "expiresAt"),
         ttl_seconds=read_seconds(said["ttl"], "ttl"),
         collapse_key=read_key(said["collapseKey"], "collapseKey"),
         digest=_digest(said["digest"]),
+        local_time=local_time,
     )
 
 

@@ -36,9 +36,10 @@ from carillon.domain.synchronous import (
 )
 from carillon.domain.templates import resolve_locale, wished_locale
 from carillon.faultpoint import faultpoint
-from carillon.intake.digests import gathered, rendered_as
+from carillon.intake.digests import gathered, rendered_as, throttled
 from carillon.intake.jinja.formats import Person
 from carillon.intake.parts import carried, number_shown, refuse_misplaced, refuse_number
+from carillon.intake.people import at_local_time
 from carillon.intake.plan import Content, PlanRules, plan
 from carillon.intake.render import render_message
 from carillon.intake.telling import tell_gated, tell_skipped
@@ -97,11 +98,12 @@ class Contents:
             if named is None:
                 return intent
             intent = replace(intent, category=named)
-        if self._rules.categories.find(named, intent.tenant_id) is None:
+        found = self._rules.categories.find(named, intent.tenant_id)
+        if found is None:
             known = ", ".join(sorted(self._rules.categories.of(intent.tenant_id)))
             more = f"; known are {known}" if known else "; no categories are configured: add [categories.NAME]"
             raise BadIntent("UNKNOWN_CATEGORY", f"there is no category {named}{more}", field="category")
-        return intent
+        return replace(intent, urgent=True) if found.urgent else intent
 
     async def _content(self, intent: Intent, recipient: Recipient, channel: str, tell: Tell | None) -> Content:
         reason = recipient.unreachable.get(channel)
@@ -227,9 +229,10 @@ class Intake:
         intent = await self._contents.categorised(intent)
         if self._add_preferences is not None:
             intent = await self._add_preferences(intent)
+        intent = at_local_time(intent)
         contents, now = await self._contents.of(rendered_as(intent), tell), self._clock.wall()
         planned = plan(intent, contents, intent.notification_id or self._ids(), self._rules, now)
-        return gathered(intent, planned, self._ids, now, tell)
+        return throttled(intent, gathered(intent, planned, self._ids, now, tell), self._rules, self._ids, now)
 
     async def drain(self) -> None:
         """Wait for the writes in flight."""
@@ -251,7 +254,7 @@ class Intake:
             case Accepted():
                 self._observe(IntentAccepted(routes=len(enrolment.routes), **told))
                 tell_skipped(self._observe, intent, enrolled)
-                gated = tell_gated(self._observe, intent, enrolled.notification_id, enrolment)
+                gated = tell_gated(self._observe, intent, enrolled, enrolment)
                 return self._acceptance(enrolment, enrolled, enrolment.routes[0].lane, gated)
             case Duplicate():
                 self._observe(IntentRepeated(outcome="duplicate", **told))
@@ -336,7 +339,7 @@ class SynchronousIntake:
             case Accepted():
                 self._observe(IntentAccepted(routes=1, **told))
                 tell_skipped(self._observe, intent, enrolled)
-                gated = tell_gated(self._observe, intent, enrolled.notification_id, enrolment)
+                gated = tell_gated(self._observe, intent, enrolled, enrolment)
                 if not held.claims:
                     reason = gated[0].because if gated else SUPPRESSED
                     return NotClaimed(enrolled.notification_id, reason, enrolled.suppressed, gated)

@@ -8,11 +8,13 @@ from msgspec.structs import replace
 from carillon.domain.digests import (
     GATE,
     MOST,
+    THROTTLE,
     USUAL,
     WAITS,
     DigestEntry,
     DigestLedger,
     DueDigest,
+    ThrottleEntry,
     check_window,
     digest_intent,
     told_over,
@@ -26,6 +28,7 @@ from carillon.domain.notifications import Acceptance, Enrolment, Status
 from carillon.domain.ports import Clock, Ids, Observer
 from carillon.domain.timing import DigestWish, read_key
 from carillon.faultpoint import faultpoint
+from carillon.intake.plan import PlanRules
 
 AT_ONCE = 50
 """How many digests one process tells side by side."""
@@ -83,6 +86,29 @@ def _entry(
         size=len(enrolment.notification.payload_json),
         intent_json=msgspec.json.encode(alone).decode(),
     )
+
+
+def throttled(intent: Intent, enrolment: Enrolment, rules: PlanRules, ids: Ids, now: float) -> Enrolment:
+    """The enrolment with the throttles that its people have on its category; what is synchronous has none."""
+    category = None if intent.category is None else rules.categories.find(intent.category, intent.tenant_id)
+    throttle = None if category is None else category.throttle
+    if category is None or throttle is None or intent.synchronous or intent.timing.gathered:
+        return enrolment
+    wish = DigestWish(f"{THROTTLE}:{category.name}", f"{throttle.seconds}s", MOST)
+    waiting = {route.recipient_ref for route in enrolment.routes if route.status is Status.PENDING}
+    entries = [
+        ThrottleEntry(
+            audience=person.ref,
+            category=category.name,
+            throttle=throttle,
+            instead=_entry(intent, person, wish, enrolment, digest_id=ids(), most=MOST, now=now)
+            if throttle.overflow == "digest"
+            else None,
+        )
+        for person in intent.recipients
+        if person.ref in waiting
+    ]
+    return replace(enrolment, throttles=tuple(entries))
 
 
 class DigestCloser:

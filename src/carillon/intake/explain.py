@@ -1,29 +1,23 @@
 """`explain`: the intake plans the request, and a simulation shows its attempts; nothing is written or sent."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from carillon.domain.breaker import BreakerView, State, effective, seconds_until_probe
-from carillon.domain.claims import Claim, first_claim
+from carillon.domain.claims import Claim
 from carillon.domain.decide import EXPIRY
-from carillon.domain.digests import WAITS
+from carillon.domain.digests import THROTTLE, WAITS, is_full, recent
 from carillon.domain.errors import BadIntent
 from carillon.domain.explain import (
-    ExpectedAttempt,
     ExplainedRoute,
     ExplainStep,
     Explanation,
     GateVerdict,
     Imagine,
-    LookupLedger,
-    NoTargets,
-    RouteOutcome,
     SimulatedRoute,
     Simulation,
-    ViewedBreakers,
-    ViewedTargets,
     ViewedWorld,
     in_order,
     unavailable,
@@ -31,11 +25,12 @@ from carillon.domain.explain import (
 from carillon.domain.intents import Intent, said_key
 from carillon.domain.notifications import Conflict, Enrolment, Route, Status, due_ms, gated_routes
 from carillon.domain.pace import HORIZON_SECONDS, NO_PACE, first_place, limit_of
-from carillon.domain.ports import Clock
-from carillon.domain.suppressions import CLASSIFICATION, SUPPRESSED, SuppressionTerms
+from carillon.domain.ports import Clock, LookupLedger, NoTargets, ViewedBreakers, ViewedTargets
+from carillon.domain.suppressions import CLASSIFICATION, SuppressionTerms
 from carillon.domain.targets import TargetView, parts_of
 from carillon.domain.timing import COLLAPSED, EXPIRED
 from carillon.intake.accept import Intake, key_conflict, refuse_queued_only
+from carillon.intake.expected import explained_route, simulated_routes
 from carillon.intake.plan import PlanRules
 
 _GATES = {
@@ -110,6 +105,7 @@ class Explainer:
                 refuse_queued_only(enrolment)
             for route in reversed(gated_routes(enrolment)):
                 walk.add(route.gate, "stop", {**(walk.detail(route.gate) or {}), "because": route.because})
+            enrolment = await self._throttles(walk, enrolment)
             suppressed = await self._suppressions(walk, enrolment)
             replayed = await self._idempotency(walk, enrolment)
         except BadIntent as error:
@@ -134,6 +130,27 @@ class Explainer:
         gate = _GATES.get(error.code, "mode")
         walk.add(gate, "stop", {**(walk.detail(gate) or {}), "code": error.code, "message": str(error)})
         return Explanation(outcome="rejected", steps=walk.steps(), code=error.code, message=str(error))
+
+    async def _throttles(self, walk: _Walk, enrolment: Enrolment) -> Enrolment:
+        """The enrolment as the ledger would store it: what is too much is skipped or gathered."""
+        now_ms, tenant_id = round(self._clock.wall() * 1000), enrolment.notification.tenant_id
+        routes = list(enrolment.routes)
+        for entry in enrolment.throttles:
+            times = await self._ledger.throttle_times(tenant_id, entry.audience, entry.category)
+            over = is_full(times, entry.throttle, now_ms)
+            sent = len(recent(times, entry.throttle, now_ms))
+            detail = {"atMost": entry.throttle.said, "sent": sent, "overflow": entry.throttle.overflow}
+            stop: GateVerdict = "stop" if entry.instead is None else "note"
+            walk.add(THROTTLE, stop if over else "pass", detail)
+            if over:
+                reason = entry.throttle.reason if entry.instead is None else WAITS
+                routes = [
+                    msgspec.structs.replace(one, status=Status.SKIPPED, skipped_because=reason)
+                    if one.status is Status.PENDING and one.recipient_ref == entry.audience
+                    else one
+                    for one in routes
+                ]
+        return msgspec.structs.replace(enrolment, routes=tuple(routes))
 
     async def _suppressions(self, walk: _Walk, enrolment: Enrolment) -> dict[str, dict[str, Any]]:
         """The routes that enrolling would skip because their address is suppressed, each with the suppression."""
@@ -186,14 +203,14 @@ class Explainer:
         # Whether a worker claims for a provider with an open breaker depends on every channel of that provider.
         chains |= {channel: chain for channel, chain in self._rules.channels.items() if near & set(chain)}
         views = await self._breakers.views({name for chain in chains.values() for name in chain})
-        claims = [route.claim for route in _simulated(enrolment, suppressed, now)]
+        claims = [route.claim for route in simulated_routes(enrolment, suppressed, now)]
         target_views = await self._targets.views(
             (name, claim) for claim in claims for name in self._rules.channels[claim.channel]
         )
         world = ViewedWorld(chains, views, self._targets, target_views)
         simulated: list[list[SimulatedRoute]] = []
         for dice in self._dice:
-            routes = _simulated(enrolment, suppressed, now)
+            routes = simulated_routes(enrolment, suppressed, now)
             simulation = Simulation(world, self._rules.policies, self._imagine, dice=dice, terms=self._terms)
             if intent.synchronous:
                 simulation.synchronous(routes[0])
@@ -202,7 +219,7 @@ class Explainer:
             simulated.append(routes)
         explained = [
             msgspec.structs.replace(
-                _explained(route, soonest, latest, now, synchronous=intent.synchronous),
+                explained_route(route, soonest, latest, now, synchronous=intent.synchronous),
                 suppression=suppressed.get(route.route_id),
                 gate=CLASSIFICATION if route.route_id in suppressed else route.skipped_by,
             )
@@ -225,8 +242,12 @@ class Explainer:
         }
         planned = enrolment.notification.scheduled_for_ms
         if planned is not None:
-            because = "scheduledFor" if planned == intent.scheduled_for_ms else "quiet hours"
-            walk.add("schedule", "note", {"notBefore": planned, "because": because})
+            asked = intent.scheduled_for_ms is not None or intent.timing.local_time is not None
+            quiet = planned != intent.scheduled_for_ms and intent.timing.local_time is None
+            if asked or not quiet:
+                walk.add("schedule", "note", {"notBefore": planned, "because": "scheduledFor"})
+            if quiet:
+                walk.add("quiet_hours", "note", {"notBefore": planned, "because": "quiet hours"})
             detail["notBefore"] = planned
         walk.passed("lane", detail)
         self._expiry(walk, enrolment, explained)
@@ -317,64 +338,3 @@ class Explainer:
 
 def _state(view: BreakerView, now: float) -> State:
     return effective(view.breaker, view.policy, now)
-
-
-def _simulated(enrolment: Enrolment, suppressed: Collection[str], now: float) -> list[SimulatedRoute]:
-    scheduled_for = due_ms(enrolment.notification)
-    since = 0.0 if scheduled_for is None else round(scheduled_for / 1000 - now, 3)
-    expires_at = enrolment.notification.expires_at_ms
-    expires = None if expires_at is None else round(expires_at / 1000 - now, 3)
-    found: list[SimulatedRoute] = []
-    for route in enrolment.routes:
-        claim = first_claim(enrolment, route.route_id, 0, 0)
-        simulated = SimulatedRoute(claim=claim, due=round(max(0.0, since), 3), since=since, expires=expires)
-        if route.status is Status.SKIPPED:
-            simulated.end(Status.SKIPPED, route.skipped_because)
-        elif route.route_id in suppressed:
-            simulated.end(Status.SKIPPED, SUPPRESSED)
-        found.append(simulated)
-    return found
-
-
-def _explained(
-    route: Route, soonest: SimulatedRoute, latest: SimulatedRoute, now: float, *, synchronous: bool
-) -> ExplainedRoute:
-    waits = soonest.attempts and soonest.attempts[0].at_seconds > 0.0
-    outcome: RouteOutcome = "delivered" if synchronous else "queued"
-    if soonest.ended is Status.SKIPPED and soonest.reason != WAITS:
-        outcome = "skipped"
-    elif soonest.ended is Status.DEAD_LETTER and not soonest.attempts:
-        outcome = "failed"
-    return ExplainedRoute(
-        route_id=route.route_id,
-        channel=route.channel,
-        recipient=route.recipient_ref,
-        outcome=outcome,
-        policy=route.policy,
-        max_attempts=route.max_attempts,
-        not_before=_unix_ms(soonest.attempts[0], now) if waits else None,
-        attempts=_rows(soonest.attempts, latest.attempts, now),
-        ends=None if soonest.ended is None else str(soonest.ended),
-        because=soonest.reason,
-    )
-
-
-def _rows(soonest: Sequence[ExpectedAttempt], latest: Sequence[ExpectedAttempt], now: float) -> list[dict[str, Any]]:
-    """For each attempt: the provider, and the least and the most seconds after the previous attempt."""
-    rows: list[dict[str, Any]] = []
-    for at, one in enumerate(soonest):
-        row: dict[str, Any] = {"attempt": one.attempt, "provider": one.provider, "notBefore": _unix_ms(one, now)}
-        other = latest[at] if at < len(latest) else None
-        if at > 0:
-            row["afterSeconds"] = round(one.at_seconds - soonest[at - 1].at_seconds, 3)
-            if other is not None:
-                row["atMostSeconds"] = round(other.at_seconds - latest[at - 1].at_seconds, 3)
-        if other is not None and other.provider != one.provider:
-            # A longer wait may meet another state of a breaker.
-            row["orProvider"] = other.provider
-        rows.append(row)
-    return rows
-
-
-def _unix_ms(attempt: ExpectedAttempt, now: float) -> int:
-    return round((now + attempt.at_seconds) * 1000)

@@ -11,7 +11,7 @@ from carillon.domain.people import Found
 from carillon.domain.ports import Clock, Directory, Ids, IntakeLedger, Observer, Signal, Templates
 from carillon.faultpoint import faultpoint
 from carillon.intake.accept import Contents, named
-from carillon.intake.digests import gathered, rendered_as
+from carillon.intake.digests import gathered, rendered_as, throttled
 from carillon.intake.people import enrich, people
 from carillon.intake.plan import PlanRules, plan
 from carillon.intake.telling import tell_gated, tell_skipped
@@ -100,7 +100,7 @@ class OrderedIntake:
         contents, now = await self._contents.of(rendered_as(intent)), self._clock.wall()
         own_id = intent.notification_id or arrival.stream_entry_id or self._ids()
         planned = plan(intent, contents, own_id, self._rules, now)
-        return gathered(intent, planned, self._ids, now)
+        return throttled(intent, gathered(intent, planned, self._ids, now), self._rules, self._ids, now)
 
     async def _enrol(self, planned: Sequence[Planned]) -> list[Enrolled | str]:
         answers: list[Enrolled | str] = []
@@ -133,7 +133,7 @@ class OrderedIntake:
                     routes = len(enrolment.routes)
                     self._observe(IntentAccepted(notification_id=notification_id, routes=routes, **named(intent)))
                     tell_skipped(self._observe, intent, answer)
-                    tell_gated(self._observe, intent, notification_id, enrolment)
+                    tell_gated(self._observe, intent, answer, enrolment)
                 case Duplicate(notification_id):
                     self._observe(IntentRepeated(notification_id=notification_id, outcome="duplicate", **named(intent)))
                 case Conflict() | str():

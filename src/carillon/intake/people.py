@@ -64,7 +64,10 @@ def with_choices(intent: Intent, found: Mapping[str, Profile]) -> Intent:
     return msgspec.structs.replace(
         intent,
         recipients=tuple(
-            msgspec.structs.replace(one, refused=profile.refused, chosen=profile.chosen) for one, profile in said
+            msgspec.structs.replace(
+                one, refused=profile.refused, chosen=profile.chosen, time_zone=one.time_zone or zone_of(profile)
+            )
+            for one, profile in said
         ),
     )
 
@@ -82,17 +85,36 @@ def with_preferences(intent: Intent, found: Mapping[str, Profile], now: float | 
     With `now`, in Unix seconds, quiet hours delay notifications that are not urgent.
     """
     told = msgspec.structs.replace(intent, recipients=tuple(_with_profile(one, found) for one in intent.recipients))
-    if now is None or intent.priority is Priority.HIGH or intent.synchronous:
+    told = at_local_time(told)
+    if now is None or intent.priority is Priority.HIGH or intent.synchronous or intent.urgent:
         return told
-    due = now if intent.scheduled_for_ms is None else max(now, intent.scheduled_for_ms / 1000)
+    due = now if told.scheduled_for_ms is None else max(now, told.scheduled_for_ms / 1000)
     ends = [quiet_until(profile.quiet_hours, due) for profile in found.values() if profile.quiet_hours is not None]
     latest = max((end for end in ends if end is not None), default=None)
     return told if latest is None else msgspec.structs.replace(told, scheduled_for_ms=round(latest * 1000))
 
 
 def zone_of(profile: Profile) -> str | None:
-    """The person's time zone: that of the quiet hours."""
-    return None if profile.quiet_hours is None else profile.quiet_hours.timezone
+    """The person's time zone; without one, that of the quiet hours."""
+    return profile.time_zone or (None if profile.quiet_hours is None else profile.quiet_hours.timezone)
+
+
+def at_local_time(intent: Intent) -> Intent:
+    """The intent with its schedule as a moment, if it names a time on the recipient's clock; UTC without a zone.
+
+    A time that a change of clocks skips is moved by the length of the gap; of a time that comes twice, the first one
+    counts.
+    """
+    said = intent.timing.local_time
+    if said is None:
+        return intent
+    if len({one.time_zone for one in intent.recipients}) > 1:
+        wanted = "timeZone: the recipients live in several time zones; send to each of them"
+        raise BadIntent("VALIDATION_ERROR", wanted, field="timeZone")
+    zone = next((one.time_zone for one in intent.recipients), None) or "UTC"
+    moment = dt.datetime.fromisoformat(said).replace(tzinfo=ZoneInfo(zone)).timestamp()
+    timing = msgspec.structs.replace(intent.timing, local_time=None)
+    return msgspec.structs.replace(intent, scheduled_for_ms=max(0, round(moment * 1000)), timing=timing)
 
 
 def _with_profile(recipient: Recipient, found: Mapping[str, Profile]) -> Recipient:

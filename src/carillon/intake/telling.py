@@ -8,9 +8,9 @@ from carillon.domain.ports import Observer
 from carillon.domain.timing import COLLAPSED, Stop
 
 
-def tell_gated(observe: Observer, intent: Intent, notification_id: str, enrolment: Enrolment) -> tuple[GatedRoute, ...]:
-    """Report each route that a gate has skipped."""
-    gated = gated_routes(enrolment)
+def tell_gated(observe: Observer, intent: Intent, accepted: Accepted, enrolment: Enrolment) -> tuple[GatedRoute, ...]:
+    """Report each route that a gate has skipped, in the plan or in the ledger."""
+    gated, notification_id = (*gated_routes(enrolment), *accepted.gated), accepted.notification_id
     for route in gated:
         observe(
             RouteGated(

@@ -53,6 +53,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         resolved_email=Way.SHOWN,
     ),
     "collapses": _table("tenant_id collapse_key notification_id before updated_at", audience=Way.NAME),
+    "throttles": _table("tenant_id category times_json updated_at", audience=Way.NAME),
     "digests": _table(
         "digest_id tenant_id channels digest_key opened_at closes_at closed_at taken_until told_at event_count size"
         " error",

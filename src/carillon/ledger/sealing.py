@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from carillon.domain.claims import Claim, Settlement
 from carillon.domain.consent import bare_address
-from carillon.domain.digests import DigestEntry
+from carillon.domain.digests import DigestEntry, ThrottleEntry
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.notifications import EVERYBODY, Collapse, Enrolment, Route
 from carillon.domain.receipts import Receipt
@@ -189,6 +189,7 @@ class Codec:
                 routes=tuple(_named(seals, route) for route in each.routes),
                 collapse=_covered(seals, each),
                 digests=_gathered(seals, each),
+                throttles=_throttled(seals, each),
             )
             for each in batch
         ]
@@ -290,8 +291,22 @@ def _covered(seals: Seals, each: Enrolment) -> Collapse | None:
 
 def _gathered(seals: Seals, each: Enrolment) -> tuple[DigestEntry, ...]:
     """The digests under the names of their people that routes have too."""
-    names = {route.recipient_ref: _named(seals, route).recipient_ref for route in each.routes}
+    names = _names(seals, each)
     return tuple(replace(entry, audience=names.get(entry.audience, entry.audience)) for entry in each.digests)
+
+
+def _throttled(seals: Seals, each: Enrolment) -> tuple[ThrottleEntry, ...]:
+    """The same for throttles, and for the digests in which they end."""
+    names, found = _names(seals, each), []
+    for entry in each.throttles:
+        name = names.get(entry.audience, entry.audience)
+        instead = None if entry.instead is None else replace(entry.instead, audience=name)
+        found.append(replace(entry, audience=name, instead=instead))
+    return tuple(found)
+
+
+def _names(seals: Seals, each: Enrolment) -> dict[str, str]:
+    return {route.recipient_ref: _named(seals, route).recipient_ref for route in each.routes}
 
 
 def _without(text: str | None, address: str | None) -> str | None:

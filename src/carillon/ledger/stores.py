@@ -13,6 +13,7 @@ from carillon.ledger.people import PreferenceStore, SuppressionStore
 from carillon.ledger.sealing import SealKeyStore
 from carillon.ledger.streams import StreamStore, TicketStore
 from carillon.ledger.templates import TemplateStore
+from carillon.ledger.throttles import ThrottleStore
 from carillon.ledger.upkeep import HistoryStore, UpkeepStore
 
 
@@ -108,6 +109,7 @@ class Stores(
     SuppressionStore,
     TargetRows,
     TemplateStore,
+    ThrottleStore,
     TicketStore,
     UpkeepStore,
 ):

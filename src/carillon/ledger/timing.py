@@ -8,6 +8,7 @@ from carillon.domain.notifications import Accepted, Enrolled, Enrolment
 from carillon.domain.store import Ask, Row, Steps
 from carillon.domain.timing import COLLAPSED, Stop
 from carillon.ledger.digests import joined
+from carillon.ledger.throttles import ThrottleCounts
 
 Stopped = tuple[str, Stop]
 """The id of a notification, and what stops it."""
@@ -15,11 +16,14 @@ Stopped = tuple[str, Stop]
 
 def has_timing(each: Enrolment) -> bool:
     """Whether storing it changes rows beside its own."""
-    return each.collapse is not None or bool(each.digests)
+    return each.collapse is not None or bool(each.digests) or bool(each.throttles)
 
 
-def stored(batch: Sequence[Enrolment], written: Collection[str]) -> Steps[dict[str, tuple[str, ...]]]:
+def stored(
+    batch: Sequence[Enrolment], written: Collection[str], throttles: ThrottleCounts
+) -> Steps[dict[str, tuple[str, ...]]]:
     """What the new notifications change beside their own rows; returns the ids that each replaces."""
+    yield Ask("throttle_keep", each=throttles.kept(written))
     yield from joined(batch, written)
     return (yield from replaced_by(batch, written))
 
@@ -60,11 +64,15 @@ def stopping(stops: Iterable[Stopped]) -> Steps[list[Row]]:
     return (yield Ask("stop_routes", each=rows))
 
 
-def with_replaced(answers: Mapping[int, Enrolled], gone: Mapping[str, tuple[str, ...]]) -> dict[int, Enrolled]:
-    """The answers by position, each with the notifications that it has replaced."""
-    return {
-        place: replace(answer, replaced=gone.get(answer.notification_id, ()))
-        if isinstance(answer, Accepted)
-        else answer
-        for place, answer in answers.items()
-    }
+def with_timing(
+    answers: Mapping[int, Enrolled], gone: Mapping[str, tuple[str, ...]], throttles: ThrottleCounts
+) -> dict[int, Enrolled]:
+    """The answers by position, each with the notifications that it has replaced and the routes that are too many."""
+    found: dict[int, Enrolled] = {}
+    for place, one in answers.items():
+        if isinstance(one, Accepted):
+            replaced, over = gone.get(one.notification_id, ()), throttles.over.get(one.notification_id, ())
+            found[place] = replace(one, replaced=replaced, gated=over)
+        else:
+            found[place] = one
+    return found

@@ -88,6 +88,7 @@ class UpkeepStore:
             moved = yield Ask("hasten", {"seconds": seconds})
             yield Ask("hasten_expiry", {"seconds": seconds})
             yield Ask("hasten_digests", {"seconds": seconds})
+            yield Ask("hasten_throttles", {"seconds": seconds})
             return len(moved)
 
         count = await self.engine.change(steps, repeatable=False)
@@ -106,6 +107,7 @@ class UpkeepStore:
             await self.engine.write(statement, old, repeatable=True)
         await self.engine.write("prune_suppressions", repeatable=True)
         await self.engine.write("prune_collapses", old, repeatable=True)
+        await self.engine.write("prune_throttles", old, repeatable=True)
         return records, len(malformed)
 
     async def check(self) -> dict[str, Any]:

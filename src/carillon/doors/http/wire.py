@@ -44,7 +44,16 @@ Address = Annotated[
 ]
 Locale = Annotated[str, Meta(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,4}\Z", examples=["en-US"])]
 Correlation = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:/+=@~-]{1,128}\Z")]
-Moment = Annotated[dt.datetime, Meta(tz=True, description="Not before this time; a past one means now.")]
+Moment = Annotated[
+    dt.datetime,
+    Meta(description="Not before this time, with an offset, or without one and `timeZone`; a past one means now."),
+]
+TimeZone = Annotated[
+    Literal["recipient"],
+    Meta(
+        description="`scheduledFor` has no offset: it is the time on the recipient's clock, UTC where no zone is known."
+    ),
+]
 Key = Annotated[str, Meta(pattern=r"^[\x21-\x7e]{1,255}\Z")]
 Expiry = Annotated[
     dt.datetime, Meta(tz=True, description="Nothing is sent after this time; what still waits is skipped as expired.")
@@ -91,6 +100,7 @@ class SendBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     locale: Locale | None = None
     metadata: dict[str, Any] | None = None
     scheduled_for: Moment | None = None
+    time_zone: TimeZone | None = None
     expires_at: Expiry | None = None
     ttl: Ttl | None = None
     collapse_key: CollapseKey | None = None
@@ -263,7 +273,8 @@ def to_intent(body: SendBody, context: Context) -> Intent:
                 "ttl": body.ttl,
                 "collapseKey": body.collapse_key,
                 "digest": body.digest,
-            }
+            },
+            local_time=_local(body),
         ),
         category=body.category,
     )
@@ -306,9 +317,22 @@ def _content(body: SendBody, payload: dict[str, Any], user_id: str | None) -> di
     return content
 
 
-def _scheduled(body: SendBody) -> int | None:
-    if body.scheduled_for is None:
+def _local(body: SendBody) -> str | None:
+    """The schedule on the recipient's clock."""
+    if body.time_zone is None:
         return None
+    if body.scheduled_for is None or body.scheduled_for.tzinfo is not None:
+        wanted = "timeZone goes with a scheduledFor without an offset, such as 2027-01-31T18:00:00"
+        raise BadIntent("VALIDATION_ERROR", wanted, field="timeZone")
+    return body.scheduled_for.isoformat()
+
+
+def _scheduled(body: SendBody) -> int | None:
+    if body.scheduled_for is None or body.time_zone is not None:
+        return None
+    if body.scheduled_for.tzinfo is None:
+        wanted = "scheduledFor needs an offset, such as 2027-01-31T18:00:00Z, or timeZone: recipient"
+        raise BadIntent("VALIDATION_ERROR", wanted, field="scheduledFor")
     unix_ms = round(body.scheduled_for.timestamp() * 1000)
     if unix_ms < 0:
         raise BadIntent("VALIDATION_ERROR", "scheduledFor is before 1970", field="scheduledFor")

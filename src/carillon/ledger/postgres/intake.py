@@ -26,7 +26,8 @@ from carillon.ledger.rows import (
 )
 from carillon.ledger.sealing import Codec
 from carillon.ledger.statements import without
-from carillon.ledger.timing import has_timing, stored, with_replaced
+from carillon.ledger.throttles import counted
+from carillon.ledger.timing import has_timing, stored, with_timing
 
 _ROUNDS = 3
 
@@ -95,9 +96,12 @@ class PostgresIntake:
             answers, found, _ = await self._enrol_rows(batch, places, connection, first_claims)
             return answers, found
         async with connection.transaction():
-            answers, found, written = await self._enrol_rows(batch, places, connection, first_claims)
-            gone = await self._engine.drive(connection, stored([batch[place] for place in places], written))
-        return with_replaced(answers, gone), found
+            throttles = await self._engine.drive(connection, counted([batch[place] for place in places]))
+            judged = [throttles.judged(each) if at in places else each for at, each in enumerate(batch)]
+            answers, found, written = await self._enrol_rows(judged, places, connection, first_claims)
+            steps = stored([judged[place] for place in places], written, throttles)
+            gone = await self._engine.drive(connection, steps)
+        return with_timing(answers, gone, throttles), found
 
     async def _enrol_rows(
         self, batch: Sequence[Enrolment], places: list[int], connection: Connection, first_claims: _FirstClaims

@@ -24,7 +24,8 @@ from carillon.ledger.rows import (
 from carillon.ledger.sealing import Codec
 from carillon.ledger.sqlite.engine import SqliteEngine
 from carillon.ledger.sqlite.file import SqliteFile
-from carillon.ledger.timing import has_timing, stored, with_replaced
+from carillon.ledger.throttles import counted
+from carillon.ledger.timing import has_timing, stored, with_timing
 
 _ROUTE_NAMES = (*LAID_FIELDS, "now")
 _RECORD_NAMES = (*RECORD_FIELDS, "now")
@@ -72,10 +73,13 @@ class SqliteIntake:
     def _enrol_all(self, connection: sqlite3.Connection, now: int, batch: Sequence[Enrolment]) -> list[Enrolled]:
         (last,) = connection.execute(self._sql["last_route"]).fetchone()
         written: set[str] = set()
-        answers = [self._enrol(connection, now, enrolment, written) for enrolment in batch]
-        if any(map(has_timing, batch)):
-            gone = self._engine.drive(connection, now, stored(batch, written))
-            answers = list(with_replaced(dict(enumerate(answers)), gone).values())
+        timed = any(map(has_timing, batch))
+        throttles = self._engine.drive(connection, now, counted(batch)) if timed else None
+        judged = batch if throttles is None else [throttles.judged(each) for each in batch]
+        answers = [self._enrol(connection, now, enrolment, written) for enrolment in judged]
+        if throttles is not None:
+            gone = self._engine.drive(connection, now, stored(judged, written, throttles))
+            answers = list(with_timing(dict(enumerate(answers)), gone, throttles).values())
         skipped: dict[str, tuple[SuppressedRoute, ...]] = {}
         for row in connection.execute(self._sql["enrol_suppressed"], {"last_route": last}):
             key = row["notification_id"]

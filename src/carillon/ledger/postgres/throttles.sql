@@ -1,0 +1,40 @@
+-- Statements of throttles: the last times of each person and category, no more than the throttle allows.
+
+-- name: throttle_open
+-- Race: two acceptances to one person at once; the second finds the row of the first.
+INSERT INTO throttles (tenant_id, audience, category, times_json, updated_at)
+SELECT given.*, '[]', clock_timestamp()
+FROM unnest(:tenant_id::text[], :audience::text[], :category::text[]) AS given (tenant_id, audience, category)
+ON CONFLICT DO NOTHING;
+
+-- name: throttle_lock
+-- Race: two acceptances to one person at once. The second waits for the commit of the first and counts it.
+SELECT t.tenant_id, t.audience, t.category, t.times_json,
+       (date_part('epoch', clock_timestamp()) * 1000)::bigint AS now_ms
+FROM unnest(:tenant_id::text[], :audience::text[], :category::text[]) AS asked (tenant_id, audience, category)
+JOIN throttles t ON t.tenant_id = asked.tenant_id AND t.audience = asked.audience AND t.category = asked.category
+ORDER BY t.tenant_id, t.audience, t.category
+FOR UPDATE OF t;
+
+-- name: throttle_keep
+-- Runs under the lock.
+UPDATE throttles t SET times_json = given.times_json, updated_at = clock_timestamp()
+FROM unnest(:tenant_id::text[], :audience::text[], :category::text[], :times_json::text[])
+    AS given (tenant_id, audience, category, times_json)
+WHERE t.tenant_id = given.tenant_id AND t.audience = given.audience AND t.category = given.category;
+
+-- name: throttle_times
+SELECT t.times_json FROM throttles t
+WHERE t.tenant_id = :tenant_id AND t.audience = :audience AND t.category = :category;
+
+-- name: hasten_throttles
+-- Runs in the transaction of `hasten`.
+UPDATE throttles t SET times_json = (
+    SELECT coalesce(json_agg(at::bigint - (:seconds::float8 * 1000)::bigint), '[]')
+    FROM json_array_elements_text(t.times_json::json) AS at)::text;
+
+-- name: prune_throttles
+DELETE FROM throttles WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM throttles
+    WHERE updated_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
+    ORDER BY updated_at LIMIT :limit));

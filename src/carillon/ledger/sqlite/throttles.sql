@@ -1,0 +1,28 @@
+-- Statements of throttles: the last times of each person and category. One writer at a time.
+
+-- name: throttle_open
+INSERT INTO throttles (tenant_id, audience, category, times_json, updated_at)
+VALUES (:tenant_id, :audience, :category, '[]', :now)
+ON CONFLICT DO NOTHING;
+
+-- name: throttle_lock
+SELECT t.tenant_id, t.audience, t.category, t.times_json, :now AS now_ms FROM throttles t
+WHERE t.tenant_id = :tenant_id AND t.audience = :audience AND t.category = :category;
+
+-- name: throttle_keep
+UPDATE throttles SET times_json = :times_json, updated_at = :now
+WHERE tenant_id = :tenant_id AND audience = :audience AND category = :category;
+
+-- name: throttle_times
+SELECT t.times_json FROM throttles t
+WHERE t.tenant_id = :tenant_id AND t.audience = :audience AND t.category = :category;
+
+-- name: hasten_throttles
+-- Runs in the transaction of `hasten`.
+UPDATE throttles SET times_json = (
+    SELECT json_group_array(value - CAST(:seconds * 1000 AS INTEGER)) FROM json_each(times_json));
+
+-- name: prune_throttles
+DELETE FROM throttles WHERE rowid IN (
+    SELECT t.rowid FROM throttles t WHERE t.updated_at < :now - CAST(:older_than_seconds * 1000 AS INTEGER)
+    ORDER BY t.updated_at LIMIT :limit);
