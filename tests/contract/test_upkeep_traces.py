@@ -187,13 +187,6 @@ def test_the_standard_variables_choose(environment: dict[str, str], *, stdout: b
     assert {origin["service.name"] for origin, _ in collector.spans} <= {"other", "notification"}
 
 
-def test_a_protocol_that_is_not_spoken_is_said() -> None:
-    with collecting() as collector:
-        lines = lines_of("", OTEL_EXPORTER_OTLP_ENDPOINT=collector.address, OTEL_EXPORTER_OTLP_PROTOCOL="grpc")
-    assert lines[0]["event"] == "otlp_protocol"
-    assert "grpc" in lines[0]["message"]
-
-
 async def test_the_end_waits_for_telemetry_and_not_for_ever() -> None:
     class Slow:
         def __init__(self) -> None:

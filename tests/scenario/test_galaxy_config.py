@@ -19,7 +19,7 @@ from tests.support.vendor import Reply
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NEEDED = ("REDIS_MASTER_ADDR", "REDIS_PASSWORD", "POSTGRES_PRIMARY_DSN", "USER_SERVICE_BASE_URL")
-REFUSED = ("REDIS_ADDR", "REDIS_USERNAME", "REDIS_TLS_ENABLED")
+REFUSED = ("REDIS_ADDR", "REDIS_USERNAME", "REDIS_TLS_ENABLED", "REDIS_REPLICA_ADDRS", "POSTGRES_REPLICA_DSNS")
 GARBAGE = {
     "PUSH_RETRY_MAX_ATTEMPTS": "0",
     "EMAIL_RETRY_MAX_ATTEMPTS": "seven",
@@ -39,7 +39,7 @@ async def refused(stand: Galaxy, **environment: str) -> str:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.req("S1-17", "S1-18", "S1-34", "S1-36", "S1-32")
+@pytest.mark.req("S1-17", "S1-18", "S1-34", "S1-36", "S1-32", "S1-22", "S1-23", "X1-4")
 async def test_what_is_missing_forbidden_or_nonsense_ends_the_start(galaxy: Galaxy) -> None:
     await galaxy.publish(intent())
     cases = [(name, "") for name in NEEDED] + [(name, "x") for name in REFUSED] + list(GARBAGE.items())
@@ -96,7 +96,6 @@ async def test_defaults_are_the_documents(galaxy: Galaxy) -> None:
     assert (http["host"], http["port"]) == ("0.0.0.0", 8092)  # noqa: S104 - the document's default
     assert [http[f"{name}_timeout_seconds"] for name in ("header", "read", "idle")] == [2, 10, 60]
     assert (found["redis"]["db"], found["redis"]["operation_timeout_seconds"]) == (0, 2)
-    assert (found["redis"]["replica_addresses"], ledger["replica_urls"]) == ([], [])
     assert (ledger["operation_timeout_seconds"], ledger["connection_lifetime_seconds"]) == (5, 1800)
     assert (ledger["max_connections"], ledger["max_idle_connections"], ledger["lease_seconds"]) == (25, 5, 5)
     assert (found["stream"]["name"], found["stream"]["block_seconds"]) == (INTENTS, 2)
@@ -115,7 +114,6 @@ async def test_defaults_are_the_documents(galaxy: Galaxy) -> None:
 
 OTHERWISE = {
     "NOTIFICATION_REDIS_DB": "3",
-    "NOTIFICATION_REDIS_REPLICA_ADDRS": "127.0.0.1:1,127.0.0.1:2",
     "NOTIFICATION_REDIS_OPERATION_TIMEOUT": "1s",
     "NOTIFICATION_INTENTS_STREAM": "other:intents",
     "NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT": "700ms",

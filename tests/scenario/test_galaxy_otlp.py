@@ -1,11 +1,13 @@
 """A process and a collector: the galaxy blueprint's metrics and spans arrive over OTLP, and its log lines name them."""
 
+import asyncio
+
 import pytest
 
-from tests.support.galaxy_seen import PATIENT, intent
+from tests.support.galaxy_seen import PATIENT, exit_of, intent
 from tests.support.galaxy_stand import Galaxy
 from tests.support.http_client import Client
-from tests.support.otlp import attributes, collecting
+from tests.support.otlp import attributes, collecting, collecting_grpc
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -83,3 +85,63 @@ async def test_stdout_gets_spans_as_whole_lines(galaxy: Galaxy) -> None:
     program.terminate()
     assert program.wait() == 0
     assert program.events("metrics"), "the last numbers leave at the end"
+
+
+@pytest.mark.req("X1-3")
+async def test_numbers_and_spans_leave_over_grpc_too(galaxy: Galaxy) -> None:
+    with collecting_grpc() as collector:
+        program = galaxy.start(
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.address,
+            OTEL_EXPORTER_OTLP_PROTOCOL="grpc",
+            OTEL_METRICS_EXPORTER="otlp",
+            OTEL_TRACES_EXPORTER="otlp",
+            OTEL_METRIC_EXPORT_INTERVAL="200",
+            **PATIENT,
+        )
+        entry_id = await galaxy.publish(intent(trace_id=TRACE))
+        await galaxy.routes(entry_id, status="published")
+        await asyncio.to_thread(collector.wait_for_points, DEPTH, [({}, 0)])
+        program.terminate()
+        assert program.wait() == 0
+    assert {"notification.intent.outcomes", "notification.route.publish_attempts"} <= collector.names()
+    assert {span.name for _, span in collector.spans if span.trace_id.hex() == TRACE} >= {
+        "intent accepted",
+        "route push",
+    }
+
+
+@pytest.mark.req("X1-3")
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"OTEL_METRICS_EXPORTER": "prometheus"}, "OTEL_METRICS_EXPORTER: there is no 'prometheus'; write console"),
+        ({"OTEL_TRACES_EXPORTER": "otlp,zipkin"}, "OTEL_TRACES_EXPORTER: there is no 'zipkin'"),
+        (
+            {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json"},
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: 'http/json' is not spoken; write http/protobuf or grpc",
+        ),
+        (
+            {"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "PYTHONPATH": "no-grpc"},
+            "OTEL_EXPORTER_OTLP_PROTOCOL: metrics over OTLP as grpc need an extra: pip install 'carillon[otlp-grpc]'",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "PYTHONPATH": "no-http"},
+            "OTEL_EXPORTER_OTLP_ENDPOINT: metrics over OTLP as http/protobuf need an extra: pip install 'carillon[otlp",
+        ),
+    ],
+)
+async def test_what_cannot_be_exported_ends_the_start_and_names_the_extra(
+    galaxy: Galaxy, environment: dict[str, str], said: str
+) -> None:
+    hidden = environment.get("PYTHONPATH")
+    if hidden is not None:
+        # As if the extra were not installed: the interpreter looks at these modules first.
+        place = galaxy.folder / hidden / "sitecustomize.py"
+        place.parent.mkdir()
+        package = f"opentelemetry.exporter.otlp.proto.{hidden.removeprefix('no-')}"
+        place.write_text(f"import sys\nsys.modules[{package!r}] = None\n")
+        environment = {**environment, "PYTHONPATH": str(place.parent)}
+    code, printed = await asyncio.to_thread(exit_of, galaxy.launch(**environment))
+    assert code not in {0, None}
+    assert said in printed
+    assert "Traceback" not in printed

@@ -1,5 +1,6 @@
 """Replaying what died, starting without Redis, ending in the middle of work, and the neighbours' side of it all."""
 
+import ast
 import asyncio
 import json
 import re
@@ -200,6 +201,50 @@ async def test_gateway_and_mail_understand_every_type(running: Galaxy) -> None:
     await running.malformed(await running.publish(entry))
     codes = [one for one, fields in await running.published(MAIL, 29) if "auth.login_code" in fields["payload_json"]]
     assert codes == [own.decode()]
+
+
+VERIFIED = {
+    "configuration loading and validation": "config::test_what_is_missing_forbidden_or_nonsense_ends_the_start",
+    "both probes": "probes::test_both_probes_answer_exactly",
+    "absence of /metrics": "probes::test_there_is_nothing_else",
+    "Redis startup fast-fail": "recovery::test_without_redis_there_is_no_start",
+    "graceful shutdown": "recovery::test_an_end_in_the_middle_of_work_leaves_nothing_behind",
+    "valid intent acceptance": "publishing::test_one_intent_end_to_end",
+    "malformed intent rejection": "malformed::test_a_malformed_entry_is_kept_whole_and_told",
+    "duplicates": "duplicates::test_a_repeat_is_a_success_without_a_trace",
+    "conflicting duplicates": "duplicates::test_one_key_for_something_else_is_a_conflict",
+    "enrichment": "enrichment::test_each_recipient_is_asked_about_once_with_an_escaped_id",
+    "recipient_not_found": "enrichment::test_one_missing_person_leaves_no_row_at_all",
+    "temporary failure": "consumer::test_a_user_service_in_trouble_stops_the_stream_and_nothing_else",
+    "FlatBuffers of all types": "push::test_every_table",
+    "mail commands for users": "mail::test_a_command_for_a_user",
+    "mail commands for administrators": "mail::test_every_address_has_its_own_command",
+    "lease acquisition": "publishing::test_the_lease_of_the_document",
+    "retry reschedule": "retries::test_the_waits_of_the_document_to_the_microsecond",
+    "dead-letter persistence": "retries::test_both_budgets_are_spent_and_no_more",
+    "duplicate prevention across replicas": "publishing::test_three_replicas_publish_each_route_once",
+    "metrics": "observability::test_names_and_attributes_are_exactly_those",
+    "route-schedule snapshots": "observability::test_the_schedule",
+    "intent-stream lag": "observability::test_the_lag_of_the_stream",
+    "log fields": "observability::test_log_lines_name_what_they_are_about",
+    "restart from 0-0 and from the offset": "consumer::test_from_the_beginning_and_then_from_where_it_was",
+    "runtime wiring": "boundaries::test_one_process_says_which_parts_it_has",
+    "producer module": "producer::test_every_type_there_and_back",
+    "gateway and mail for every type": "recovery::test_gateway_and_mail_understand_every_type",
+    "login codes bypass": "boundaries::test_login_codes_do_not_pass_here",
+}
+"""The document's list of what has to be verified, and the black-box test that does it."""
+
+
+@pytest.mark.req("S1-190", "S1-191")
+@pytest.mark.parametrize("claim", VERIFIED)
+async def test_each_line_of_the_documents_list_has_its_black_box_test(claim: str) -> None:
+    file, _, name = VERIFIED[claim].partition("::")
+    tree = ast.parse((Path(__file__).parent / f"test_galaxy_{file}.py").read_text())
+    tests = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    given = {argument.arg for argument in tests[name].args.args}
+    # Its own process or the shared one: nothing of the service is called from inside.
+    assert given & {"galaxy", "running", "watched"} or "producer" in file, given
 
 
 @pytest.mark.req("S1-190", "S1-191")

@@ -99,6 +99,12 @@ async def test_five_statuses_and_no_aggregate(running: Galaxy) -> None:
         "WHERE table_schema = 'notification' AND table_name = 'records'"
     )
     assert not [column for column in columns if "status" in column["column_name"]]
+    # Whatever becomes of its routes, a record says the same as when it was accepted.
+    entry_id = await running.publish(intent())
+    query = "SELECT * FROM records WHERE notification_id = $1"
+    before = await running.row_once(query, entry_id)
+    await running.routes(entry_id, status="published")
+    assert await running.rows(query, entry_id) == [before]
 
 
 @pytest.mark.req("S1-105", "S1-106", "S1-113")

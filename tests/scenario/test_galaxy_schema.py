@@ -93,6 +93,14 @@ async def test_the_index_of_what_is_due(running: Galaxy) -> None:
     (row,) = await running.rows("SELECT indexdef FROM pg_indexes WHERE indexname = 'routes_due_idx'")
     assert "next_attempt_at" in row["indexdef"].partition(" WHERE ")[0]
     assert row["indexdef"].endswith("WHERE (next_attempt_at IS NOT NULL)")
+    # The document's own question is answered from it, however many routes have ended.
+    await running.execute("SET enable_seqscan = off")
+    plan = await running.rows(
+        "EXPLAIN SELECT notification_id, route_id FROM routes WHERE next_attempt_at IS NOT NULL"
+        " AND next_attempt_at <= now() ORDER BY next_attempt_at ASC LIMIT 10"
+    )
+    await running.execute("RESET enable_seqscan")
+    assert "routes_due_idx" in str(plan)
 
 
 @pytest.mark.req("S1-113", "S1-103")

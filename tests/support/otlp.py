@@ -3,12 +3,20 @@
 import gzip
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+import grpc
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -105,3 +113,31 @@ def collecting() -> Iterator[Collector]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def collecting_grpc() -> Iterator[Collector]:
+    """A collector that speaks OTLP over gRPC on a free port."""
+    services = {
+        "metrics": ("opentelemetry.proto.collector.metrics.v1.MetricsService", ExportMetricsServiceResponse()),
+        "traces": ("opentelemetry.proto.collector.trace.v1.TraceService", ExportTraceServiceResponse()),
+    }
+
+    def handler(signal: str) -> grpc.GenericRpcHandler:
+        name, answer = services[signal]
+
+        def export(body: bytes, _context: grpc.ServicerContext) -> bytes:
+            collector.take(f"/v1/{signal}", body)
+            return answer.SerializeToString()
+
+        return grpc.method_handlers_generic_handler(name, {"Export": grpc.unary_unary_rpc_method_handler(export)})
+
+    server = grpc.server(ThreadPoolExecutor(4))
+    server.add_generic_rpc_handlers([handler(signal) for signal in services])
+    port = server.add_insecure_port("127.0.0.1:0")
+    collector = Collector(f"http://127.0.0.1:{port}")
+    server.start()
+    try:
+        yield collector
+    finally:
+        server.stop(None)

@@ -24,7 +24,13 @@ from carillon.upkeep.health import Checks
 from carillon.upkeep.logs import lines as logs
 from carillon.upkeep.logs.sink import LoggerSink, LogSink
 from carillon.upkeep.metrics.meters import Metrics
-from carillon.upkeep.metrics.otlp import Traces, configure_metrics, configure_traces, shut_down
+from carillon.upkeep.metrics.otlp import (
+    Traces,
+    configure_metrics,
+    configure_traces,
+    refuse_unknown_exporters,
+    shut_down,
+)
 from carillon.upkeep.metrics.queues import QUEUES, QueueMetrics
 
 END_SECONDS = 2.0
@@ -40,6 +46,9 @@ class Telemetry:
     """Sends every event of a process to its logs, metrics, series and traces."""
 
     def __init__(self, settings: Settings, sink: LogSink | None = None) -> None:
+        if sink is None:
+            # The variables of a host program are about the host's own exporters too.
+            refuse_unknown_exporters()
         self._meters = configure_metrics(stdout=settings.metrics.stdout, otlp=True, service=settings.service)
         self._tracers = configure_traces(stdout=settings.traces.stdout, service=settings.service)
         named, only = settings.metrics.instruments, settings.metrics.only

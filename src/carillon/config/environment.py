@@ -28,9 +28,7 @@ _STEP = re.compile(r'"([^"]*)"|([^."]+)')
 _WHERE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]*):(?P<port>\d{1,5})")
 _HIGHEST_PORT = 65_535
 _MAY_BE_NONE = frozenset({"db", "max_idle_connections"})
-_LISTS = frozenset(
-    {"allowed_hosts", "countries", "replica_addresses", "replica_urls", "seal_keys", "secrets", "supported"}
-)
+_LISTS = frozenset({"allowed_hosts", "countries", "seal_keys", "secrets", "supported"})
 _TRUE, _FALSE = frozenset({"1", "t", "true", "yes", "on"}), frozenset({"0", "f", "false", "no", "off"})
 
 
@@ -45,7 +43,7 @@ def apply(tree: Tree, tables: Mapping[str, Tree], environ: Mapping[str, str]) ->
     """Write the environment's values into the tree; returns which of the blueprint's variables filled which setting."""
     for variable, instead in tables.get("env_refused", {}).items():
         if environ.get(variable):
-            raise ConfigurationError(f"{variable}: is no longer supported; {instead}")
+            raise ConfigurationError(f"{variable}: is not supported; {instead}")
     origins: Origins = {}
     names = tables.get("env", {})
     for variable, paths in names.items():

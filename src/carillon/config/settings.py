@@ -43,7 +43,6 @@ class LedgerSettings(Section, frozen=True):
     """True accepts a PostgreSQL that may lose commits (fsync or synchronous_commit off)."""
     allow_migration: int = 0
     """Accepts a ledger that a newer release has migrated, up to this migration; for a rollback."""
-    replica_urls: list[str] = []
     operation_timeout_seconds: float = 10.0
     max_connections: int | None = None
     max_idle_connections: int | None = None
@@ -75,7 +74,6 @@ class Redis(Section, frozen=True):
     address: str | None = None
     password: str | None = None
     db: int = 0
-    replica_addresses: list[str] = []
     operation_timeout_seconds: float = 2.0
 
     def location(self) -> str | None:

@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 
 Signal = Literal["metrics", "traces"]
 _EXPORTERS = {"metrics": ("metric_exporter", "OTLPMetricExporter"), "traces": ("trace_exporter", "OTLPSpanExporter")}
-_SPOKEN = "http/protobuf"
+_USUAL = "http/protobuf"
+_PROTOCOLS = {"http/protobuf": ("http", "otlp"), "grpc": ("grpc", "otlp-grpc")}
+"""Where the exporter of each protocol is, and the extra that installs it."""
+_KNOWN = frozenset({"otlp", "console", "none"})
 Traced = IntentAccepted | IntentRepeated | IntentMalformed | PersonSought | RequestServed | RouteAttempted
 
 _TRACE = re.compile(r"[0-9a-f]{32}", re.IGNORECASE)
@@ -76,24 +79,46 @@ def wants_console(signal: Signal) -> bool:
     return "console" in _named(signal)
 
 
-def otlp_exporter(signal: Signal) -> Any | None:  # noqa: ANN401 - one of two classes that may not be installed
-    """An exporter to a collector, if the standard variables ask for one; None otherwise."""
+def refuse_unknown_exporters() -> None:
+    """Refuse to start where the standard variables name an exporter that this process does not have."""
+    signals: tuple[Signal, ...] = ("metrics", "traces")
+    for signal in signals:
+        strange = sorted(_named(signal) - _KNOWN)
+        if strange and not is_disabled():
+            # Prometheus reads a collector, or takes OTLP itself: no process of ours serves /metrics.
+            known = ", ".join(sorted(_KNOWN))
+            raise ConfigurationError(f"OTEL_{signal.upper()}_EXPORTER: there is no {strange[0]!r}; write {known}")
+
+
+def otlp_exporter(signal: Signal) -> Any | None:  # noqa: ANN401 - one of four classes that may not be installed
+    """An exporter to a collector, if the standard variables ask for one; ConfigurationError for what is not spoken."""
     named = _named(signal)
     endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
     if "otlp" not in named and (named or not any(os.environ.get(name) for name in endpoints)):
         return None
-    protocols = ("OTEL_EXPORTER_OTLP_PROTOCOL", f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL")
-    spoken = next((os.environ[name] for name in reversed(protocols) if os.environ.get(name)), _SPOKEN)
-    if spoken != _SPOKEN:
-        message = f"Over OTLP only {_SPOKEN} is spoken, not {spoken}: {signal} go to the endpoint in that"
-        logs.active().emit(logs.LEVELS["warning"], "otlp_protocol", message, {})
+    variable, spoken = _protocol(signal)
+    if spoken not in _PROTOCOLS:
+        raise ConfigurationError(f"{variable}: {spoken!r} is not spoken; write {' or '.join(_PROTOCOLS)}")
+    place, extra = _PROTOCOLS[spoken]
     module, name = _EXPORTERS[signal]
     try:
-        return getattr(importlib.import_module(f"opentelemetry.exporter.otlp.proto.http.{module}"), name)()
+        exporter = getattr(importlib.import_module(f"opentelemetry.exporter.otlp.proto.{place}.{module}"), name)
     except ModuleNotFoundError:
-        message = "An OTLP endpoint is set and nothing is exported to it: install carillon[otlp]"
-        logs.active().emit(logs.LEVELS["warning"], "otlp_missing", message, {})
-        return None
+        asked = variable or next(
+            (each for each in endpoints if os.environ.get(each)), f"OTEL_{signal.upper()}_EXPORTER"
+        )
+        raise ConfigurationError(
+            f"{asked}: {signal} over OTLP as {spoken} need an extra: pip install 'carillon[{extra}]'"
+        ) from None
+    return exporter()
+
+
+def _protocol(signal: Signal) -> tuple[str | None, str]:
+    """The variable that names the protocol, and the protocol; that of the signal goes before that of all."""
+    for variable in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if os.environ.get(variable, "").strip():
+            return variable, os.environ[variable].strip().lower()
+    return None, _USUAL
 
 
 def resource(service: str) -> "Resource":
