@@ -118,7 +118,7 @@ def collecting() -> Iterator[Collector]:
 @contextmanager
 def collecting_grpc() -> Iterator[Collector]:
     """A collector that speaks OTLP over gRPC on a free port."""
-    services = {
+    services: dict[str, tuple[str, Any]] = {
         "metrics": ("opentelemetry.proto.collector.metrics.v1.MetricsService", ExportMetricsServiceResponse()),
         "traces": ("opentelemetry.proto.collector.trace.v1.TraceService", ExportTraceServiceResponse()),
     }
@@ -128,7 +128,7 @@ def collecting_grpc() -> Iterator[Collector]:
 
         def export(body: bytes, _context: grpc.ServicerContext) -> bytes:
             collector.take(f"/v1/{signal}", body)
-            return answer.SerializeToString()
+            return bytes(answer.SerializeToString())
 
         return grpc.method_handlers_generic_handler(name, {"Export": grpc.unary_unary_rpc_method_handler(export)})
 
