@@ -53,7 +53,7 @@ def libraries(requirements: Path, folder: Path, progress: Progress) -> dict[str,
     (folder.parent / ".gitignore").write_text("*\n")
     stamp, pins = folder / ".pins", requirements.read_text()
     if not _is_stamped(stamp, pins):
-        progress("Installing the web frameworks")
+        progress(f"Installing what {requirements.name} names")
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         wanted = ["--target", str(folder), "-r", str(requirements)]
         _uv_or(["pip", "install", "--python", sys.executable, *wanted], [*pip, "--upgrade", *wanted])

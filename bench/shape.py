@@ -1,0 +1,161 @@
+"""What the queue's tables cost: log, many groups, an old snapshot, a million waiting, two processes."""
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from bench.backlog import LENGTHEN
+from bench.measure import Figure, Outcome, Ratio, interleaved
+from bench.ours import QUIET, drain
+from bench.stage import carillon, run
+from tests.support.servers import Postgres
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+PART = "shape"
+ROUNDS = 3
+JOBS = 20_000
+GROUPS, WAITING = 100_000, 200_000
+SECONDS = 5.0
+CHURNED = 1_000_000
+MILLION, FEW = 1_000_000, 1_000
+REGROUP = "UPDATE routes SET grp = 1 + hashtext(notification_id) & $1, turn = 1 + hashtext(notification_id) & $1"
+
+Say = Callable[[str], None]
+
+
+def measure(postgres: Postgres, progress: Say) -> Outcome:
+    outcome = Outcome()
+    for what in (_log, _groups, _snapshot, _memory, _processes):
+        progress(f"{PART}: {what.__name__[1:]}")
+        outcome.add(what(postgres, progress))
+    return outcome
+
+
+def _log(postgres: Postgres, progress: Say) -> Outcome:
+    """Write-ahead log from acceptance to the end, of a success at the first attempt."""
+    del progress
+    values = []
+    for _ in range(ROUNDS):
+        dsn = postgres.database()
+        run("fill", dsn, "1", "push", "sandbox", "device-1")
+        before = _ask(dsn, "SELECT pg_current_wal_lsn() - '0/0'")
+        drain(dsn, JOBS)
+        values.append((_ask(dsn, "SELECT pg_current_wal_lsn() - '0/0'") - before) / JOBS / 1000)
+    figure = Figure(PART, "write-ahead log of a delivered notification", "kB", values)
+    return Outcome([figure], [Ratio("shape/log-kB", figure.median, 1.8, at_most=True)])
+
+
+def _groups(postgres: Postgres, progress: Say) -> Outcome:
+    """Claims from a backlog of one group, and from one of a hundred thousand."""
+    one, many = (_filled(postgres, WAITING, groups) for groups in (1, GROUPS))
+    subjects: dict[str, Callable[[], float]] = {
+        "claims, one group": lambda: float(run("churn", one, str(SECONDS))["claims"]),
+        f"claims, {GROUPS:,} groups": lambda: float(run("churn", many, str(SECONDS))["claims"]),
+    }
+    outcome = Outcome(interleaved(PART, "routes/s", subjects, ROUNDS, progress))
+    single, spread = (figure.median for figure in outcome.figures)
+    outcome.ratios = [Ratio("shape/100k-groups-to-1", spread / single, 0.5)]
+    return outcome
+
+
+def _snapshot(postgres: Postgres, progress: Say) -> Outcome:
+    """The same work before a long transaction begins, and after a million routes went by while it was open."""
+    dsn = _filled(postgres, JOBS, 1)
+    before = [float(run("churn", dsn, str(SECONDS))["rate"]) for _ in range(ROUNDS)]
+
+    async def churn() -> list[float]:
+        async with _old_snapshot(dsn):
+            gone = 0.0
+            while gone < CHURNED:
+                progress(f"{PART}: {gone:,.0f} of {CHURNED:,} routes beside an open snapshot")
+                found = await asyncio.to_thread(run, "churn", dsn, "60")
+                gone += sum(found["per_second"])
+            return [float((await asyncio.to_thread(run, "churn", dsn, str(SECONDS)))["rate"]) for _ in range(ROUNDS)]
+
+    during = asyncio.run(churn())
+    figures = [
+        Figure(PART, "enrol, claim and settle, before the snapshot", "routes/s", before),
+        Figure(PART, "the same, snapshot open, 1,000,000 churned", "routes/s", during),
+    ]
+    return Outcome(figures, [Ratio("shape/open-snapshot", statistics.median(during) / statistics.median(before), 0.7)])
+
+
+def _memory(postgres: Postgres, progress: Say) -> Outcome:
+    """The program beside a thousand routes that wait, and beside a million."""
+    figures = []
+    for waiting in (FEW, MILLION):
+        dsn = _filled(postgres, waiting, 1)
+        progress(f"{PART}: memory beside {waiting:,} waiting")
+        env = {"DATABASE_URL": dsn, **QUIET, "CARILLON_PROVIDERS__SANDBOX__DELAY_SECONDS": "2"}
+        with carillon(env) as (process, _):
+            time.sleep(SECONDS)
+            figures.append(Figure(PART, f"memory, {waiting:,} waiting", "MB", [_megabytes(process.pid)]))
+    few, million = (figure.median for figure in figures)
+    return Outcome(figures, [Ratio("shape/memory-1M-to-1k", million / few, 1.2, at_most=True)])
+
+
+def _processes(postgres: Postgres, progress: Say) -> Outcome:
+    """Two processes against one; on a machine without idle cores they share what PostgreSQL leaves."""
+    subjects: dict[str, Callable[[], float]] = {
+        f"drained by {many} processes": lambda many=many: drain(postgres.database(), JOBS * 2, processes=many)  # type: ignore[misc]
+        for many in (1, 2)
+    }
+    outcome = Outcome(interleaved(PART, "routes/s", subjects, ROUNDS, progress))
+    one, two = (figure.median for figure in outcome.figures)
+    outcome.ratios = [Ratio("shape/two-processes-to-one", two / one, 1.5)]
+    outcome.settings = {PART: f"PostgreSQL and Carillon together on {os.cpu_count()} cores, not pinned"}
+    return outcome
+
+
+def _filled(postgres: Postgres, waiting: int, groups: int) -> str:
+    """A database with so many routes in the turns of so many groups (rounded up to a power of two)."""
+    dsn = postgres.database()
+    run("fill", dsn, "1", "push", "sandbox", "device-1")
+
+    async def fill() -> None:
+        connection = await asyncpg.connect(dsn)
+        for at in range(0, waiting, 100_000):
+            await connection.execute(LENGTHEN, at, min(at + 100_000, waiting) - 1, timeout=120)
+        await connection.execute(REGROUP, (1 << (groups - 1).bit_length()) - 1, timeout=240)
+        await connection.execute("VACUUM ANALYZE routes", timeout=240)
+        await connection.execute("CHECKPOINT", timeout=120)
+        await connection.close()
+
+    asyncio.run(fill())
+    return dsn
+
+
+@asynccontextmanager
+async def _old_snapshot(dsn: str) -> "AsyncIterator[None]":
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            await connection.fetchval("SELECT count(*) FROM schema_migrations")
+            yield
+    finally:
+        await connection.close()
+
+
+def _ask(dsn: str, question: str) -> float:
+    async def ask() -> float:
+        connection = await asyncpg.connect(dsn)
+        try:
+            return float(await connection.fetchval(question))
+        finally:
+            await connection.close()
+
+    return asyncio.run(ask())
+
+
+def _megabytes(pid: int) -> float:
+    words = Path(f"/proc/{pid}/smaps_rollup").read_text().split()
+    return int(words[words.index("Pss:") + 1]) / 1024
