@@ -104,9 +104,11 @@ def administrate(page: Path, server: Postgres) -> None:
 def test_the_smtp_page_does_what_it_says(tmp_path: Path) -> None:
     with SmtpServer() as server:
         follow(ROOT / SMTP, tmp_path, {_MAIL_URL: server.url}, {"SSL_CERT_FILE": str(server.ca_file)})
-        (mail,) = server.wait_for(1)
+        mail, with_file = server.wait_for(2)
     assert mail.parsed()["From"] == "Carillon <bells@example.org>"
     assert mail.parsed()["Subject"] == "Welcome, Ada!"
+    (file,) = with_file.parsed().iter_attachments()
+    assert (file.get_filename(), file.get_content_type()) == ("invoice.pdf", "application/pdf")
 
 
 @pytest.mark.parametrize("page", [BILLING, BILLING_PAGE, CELERY, QUEUES])

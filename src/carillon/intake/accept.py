@@ -130,7 +130,7 @@ class Contents:
         message = render_message(template, intent.payload, self._rules.missing_variable, person)
         message = carried(message, channel, intent, address, self._rules.carry)
         if tell is not None:
-            tell("render", msgspec.to_builtins(message_view(channel, message)))
+            tell("render", {"subject": message.subject, **msgspec.to_builtins(message_view(channel, message))})
         return Content(recipient.ref, channel, address, template.locale, message, refused, gate)
 
     def _category(self, intent: Intent) -> Category | None:

@@ -44,7 +44,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     subject: str | None = None
     html: str | None = None
-    segments: Segments | None = None
+    segments: Segments | UnsetType = UNSET
     """The parts in which a carrier sends and charges it; only of a text message."""
     mail: MailView | UnsetType = UNSET
     """Only of an email that carries more than its text."""
@@ -57,7 +57,7 @@ def message_view(channel: str, message: Message) -> MessageView:
         text=message.text,
         subject=message.subject,
         html=message.html,
-        segments=segments_of(message.text) if channel == "sms" else None,
+        segments=segments_of(message.text) if channel == "sms" else UNSET,
         mail=UNSET if message.mail is None else _mail_view(message.mail),
         push=UNSET if message.push is None else message.push,
         in_app=UNSET if message.in_app is None else message.in_app,

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta, UnsetType
 
 from carillon.domain.content.shown import MessageView, message_view
+from carillon.domain.notifications import Message
 from carillon.web import OPERATORS, Answer, Endpoint, Problem, Reply, Request
 from carillon.web.problems import rfc3339_ms
 
@@ -29,6 +30,10 @@ class SandboxControls(Protocol):
     def captured(self) -> Sequence[msgspec.Struct]: ...
 
 
+class CapturedMessage(MessageView, frozen=True, kw_only=True, omit_defaults=True):
+    """What was rendered, without the parts that it has not."""
+
+
 class CapturedView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One message that would have left."""
 
@@ -40,7 +45,7 @@ class CapturedView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     attempt: int
     outcome: str
     at: str
-    message: MessageView | None
+    message: CapturedMessage | None
 
 
 class CapturedList(msgspec.Struct, frozen=True):
@@ -187,6 +192,10 @@ class _Stage:
         return found
 
 
+def _captured(channel: str, message: Message) -> CapturedMessage:
+    return CapturedMessage(**msgspec.structs.asdict(message_view(channel, message)))
+
+
 def _view(row: Mapping[str, Any]) -> CapturedView:
     return CapturedView(
         message_id=row["message_id"],
@@ -197,5 +206,5 @@ def _view(row: Mapping[str, Any]) -> CapturedView:
         attempt=row["attempt"],
         outcome=row["outcome"],
         at=rfc3339_ms(row["at"] * 1000),
-        message=None if row["message"] is None else message_view(row["channel"], row["message"]),
+        message=None if row["message"] is None else _captured(row["channel"], row["message"]),
     )
