@@ -291,3 +291,20 @@ async def test_a_restarted_broker_is_read_on(rabbitmq: RabbitMQ, tmp_path: Path)
         program.terminate()
         assert await asyncio.to_thread(program.wait, 60) == 0
         await requests.delete()
+
+
+@pytest.mark.req("P-103", "P-117")
+async def test_what_an_email_carries_and_where_text_messages_go(home: Home, requests: Queue) -> None:
+    """The rules of the intake hold at this door as they do over HTTP."""
+    await requests.make()
+    await home.start(CARILLON_SMS__COUNTRIES="DE")
+    mail = {**BODY, "channel": "email", "recipient": "ada@example.org", "cc": ["boss@example.org"]}
+    file = {"filename": "a.pdf", "contentType": "application/pdf", "content": "aGk="}
+    await requests.publish({**mail, "attachments": [file]}, "good")
+    await requests.publish({**mail, "headers": {"Bcc": "x@example.org"}}, "bad header")
+    await requests.publish({**BODY, "channel": "sms", "recipient": "+14155550100"}, "abroad")
+    malformed = await home.until_malformed(2)
+    assert {row["failure_code"].upper() for row in malformed} == {"VALIDATION_ERROR", "COUNTRY_NOT_ALLOWED"}
+    await home.until_written(1)
+    (row,) = await tables.read(home.ledger, "SELECT message_json FROM routes")
+    assert json.loads(row["message_json"])["mail"]["attachments"] == [file]
