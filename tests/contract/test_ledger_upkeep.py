@@ -4,12 +4,24 @@ import asyncio
 
 import pytest
 
-from carillon.domain.claims import Settled
+from carillon.domain.claims import Settled, Want
+from carillon.domain.groups import Turns
 from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Status
 from carillon.ledger.opening import Ledger
-from tests.support.ledger_builders import bury, enrolment, fail_over, finish, redrive, retry, route, want
-from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
+from tests.support.ledger_builders import (
+    LANE,
+    PROVIDER,
+    bury,
+    enrolment,
+    fail_over,
+    finish,
+    redrive,
+    retry,
+    route,
+    want,
+)
+from tests.support.ledger_engines import Engine, PostgresEngine, engine_fixture, ledger_fixture
 from tests.support.ledger_properties import claim_one
 
 engine = engine_fixture()
@@ -233,3 +245,18 @@ async def test_check_speaks_of_the_engine(engine: Engine, ledger: Ledger) -> Non
     assert set(answer["settings"]) >= ({"fsync"} if engine.dialect == "postgres" else {"synchronous"})
     assert abs(answer["clock_skew_seconds"]) < 2
     assert answer["response_time_ms"] > 0
+
+
+async def test_retention_removes_the_fence_of_a_group_that_is_gone(engine: Engine, ledger: Ledger) -> None:
+    if not isinstance(engine, PostgresEngine):
+        return
+    capped = Want(LANE, PROVIDER, 10, Turns(2))
+    await ledger.enrol([enrolment(route(f"user{group}", group=group)) for group in (-1, -2, -3)])
+    claims = {claim.group: claim for claim in await ledger.claim([capped], 10, "w")}
+    await ledger.settle([finish(claims[-1]), finish(claims[-3])])
+    await engine.execute("UPDATE slots SET taken_at = now() - interval '2 h' WHERE grp > -3")
+    await ledger.prune(3600, 3600, 100)
+    left = {row["grp"] for row in await engine.execute("SELECT grp FROM slots")}
+    assert left == {-2, -3}, "one has a call, the other was claimed from of late"
+    await ledger.enrol([enrolment(route(f"again{number}", group=-1)) for number in range(3)])
+    assert len(await ledger.claim([capped], 10, "w")) == 2, "the group comes back, and its cap holds"

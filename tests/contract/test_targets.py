@@ -10,7 +10,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from carillon.domain.breaker import BreakerPolicy, State
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import BreakerChanged, EndpointDisabled, EndpointEnabled, Event, Trouble
-from carillon.domain.targets import QUIET_SECONDS, Change, T, TargetState, TargetStore
+from carillon.domain.targets import QUIET_SECONDS, Change, T, TargetState, TargetStore, tenant_target
 from carillon.outbound.breakers.redis import RedisTargets
 from carillon.outbound.targets import Targets
 from tests.support.clocks import ManualClock
@@ -240,3 +240,12 @@ async def test_a_store_that_is_away_is_told_of_and_the_process_goes_on() -> None
     assert not await fleet.admitted(DEAD)
     assert await fleet.admitted(ALIVE)
     assert {each.where for each in fleet.events if isinstance(each, Trouble)} == {"targets"}
+
+
+async def test_what_keeps_calls_waiting_is_counted_without_names(fleet: Fleet) -> None:
+    assert fleet.other.waits() == {}
+    for target in (DEAD, ALIVE):
+        await fleet.open(target)
+    await fleet.one.slow(tenant_target("acme"), 120.0, too_fast=False)
+    await fleet.other.refresh()
+    assert fleet.other.waits() == {("breaker", "webhook"): 2, ("pause", "tenant"): 1}

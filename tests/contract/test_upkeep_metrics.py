@@ -196,6 +196,23 @@ def test_series_stay_bounded() -> None:
     assert points[-1] == ({"where": "other"}, 2000)
 
 
+async def test_what_keeps_routes_waiting_is_asked_when_exported() -> None:
+    reader = InMemoryMetricReader()
+    metrics = Metrics(MeterProvider([reader], shutdown_on_exit=False).get_meter("carillon"))
+    found = {("group_full", "webhook"): 2, ("rate", "tenant"): 1}
+
+    async def waits() -> dict[tuple[str, str], int]:
+        return found
+
+    metrics.watch_waits(waits, asyncio.get_running_loop())
+    assert (await asyncio.to_thread(exported, reader))["carillon.waits"] == [
+        ({"reason": "group_full", "provider": "webhook"}, 2),
+        ({"reason": "rate", "provider": "tenant"}, 1),
+    ]
+    found.clear()
+    assert "carillon.waits" not in await asyncio.to_thread(exported, reader), "nothing waits"
+
+
 async def test_gauges_ask_the_ledger_when_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("carillon.upkeep.metrics.meters._ASK_SECONDS", 30.0)
     ledger = await SqliteLedger.open(tmp_path / "ledger.db")

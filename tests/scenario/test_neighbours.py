@@ -1,6 +1,7 @@
 """Nobody waits for a stranger: an endpoint that hangs has its calls and no more, and its neighbours are served."""
 
 import base64
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,7 @@ def programs(database: str, tmp_path: Path) -> Iterator[list[Program]]:
         f'allow_ports = ["1024-65535"]\nconcurrency_per_endpoint = {CAP}\n'
     )
     env = {"DATABASE_URL": database, "CARILLON_HTTP__PORT": "0", "CARILLON_LEDGER__ALLOW_UNSAFE": "1"}
+    env |= {"CARILLON_METRICS__STDOUT": "true", "OTEL_METRIC_EXPORT_INTERVAL": "500"}
     serve = ("serve", "--config", str(config))
     with Program(*serve, env=env, cwd=tmp_path) as one:
         one.wait_ready()
@@ -72,6 +74,11 @@ def test_an_endpoint_that_hangs_holds_up_nobody_else(programs: list[Program], st
     last = sent[-1].body["notificationId"]
     wait_until(lambda: client.story(last)["routes"][0]["waitsFor"] is not None, timeout=40, what="a reason to wait")
     assert client.story(last)["routes"][0]["waitsFor"] == f"its endpoint is at {CAP} of {CAP} calls"
+    wait_until(
+        lambda: any("group_full" in json.dumps(line) for program in programs for line in program.events("metrics")),
+        timeout=40,
+        what="a metric that says so",
+    )
     gate.set()
     stranger.wait_for(WAITING)
     story = client.settled(last)

@@ -1,5 +1,6 @@
 """Outbound of a process: breakers, the worker, and delivery while the caller waits."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from carillon.providers import Tools
 from carillon.providers.sandbox import Sandbox
 from carillon.system import new_id, system_dice
 from carillon.upkeep.health import Check, degraded
+from carillon.upkeep.metrics.meters import Metrics
 
 if TYPE_CHECKING:
     from carillon.compose.redis import SharedRedis
@@ -258,6 +260,10 @@ class WorkerPart(Part):
         if self.worker is None or not settings.work.claim_on_accept or settings.stream is not None:
             return None
         return WorkerClaimOnAccept(self.worker, self._ledger.ledger, self._process.owner, settings.ledger.lease_seconds)
+
+    def gauges(self, metrics: Metrics) -> None:
+        if self.worker is not None:
+            metrics.watch_waits(self.worker.waits, asyncio.get_running_loop())
 
     def run(self) -> Mapping[str, Loop]:
         if self.worker is None:

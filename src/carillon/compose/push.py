@@ -18,6 +18,7 @@ from carillon.domain.queue_events import QueueLooked
 from carillon.upkeep import health
 from carillon.upkeep.cleanup import AuditRetention
 from carillon.upkeep.health import Check, Checks, answers_at
+from carillon.upkeep.metrics.meters import Metrics
 from carillon.web import Endpoint
 
 if TYPE_CHECKING:
@@ -154,6 +155,10 @@ class PushWorkerPart(Part):
             targets=self._breakers.targets,
             providers=self._providers,
         )
+
+    def gauges(self, metrics: Metrics) -> None:
+        if self.work is not None:
+            metrics.watch_waits(self.work.worker.waits, asyncio.get_running_loop())
 
     def run(self) -> Mapping[str, Loop]:
         return (

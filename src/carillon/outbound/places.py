@@ -129,6 +129,10 @@ class Places:
             if key[0] == provider and (calls >= self._cap(key) or not self._ahead.get(key))
         )
 
+    def full(self) -> Counter[str]:
+        """How many groups of each provider are at their cap and have more waiting, as this process sees it."""
+        return Counter(provider for provider, _ in self._full)
+
     def give_up(self) -> list[Claim]:
         """The end of the process: all claims that wait."""
         left = [claim for waiting in self._ahead.values() for claim in waiting]

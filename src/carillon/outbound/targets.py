@@ -1,6 +1,7 @@
 """The targets of this process's calls: breakers and paces, read from the fleet's store now and then."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -36,7 +37,9 @@ from carillon.domain.targets import (
     asked,
     changed,
     held_by,
+    holds,
     parts_of,
+    tenant_of,
 )
 
 REFRESH_SECONDS = 0.5
@@ -213,6 +216,15 @@ class Targets:
             name: TargetView(state.moved(-now), self.policy(name), self._rates.limit(name))
             for name, state in found.items()
         }
+
+    def waits(self) -> Counter[tuple[str, str]]:
+        """How many targets keep calls waiting by the last look, by reason and provider; tenants are not named."""
+        now, found = self._clock.monotonic(), Counter[tuple[str, str]]()
+        for name, state in self._seen.items():
+            view = TargetView(state.moved(-now), self.policy(name), self._rates.limit(name))
+            where = parts_of(name)[0] if tenant_of(name) is None else "tenant"
+            found.update((held.reason, where) for held in holds(name, view))
+        return found
 
     def paced(self, target: str) -> bool:
         """Whether calls to a target need places, by the settings or by what was learnt."""

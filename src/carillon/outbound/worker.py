@@ -29,6 +29,7 @@ from carillon.outbound.targets import Targets
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 MOST_DOUBLINGS = 30
+FULL = "group_full"
 FEW_CALLS = 40
 """A provider limited to this many concurrent calls is claimed for as soon as one slot is free."""
 
@@ -152,6 +153,15 @@ class Worker:
     def in_flight(self) -> int:
         """Claims that are not settled yet."""
         return self._in_flight.claims
+
+    async def waits(self) -> Counter[tuple[str, str]]:
+        """How many groups, endpoints, providers and tenants keep routes waiting, by reason and provider."""
+        found = Counter({(FULL, provider): number for provider, number in self._places.full().items()})
+        for provider, state in (await self._breakers.states()).items():
+            found["provider_breaker", provider] += state is State.OPEN
+        if self._targets is not None:
+            found += self._targets.waits()
+        return +found
 
     async def run(self) -> None:
         """Work until stop_claiming(), wait for stop(), then drain."""

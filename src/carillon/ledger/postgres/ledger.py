@@ -130,6 +130,13 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
         """At the end of the process: stop waiting for a server that does not answer, and send no new statements."""
         self._pools.cut_off()
 
+    async def prune(self, records_older_than: float, malformed_older_than: float, limit: int) -> tuple[int, int]:
+        """Prune as every ledger does, and at the end of it the fences of groups that nobody calls any more."""
+        records, malformed = await super().prune(records_older_than, malformed_older_than, limit)
+        if records < limit:
+            await self._engine.write("prune_slots", {"limit": limit}, repeatable=True)
+        return records, malformed
+
     async def aclose(self) -> None:
         """Close everything; safe to call twice."""
         if self._signal is not None:

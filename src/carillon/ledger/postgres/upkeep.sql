@@ -168,6 +168,20 @@ DELETE FROM malformed_intents WHERE stream_entry_id IN (
     ORDER BY recorded_at LIMIT :limit FOR UPDATE SKIP LOCKED)
 RETURNING 1 AS pruned;
 
+-- name: prune_slots
+-- only: SQLite has one writer, so its claims need no fences
+-- Race: a claim has seen the fence of a group and takes places of the group now.
+--   interval                no claim takes so long. One that did would write the row anew; a second claim that has seen the
+--                           same fence, or none, then finds another one and takes nothing.
+--   NOT EXISTS              a group with calls is used.
+--   FOR UPDATE SKIP LOCKED  two processes prune; each deletes rows that the other has not locked.
+DELETE FROM slots WHERE grp IN (
+    SELECT s.grp FROM slots s
+    WHERE s.taken_at < clock_timestamp() - interval '1 hour'
+      AND NOT EXISTS (
+          SELECT FROM routes r WHERE r.grp = s.grp AND r.grp < 0 AND r.claim_token IS NOT NULL AND r.turn IS NULL)
+    LIMIT :limit FOR UPDATE SKIP LOCKED);
+
 -- name: prune_receipts
 -- Race: two processes prune; each deletes rows that the other has not locked. Waiting receipts are decided first.
 DELETE FROM receipts WHERE receipt_key IN (

@@ -53,8 +53,9 @@ ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
     "oldest_due": (),
     "oldest_unread": (),
     "streams": (),
+    "waits": ("reason", "provider"),
 }
-GAUGES: Final = ("due", "open", "oldest_due", "oldest_unread", "streams")
+GAUGES: Final = ("due", "open", "oldest_due", "oldest_unread", "streams", "waits")
 DURATION: Final = "attempt_duration"
 
 # A blueprint whose document fixes other names hands its own table, or a part of one, to Metrics.
@@ -102,4 +103,7 @@ CARILLON: Final[dict[str, Instrument]] = {
         "carillon.stream.oldest_unread_age", "s", "How long the oldest unread entry has waited"
     ),
     "streams": Instrument("carillon.streams.open", "{stream}", "Live streams that are being read"),
+    "waits": Instrument(
+        "carillon.waits", "{target}", "Groups, endpoints, providers and tenants whose routes wait, by reason"
+    ),
 }

@@ -84,6 +84,7 @@ class Metrics:
         self._ask: Callable[[], dict[str, Any] | None] = lambda: None
         self._ask_stream: Callable[[], float | None] = lambda: None
         self._count_streams: Callable[[], int | None] = lambda: None
+        self._ask_waits: Callable[[], Mapping[tuple[str, str], int] | None] = lambda: None
         self._durations: otel.Histogram | None = None
         for counted in self._table:
             self._sums[counted] = {}
@@ -217,6 +218,12 @@ class Metrics:
         """Read the number of live streams at every export."""
         self._count_streams = count
 
+    def watch_waits(
+        self, ask: Callable[[], Awaitable[Mapping[tuple[str, str], int]]], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Read what keeps routes waiting at every export, counted by reason and provider."""
+        self._ask_waits = _asking(ask, loop)
+
     def _attempted(self, event: RouteAttempted) -> None:
         # Without a call, there was a decision and no attempt.
         if event.outcome != "none":
@@ -266,11 +273,17 @@ class Metrics:
 
     def _gauge(self, counted: str) -> Callable[[otel.CallbackOptions], Iterable[otel.Observation]]:
         def observe(_options: otel.CallbackOptions) -> Iterable[otel.Observation]:
+            if counted == "waits":
+                return self._waits()
             own = {"oldest_unread": self._unread, "streams": self._count_streams}.get(counted)
             value = self._of_ledger(counted) if own is None else own()
             return [] if value is None else [otel.Observation(value * self._table[counted].scale)]
 
         return observe
+
+    def _waits(self) -> list[otel.Observation]:
+        found = None if _in_loop() else self._ask_waits()
+        return [otel.Observation(number, self._exported("waits", key)) for key, number in (found or {}).items()]
 
     def _unread(self) -> float | None:
         age = None if _in_loop() else self._ask_stream()
