@@ -269,3 +269,18 @@ async def test_both_homes_answer_like_the_machine(redis_url: str, provider: str,
         await redis.flushall()
         for home in (memory_home(), redis_home(redis)):
             assert await differing_answer(home, provider, story) is None
+
+
+@pytest.mark.req("X2-4")
+async def test_a_tripped_breaker_is_open_at_once_and_only_for_its_time(home: Home) -> None:
+    await home.breakers.trip("other")
+    assert await home.state("other") is State.OPEN
+    assert await home.breakers.admit("other") is Admission.STOP
+    assert await home.breakers.admit("fcm") is Admission.GO
+    await home.pass_time(40.0)
+    # One that is open keeps its time: many messages that give up together do not hold it open for ever.
+    await home.breakers.trip("other")
+    await home.pass_time(21.0)
+    assert await home.breakers.admit("other") is Admission.PROBE
+    await home.breakers.trip("other")
+    assert await home.state("other") is State.OPEN

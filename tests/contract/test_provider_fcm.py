@@ -47,7 +47,7 @@ def old(stub: FcmStub, http: HttpClient) -> Fcm:
 
 
 def fcm(http: HttpClient, **options: Any) -> Fcm:
-    provider = load("fcm", "fcm", options, tools(http))
+    provider = load("fcm", "fcm", {"with_id": False, **options}, tools(http))
     assert isinstance(provider, Fcm)
     return provider
 
@@ -121,6 +121,27 @@ async def test_data_is_the_trace_and_the_chosen_variables_as_text(stub: FcmStub,
     first, second = (json.loads(entry["body"])["data"] for entry in stub.sends)
     assert first == {"trace_id": TRACE, "link": "7", "a": "true", "c": '{"x":"ü","y":[1.5]}'}
     assert second == {"trace_id": TRACE}
+
+
+@pytest.mark.req("X2-7")
+@pytest.mark.parametrize(
+    ("priority", "words"),
+    [(1, ("HIGH", "10", "high")), (2, ("NORMAL", "5", "normal")), (3, ("NORMAL", "5", "normal"))],
+)
+async def test_the_id_and_the_priority_are_carried(
+    stub: FcmStub, http: HttpClient, tmp_path: Path, priority: int, words: tuple[str, str, str]
+) -> None:
+    android, apns, older_word = words
+    newer = fcm(http, base_url=stub.url, credentials_file=stub.key_file(tmp_path), with_id=True)
+    assert isinstance(await newer.send(push(priority=priority, notification_id="n-7")), Sent)
+    message = json.loads(stub.sends[-1]["body"])["message"]
+    assert message["data"]["notification_id"] == "n-7"
+    assert (message["android"], message["apns"]) == ({"priority": android}, {"headers": {"apns-priority": apns}})
+    await newer.aclose()
+    older = fcm(http, base_url=stub.url, server_key=SERVER_KEY, with_id=True)
+    assert isinstance(await older.send(push(priority=priority, notification_id="n-7")), Sent)
+    body = json.loads(stub.sends[-1]["body"])
+    assert (body["priority"], body["data"]["notification_id"]) == (older_word, "n-7")
 
 
 async def test_a_tagged_repeat_replaces_what_was_shown(stub: FcmStub, http: HttpClient, tmp_path: Path) -> None:

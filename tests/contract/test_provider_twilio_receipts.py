@@ -177,7 +177,7 @@ def test_behind_a_proxy_the_public_url_is_the_signed_one(public: str, seen: str,
 @pytest.mark.parametrize(
     ("statuses", "kind"),
     [
-        ("accepted scheduled queued sending", ReceiptKind.QUEUED),
+        ("queued", ReceiptKind.QUEUED),
         ("sent", ReceiptKind.SENT),
         ("delivered read", ReceiptKind.DELIVERED),
         ("failed undelivered canceled", ReceiptKind.FAILED),
@@ -189,6 +189,13 @@ def test_every_status_in_our_words(statuses: str, kind: ReceiptKind) -> None:
             [receipt] = told(dict(zip(names, ("SM1", status), strict=True))).receipts
             assert (receipt.kind, receipt.provider_message_id) == (kind, "SM1")
             assert receipt.classification == (status if kind is ReceiptKind.FAILED else None)
+
+
+@pytest.mark.req("S2-76")
+@pytest.mark.parametrize("status", ["accepted", "scheduled", "sending"])
+def test_steps_inside_twilio_say_nothing(status: str) -> None:
+    said = told({"MessageSid": "SM1", "MessageStatus": status})
+    assert (said.receipts, said.unread) == ((), ())
 
 
 def test_a_replay_is_recognised_whatever_is_unsigned() -> None:

@@ -307,7 +307,7 @@ class Played:
             breakers=self.breakers,
             settler=Settler(ledger, lambda _: None),
             stories=ledger,
-            rules=SynchronousRules(chains=CHAINS, seconds=2.0),
+            rules=SynchronousRules(chains=CHAINS, seconds=2.0, policies=self._case.policies),
             clock=clock,
             ids=self._ids,
         )

@@ -10,6 +10,7 @@ from carillon.domain.claims import AttemptNote, Claim, Settlement, Want
 from carillon.domain.decide import suppression_after
 from carillon.domain.notifications import Enrolment, Notification, Route
 from carillon.domain.outcomes import Refused
+from carillon.domain.policy import RetryPolicy
 from carillon.domain.suppressions import SuppressionTerms
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Skip, Verdict
 
@@ -87,7 +88,7 @@ def fail_over(claim: Claim, provider: str = "second", delay: float = 0.0) -> Set
 def bury(claim: Claim, *, suppress: bool = False, terms: SuppressionTerms = TERMS) -> Settlement:
     verdict = Bury("recipient_gone", "no such mailbox")
     refused = note("refused", classification="recipient_gone", error="no such mailbox")
-    suppression = suppression_after(claim, GONE, terms) if suppress else None
+    suppression = suppression_after(claim, GONE, terms, RetryPolicy(max_attempts=6), None) if suppress else None
     return Settlement(claim=claim, verdict=verdict, note=refused, suppression=suppression)
 
 

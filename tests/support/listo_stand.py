@@ -71,11 +71,12 @@ class Listo(BlueprintStand):
             "GOOGLE_APPLICATION_CREDENTIALS": self.fcm.key_file(self.folder),
         }
 
-    def add_template(self, key: str, channel: str, text: str, locale: str = "en-US") -> None:
-        """One more template for processes started from now on."""
-        folder = self.folder / "templates" / key / locale / channel
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "text.tmpl").write_text(text)
+    def add_template(self, key: str, channel: str, text: str, *locales: str) -> None:
+        """One more template for processes started from now on; in every supported language if none is named."""
+        for locale in locales or ("en-US", "es-MX"):
+            folder = self.folder / "templates" / key / locale / channel
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "text.tmpl").write_text(text)
         self._environment["CARILLON_TEMPLATES__FOLDERS"] = f"blueprint:templates,{self.folder / 'templates'}"
 
     @property

@@ -186,7 +186,13 @@ def test_a_vendors_wait_does_not_hold_back_another_vendor() -> None:
         (Refused("400"), "fail_over", standing(1), Bury("refused", "400")),
         (Refused("400"), "fail_over", standing(6, after="second"), Bury("refused", "400")),
         (Refused("400", "auth"), "bury", standing(1, after="second"), Bury("auth", "400")),
-        (Refused("410", recipient_gone=True), "fail_over", standing(1, after="second"), Bury("refused", "410")),
+        (Refused("410", recipient_gone=True), "fail_over", standing(1, after="second"), FailOver("second")),
+        (
+            Refused("no", "opted_out", recipient_gone=True),
+            "fail_over",
+            standing(1, after="second"),
+            Bury("opted_out", "no"),
+        ),
     ],
 )
 def test_a_refusal_is_never_repeated_to_the_same_provider(

@@ -37,6 +37,7 @@ def published(**changes: object) -> ChangingRoute:
         "route_id": "sms:x",
         "channel": "sms",
         "lane": 1,
+        "policy": "*/*",
         "provider": "first",
         "provider_message_id": "first-1",
         "status": Status.PUBLISHED,

@@ -131,9 +131,14 @@ async def test_what_did_not_arrive_is_decided_upon(outcome: Outcome, verdict: Ve
     assert settlement.suppression is None
 
 
-async def test_a_dead_address_is_suppressed() -> None:
+async def test_a_dead_address_is_suppressed_when_nobody_else_can_be_asked() -> None:
     claim = msgspec.structs.replace(CLAIM, address="a@example.org", tenant_id="acme")
-    settlement = await Desk(says(Refused("gone", "smtp_550", recipient_gone=True)), says(Sent())).attempt(claim)
+    gone = Refused("gone", "smtp_550", recipient_gone=True)
+    first = await Desk(says(gone), says(Sent())).attempt(claim)
+    assert (first.verdict, first.suppression) == (FailOver("second"), None)
+    forbidden = msgspec.structs.replace(POLICY, no_failover_for=["smtp_550"])
+    assert (await Desk(says(gone), says(Sent()), forbidden).attempt(claim)).suppression is not None
+    settlement = await Desk(says(gone)).attempt(claim)
     assert settlement.suppression == Suppression(
         "email", "a@example.org", "acme", "smtp_550", "delivery", 90 * 86_400.0, SuppressionKind.BOUNCED
     )
@@ -163,12 +168,15 @@ def test_what_a_refusal_suppresses(
 ) -> None:
     claim = msgspec.structs.replace(CLAIM, address="a", channel=channel, tenant_id="acme")
     outcome = Refused("no", classification, recipient_gone=True)
-    caused = suppression_after(claim, outcome, SuppressionTerms(share_bounces=share))
+    caused = suppression_after(claim, outcome, SuppressionTerms(share_bounces=share), POLICY, None)
     assert caused is not None
     assert (caused.kind, caused.seconds, caused.source) == (kind, seconds, "delivery")
     assert caused.tenant_id == ("" if share and kind == "bounced" else "acme")
-    assert suppression_after(claim, Refused("no", classification), SuppressionTerms()) is None
-    assert suppression_after(claim, outcome, None) is None
+    assert suppression_after(claim, Refused("no", classification), SuppressionTerms(), POLICY, None) is None
+    assert suppression_after(claim, outcome, None, POLICY, None) is None
+    # A person who wants no messages wants none from another vendor either; a dead address may be alive there.
+    said_no = kind in {"unsubscribed", "complained"}
+    assert (suppression_after(claim, outcome, SuppressionTerms(), POLICY, "second") is not None) == said_no
 
 
 @pytest.mark.parametrize(

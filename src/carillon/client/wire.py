@@ -43,15 +43,16 @@ class RouteSuppression(msgspec.Struct, frozen=True, rename="camel", kw_only=True
 
 
 class Accepted(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Carillon has stored the notification; `delivered` if the caller waited for the delivery.
+    """Carillon has stored the notification; `delivered`, or `sent` with strict receipts, if the caller waited.
 
     `skipped`: nothing of it will be sent, and the list says why and until when.
     """
 
     notification_id: str
-    status: Literal["queued", "skipped", "delivered"]
+    status: Literal["queued", "skipped", "delivered", "sent"]
     queue_name: str | None = None
     delivered_at: str | None = None
+    sent_at: str | None = None
     provider_message_id: str | None = None
     replayed: bool = False
     """Carillon had accepted it before, under the same key."""

@@ -172,6 +172,8 @@ def synchronous(
             seconds=seconds,
             use_cases=settings.synchronous.use_cases,
             slots=settings.synchronous.slots,
+            strict_receipts=settings.strict_receipts,
+            policies=from_settings.policies(settings),
             suppressions=from_settings.suppression_terms(settings),
             unsubscribe=from_settings.unsubscribes(settings),
         ),

@@ -42,6 +42,7 @@ def receipt_rules(settings: Settings, chains: Chains) -> ReceiptRules:
         lanes={lane.rank: min(queued) for lane in lanes.ordered() if lane.rank not in queued},
         bounces_before_silence=settings.receipts.bounces_before_silence,
         suppressions=from_settings.suppression_terms(settings),
+        policies=from_settings.policies(settings),
     )
 
 

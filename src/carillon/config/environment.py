@@ -189,4 +189,6 @@ def _section(tree: Tree, path: list[str]) -> tuple[Tree, str]:
 
 def _put(tree: Tree, path: list[str], value: str) -> None:
     inside, name = _section(tree, path)
-    inside[name] = words(value) if isinstance(inside.get(name), list) or name in _LISTS else value
+    # Every channel is a list of providers, also one that no file names.
+    many = isinstance(inside.get(name), list) or name in _LISTS or path[0] == "channels"
+    inside[name] = words(value) if many else value

@@ -91,7 +91,7 @@ class Admission(StrEnum):
     STOP = "stop"
 
 
-BreakerVerb = Literal["admit", "ok", "fail", "heal", "look"]
+BreakerVerb = Literal["admit", "ok", "fail", "heal", "look", "trip"]
 _NEW = Breaker()
 
 
@@ -124,6 +124,8 @@ def step(breaker: Breaker, policy: BreakerPolicy, verb: BreakerVerb, now: float)
             after = record(breaker, policy, ok=verb == "ok", now=now)
         case "heal":
             after = recover(breaker)
+        case "trip":
+            after = trip(breaker, now)
         case "look":
             return breaker, BreakerStep(effective(breaker, policy, now), Admission.STOP, seen=from_now(breaker, now))
     return after, BreakerStep(after.state, Admission.STOP)
@@ -191,6 +193,19 @@ def _record_failure(breaker: Breaker, policy: BreakerPolicy, now: float) -> Brea
         opened_at=now,
         failing_since=since,
         disabled=breaker.disabled or 0.0 < (policy.disable_after_seconds or 0.0) <= now - since,
+    )
+
+
+def trip(breaker: Breaker, now: float) -> Breaker:
+    """Open the breaker, however few failures it has counted; one that is open keeps its time."""
+    if breaker.state is State.OPEN:
+        return breaker
+    return Breaker(
+        state=State.OPEN,
+        failures=breaker.failures,
+        opened_at=now,
+        failing_since=breaker.failing_since or now,
+        disabled=breaker.disabled,
     )
 
 

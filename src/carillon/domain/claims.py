@@ -77,6 +77,8 @@ class Claim(msgspec.Struct, gc=False):
     """Seconds from the claim until the notification expires; None if it never does."""
     stopped: str | None = None
     """Why nothing more of the notification is sent, as `read_stop` reads it."""
+    priority: int | None = None
+    """The notification's priority, 1 is high; None where a backlog knows none."""
     unsubscribe_url: str | None = None
     """Where one click leaves the category; only for mails of a category that can be left, set before the call."""
 
@@ -202,6 +204,7 @@ def first_claim(
         place=place,
         group=route.group,
         expires_in=None if expires_at_ms is None else (expires_at_ms - accepted_at_ms) / 1000,
+        priority=notification.priority,
     )
 
 

@@ -91,9 +91,8 @@ def _after_failure(
 
 
 def _after_refusal(outcome: Refused, policy: RetryPolicy, standing: Standing) -> Verdict:
-    # An address that one vendor reports as dead is dead for the others too, so failover would not help.
-    may_fail_over = policy.on_refused == "fail_over" and not outcome.recipient_gone
-    if may_fail_over and standing.next_provider is not None and standing.attempt < standing.max_attempts:
+    may = policy.may_ask_another(outcome.classification) and standing.attempt < standing.max_attempts
+    if may and standing.next_provider is not None:
         return FailOver(standing.next_provider)
     return Bury(outcome.classification, outcome.error)
 
@@ -151,9 +150,16 @@ def unwanted(claim: Claim, categories: Categories) -> Skip | None:
     return None if refused is None else Skip(GATE, refused)
 
 
-def suppression_after(claim: Claim, outcome: Outcome, terms: SuppressionTerms | None) -> Suppression | None:
-    """The suppression that a provider's answer to a send causes: the tenant's own, for as long as its kind holds."""
+def suppression_after(
+    claim: Claim, outcome: Outcome, terms: SuppressionTerms | None, policy: RetryPolicy, next_provider: str | None
+) -> Suppression | None:
+    """The suppression that a provider's answer to a send causes: the tenant's own, for as long as its kind holds.
+
+    One vendor's word against an address is not enough while another provider may still be asked.
+    """
     if terms is None or not isinstance(outcome, Refused) or not outcome.recipient_gone or claim.address is None:
+        return None
+    if next_provider is not None and policy.may_ask_another(outcome.classification):
         return None
     return terms.caused(
         kind_of_refusal(claim.channel, outcome.classification),
@@ -246,6 +252,14 @@ def standing_of(claim: Claim, provider: str, next_provider: str | None, dice: fl
         next_provider=next_provider,
         dice=dice,
     )
+
+
+def opens_breaker(outcome: Outcome, policy: RetryPolicy, standing: Standing) -> bool:
+    """Whether this failure opens the provider's breaker, because the message has used up its attempts there."""
+    if not (policy.open_after_retries and provider_failed(outcome)) or standing.next_provider is None:
+        return False
+    used_up = standing.attempts_here >= policy.failover_after(standing.max_attempts)
+    return used_up or standing.attempt >= standing.max_attempts
 
 
 def provider_failed(outcome: Outcome, *, throttled_fails: bool = False) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, assert_never
 
 import msgspec
 
-from carillon.domain.breaker import Admission, Breaker, BreakerView, State, admit, effective, record
+from carillon.domain.breaker import Admission, Breaker, BreakerView, State, admit, effective, record, trip
 from carillon.domain.claims import Claim
 from carillon.domain.decide import (
     EXPIRY,
@@ -16,6 +16,7 @@ from carillon.domain.decide import (
     chain_states,
     decide,
     following,
+    opens_breaker,
     provider_failed,
     standing_of,
     suppression_after,
@@ -246,11 +247,13 @@ class Simulation:
                 verdict = EXPIRY
             else:
                 outcome = self._call(route, provider)
-                caused = suppression_after(claim, outcome, self._terms)
+                next_provider = following(self._chains.get(claim.channel, ()), provider)
+                caused = suppression_after(claim, outcome, self._terms, policy, next_provider)
                 if caused is not None:
                     _suppress(caused, routes, route.due)
-                next_provider = following(self._chains.get(claim.channel, ()), provider)
                 stands = standing_of(claim, provider, next_provider, self._dice)
+                if opens_breaker(outcome, policy, stands) and self._targets.target(provider, claim) is None:
+                    self._breakers[provider] = trip(self._breakers[provider], route.due)
                 verdict = FINISH if isinstance(outcome, Sent) else decide(outcome, policy, stands)
         _settle(route, verdict)
 

@@ -6,6 +6,7 @@ import msgspec
 
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.lanes import Lane
+from carillon.domain.suppressions import SAID_NO
 
 LONGEST_SECONDS = 100 * 366 * 86_400.0
 """A hundred years: a longer wait is a mistake, and the ledger could not store the time of its end."""
@@ -73,7 +74,11 @@ class RetryPolicy(Backoff, frozen=True, forbid_unknown_fields=True, kw_only=True
     """The deadline of one whole call."""
     failover_after_attempts: int | Literal["max"] = 2
     """Attempts on one provider before failover; `max` keeps only the last attempt for the next provider."""
+    open_after_retries: bool = False
+    """True opens a provider's breaker when a message has used up its attempts there and another provider is left."""
     on_refused: Literal["bury", "fail_over"] = "fail_over"
+    no_failover_for: list[str] = msgspec.field(default_factory=lambda: list(SAID_NO))
+    """Classifications of a refusal after which no other provider is asked."""
     on_unknown: Literal["retry", "fail_over", "wait_for_receipt", "bury"] = "retry"
     on_open: Literal["defer", "bury"] = "defer"
     """What to do if the breakers of all the route's providers are open."""
@@ -90,6 +95,10 @@ class RetryPolicy(Backoff, frozen=True, forbid_unknown_fields=True, kw_only=True
     def budget(self) -> int:
         """The number of calls that this policy allows."""
         return (self.max_attempts or 1) if self.max_retries is None else self.max_retries + 1
+
+    def may_ask_another(self, classification: str) -> bool:
+        """Whether a refusal of this class leads to the next provider."""
+        return self.on_refused == "fail_over" and classification not in self.no_failover_for
 
     def failover_after(self, max_attempts: int) -> int:
         """Attempts on one provider before failover, within a budget of `max_attempts`."""

@@ -250,6 +250,10 @@ class Breakers(Protocol):
         """Record whether the provider worked; a provider that refuses a recipient works."""
         ...
 
+    async def trip(self, provider: str) -> None:
+        """Open the provider's breaker at once; one that is open keeps its time."""
+        ...
+
     async def states(self) -> dict[str, State]:
         """The state of the breaker of each provider that was used so far."""
         ...

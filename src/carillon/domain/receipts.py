@@ -8,6 +8,7 @@ import msgspec
 
 from carillon.domain.decide import exhausted_text, following
 from carillon.domain.notifications import Status
+from carillon.domain.policy import PolicyTable
 from carillon.domain.suppressions import Suppression, SuppressionKind, SuppressionTerms, kind_of_refusal
 
 
@@ -69,6 +70,12 @@ class ReceiptRules(msgspec.Struct, frozen=True, kw_only=True):
     bounces_before_silence: int = 2
     """The number of hard bounces after which an address is suppressed."""
     suppressions: SuppressionTerms = SuppressionTerms()
+    policies: PolicyTable | None = None
+    """The retry policies; None asks the next provider after every failure."""
+
+    def is_final(self, route: "ChangingRoute", classification: str | None) -> bool:
+        """Whether the route's policy asks no other provider after a failure of this class."""
+        return self.policies is not None and classification in self.policies.get(route.policy).no_failover_for
 
 
 class TakenReceipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +137,7 @@ class ChangingRoute(msgspec.Struct, kw_only=True):
     route_id: str
     channel: str
     lane: int
+    policy: str
     provider: str
     provider_message_id: str | None
     status: Status
@@ -210,8 +218,8 @@ def suppression_for(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules,
 
 def _is_dead(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, strikes: int) -> bool:
     """Whether to suppress the address: not for one bounce, nor for one report while another provider is left."""
-    if not receipt.recipient_gone:
-        return False
+    if not receipt.recipient_gone or rules.is_final(route, receipt.classification):
+        return receipt.recipient_gone
     doubtful = receipt.kind is ReceiptKind.BOUNCED or _following(rules, route) is not None
     return strikes >= rules.bounces_before_silence if doubtful else True
 
@@ -247,7 +255,7 @@ def _failed(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, *, know
         return Effect.IGNORED
     error = receipt.reason or receipt.classification or str(receipt.kind)
     classification = receipt.classification or str(receipt.kind)
-    if _is_dead(receipt, route, rules, strikes):
+    if _is_dead(receipt, route, rules, strikes) or rules.is_final(route, receipt.classification):
         return _bury(route, classification, error)
     provider = _following(rules, route)
     if provider is not None:

@@ -13,9 +13,11 @@ CLASSIFICATION = "suppressed"
 SHARED = ""
 """The tenant of a suppression that holds for everybody."""
 _DAY = 86_400.0
-# Vendors' words for a person who wants no messages. Twilio's callbacks name a refusal by its number only.
-_OPTED_OUT = frozenset({"opted_out", "unsubscribed_address", "21610"})
-_COMPLAINED = frozenset({"spam_reporting_address"})
+# Twilio's callbacks name a refusal by its number only.
+_OPTED_OUT = ("opted_out", "unsubscribed_address", "21610")
+_COMPLAINED = ("spam_reporting_address",)
+SAID_NO = (*_OPTED_OUT, *_COMPLAINED)
+"""Vendors' words for a person who wants no messages: another vendor must not be asked instead."""
 
 
 class SuppressionKind(StrEnum):

@@ -51,7 +51,10 @@ class DeliveredNow(msgspec.Struct, frozen=True, kw_only=True):
     """The provider accepted the message in time."""
 
     notification_id: str
-    delivered_at_ms: float
+    at_ms: float
+    """When the message arrived; when the provider accepted it, if it has not."""
+    arrived: bool = True
+    """False only with strict receipts, until the vendor reports that the message arrived."""
     provider_message_id: str | None = None
     replayed: bool = False
 

@@ -161,6 +161,7 @@ def read_route(row: Mapping[str, Any]) -> ChangingRoute:
         route_id=row["route_id"],
         channel=row["channel"],
         lane=row["lane"],
+        policy=row["policy"],
         provider=row["provider"],
         provider_message_id=row["provider_message_id"],
         status=Status(row["status"]),

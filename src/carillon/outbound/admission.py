@@ -243,6 +243,11 @@ class Admissions:
                 await self._breakers.record(provider, ok=ok)
             succeeded = ok
 
+    async def trip(self, provider: str) -> None:
+        """Open the provider's breaker; not where each endpoint of the provider has a breaker of its own."""
+        if provider not in self._endpoints:
+            await self._breakers.trip(provider)
+
     async def views(self, pairs: Iterable[tuple[str, Claim]]) -> dict[str, TargetView]:
         """Every target of these claims as the fleet knows it, with times relative to now."""
         names = {name for provider, claim in pairs for name in self.targets_of(provider, claim)}

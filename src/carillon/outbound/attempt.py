@@ -10,11 +10,13 @@ from carillon.domain.consent import NO_CATEGORIES, Categories
 from carillon.domain.content.phones import COUNTRY, PhoneRules
 from carillon.domain.decide import (
     EXPIRY,
+    Standing,
     barred,
     candidates,
     chain_states,
     decide,
     following,
+    opens_breaker,
     standing_of,
     suppression_after,
     unwanted,
@@ -242,7 +244,10 @@ class Attempts:
                 classification="abandoned",
                 error=lost.error,
             )
-            return Settlement(claim=claim, verdict=self._decide(claim, claim.provider, lost), note=note)
+            policy = self._rules.policies.get(claim.policy)
+            return Settlement(
+                claim=claim, verdict=decide(lost, policy, self._standing(claim, claim.provider)), note=note
+            )
         return None
 
     def _abroad(self, claim: Claim) -> Bury | None:
@@ -331,8 +336,11 @@ class Attempts:
         return await self._not_sent(claim, provider, outcome, note)
 
     async def _not_sent(self, claim: Claim, provider: str, outcome: Outcome, note: AttemptNote) -> Settlement:
-        suppression = suppression_after(claim, outcome, self._rules.suppressions)
-        verdict = self._decide(claim, provider, outcome)
+        policy, stands = self._rules.policies.get(claim.policy), self._standing(claim, provider)
+        suppression = suppression_after(claim, outcome, self._rules.suppressions, policy, stands.next_provider)
+        verdict = decide(outcome, policy, stands)
+        if opens_breaker(outcome, policy, stands):
+            await self._admissions.trip(provider)
         if self._rules.end_on_open and isinstance(verdict, Retry):
             verdict = await self._unless_opened(claim, verdict)
         return Settlement(claim=claim, verdict=verdict, note=note, suppression=suppression)
@@ -344,9 +352,8 @@ class Attempts:
             return Bury("circuit_open", f"circuit breaker open: {claim.provider}")
         return verdict
 
-    def _decide(self, claim: Claim, provider: str, outcome: Outcome) -> Verdict:
-        stands = standing_of(claim, provider, self._next.get((claim.channel, provider)), self._dice())
-        return decide(outcome, self._rules.policies.get(claim.policy), stands)
+    def _standing(self, claim: Claim, provider: str) -> Standing:
+        return standing_of(claim, provider, self._next.get((claim.channel, provider)), self._dice())
 
 
 def noted(provider: str, outcome: Outcome, duration_ms: float) -> AttemptNote:

@@ -7,13 +7,14 @@ from typing import Any, TypeVar, assert_never
 import msgspec
 
 from carillon.domain.claims import Claim, Dispatch, Settlement, Want
-from carillon.domain.decide import EXPIRY, candidates, suppression_after
+from carillon.domain.decide import EXPIRY, candidates, following, suppression_after
 from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.events import Trouble
 from carillon.domain.intents import Intent
 from carillon.domain.lanes import Lane
 from carillon.domain.notifications import GatedRoute, Status
 from carillon.domain.outcomes import Outcome, Refused, Sent, Throttled, Unavailable, Unknown
+from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import Backlog, Breakers, Clock, Ids, Observer, Provider, UpkeepLedger
 from carillon.domain.suppressions import SuppressedRoute, SuppressionRef, SuppressionTerms
 from carillon.domain.synchronous import (
@@ -59,6 +60,9 @@ class SynchronousRules(msgspec.Struct, frozen=True, kw_only=True):
     """From the request's arrival to the provider's answer, rendering and the ledger's commit included."""
     use_cases: Sequence[str] = ()
     slots: int = 200
+    strict_receipts: bool = False
+    """True: a message has arrived when its vendor says so, and not when the vendor accepts it."""
+    policies: PolicyTable
     suppressions: SuppressionTerms = SuppressionTerms()
     unsubscribe: Callable[[Claim], str | None] | None = None
     """Where one click leaves the category of a message; None where no such links are made."""
@@ -174,8 +178,8 @@ class SynchronousDelivery:
             outcome = Unknown(f"provider raised {type(error).__name__}: {error}", "provider_error")
         faultpoint("after_provider_ok")
         answer = self._answer(claim, outcome, deadline)
-        took, terms = (self._clock.monotonic() - began) * 1000, self._rules.suppressions
-        settlement = _settlement(claim, provider, outcome, answer, duration_ms=took, terms=terms)
+        took = (self._clock.monotonic() - began) * 1000
+        settlement = self._settlement(claim, provider, outcome, answer, duration_ms=took)
         writing = self._spawn(self._write(settlement, provider, outcome))
         await asyncio.wait({writing}, timeout=max(GRACE_SECONDS, self._left(deadline)))
         if isinstance(answer, DeliveredNow) and claim.intent_key is not None and writing.done():
@@ -195,7 +199,7 @@ class SynchronousDelivery:
         except LedgerUnavailable:
             return answer
         at = story.routes[0]["published_at"] if story is not None and story.routes else None
-        return answer if at is None else msgspec.structs.replace(answer, delivered_at_ms=at)
+        return answer if at is None else msgspec.structs.replace(answer, at_ms=at)
 
     async def _choose(self, claim: Claim) -> str | Held | None:
         """The first provider whose breaker admits a call; None when all refuse; a Held where the rate allows none."""
@@ -215,7 +219,8 @@ class SynchronousDelivery:
         if isinstance(outcome, Sent):
             return DeliveredNow(
                 notification_id=claim.notification_id,
-                delivered_at_ms=self._clock.wall() * 1000,
+                at_ms=self._clock.wall() * 1000,
+                arrived=not self._rules.strict_receipts,
                 provider_message_id=outcome.message_id,
             )
         if isinstance(outcome, Unknown | Unavailable):
@@ -235,9 +240,11 @@ class SynchronousDelivery:
             story = await self._stories.story(notification_id, tenant_id)
             route = story.routes[0] if story is not None and story.routes else None
             if route is not None and route["status"] == Status.PUBLISHED:
+                reported = route["delivered_at"] if self._rules.strict_receipts else None
                 return DeliveredNow(
                     notification_id=notification_id,
-                    delivered_at_ms=route["published_at"],
+                    at_ms=reported or route["published_at"],
+                    arrived=reported is not None or not self._rules.strict_receipts,
                     provider_message_id=route["provider_message_id"],
                     replayed=True,
                 )
@@ -256,6 +263,21 @@ class SynchronousDelivery:
             if self._left(deadline) <= 0.0:
                 return msgspec.structs.replace(self._timed_out(notification_id), replayed=True)
             await self._clock.sleep(LOOK_SECONDS)
+
+    def _settlement(
+        self, claim: Claim, provider: str | None, outcome: Outcome, answer: SynchronousAnswer, *, duration_ms: float
+    ) -> Settlement:
+        note = None if provider is None else noted(provider, outcome, duration_ms)
+        if isinstance(answer, DeliveredNow):
+            return Settlement(claim=claim, verdict=Finish(), note=note)
+        if isinstance(outcome, Refused) and outcome.classification == EXPIRY.gate:
+            return Settlement(claim=claim, verdict=EXPIRY)
+        rules = self._rules
+        # No caller waits for a second provider, so only the last of the chain condemns an address.
+        left = following(rules.chains.get(claim.channel, ()), provider or claim.provider)
+        condemned = suppression_after(claim, outcome, rules.suppressions, rules.policies.get(claim.policy), left)
+        verdict = Bury(answer.code, f"{answer.code}: {answer.message}")
+        return Settlement(claim=claim, verdict=verdict, note=note, suppression=condemned)
 
     def _timed_out(self, notification_id: str) -> NotDelivered:
         text = timed_out_text(self._rules.seconds)
@@ -288,24 +310,6 @@ def _gated(route: Mapping[str, Any]) -> tuple[GatedRoute, ...]:
         return ()
     gate, because = route["last_error_classification"], route["last_error_message"]
     return (GatedRoute(route["route_id"], route["channel"], gate, because),)
-
-
-def _settlement(
-    claim: Claim,
-    provider: str | None,
-    outcome: Outcome,
-    answer: SynchronousAnswer,
-    *,
-    duration_ms: float,
-    terms: SuppressionTerms,
-) -> Settlement:
-    note = None if provider is None else noted(provider, outcome, duration_ms)
-    if isinstance(answer, DeliveredNow):
-        return Settlement(claim=claim, verdict=Finish(), note=note)
-    if isinstance(outcome, Refused) and outcome.classification == EXPIRY.gate:
-        return Settlement(claim=claim, verdict=EXPIRY)
-    verdict = Bury(answer.code, f"{answer.code}: {answer.message}")
-    return Settlement(claim=claim, verdict=verdict, note=note, suppression=suppression_after(claim, outcome, terms))
 
 
 class SynchronousSweep:

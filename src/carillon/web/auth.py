@@ -81,7 +81,7 @@ def fits_tenant(name: str) -> bool:
 
 
 class Unauthorized(Problem):
-    """The one answer to every failure; its reason is for the operator alone and never part of the answer."""
+    """The answer to every failure; its reason is for the operator alone, unless `message` says it to the caller."""
 
     def __init__(self, reason: Refusal, message: str = "a valid bearer token is required") -> None:
         super().__init__("UNAUTHORIZED", message, headers={"WWW-Authenticate": "Bearer"})

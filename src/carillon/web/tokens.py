@@ -138,7 +138,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 class Guard:
-    """Turns a token into a caller; every failure gets the same answer."""
+    """Turns a token into a caller; every failure gets the same answer, except a signed token's too long life."""
 
     def __init__(self, settings: JwtSettings) -> None:
         self._keys = _keys(settings)
@@ -160,7 +160,7 @@ class Guard:
         }
 
     def caller(self, token: bytes) -> Caller:
-        """The caller a valid token names; 401 otherwise, always with the same body."""
+        """The caller a valid token names; 401 otherwise, with the same body for everything but a too long life."""
         if not token or len(token) > _MAX_TOKEN_BYTES:
             raise Unauthorized("malformed" if token else "missing")
         try:
@@ -226,7 +226,8 @@ class Guard:
         if issued > time.time() + leeway:
             raise Unauthorized("premature")
         if expires - issued > longest + leeway:
-            raise Unauthorized("overlong")
+            # The signature holds, so the holder learns no more than what the token's own maker may know.
+            raise Unauthorized("overlong", f"the token lives too long: exp may be at most {longest:g} s after iat")
 
 
 def _keys(settings: JwtSettings) -> dict[str | None, TokenKey]:

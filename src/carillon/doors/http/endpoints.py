@@ -265,10 +265,13 @@ def _delivered(outcome: SynchronousAnswer) -> Reply:
         headers["Idempotent-Replayed"] = "true"
     match outcome:
         case DeliveredNow():
+            at = rfc3339_ms(outcome.at_ms)
             answer = Delivered(
                 notification_id=outcome.notification_id,
-                delivered_at=rfc3339_ms(outcome.delivered_at_ms),
+                delivered_at=at if outcome.arrived else UNSET,
+                sent_at=UNSET if outcome.arrived else at,
                 provider_message_id=outcome.provider_message_id,
+                status="delivered" if outcome.arrived else "sent",
             )
             return Reply(200, answer, headers)
         case NotDelivered():

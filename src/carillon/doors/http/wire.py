@@ -183,12 +183,14 @@ class SendAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Delivered(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Delivered while the caller waited."""
+    """Delivered while the caller waited; with strict receipts it is sent until the vendor reports that it arrived."""
 
     notification_id: str
-    delivered_at: str
+    delivered_at: str | UnsetType = UNSET
+    sent_at: str | UnsetType = UNSET
+    """Only with status `sent`: when the provider accepted the message."""
     provider_message_id: str | None = None
-    status: Literal["delivered"] = "delivered"
+    status: Literal["delivered", "sent"] = "delivered"
 
 
 class ItemError(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -197,4 +197,4 @@ RETURNING r.notification_id, r.route_id, r.claim_token AS token, r.channel, r.re
     NULL::text AS wishes_json,
     -- end
     r.ctid AS place, r.grp AS "group", (picked.nth > picked.free - picked.ahead) IS TRUE AS ahead,
-    date_part('epoch', n.expires_at - clock.now) AS expires_in, n.stopped;
+    date_part('epoch', n.expires_at - clock.now) AS expires_in, n.stopped, n.priority;

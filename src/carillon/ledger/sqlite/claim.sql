@@ -68,7 +68,7 @@ SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_r
        -- else
        NULL AS wishes_json,
        -- end
-       r.grp AS "group", (n.expires_at - :now) / 1000.0 AS expires_in, n.stopped
+       r.grp AS "group", (n.expires_at - :now) / 1000.0 AS expires_in, n.stopped, n.priority
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.lane = :lane AND r.provider = :provider AND r.next_attempt_at IS NOT NULL AND r.turn = :grp
   AND r.next_attempt_at <= :now

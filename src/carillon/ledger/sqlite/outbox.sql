@@ -17,7 +17,9 @@ RETURNING outbox_id, attempt_count AS tries;
 -- name: taken_alerts
 -- The content of the leased alerts; the number of tries comes from `due_alerts`, because a later lease changes it.
 SELECT o.outbox_id, o.notification_id, o.route_id, o.created_at, o.told,
-       coalesce(o.final_attempt_count, r.attempt_count) AS attempt_count,
+       max(coalesce(o.final_attempt_count, r.attempt_count), (
+           SELECT count(*) FROM attempts a WHERE a.notification_id = o.notification_id AND a.route_id = o.route_id)
+       ) AS attempt_count,
        coalesce(o.failure_message, r.last_error_message, '') AS last_error,
        r.channel, n.tenant_id, n.user_id, n.notification_type
 FROM outbox o

@@ -28,7 +28,7 @@ ORDER BY notification_id, attempt_id;
 
 -- name: search
 -- One snapshot for the page and the total, so that they agree.
--- A published route is `received` or `opened` once its vendor said so.
+-- A published route is `vendor_queued`, `vendor_sent`, `received` or `opened` once its vendor said so.
 WITH matching AS MATERIALIZED (
     SELECT n.notification_id, n.accepted_at
     FROM records n
@@ -45,7 +45,8 @@ WITH matching AS MATERIALIZED (
               WHERE r.notification_id = n.notification_id
                 AND (:status IS NULL OR :status = CASE
                          WHEN r.status <> 'published' THEN r.status WHEN r.opened_at IS NOT NULL THEN 'opened'
-                         WHEN r.delivered_at IS NOT NULL THEN 'received' ELSE 'published' END)
+                         WHEN r.delivered_at IS NOT NULL THEN 'received'
+                         WHEN r.receipt IN ('queued', 'sent') THEN 'vendor_' || r.receipt ELSE 'published' END)
                 AND (:channel IS NULL OR r.channel = :channel)
                 AND (:address IS NULL OR r.address = :address)))
 ), page AS (

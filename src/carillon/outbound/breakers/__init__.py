@@ -15,6 +15,7 @@ from carillon.domain.breaker import (
     from_now,
     record,
     recover,
+    trip,
 )
 from carillon.domain.events import BreakerChanged, ProviderProbed, Trouble
 from carillon.domain.ports import Breakers, Clock, Observer, Probed, Provider
@@ -59,6 +60,10 @@ class MemoryBreakers:
         after = record(before, self._policy(provider), ok=ok, now=self._clock.monotonic())
         self._keep(provider, before, after)
 
+    async def trip(self, provider: str) -> None:
+        before = self._breakers.get(provider, _NEW)
+        self._keep(provider, before, trip(before, self._clock.monotonic()))
+
     async def states(self) -> dict[str, State]:
         now = self._clock.monotonic()
         return {name: effective(breaker, self._policy(name), now) for name, breaker in self._breakers.items()}
@@ -99,6 +104,9 @@ class NoBreakers:
 
     async def record(self, provider: str, *, ok: bool) -> None:
         """Remember nothing."""
+
+    async def trip(self, provider: str) -> None:
+        """Open nothing."""
 
     async def states(self) -> dict[str, State]:
         return {}

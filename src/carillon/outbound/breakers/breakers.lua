@@ -1,6 +1,6 @@
 -- The breaker machine of domain/breaker.py as one atomic step, on Redis's own clock, so that skewed hosts agree.
 -- KEYS: state, failures, successes, opened_at, probes (sorted set of probe starts)
--- ARGV: verb (admit|ok|fail|heal|look), failure_threshold, open_seconds, success_threshold, half_open_max_probes, probe_seconds
+-- ARGV: verb (admit|ok|fail|heal|look|trip), failure_threshold, open_seconds, success_threshold, half_open_max_probes, probe_seconds
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 local verb, threshold, open_seconds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -49,6 +49,11 @@ end
 
 if verb == 'heal' then
   if state == 'open' then enter('half_open') end
+  return answer(state, 'stop')
+end
+
+if verb == 'trip' then
+  if state ~= 'open' then enter('open') end
   return answer(state, 'stop')
 end
 

@@ -78,6 +78,11 @@ class SharedBreakers:
             # Other processes may see failures too: the next caller asks the store.
             self._fresh_until[provider] = self._known_until[provider] = 0.0
 
+    async def trip(self, provider: str) -> None:
+        self._failing.add(provider)
+        await self._fallback.trip(provider)
+        await self._run("trip", provider)
+
     async def look(self, providers: Collection[str]) -> dict[str, State]:
         """The state of each in the store, or in this process while the store is away."""
         for provider in providers:

@@ -1,6 +1,5 @@
 """Push messages through Firebase Cloud Messaging: its HTTP v1 API, and the legacy API that relays still offer."""
 
-import hashlib
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, Literal
@@ -8,12 +7,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from carillon.domain.claims import Claim, Dispatch
-from carillon.domain.intents import canonical
-from carillon.domain.notifications import Message
+from carillon.domain.claims import Dispatch
+from carillon.domain.intents import Priority
 from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
 from carillon.providers import Tools
 from carillon.providers.answers import AnswerTable, Rule, brief
+from carillon.providers.fcm.body import Handling, data, legacy_body, notification, tag_of, v1_body
 from carillon.providers.fcm.parts import carries, with_parts
 from carillon.providers.fcm.token import Account, NoToken, Token, TokenSource, read_account
 from carillon.providers.http import HttpAnswer, HttpRequest, Reply, parse_retry_after, unanswered
@@ -74,6 +73,7 @@ _DEVICE = re.compile(r"[A-Za-z0-9_:.~%=+-]{1,4096}")
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9.:-]{0,99}")
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}")
 _RESERVED = re.compile(r"from|message_type|collapse_key|google\..*|gcm\..*")
+_OURS = frozenset({"notification_id", "trace_id"})
 _ABOUT_A_DEVICE = re.compile(r"\bdevice\b", re.IGNORECASE)
 _NOBODY = "probe-without-a-device"
 _PROBE_SECONDS = 10.0
@@ -86,44 +86,6 @@ class FcmAnswer(msgspec.Struct, frozen=True):
     message_id: str | None = None
     codes: Sequence[str] = ()
     text: str = ""
-
-
-def notification(message: Message) -> dict[str, str]:
-    """The part that the device shows; the title is optional."""
-    title = {} if message.subject is None else {"title": message.subject}
-    return {**title, "body": message.text}
-
-
-def data(claim: Claim, names: Sequence[str]) -> dict[str, str]:
-    """The data that the app gets: the trace id and the configured variables, as text."""
-    found = {} if claim.trace_id is None else {"trace_id": claim.trace_id}
-    payload = msgspec.json.decode(claim.payload_json)
-    if isinstance(payload, dict):
-        found |= {name: _as_text(payload[name]) for name in names if payload.get(name) is not None}
-    return found
-
-
-def v1_body(token: str, shown: dict[str, str], extra: dict[str, str], tag: str | None) -> bytes:
-    message: dict[str, Any] = {"token": token, "notification": shown}
-    if extra:
-        message["data"] = extra
-    if tag is not None:
-        message["android"] = {"notification": {"tag": tag}}
-        message["apns"] = {"headers": {"apns-collapse-id": tag}}
-        message["webpush"] = {"notification": {"tag": tag}}
-    return msgspec.json.encode({"message": message})
-
-
-def legacy_body(token: str, shown: dict[str, str], extra: dict[str, str], tag: str | None) -> bytes:
-    content: dict[str, Any] = {"to": token, "notification": shown if tag is None else {**shown, "tag": tag}}
-    if extra:
-        content["data"] = extra
-    return msgspec.json.encode(content)
-
-
-def tag_of(claim: Claim) -> str:
-    """The tag of a message, the same for every repeat; its length fits every platform."""
-    return hashlib.sha256(claim.idempotency_key.encode()).hexdigest()
 
 
 def read_v1(answer: HttpAnswer) -> FcmAnswer:
@@ -181,10 +143,6 @@ def _blames_token(words: str, details: list[dict[str, Any]]) -> bool:
     return "registration token" in words.lower()
 
 
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else canonical(value)
-
-
 def _decoded(body: bytes) -> dict[str, Any]:
     try:
         return _dict(msgspec.json.decode(body))
@@ -218,6 +176,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A service account's key file."""
     data_variables: Annotated[list[str], msgspec.Meta(max_length=100)] = msgspec.field(default_factory=lambda: ["link"])
     """Variables of the payload that the app gets as data, if they are present."""
+    with_id: bool = True
+    """Put the notification's id into the data, as `notification_id`."""
     replace_repeats: bool = False
     """Tag every message, so that a repeat replaces the notification on the device instead of adding a second one."""
     answers: dict[str, Rule] = {}
@@ -286,9 +246,13 @@ class Fcm:
         if not _DEVICE.fullmatch(claim.address):
             return Refused("this is not a registration token", classification="bad_address")
         write = legacy_body if self._tokens is None else v1_body
-        tag = tag_of(claim) if self._settings.replace_repeats else None
-        shown = notification(dispatch.message)
-        body = write(claim.address, shown, data(claim, self._settings.data_variables), tag)
+        settings = self._settings
+        how = Handling(
+            tag=tag_of(claim) if settings.replace_repeats else None,
+            urgent=None if claim.priority is None else claim.priority == Priority.HIGH,
+        )
+        extra = data(claim, settings.data_variables, with_id=settings.with_id)
+        body = write(claim.address, notification(dispatch.message), extra, how)
         return with_parts(body, dispatch, legacy=self._tokens is None) if carries(dispatch) else body
 
     async def probe(self) -> str | None:
@@ -369,7 +333,7 @@ def create(name: str, settings: Settings, tools: Tools) -> Fcm:
     if parts.scheme not in {"https", "http"} or not parts.hostname or parts.query or parts.fragment:
         raise ValueError("base_url: is not a URL of http or https")
     for variable in settings.data_variables:
-        if _RESERVED.fullmatch(variable) or variable == "trace_id" or not variable:
+        if _RESERVED.fullmatch(variable) or variable in _OURS or not variable:
             raise ValueError(f"data_variables: {variable[:100]!r} is a name that FCM or Carillon reserves")
     if settings.form == "legacy":
         if settings.server_key is None or not _KEY.fullmatch(settings.server_key.reveal()):

@@ -35,10 +35,7 @@ _DEFAULT_PORTS = {"https": "443", "http": "80"}
 _SID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _CODE = re.compile(r"[0-9]{1,10}")
 _KINDS = {
-    "accepted": ReceiptKind.QUEUED,
-    "scheduled": ReceiptKind.QUEUED,
     "queued": ReceiptKind.QUEUED,
-    "sending": ReceiptKind.QUEUED,
     "sent": ReceiptKind.SENT,
     "delivered": ReceiptKind.DELIVERED,
     "read": ReceiptKind.DELIVERED,
@@ -46,6 +43,8 @@ _KINDS = {
     "undelivered": ReceiptKind.FAILED,
     "canceled": ReceiptKind.FAILED,
 }
+# Steps inside Twilio, which say nothing new about the message.
+_STEPS = frozenset({"accepted", "scheduled", "sending"})
 # Only codes that are certainly about the number: after any other failure another provider may succeed.
 _GONE = frozenset({"21211", "21610", "21614"})
 
@@ -67,6 +66,8 @@ class TwilioReceipts:
         status = one.get("MessageStatus") or one.get("SmsStatus") or ""
         if not _SID.fullmatch(sid):
             return CallbackReading(unread=("the report names no message",))
+        if status in _STEPS:
+            return CallbackReading()
         kind = _KINDS.get(status)
         if kind is None:
             return CallbackReading(unread=(brief(f"{sid}: no status we know: {status[:64]!r}"),))

@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.content.shown import MessageView, message_view
 from carillon.domain.notifications import Message, Status, Story
+from carillon.domain.receipts import ReceiptKind
 from carillon.web.problems import rfc3339_ms
 
 StatusWord = Literal["queued", "sent", "delivered", "opened", "failed", "skipped"]
@@ -34,15 +35,21 @@ Chains = Mapping[str, Sequence[str]]
 Row = Mapping[str, Any]
 
 _STATES: dict[StatusWord, tuple[str, ...]] = {
-    "queued": (Status.PENDING, Status.FAILED),
-    "sent": (),
     # Beside the states of routes, the ledger tells published ones apart by their receipts.
+    "queued": (Status.PENDING, Status.FAILED, "vendor_queued"),
+    "sent": ("vendor_sent",),
     "delivered": (Status.PUBLISHED, "received"),
     "opened": ("opened",),
     "failed": (Status.DEAD_LETTER,),
     "skipped": (Status.SKIPPED,),
 }
-_STRICT: dict[StatusWord, tuple[str, ...]] = {**_STATES, "sent": (Status.PUBLISHED,), "delivered": ("received",)}
+_STRICT: dict[StatusWord, tuple[str, ...]] = {
+    **_STATES,
+    "sent": (Status.PUBLISHED, "vendor_sent"),
+    "delivered": ("received",),
+}
+_ON_ITS_WAY: dict[str | None, StatusWord] = {ReceiptKind.QUEUED: "queued", ReceiptKind.SENT: "sent"}
+"""What a vendor says about a message that it accepted and has not delivered yet."""
 _WORST_FIRST: tuple[StatusWord, ...] = ("queued", "failed", "sent", "delivered", "opened")
 _PRIORITIES: dict[int, Any] = {1: "high", 2: "normal", 3: "low"}
 
@@ -202,7 +209,7 @@ def statuses_of(word: StatusWord, *, strict: bool = False) -> tuple[str, ...]:
 
 
 def word_of(route: Row, *, strict: bool) -> StatusWord:
-    """The status of a route; strictly, it is delivered only when a vendor reports it."""
+    """The status of a route: its vendor's last word; without any it is delivered, and strictly only sent."""
     match Status(route["status"]):
         case Status.PENDING | Status.FAILED:
             return "queued"
@@ -212,8 +219,10 @@ def word_of(route: Row, *, strict: bool) -> StatusWord:
             return "skipped"
         case Status.PUBLISHED if route["opened_at"] is not None:
             return "opened"
+        case Status.PUBLISHED if route["delivered_at"] is not None:
+            return "delivered"
         case Status.PUBLISHED:
-            return "sent" if strict and route["delivered_at"] is None else "delivered"
+            return _ON_ITS_WAY.get(route["receipt"], "sent" if strict else "delivered")
 
 
 def overall(words: Iterable[StatusWord]) -> StatusWord:
@@ -245,7 +254,7 @@ def notification_view(
         locale=first.get("resolved_locale"),
         provider_message_ids=message_ids,
         provider_names=names,
-        attempt_count=sum(route["attempt_count"] for route in story.routes),
+        attempt_count=sum(_calls(route, attempts) for route in story.routes),
         last_attempt_at=_latest(attempt["started_at"] for attempt in attempts),
         last_error=_last_error(story.routes),
         created_at=rfc3339_ms(row["accepted_at"]),
@@ -277,7 +286,17 @@ def _asked(row: Row) -> dict[str, Any]:
 def _arrival(route: Row, *, strict: bool) -> float | None:
     """When the message arrived; without receipts, when a provider accepted it."""
     at: float | None = route["delivered_at"]
-    return at if strict or at is not None else route["published_at"]
+    waits = strict or route["receipt"] in _ON_ITS_WAY
+    return at if waits or at is not None else route["published_at"]
+
+
+def _calls(route: Row, attempts: Sequence[Row]) -> int:
+    """How many calls were made for a route, those before a redrive included.
+
+    The route itself counts from its last redrive on, and also an attempt whose worker died before it wrote a word.
+    """
+    counted: int = route["attempt_count"]
+    return max(counted, len([attempt for attempt in attempts if attempt["route_id"] == route["route_id"]]))
 
 
 def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[str], *, strict: bool) -> RouteView:
@@ -287,7 +306,7 @@ def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[st
         channel=row["channel"],
         recipient=row["address"],
         status=word_of(row, strict=strict),
-        attempt_count=row["attempt_count"],
+        attempt_count=_calls(row, attempts),
         max_attempts=row["max_attempts"],
         provider=row["provider"],
         next_attempt_at=_time(row["next_attempt_at"]),
