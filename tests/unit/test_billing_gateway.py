@@ -9,15 +9,9 @@ from typing import Any, Literal
 import pytest
 
 from carillon.blueprints.billing import payment_api
+from carillon.blueprints.billing.gateway import Charged, GatewayRules, GatewayUnavailable, MockGateway, Order
 from carillon.blueprints.billing.messages import amount_in, text_in, whole_in
-from carillon.blueprints.billing.payment import (
-    Charged,
-    GatewayRules,
-    GatewayUnavailable,
-    MockGateway,
-    PaymentRules,
-    Payments,
-)
+from carillon.blueprints.billing.payment import PaymentRules, Payments
 from carillon.blueprints.billing.store import BillingStore
 from carillon.domain.jobs import Permanent
 from carillon.ledger.sqlite.ledger import SqliteLedger
@@ -27,13 +21,17 @@ from carillon.web import WebSettings, app
 CLOCK = SystemClock()
 
 
+def order(amount: Decimal | int = 1) -> Order:
+    return Order(subscription_id="s", amount=Decimal(amount), currency="USD", action="initial", metadata={})
+
+
 def gateway(**rules: Any) -> MockGateway:
     return MockGateway(GatewayRules(**rules), CLOCK)
 
 
 @pytest.mark.req("S3-59")
 async def test_it_succeeds_unless_it_is_told_otherwise() -> None:
-    assert await gateway().charge("t", Decimal(1)) == Charged(
+    assert await gateway().charge("t", order()) == Charged(
         status="success", reference="mock_t", message="Payment processed"
     )
     assert await gateway().initiate_refund("anything", Decimal(1), "trial_refund") == "mock_refund_anything"
@@ -50,13 +48,13 @@ async def test_it_succeeds_unless_it_is_told_otherwise() -> None:
 async def test_it_declines_what_it_shall(
     rules: dict[str, Any], amount: Decimal, status: Literal["success", "failed"]
 ) -> None:
-    charged = await gateway(**rules).charge("t", amount)
+    charged = await gateway(**rules).charge("t", order(amount))
     assert charged.status == status
 
 
 async def test_it_can_be_away() -> None:
     with pytest.raises(GatewayUnavailable):
-        await gateway(payments="unavailable").charge("t", Decimal(1))
+        await gateway(payments="unavailable").charge("t", order())
     with pytest.raises(GatewayUnavailable):
         await gateway(refunds="unavailable").initiate_refund("t", Decimal(1), "trial_refund")
 

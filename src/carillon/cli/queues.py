@@ -175,7 +175,7 @@ def list_(
         return
     table = Table()
     table.add_column("queue", overflow="fold")
-    for heading in ("main", "processing", "delayed", "failed", "next is old"):
+    for heading in ("main", "processing", "delayed", "failed", "oldest"):
         table.add_column(heading, justify="right")
     for name, depth in found.items():
         numbers = (depth.main, depth.processing, depth.delayed, depth.failed)

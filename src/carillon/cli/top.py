@@ -222,7 +222,7 @@ def _providers(providers: list[dict[str, Any]]) -> RenderableType:
 def _queues(queues: list[dict[str, Any]]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("queue", overflow="fold")
-    for heading in ("main", "processing", "delayed", "failed", "next is old"):
+    for heading in ("main", "processing", "delayed", "failed", "oldest"):
         table.add_column(heading, justify="right")
     for one in queues:
         age = one["oldest_seconds"]

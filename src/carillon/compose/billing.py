@@ -17,8 +17,10 @@ from carillon.blueprints.billing.domain import (
     TRIAL_PAYMENT,
     USAGE_SYNC,
 )
+from carillon.blueprints.billing.gateway import MOCK, Gateway, GatewayRules, MockGateway, installed
+from carillon.blueprints.billing.life import SubscriptionLife
 from carillon.blueprints.billing.messages import OutgoingRelay, QueueJob
-from carillon.blueprints.billing.payment import GatewayRules, MockGateway, PaymentRules, Payments
+from carillon.blueprints.billing.payment import PaymentRules, Payments
 from carillon.blueprints.billing.store import BillingStore
 from carillon.blueprints.billing.subscription import Neighbour, Subscriptions
 from carillon.blueprints.billing.webhooks import Post, Response, Sign, Verify, Webhooks
@@ -140,17 +142,22 @@ class Building:
             user_agent=_USER_AGENT,
         )
 
-    def payments(self, webhooks: Webhooks) -> Payments:
+    def gateway(self) -> Gateway:
         gateway = self._settings.gateway
+        if gateway.kind != MOCK:
+            return installed(gateway.kind, gateway.options, self._clock)
         rules = GatewayRules(
             payments=gateway.payments,
             refunds=gateway.refunds,
             declined=[Decimal(str(amount)) for amount in gateway.declined_amounts],
             delay_seconds=gateway.delay_seconds,
         )
+        return MockGateway(rules, self._clock)
+
+    def payments(self, gateway: Gateway, webhooks: Webhooks) -> Payments:
         return Payments(
             self._store,
-            MockGateway(rules, self._clock),
+            gateway,
             self._relay,
             webhooks,
             clock=self._clock,
@@ -249,6 +256,7 @@ class BillingPart(Part):
     title = "Templates"
     webhooks: Webhooks
     relay: OutgoingRelay
+    life: SubscriptionLife | None = None
 
     def __init__(
         self, process: Process, billing: Billing, ledger: LedgerPart, *, queues: QueuesPart, neighbours: Neighbours
@@ -279,15 +287,18 @@ class BillingPart(Part):
         self.webhooks = building.webhooks(self._neighbours.subscription, process.observe)
         self._endpoints = []
         if BillingRole.PAYMENT in self.queues:
-            payments = building.payments(self.webhooks)
+            gateway = building.gateway()
+            stack.push_async_callback(gateway.aclose)
+            payments = building.payments(gateway, self.webhooks)
             _register(self.queues[BillingRole.PAYMENT], _payment_handlers(payments))
             self._endpoints += payment_api.endpoints(payments, service_token(billing))
         if BillingRole.SUBSCRIPTION in self.queues:
             subscriptions = building.subscriptions(self._neighbours.payment)
             _register(self.queues[BillingRole.SUBSCRIPTION], _subscription_handlers(subscriptions))
             verify = verifier(billing, process.clock)
+            self.life = SubscriptionLife(subscriptions, billing.life.checked(), process.clock, process.observe)
             self._endpoints += subscription_api.endpoints(subscriptions)
-            self._endpoints += webhooks.endpoints(store, verify, billing.plans, process.observe)
+            self._endpoints += webhooks.endpoints(store, verify, billing.plans, billing.life, process.observe)
 
     def endpoints(self) -> list[Endpoint]:
         return self._endpoints
@@ -318,6 +329,8 @@ class WorkersPart(Part):
 
     def run(self) -> Mapping[str, Loop]:
         found: dict[str, Loop] = {"outbox": self._both.relay.run}
+        if self._both.life is not None:
+            found["subscription_life"] = self._both.life.run
         for service, queues in self._both.queues.items():
             begun = asyncio.Event()
             self._begun.append(begun)

@@ -224,7 +224,8 @@ class QueueRuntime:
         async with AsyncExitStack() as stack:
             blocking = client(self._parts.settings.redis_url, len(self._handlers) + 1, BLOCK_SECONDS + PATIENCE_SECONDS)
             stack.push_async_callback(blocking.aclose)
-            signal = ListSignal(blocking, self._handlers)
+            idle = self._parts.logs.idle if self._parts.settings.beat.log_no_message else _quiet
+            signal = ListSignal(blocking, self._handlers, idle)
             stack.push_async_callback(signal.aclose)
             backlog = self._backlog(signal)
             worker = self._worker(backlog)
@@ -342,6 +343,10 @@ class QueueRuntime:
             poll_seconds=settings.poll_seconds,
             drain_seconds=settings.drain_seconds,
         )
+
+
+def _quiet(queue: str) -> None:
+    """A tick without a message is no news."""
 
 
 def _keep(stack: AsyncExitStack, name: str, work: Awaitable[None], observe: Observer) -> None:

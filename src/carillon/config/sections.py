@@ -1,10 +1,10 @@
 """The sections of the settings around the engine: doors, upkeep, and those of single blueprints."""
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from carillon.blueprints.billing.domain import Plan
+from carillon.blueprints.billing.domain import LifeRules, Plan
 from carillon.upkeep.metrics.instruments import Instrument
 
 Bounds = tuple[float, float]
@@ -333,14 +333,21 @@ class Billing(Section, frozen=True):
     """How often the relay looks for committed messages that are not in their queue yet."""
     plans: dict[str, Plan] = {}
     """By plan id; `*` is every other plan."""
+    life: LifeRules = LifeRules()
+    """Renewals, grace and ends."""
 
 
 class Gateway(Section, frozen=True):
-    """The behaviour of the mock gateway."""
+    """The gateway that moves the money, and the behaviour of the mock gateway."""
 
     bounds: ClassVar[dict[str, Bounds]] = {
         "delay_seconds": (0, 3600),
     }
+
+    kind: str = "mock"
+    """The mock gateway, or the name of an installed one."""
+    options: dict[str, Any] = {}
+    """What an installed gateway is made with; the mock gateway has the fields below."""
 
     payments: Literal["success", "failed", "unavailable"] = "success"
     refunds: Literal["success", "unavailable"] = "success"

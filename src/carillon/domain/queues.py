@@ -96,6 +96,8 @@ class QueueUpkeep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     busy_pause_seconds: float = 1.0
     """How long a worker pauses a queue whose waiting messages are all locked."""
     job_log_keeps: int = 10_000
+    log_no_message: bool = False
+    """True logs every tick that found no message, about one a second for each idle queue."""
     job_log_seconds: float = 30 * 86_400.0
     """Rows of job logs and finished effects older than this are deleted."""
 

@@ -131,6 +131,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
     "job_effects": _table("effect_key holder held_until done_at"),
     "subscriptions": _table(
         "subscription_id user_id plan_id status trial started_at ends_at created_at updated_at tenant_id"
+        " cancel_at_end failed_renewals renewal_asked_at"
     ),
     "payments": _table(
         "transaction_id subscription_id status amount currency action event_id idempotency_key gateway_reference"

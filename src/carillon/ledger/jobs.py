@@ -75,6 +75,7 @@ LONGEST_WAIT = 5.0
 LONGEST_ERROR = 2000
 LONGEST_WORD = 500
 MOST_ATTEMPTS = 2**31 - 1
+NO_MESSAGE = JobMessage("", "", 0, {})
 _encode = msgspec.json.Encoder().encode
 
 
@@ -110,6 +111,10 @@ class JobLogs:
 
     def busy(self, queue: str, message: JobMessage, now: float) -> None:  # noqa: ARG002 - the row is its holder's
         self._entries.append(self._entry(queue, message, "retry", message.attempts, {"reason": "lock_unavailable"}))
+
+    def idle(self, queue: str) -> None:
+        """A tick found no message; only the entry says so, as there is no message that a row could be about."""
+        self._entries.append(self._entry(queue, NO_MESSAGE, "no_message", 0, {}))
 
     def received(self, queue: str, message: JobMessage, now: float) -> None:
         self._row(queue, message, "received", 0, now)

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from carillon.domain.errors import ConfigurationError
+
 PAYMENT_INITIATION = "q:sub:payment_initiation"
 TRIAL_PAYMENT = "q:sub:trial_payment"
 PLAN_CHANGE = "q:sub:plan_change"
@@ -24,6 +26,9 @@ _MOST = 10**12
 _FINEST = Decimal(1).scaleb(-DECIMALS)
 _NAMES = uuid.UUID("5a3f9d52-7f0c-4d8e-8f38-0a6f2a1f7c11")
 
+_MOST_DAYS = 3660
+_SHORTEST, _DAY = 0.001, 86_400.0
+
 Result = Literal["success", "failed"]
 
 
@@ -35,6 +40,7 @@ class SubscriptionStatus(StrEnum):
     ACTIVE = "active"
     PAST_DUE = "past_due"
     REVOKED = "revoked"
+    CANCELLED = "cancelled"
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -50,6 +56,29 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """The plan that follows a trial; none is the same plan, paid."""
 
 
+class LifeRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """When a subscription is renewed, and how long it outlives its end without a payment."""
+
+    renewals: bool = True
+    renew_before_days: float = 1.0
+    """How long before the end of a period the next one is asked for."""
+    retry_days: float = 1.0
+    """How long after a failed renewal it is asked for again."""
+    grace_days: float = 7.0
+    """How long a subscription is `past_due` after its end before it is cancelled; 0 revokes it at the first failure."""
+    every_seconds: float = 60.0
+    """How often the subscription service looks for renewals and ends that are due."""
+
+    def checked(self) -> "LifeRules":
+        """These rules if they are valid; raises ConfigurationError with the reason."""
+        days = (self.renew_before_days, self.grace_days)
+        if not all(0 <= one <= _MOST_DAYS for one in days) or not 0 < self.retry_days <= _MOST_DAYS:
+            raise ConfigurationError(f"billing.life: days must be between 0 and {_MOST_DAYS}, retry_days more than 0")
+        if not _SHORTEST <= self.every_seconds <= _DAY:
+            raise ConfigurationError("billing.life.every_seconds: is not between 0.001 s and a day")
+        return self
+
+
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """Times are Unix milliseconds."""
 
@@ -63,6 +92,13 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     updated_at: float
     tenant_id: str | None = None
+    cancel_at_end: bool = False
+    """It is not renewed, and cancelled when its period ends."""
+    failed_renewals: int = 0
+    """Renewals of the present period that were declined."""
+
+
+USUAL_LIFE = LifeRules()
 
 
 class Payment(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +167,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     plan_id: str
     trial: bool
     days: float | None = None
+    declined: bool = False
+    """A renewal of the present period was declined."""
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,10 +210,10 @@ def plan_of(plans: Plans, plan_id: str) -> Plan | None:
     return plans.get(plan_id) or plans.get(EVERY_OTHER)
 
 
-def change(subscription: Subscription, event: PaymentEvent, plans: Plans) -> Change:
+def change(subscription: Subscription, event: PaymentEvent, plans: Plans, life: LifeRules = USUAL_LIFE) -> Change:
     """How the result of a payment changes a subscription."""
     if event.status == "failed":
-        return _unpaid(subscription)
+        return _unpaid(subscription, event, life)
     plan_id = event.new_plan_id or subscription.plan_id
     if subscription.status is SubscriptionStatus.PENDING and subscription.trial:
         return Change(
@@ -188,10 +226,18 @@ def change(subscription: Subscription, event: PaymentEvent, plans: Plans) -> Cha
     return Change(status=SubscriptionStatus.ACTIVE, plan_id=plan_id, trial=False, days=days)
 
 
-def _unpaid(subscription: Subscription) -> Change:
+def _unpaid(subscription: Subscription, event: PaymentEvent, life: LifeRules) -> Change:
     served = subscription.status in (SubscriptionStatus.ACTIVE, SubscriptionStatus.TRIAL)
+    renewal = event.action == "renewal"
     status = SubscriptionStatus.REVOKED if served else subscription.status
-    return Change(status=status, plan_id=subscription.plan_id, trial=subscription.trial)
+    if served and renewal and life.grace_days > 0:
+        status = SubscriptionStatus.PAST_DUE
+    return Change(status=status, plan_id=subscription.plan_id, trial=subscription.trial, declined=renewal)
+
+
+def renewal_key(subscription: Subscription) -> str:
+    """The same for one period and one try: asking twice before there is an answer charges once."""
+    return f"renewal:{subscription.subscription_id}:{subscription.ends_at:.0f}:{subscription.failed_renewals}"
 
 
 def _plan(plans: Plans, plan_id: str) -> Plan:

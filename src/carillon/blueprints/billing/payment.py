@@ -1,8 +1,7 @@
 """The payment service: it charges, records and reports payments, and pays trials back."""
 
-from collections.abc import Callable, Sequence
-from decimal import Decimal
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -13,12 +12,12 @@ from carillon.blueprints.billing.domain import (
     Outgoing,
     Payment,
     Refund,
-    Result,
     event_id_of,
     number,
     transaction_of,
     with_tenant,
 )
+from carillon.blueprints.billing.gateway import Gateway, Order
 from carillon.blueprints.billing.messages import OutgoingRelay, QueueJob, amount_in, owner_of, text_in
 from carillon.blueprints.billing.store import PaymentStore
 from carillon.blueprints.billing.webhooks import Webhooks
@@ -29,67 +28,8 @@ from carillon.faultpoint import faultpoint
 from carillon.web.problems import rfc3339_ms
 
 
-class GatewayUnavailable(CarillonError):
-    """The gateway gave no answer: ask again later, under the same transaction."""
-
-
-class GatewayRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the mock gateway answers."""
-
-    payments: Literal["success", "failed", "unavailable"] = "success"
-    refunds: Literal["success", "unavailable"] = "success"
-    declined: Sequence[Decimal] = ()
-    delay_seconds: float = 0.0
-
-
-class Charged(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a charge."""
-
-    status: Result
-    reference: str
-    message: str
-
-
-class MockGateway:
-    """Gives the same transaction the same reference, however often it is charged, and charges it once."""
-
-    def __init__(self, rules: GatewayRules, clock: Clock) -> None:
-        self._rules = rules
-        self._clock = clock
-
-    async def charge(self, transaction_id: str, amount: Decimal) -> Charged:
-        await self._clock.sleep(self._rules.delay_seconds)
-        if self._rules.payments == "unavailable":
-            raise GatewayUnavailable("the gateway does not answer (gateway.payments)")
-        declined = self._rules.payments == "failed" or amount in self._rules.declined
-        return Charged(
-            status="failed" if declined else "success",
-            reference=f"mock_{transaction_id}",
-            message="The card was declined" if declined else "Payment processed",
-        )
-
-    async def initiate_refund(self, transaction_id: str, amount: Decimal, reason: str) -> str:
-        """The gateway's own name for the refund."""
-        await self._clock.sleep(self._rules.delay_seconds)
-        if self._rules.refunds == "unavailable":
-            raise GatewayUnavailable(f"the gateway does not refund {amount} ({reason}) now (gateway.refunds)")
-        return f"mock_refund_{transaction_id}"
-
-
 class Undelivered(CarillonError):
     """The subscription service did not accept a webhook; the queue's policy decides about the retry."""
-
-
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A payment to be charged."""
-
-    subscription_id: str
-    amount: Decimal
-    currency: str
-    action: str
-    metadata: dict[str, Any]
-    idempotency_key: str | None = None
-    tenant_id: str | None = None
 
 
 class PaymentRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +45,7 @@ class Payments:
     def __init__(
         self,
         ledger: PaymentStore,
-        gateway: MockGateway,
+        gateway: Gateway,
         relay: OutgoingRelay,
         webhooks: Webhooks,
         *,
@@ -131,7 +71,7 @@ class Payments:
             if order.idempotency_key is None
             else transaction_of(order.tenant_id, order.subscription_id, order.idempotency_key)
         )
-        charged = await self._gateway.charge(transaction_id, order.amount)
+        charged = await self._gateway.charge(transaction_id, order)
         faultpoint("after_charge")
         wall = self._clock.wall()
         payment = Payment(

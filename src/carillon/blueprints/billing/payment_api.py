@@ -8,7 +8,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from carillon.blueprints.billing.domain import DECIMALS, Payment, Refund, money, number
-from carillon.blueprints.billing.payment import GatewayUnavailable, Order, Payments
+from carillon.blueprints.billing.gateway import GatewayUnavailable, Order
+from carillon.blueprints.billing.payment import Payments
 from carillon.web import (
     ADMINISTRATORS,
     About,

@@ -1,14 +1,16 @@
 """The tables of the payment and the subscription service, and committed messages on their way to a queue."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from carillon.blueprints.billing.domain import (
+    USUAL_LIFE,
     EventRow,
+    LifeRules,
     Outgoing,
     Payment,
     PaymentEvent,
@@ -133,7 +135,45 @@ class BillingStore(PaymentStore):
         values = {"subscription_id": subscription_id, "plan_id": plan_id, "tenant_id": tenant_id}
         return bool(await self._engine.write("change_plan", values, repeatable=True, pool="intake"))
 
-    async def take_payment_event(self, event: PaymentEvent, payload: str, plans: Plans) -> Taken:
+    async def cancel(self, subscription_id: str, *, at_end: bool) -> Subscription:
+        """Cancel at the end of the period, or at once."""
+        values = {"subscription_id": subscription_id, "at_end": at_end}
+        (row,) = await self._engine.write("cancel_subscription", values, repeatable=True, pool="intake")
+        return _read_subscription(row)
+
+    async def ask_for_renewals(self, life: LifeRules, limit: int, message: Callable[[Subscription], Outgoing]) -> int:
+        """Write down the renewals that are due, and that they were asked for, in one commit; returns how many."""
+        values = {
+            "renew_before_days": life.renew_before_days,
+            "retry_days": life.retry_days,
+            "grace_days": life.grace_days,
+            "limit": limit,
+        }
+
+        def steps() -> Steps[list[Outgoing]]:
+            rows = yield Ask("due_renewals", values)
+            messages = [message(_read_subscription(row)) for row in rows]
+            if messages:
+                yield _add_outgoing(messages, 0.0)
+            return messages
+
+        # Not repeated: what a lost answer wrote down is asked for again later, under the same key.
+        return len(await self._engine.change(steps, repeatable=False, pool="intake"))
+
+    async def end_periods(self, life: LifeRules) -> tuple[int, int]:
+        """Subscriptions whose period is over: how many became past due, and how many were cancelled."""
+        values = {"grace_days": life.grace_days}
+
+        def steps() -> Steps[tuple[int, int]]:
+            late = yield Ask("mark_past_due", values)
+            over = yield Ask("end_subscriptions", values)
+            return len(late), len(over)
+
+        return await self._engine.change(steps, repeatable=True, pool="intake")
+
+    async def take_payment_event(
+        self, event: PaymentEvent, payload: str, plans: Plans, life: LifeRules = USUAL_LIFE
+    ) -> Taken:
         """Remember the event and carry it out in one commit; what was carried out before is not done again."""
         key = {"subscription_id": event.subscription_id}
 
@@ -145,7 +185,7 @@ class BillingStore(PaymentStore):
             found = yield Ask("lock_subscription", key)
             if not found or event.tenant_id not in {None, found[0]["tenant_id"]}:
                 return UnknownSubscription(event.subscription_id)
-            made = change(_read_subscription(found[0]), event, plans)
+            made = change(_read_subscription(found[0]), event, plans, life)
             yield Ask("change_subscription", {**key, **msgspec.structs.asdict(made)})
             yield Ask("finish_payment_event", {"event_id": event.event_id, "tenant_id": found[0]["tenant_id"]})
             return "processed"
@@ -201,7 +241,7 @@ class BillingStore(PaymentStore):
         return await self._engine.change(steps, repeatable=True, pool="intake")
 
 
-def _add_outgoing(messages: Sequence[Outgoing]) -> Ask:
+def _add_outgoing(messages: Sequence[Outgoing], lease_seconds: float = OUTGOING_LEASE_SECONDS) -> Ask:
     each = [
         {
             "message_id": message.message_id,
@@ -213,7 +253,7 @@ def _add_outgoing(messages: Sequence[Outgoing]) -> Ask:
         }
         for message in messages
     ]
-    return Ask("add_outgoing", {"lease_seconds": OUTGOING_LEASE_SECONDS}, each)
+    return Ask("add_outgoing", {"lease_seconds": lease_seconds}, each)
 
 
 def _stored(tenant_id: str | None) -> str:
@@ -233,4 +273,5 @@ def _read_payment(row: Row) -> Payment:
 
 
 def _read_subscription(row: Row) -> Subscription:
-    return msgspec.convert({**_read(row), "trial": bool(row["trial"])}, Subscription)
+    truths = {name: bool(row[name]) for name in ("trial", "cancel_at_end")}
+    return msgspec.convert({**_read(row), **truths}, Subscription)

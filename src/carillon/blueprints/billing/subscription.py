@@ -96,13 +96,16 @@ class Subscriptions:
             await self._relay.bring([message])
         return found
 
-    async def renew(self, subscription: Subscription, plan: Plan, key: str | None) -> str:
+    async def renew(self, subscription: Subscription, key: str | None) -> str:
         """Request payment for another period; returns the message's id."""
+        return await self._enqueue(self.renewal(subscription, key))
+
+    def renewal(self, subscription: Subscription, key: str | None) -> Outgoing:
+        """The request for payment of another period."""
+        plan = plan_of(self.plans, subscription.plan_id) or Plan()
         renewal = plan_of(self.plans, plan.renewal_plan_id or "") if subscription.trial else None
         payload = _price(_naming(subscription), renewal or plan) | {"renewal": True}
-        return await self._enqueue(
-            self._message(PAYMENT_INITIATION, "renewal", subscription.subscription_id, payload, key)
-        )
+        return self._message(PAYMENT_INITIATION, "renewal", subscription.subscription_id, payload, key)
 
     async def ask_for_plan(
         self, subscription: Subscription, new_plan_id: str, *, charge: bool, key: str | None

@@ -52,6 +52,13 @@ class PlanBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """False changes the plan without a payment; for administrators."""
 
 
+class CancelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When the subscription ends."""
+
+    at_end: bool = True
+    """False ends it at once; the paid period is not refunded."""
+
+
 class SubscriptionView(msgspec.Struct, frozen=True, kw_only=True):
     """One subscription; `id` and `subscription_id` are the same."""
 
@@ -63,6 +70,7 @@ class SubscriptionView(msgspec.Struct, frozen=True, kw_only=True):
     trial: bool
     started_at: str | None
     ends_at: str | None
+    cancel_at_end: bool
     created_at: str
     updated_at: str
     tenant_id: str | UnsetType = UNSET
@@ -116,9 +124,15 @@ class _SubscriptionHandlers:
 
     async def renew(self, request: Request) -> Reply:
         found: Subscription = request.found
-        message_id = await self._subscriptions.renew(found, self._plan(found.plan_id), _key(request))
+        self._plan(found.plan_id)
+        message_id = await self._subscriptions.renew(found, _key(request))
         answer = ChangeRequested(subscription_id=found.subscription_id, action="renewal", message_id=message_id)
         return Reply(202, answer)
+
+    async def cancel(self, request: Request) -> Reply:
+        found: Subscription = request.found
+        at_end = request.json(CancelBody).at_end
+        return Reply(200, _view(await self._subscriptions.ledger.cancel(found.subscription_id, at_end=at_end)))
 
     async def plan(self, request: Request) -> Reply:
         found: Subscription = request.found
@@ -172,6 +186,7 @@ def _view(found: Subscription) -> SubscriptionView:
         trial=found.trial,
         started_at=_time(found.started_at),
         ends_at=_time(found.ends_at),
+        cancel_at_end=found.cancel_at_end,
         created_at=rfc3339_ms(found.created_at),
         updated_at=rfc3339_ms(found.updated_at),
         tenant_id=found.tenant_id or UNSET,
@@ -245,6 +260,20 @@ def _asking(handlers: _SubscriptionHandlers) -> list[Endpoint]:
             path_examples={"id": _EXAMPLE},
             answers=asked,
             problems=("VALIDATION_ERROR",),
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{_PATH}/{{id}}/cancel",
+            call=handlers.cancel,
+            name="cancelSubscription",
+            summary="End a subscription, at the end of its period or at once",
+            description="It is not renewed any more. A later payment restores the service.",
+            tag="Billing",
+            body=CancelBody,
+            body_examples={"atItsEnd": {"at_end": True}},
+            about=_one(handlers),
+            path_examples={"id": _EXAMPLE},
+            answers=(Answer(status=200, description="The subscription as it is now", kind=SubscriptionView),),
         ),
         Endpoint(
             method="POST",

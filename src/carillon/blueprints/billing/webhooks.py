@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from carillon.blueprints.billing.domain import EventRow, PaymentEvent, Plans, UnknownSubscription
+from carillon.blueprints.billing.domain import EventRow, LifeRules, PaymentEvent, Plans, UnknownSubscription
 from carillon.blueprints.billing.store import BillingStore
 from carillon.border import strict_loads
 from carillon.domain.errors import LedgerUnavailable
@@ -162,16 +162,17 @@ class EventStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Receiver:
-    def __init__(self, ledger: BillingStore, verify: Verify, plans: Plans, observer: Observer) -> None:
+    def __init__(self, ledger: BillingStore, verify: Verify, plans: Plans, life: LifeRules, observer: Observer) -> None:
         self._ledger = ledger
         self._verify = verify
         self._plans = plans
+        self._life = life
         self._observe = observer
 
     async def take(self, request: Request) -> Reply:
         event, payload = self._believed(request, request.body)
         try:
-            taken = await self._ledger.take_payment_event(event, payload, self._plans)
+            taken = await self._ledger.take_payment_event(event, payload, self._plans, self._life)
         except LedgerUnavailable:
             raise
         except Exception as error:
@@ -218,9 +219,11 @@ def _status(row: EventRow) -> EventStatus:
     )
 
 
-def endpoints(ledger: BillingStore, verify: Verify, plans: Plans, observer: Observer) -> list[Endpoint]:
+def endpoints(
+    ledger: BillingStore, verify: Verify, plans: Plans, life: LifeRules, observer: Observer
+) -> list[Endpoint]:
     """The receiver, and the status of an event."""
-    receiver = _Receiver(ledger, verify, plans, observer)
+    receiver = _Receiver(ledger, verify, plans, life, observer)
     missing = "no event with this id was received here"
     one = About(callers=Callers.KNOWN, owned=Owned(param="event_id", find=receiver.find, missing=missing))
     return [

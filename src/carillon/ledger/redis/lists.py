@@ -37,9 +37,10 @@ class ListSignal:
                                       wake the worker without end. The end of a run rings instead.
     """
 
-    def __init__(self, redis: Redis, queues: Iterable[str]) -> None:
-        """`redis` needs a blocking connection for each queue."""
+    def __init__(self, redis: Redis, queues: Iterable[str], idle: Callable[[str], None] = lambda _: None) -> None:
+        """`redis` needs a blocking connection for each queue; `idle` is called with a queue that had no message."""
         self._redis = redis
+        self._idle = idle
         self._queues = tuple(queues)
         self._rung = asyncio.Event()
         self._looks: dict[str, asyncio.Task[None]] = {}
@@ -98,11 +99,14 @@ class ListSignal:
             await asyncio.sleep(seconds)
         try:
             # Onto itself: no command of Redis waits for a message and leaves it alone.
-            return await self._redis.blmove(queue, queue, BLOCK_SECONDS, "RIGHT", "RIGHT") is not None  # type: ignore[arg-type]
+            found = await self._redis.blmove(queue, queue, BLOCK_SECONDS, "RIGHT", "RIGHT")  # type: ignore[arg-type]
         except (RedisError, OSError, TimeoutError):
             # The next claim reports the error; pause to avoid busy polling.
             await asyncio.sleep(AGAIN_SECONDS)
             return False
+        if found is None:
+            self._idle(queue)
+        return found is not None
 
     def _pause_left(self, queue: str) -> float:
         left = self._paused.get(queue, 0.0) - _now()

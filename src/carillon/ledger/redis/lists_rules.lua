@@ -84,10 +84,31 @@ local function leave(queue, verb, old, text, changed, delay)
   return true, score
 end
 
--- Job logs are best effort.
+-- Job logs are best effort. Each process collects its entries for a moment before it writes them, so another process
+-- may have written younger ones meanwhile: those are taken off and put back in order. The list is newest first.
+local LATE = 1000
+local function time_of(entry) return string.match(entry, '"timestamp":"([^"]*)"') or '' end
 local function log(entries)
-  for at = 1, #entries, 100 do
-    redis.pcall('LPUSH', given.log, unpack(entries, at, math.min(at + 99, #entries)))
+  if #entries == 0 then return end
+  local first = time_of(entries[1])
+  for _, entry in ipairs(entries) do
+    if time_of(entry) < first then first = time_of(entry) end
   end
-  if #entries > 0 then redis.pcall('LTRIM', given.log, 0, given.log_keeps - 1) end
+  local merged = {}
+  for at = 1, #entries do merged[at] = {time_of(entries[at]), at, entries[at]} end
+  for late = 1, LATE do
+    local head = redis.pcall('LINDEX', given.log, 0)
+    if failed_with(head) or not head or time_of(head) <= first then break end
+    redis.call('LPOP', given.log)
+    -- Of the same time, what was there stays older; it was taken off youngest first.
+    merged[#merged + 1] = {time_of(head), -late, head}
+  end
+  table.sort(merged, function(one, other)
+    if one[1] ~= other[1] then return one[1] < other[1] end
+    return one[2] < other[2]
+  end)
+  local texts = {}
+  for at = 1, #merged do texts[at] = merged[at][3] end
+  for at = 1, #texts, 100 do redis.pcall('LPUSH', given.log, unpack(texts, at, math.min(at + 99, #texts))) end
+  redis.pcall('LTRIM', given.log, 0, given.log_keeps - 1)
 end

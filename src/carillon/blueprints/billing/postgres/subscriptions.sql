@@ -25,9 +25,54 @@ UPDATE subscriptions
 SET status = :status, plan_id = :plan_id, trial = :trial, updated_at = clock.now,
     started_at = CASE WHEN :days::float8 IS NULL THEN started_at ELSE coalesce(started_at, clock.now) END,
     ends_at = CASE WHEN :days::float8 IS NULL THEN ends_at
-                   ELSE greatest(ends_at, clock.now) + :days::float8 * interval '1 day' END
+                   ELSE greatest(ends_at, clock.now) + :days::float8 * interval '1 day' END,
+    failed_renewals = CASE WHEN :days::float8 IS NOT NULL THEN 0 WHEN :declined::boolean THEN failed_renewals + 1
+                           ELSE failed_renewals END,
+    renewal_asked_at = CASE WHEN :days::float8 IS NULL THEN renewal_asked_at END,
+    cancel_at_end = cancel_at_end AND (:days::float8 IS NULL OR status <> 'cancelled')
 FROM clock
 WHERE subscription_id = :subscription_id;
+
+-- name: cancel_subscription
+-- One without a period has nothing to wait for.
+UPDATE subscriptions
+SET cancel_at_end = TRUE, updated_at = clock_timestamp(),
+    status = CASE WHEN :at_end::boolean AND ends_at > clock_timestamp() THEN status ELSE 'cancelled' END
+WHERE subscription_id = :subscription_id
+RETURNING *;
+
+-- name: due_renewals
+-- Race: two processes look at the same moment.
+--   SKIP LOCKED             the second leaves what the first is asking for; later `renewal_asked_at` holds it back.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), picked AS (
+    SELECT s.subscription_id
+    FROM subscriptions s CROSS JOIN clock
+    WHERE s.status IN ('trial', 'active', 'past_due') AND NOT s.cancel_at_end
+      AND s.ends_at <= clock.now + :renew_before_days::float8 * interval '1 day'
+      AND s.ends_at > clock.now - :grace_days::float8 * interval '1 day'
+      AND (s.renewal_asked_at IS NULL OR s.renewal_asked_at <= clock.now - :retry_days::float8 * interval '1 day')
+    ORDER BY s.ends_at LIMIT :limit
+    FOR UPDATE OF s SKIP LOCKED
+)
+UPDATE subscriptions s SET renewal_asked_at = clock.now
+FROM picked CROSS JOIN clock
+WHERE s.subscription_id = picked.subscription_id
+RETURNING s.*;
+
+-- name: mark_past_due
+-- A period is over, and its renewal was neither paid nor declined yet.
+UPDATE subscriptions SET status = 'past_due', updated_at = clock_timestamp()
+WHERE status IN ('trial', 'active') AND NOT cancel_at_end AND ends_at <= clock_timestamp() AND :grace_days::float8 > 0
+RETURNING subscription_id;
+
+-- name: end_subscriptions
+-- The grace is over without a payment, or the period is that was the last one.
+UPDATE subscriptions SET status = 'cancelled', updated_at = clock_timestamp()
+WHERE status IN ('trial', 'active', 'past_due')
+  AND ends_at <= clock_timestamp() - CASE WHEN cancel_at_end THEN 0 ELSE :grace_days::float8 END * interval '1 day'
+RETURNING subscription_id;
 
 -- name: change_plan
 -- A message that names a tenant changes that tenant's subscription only.

@@ -21,8 +21,45 @@ UPDATE subscriptions
 SET status = :status, plan_id = :plan_id, trial = :trial, updated_at = :now,
     started_at = CASE WHEN :days IS NULL THEN started_at ELSE coalesce(started_at, :now) END,
     ends_at = CASE WHEN :days IS NULL THEN ends_at
-                   ELSE max(coalesce(ends_at, :now), :now) + CAST(:days * 86400000 AS INTEGER) END
+                   ELSE max(coalesce(ends_at, :now), :now) + CAST(:days * 86400000 AS INTEGER) END,
+    failed_renewals = CASE WHEN :days IS NOT NULL THEN 0 WHEN :declined THEN failed_renewals + 1
+                           ELSE failed_renewals END,
+    renewal_asked_at = CASE WHEN :days IS NULL THEN renewal_asked_at END,
+    cancel_at_end = cancel_at_end AND (:days IS NULL OR status <> 'cancelled')
 WHERE subscription_id = :subscription_id;
+
+-- name: cancel_subscription
+-- One without a period has nothing to wait for.
+UPDATE subscriptions
+SET cancel_at_end = 1, updated_at = :now,
+    status = CASE WHEN :at_end AND ends_at > :now THEN status ELSE 'cancelled' END
+WHERE subscription_id = :subscription_id
+RETURNING *;
+
+-- name: due_renewals
+-- The writer is alone with the file: `renewal_asked_at` holds back the next look.
+UPDATE subscriptions SET renewal_asked_at = :now
+WHERE subscription_id IN (
+    SELECT subscription_id FROM subscriptions
+    WHERE status IN ('trial', 'active', 'past_due') AND NOT cancel_at_end
+      AND ends_at <= :now + CAST(:renew_before_days * 86400000 AS INTEGER)
+      AND ends_at > :now - CAST(:grace_days * 86400000 AS INTEGER)
+      AND (renewal_asked_at IS NULL OR renewal_asked_at <= :now - CAST(:retry_days * 86400000 AS INTEGER))
+    ORDER BY ends_at LIMIT :limit)
+RETURNING *;
+
+-- name: mark_past_due
+-- A period is over, and its renewal was neither paid nor declined yet.
+UPDATE subscriptions SET status = 'past_due', updated_at = :now
+WHERE status IN ('trial', 'active') AND NOT cancel_at_end AND ends_at <= :now AND :grace_days > 0
+RETURNING subscription_id;
+
+-- name: end_subscriptions
+-- The grace is over without a payment, or the period is that was the last one.
+UPDATE subscriptions SET status = 'cancelled', updated_at = :now
+WHERE status IN ('trial', 'active', 'past_due')
+  AND ends_at <= :now - CASE WHEN cancel_at_end THEN 0 ELSE CAST(:grace_days * 86400000 AS INTEGER) END
+RETURNING subscription_id;
 
 -- name: change_plan
 -- A message that names a tenant changes that tenant's subscription only.
