@@ -86,7 +86,12 @@ async def test_a_success_shows_when_and_how_fast(engine: Engine, ledger: Ledger)
     await ledger.settle([finish(claim)])
     row = await only(engine)
     assert (row["status"], row["retry_count"], row["seq"]) == ("pushed", 0, entry.seq)
-    assert (row["processing_by"], row["processing_started_at"], row["processing_lease_expires_at"]) == (None,) * 3
+    # Who pushed it stays; there is no lease any more.
+    assert (row["processing_by"], row["processing_started_at"], row["processing_lease_expires_at"]) == (
+        "picker",
+        None,
+        None,
+    )
     took = row["notification_pushed_timestamp"] - row["notification_received_timestamp"]
     assert row["processing_latency_ms"] == pytest.approx(took, abs=2)
     assert row["updated_at"] == row["notification_pushed_timestamp"]

@@ -164,7 +164,7 @@ class SseSettings(Section, frozen=True):
     """Streams of one person, and of one API key."""
     buffer: int = 100
     """Notifications buffered for a slow reader; one more ends the stream, and the reader resumes it."""
-    heartbeat_seconds: float = 15.0
+    heartbeat_seconds: float = 30.0
     write_seconds: float = 10.0
     """How long a write to a reader may wait."""
     lifetime_seconds: float = 3600.0

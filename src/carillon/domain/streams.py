@@ -59,7 +59,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class InboxCounts(msgspec.Struct, frozen=True):
-    """The number of a person's entries, and of the unread ones."""
+    """The number of a person's entries and of those that wait for the person, and of the unread ones."""
 
     total: int
     unread: int

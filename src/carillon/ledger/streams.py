@@ -35,8 +35,10 @@ class StreamStore:
         return {user_id: found.get(user_id, Bounds()) for user_id in user_ids}
 
     async def inbox_counts(self, user_id: str) -> InboxCounts:
-        (row,) = await self.engine.rows("inbox_counts", {"user_id": user_id})
-        return InboxCounts(row["total"], row["unread"])
+        (first, tenant_id), (second, _) = _recipients([user_id])
+        values = {"user_id": user_id, "recipients": [first, second], "tenant_id": tenant_id}
+        (row,) = await self.engine.rows("inbox_counts", values)
+        return InboxCounts(row["total"] + row["waiting"], row["unread"] + row["waiting"])
 
     async def mark_read(self, user_id: str, notification_ids: Sequence[str] | None) -> int:
         named = None if notification_ids is None else list(notification_ids)

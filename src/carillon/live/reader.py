@@ -60,7 +60,7 @@ LEDGER_PAUSE_SECONDS = 1.0
 class StreamRules(msgspec.Struct, frozen=True, kw_only=True):
     """The limits and intervals of a stream."""
 
-    heartbeat_seconds: float = 15.0
+    heartbeat_seconds: float = 30.0
     lifetime_seconds: float = 3600.0
     recheck_seconds: float = 60.0
     """How often the token of a reader is checked again."""

@@ -60,11 +60,13 @@ WITH given AS MATERIALIZED (
 ), numbers AS MATERIALIZED (
     SELECT jsonb_object_agg(user_id, last_seq) AS of_person FROM bumped
 ), placed AS (
-    INSERT INTO stream_entries (user_id, seq, notification_id, route_id, pushed_at)
+    INSERT INTO stream_entries (user_id, seq, notification_id, route_id, pushed_at, pushed_by)
     SELECT user_id,
            (of_person ->> user_id)::bigint - count(*) OVER (PARTITION BY user_id)
                + row_number() OVER (PARTITION BY user_id ORDER BY place),
-           notification_id, route_id, clock_timestamp()
+           notification_id, route_id, clock_timestamp(), (
+               SELECT r.lease_owner FROM routes r
+               WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id)
     FROM numbers CROSS JOIN given
     WHERE known IS NULL
     ON CONFLICT (notification_id, route_id) DO NOTHING
@@ -136,8 +138,15 @@ FROM streams s
 WHERE s.user_id = ANY (:user_ids::text[]);
 
 -- name: inbox_counts
-SELECT count(*) AS total,
-    count(*) FILTER (WHERE read_at IS NULL) AS unread FROM stream_entries WHERE user_id = :user_id;
+-- `waiting`: what waits for an absent person has no entry yet; nobody has read it.
+SELECT count(*) AS total, count(*) FILTER (WHERE read_at IS NULL) AS unread, (
+    SELECT count(*) FROM routes r JOIN records n ON n.notification_id = r.notification_id
+    WHERE r.recipient_ref = ANY (:recipients::text[]) AND r.provider = 'sse' AND r.last_error_classification = 'throttled'
+      AND r.next_attempt_at IS NOT NULL AND n.tenant_id IS NOT DISTINCT FROM :tenant_id
+      AND NOT EXISTS (
+          SELECT FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
+    ) AS waiting
+FROM stream_entries WHERE user_id = :user_id;
 
 -- name: acknowledge
 -- Races: the acknowledgement comes twice, or before the push is settled.

@@ -28,8 +28,9 @@ WHERE missing.place IS NULL OR (own.budget_since, own.place) < (missing.budget_s
 
 -- name: append
 -- Race: the earlier holder of a claim appends once more; `pushed` looks first, in the same transaction.
-INSERT INTO stream_entries (user_id, seq, notification_id, route_id, pushed_at)
-VALUES (:user_id, :seq, :notification_id, :route_id, :now);
+INSERT INTO stream_entries (user_id, seq, notification_id, route_id, pushed_at, pushed_by)
+VALUES (:user_id, :seq, :notification_id, :route_id, :now, (
+    SELECT lease_owner FROM routes WHERE notification_id = :notification_id AND route_id = :route_id));
 
 -- name: append_number
 -- only: PostgreSQL draws numbers in the same statement
@@ -86,8 +87,15 @@ FROM streams s
 WHERE s.user_id IN (SELECT value FROM json_each(:user_ids));
 
 -- name: inbox_counts
-SELECT count(*) AS total,
-    count(*) FILTER (WHERE read_at IS NULL) AS unread FROM stream_entries WHERE user_id = :user_id;
+-- `waiting`: what waits for an absent person has no entry yet; nobody has read it.
+SELECT count(*) AS total, count(*) FILTER (WHERE read_at IS NULL) AS unread, (
+    SELECT count(*) FROM routes r JOIN records n ON n.notification_id = r.notification_id
+    WHERE r.recipient_ref IN (SELECT value FROM json_each(:recipients)) AND r.provider = 'sse'
+      AND r.last_error_classification = 'throttled' AND r.next_attempt_at IS NOT NULL AND n.tenant_id IS :tenant_id
+      AND NOT EXISTS (
+          SELECT 1 FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
+    ) AS waiting
+FROM stream_entries WHERE user_id = :user_id;
 
 -- name: acknowledge
 -- Races: the acknowledgement comes twice, or before the push is settled.
