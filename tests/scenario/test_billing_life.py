@@ -86,7 +86,7 @@ def test_a_declined_renewal_is_past_due_asked_again_and_cancelled_after_the_grac
     billing.until(lambda: len(payments(billing, one)) == tried + 1, what="the second try")
     billing.until_idle()
     assert billing.subscription(one)["status"] == "past_due"
-    pass_days(billing, 6, one)
+    pass_days(billing, 7, one)
     assert billing.until_status(one, "cancelled")["cancel_at_end"] is False
     billing.until_idle()
     # A payment restores the service, and a new period begins.

@@ -94,7 +94,7 @@ def test_a_retry_has_the_whole_budget_and_may_fail_again(listo: Listo) -> None:
         again = listo.until(known, "failed", headers=ADMIN)
     finally:
         listo.sendgrid.default, listo.acs.default = speak, other
-    assert again["attemptCount"] == first["attemptCount"] == 6
+    assert (first["attemptCount"], again["attemptCount"]) == (6, 12)
     assert len(again["routes"][0]["attempts"]) == 12
     assert again["failedAt"] > first["failedAt"]
 

@@ -94,7 +94,7 @@ def test_strictly_it_is_sent_until_a_vendor_says_more(listo: Listo) -> None:
     sid = story["providerMessageIds"][0]
     for status in ("queued", "sent"):
         vendors.twilio(listo, sid, status)
-        assert listo.story(one)["status"] == "sent"
+        assert listo.story(one)["status"] == status
     found = listo.client.get("/api/v1/notifications?status=sent").body["items"]
     assert [item["id"] for item in found] == [one]
     assert listo.client.get("/api/v1/notifications?status=delivered").body["items"] == []

@@ -8,7 +8,7 @@ import pytest
 from carillon.client import Client as CarillonClient
 from carillon.client import Rejected
 from tests.support import listo_callbacks as vendors
-from tests.support import twilio_stub
+from tests.support import sns_stub, twilio_stub
 from tests.support.listo_stand import SECRET, Listo, shared_fixture, token
 from tests.support.process import run_carillon
 from tests.support.waiting import wait_until
@@ -20,8 +20,9 @@ OPERATOR, PERSON = token("ops", role="admin"), token("carol", tenant="acme")
 
 
 def refused_for(listo: Listo, headers: dict[str, str], number: str) -> str:
-    """Send a text message that Twilio refuses for good; the notification's id."""
+    """Send a text message that Twilio and Amazon refuse for good; the notification's id."""
     listo.twilio.answer(twilio_stub.error(21211))
+    listo.sns.answer(sns_stub.error("InvalidParameter", "Invalid parameter: PhoneNumber Reason: it is not valid"))
     one = listo.sent("order_confirmed", "sms", recipient=number, headers=headers)
     listo.until(one, "failed", headers=headers)
     return one

@@ -24,7 +24,7 @@ RETURNING o.outbox_id, o.attempt_count AS tries;
 -- The content of the leased alerts; the number of tries comes from `due_alerts`, because a later lease changes it.
 SELECT o.outbox_id, o.notification_id, o.route_id, o.created_at, o.told,
        greatest(coalesce(o.final_attempt_count, r.attempt_count), (
-           SELECT count(*) FROM attempts a WHERE a.notification_id = o.notification_id AND a.route_id = o.route_id)
+           SELECT count(*) FROM attempts_told a WHERE a.notification_id = o.notification_id AND a.route_id = o.route_id)
        ) AS attempt_count,
        coalesce(o.failure_message, r.last_error_message, '') AS last_error,
        r.channel, n.tenant_id, n.user_id, n.notification_type

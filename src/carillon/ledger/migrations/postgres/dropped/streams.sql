@@ -15,6 +15,11 @@ BEGIN
     END LOOP;
 END $$;
 DROP FUNCTION notification_payload(text);
+DROP STATISTICS IF EXISTS routes_live_ids, routes_live_users;
+DROP INDEX IF EXISTS routes_live_id_idx;
+DROP INDEX IF EXISTS routes_live_user_idx;
+DROP INDEX IF EXISTS routes_live_claim_idx;
+DROP INDEX IF EXISTS routes_live_lease_idx;
 DROP TYPE notification_priority;
 DROP INDEX IF EXISTS routes_held_idx;
 DROP INDEX IF EXISTS routes_leased_idx;

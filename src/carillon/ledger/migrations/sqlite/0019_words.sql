@@ -1,6 +1,10 @@
--- The table of document 002 with its vendor's last word as the status, and every call counted.
+-- The table NotificationQueue with its vendor's last word as the status, and every call counted.
 
-CREATE OR REPLACE VIEW "NotificationQueue" AS
+-- part: api
+
+DROP VIEW "NotificationQueue";
+
+CREATE VIEW "NotificationQueue" AS
 SELECT n.notification_id AS "Id", n.tenant_id AS "TenantId", n.user_id AS "UserId", r.channel AS "Channel",
        n.notification_type AS "TemplateKey",
        CASE n.priority WHEN 1 THEN 'high' WHEN 2 THEN 'normal' ELSE 'low' END AS "Priority",
@@ -9,8 +13,8 @@ SELECT n.notification_id AS "Id", n.tenant_id AS "TenantId", n.user_id AS "UserI
             WHEN r.delivered_at IS NULL AND r.receipt IN ('queued', 'sent') THEN r.receipt ELSE 'delivered'
        END AS "Status",
        r.resolved_locale AS "Locale", r.address AS "Recipient",
-       greatest(r.attempt_count, (
-           SELECT count(*)::integer FROM attempts a WHERE a.notification_id = r.notification_id AND a.route_id = r.route_id)
+       max(r.attempt_count, (
+           SELECT count(*) FROM attempts_told a WHERE a.notification_id = r.notification_id AND a.route_id = r.route_id)
        ) AS "AttemptCount",
        CASE WHEN r.status = 'dead_letter' THEN r.last_error_message END AS "LastError",
        r.provider AS "Provider", r.provider_message_id AS "ProviderMessageId", n.accepted_at AS "CreatedAt",

@@ -1,6 +1,8 @@
 -- The table of live notifications: who pushed a row stays in it, a pushed row has no error, and what its statements look for are
 -- columns of `routes` or expressions that the next migration makes indexes of.
 
+-- part: streams
+
 -- The picker that pushed the entry: the route forgets its holder when it is settled.
 ALTER TABLE stream_entries ADD COLUMN pushed_by text;
 

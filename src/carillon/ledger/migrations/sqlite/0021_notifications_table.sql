@@ -1,5 +1,7 @@
 -- The table of live notifications: who pushed a row stays in it, and a pushed row has no error.
 
+-- part: streams
+
 -- The picker that pushed the entry: the route forgets its holder when it is settled.
 ALTER TABLE stream_entries ADD COLUMN pushed_by TEXT;
 

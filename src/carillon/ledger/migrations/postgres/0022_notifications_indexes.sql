@@ -1,6 +1,8 @@
--- online
 -- Indexes of live notifications under the names and words of their table, so that the blueprint's own statements are fast. The
 -- expressions are those of the view, word for word. Other channels pay nothing: every index is of live notifications alone.
+
+-- part: streams
+-- online
 
 -- By id.
 DROP INDEX CONCURRENTLY IF EXISTS routes_live_id_idx;

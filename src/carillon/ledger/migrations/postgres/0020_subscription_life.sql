@@ -1,5 +1,7 @@
 -- The rest of a subscription's life: renewals that are asked for by themselves, and its end.
 
+-- part: billing
+
 ALTER TABLE subscriptions
     ADD COLUMN cancel_at_end boolean NOT NULL DEFAULT FALSE,
     -- Of the present period.
