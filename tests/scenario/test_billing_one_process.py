@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from carillon.compose.billing import service_token
-from carillon.config import sections
+from carillon.config import billing as billing_settings
 from tests.scenario.test_http_fuzz import UNLIMITED, fuzz
 from tests.support import http_client
 from tests.support.billing_stand import PROCESS, SECRET, Billing, event, stand_fixture
@@ -70,7 +70,7 @@ def test_it_keeps_to_its_own_document(both: Billing, tmp_path: Path) -> None:
     """Schemathesis: whatever the document allows or forbids, the program agrees; in particular nothing is a 500."""
     program = both.programs[-1]
     client = http_client.Client(program.wait_ready()["addresses"][0])
-    token = service_token(sections.Billing(signing_secret=SECRET))
+    token = service_token(billing_settings.Billing(signing_secret=SECRET))
     fuzz(program, client, tmp_path, 3, "--header", f"Authorization: Bearer {token}")
 
 

@@ -34,6 +34,7 @@ _SECTIONS = {
     "Directory": "directory.",
     "Billing": "billing.",
     "Plans": "billing.plans.id.",
+    "Life of subscriptions": "billing.life.",
     "Instruments": "metrics.instruments.what.",
     "Task picker": "task_picker.",
     "Live streams": "sse.",

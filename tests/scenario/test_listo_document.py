@@ -156,8 +156,8 @@ def test_a_supported_language_without_a_template_stops_the_deployment(listo: Lis
 
 @pytest.mark.req("X2-4", "S2-63")
 def test_used_up_retries_open_the_primarys_circuit(listo: Listo) -> None:
-    listo.start(CARILLON_POLICY__BREAKER__SENDGRID__OPEN_SECONDS="600")
-    listo.start(CARILLON_POLICY__BREAKER__SENDGRID__OPEN_SECONDS="600")
+    listo.start(CARILLON_POLICY__BREAKER__SENDGRID__OPEN_SECONDS="60000")
+    listo.start(CARILLON_POLICY__BREAKER__SENDGRID__OPEN_SECONDS="60000")
     listo.sendgrid.answer(DOWN, DOWN)
     first = listo.until(listo.sent(), "delivered")
     assert providers(first) == ["SendGrid", "SendGrid", "AZURE_ACS"]

@@ -52,7 +52,7 @@ def declared() -> list[Endpoint]:
         *suppressions.endpoints(nobody, nobody),
         *payment_api.endpoints(nobody, "the-service-token"),
         *subscription_api.endpoints(nobody),
-        *webhooks.endpoints(nobody, nobody, {}, nobody),
+        *webhooks.endpoints(nobody, nobody, {}, nobody, nobody),
         *queues_api.endpoints([], nobody, nobody),
         *http_events.endpoints(nobody, nobody),
         *streams_api.endpoints(seats=nobody, ledger=nobody, tickets=nobody, rules=nobody, clock=nobody),

@@ -13,8 +13,9 @@ from typer.main import get_command
 
 from carillon.blueprints.billing.domain import Plan
 from carillon.cli import app
+from carillon.config.billing import Billing
 from carillon.config.reading import blueprint_folder
-from carillon.config.sections import Billing, SseSettings, Stream, TaskPicker
+from carillon.config.sections import SseSettings, Stream, TaskPicker
 from carillon.config.settings import CategorySettings, DirectorySettings, GroupMember, GroupSettings, Settings, Tenant
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.events import Event

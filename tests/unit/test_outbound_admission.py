@@ -19,6 +19,9 @@ class Changing:
     async def record(self, _provider: str, *, ok: bool) -> None:
         """Nobody calls."""
 
+    async def trip(self, provider: str) -> None:
+        """Nobody gives up."""
+
     async def states(self) -> dict[str, State]:
         return {"fcm": self._states.pop(0)}
 

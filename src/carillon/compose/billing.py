@@ -18,19 +18,18 @@ from carillon.blueprints.billing.domain import (
     USAGE_SYNC,
 )
 from carillon.blueprints.billing.gateway import MOCK, Gateway, GatewayRules, MockGateway, installed
-from carillon.blueprints.billing.life import SubscriptionLife
 from carillon.blueprints.billing.messages import OutgoingRelay, QueueJob
 from carillon.blueprints.billing.payment import PaymentRules, Payments
 from carillon.blueprints.billing.store import BillingStore
-from carillon.blueprints.billing.subscription import Neighbour, Subscriptions
+from carillon.blueprints.billing.subscription import Neighbour, SubscriptionLife, Subscriptions
 from carillon.blueprints.billing.webhooks import Post, Response, Sign, Verify, Webhooks
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.listener import Listener
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
 from carillon.compose.redis import examine_redis
+from carillon.config.billing import Billing
 from carillon.config.policies import queue_policies
-from carillon.config.sections import Billing
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Clock, Observer

@@ -167,20 +167,25 @@ def synchronous(
         breakers=breakers,
         settler=Settler(ledger, process.observe),
         stories=ledger,
-        rules=SynchronousRules(
-            chains=process.chains,
-            seconds=seconds,
-            use_cases=settings.synchronous.use_cases,
-            slots=settings.synchronous.slots,
-            strict_receipts=settings.strict_receipts,
-            policies=from_settings.policies(settings),
-            suppressions=from_settings.suppression_terms(settings),
-            unsubscribe=from_settings.unsubscribes(settings),
-        ),
+        rules=_synchronous_rules(process, seconds),
         clock=process.clock,
         ids=new_id,
         targets=targets,
         completer=mail_completer(settings, ledger, tools),
+    )
+
+
+def _synchronous_rules(process: Process, seconds: float) -> SynchronousRules:
+    settings = process.settings
+    return SynchronousRules(
+        chains=process.chains,
+        seconds=seconds,
+        use_cases=settings.synchronous.use_cases,
+        slots=settings.synchronous.slots,
+        strict_receipts=settings.strict_receipts,
+        policies=from_settings.policies(settings),
+        suppressions=from_settings.suppression_terms(settings),
+        unsubscribe=from_settings.unsubscribes(settings),
     )
 
 

@@ -1,10 +1,9 @@
 """The sections of the settings around the engine: doors, upkeep, and those of single blueprints."""
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
-from carillon.blueprints.billing.domain import LifeRules, Plan
 from carillon.upkeep.metrics.instruments import Instrument
 
 Bounds = tuple[float, float]
@@ -303,57 +302,6 @@ class Push(Section, frozen=True):
     def half_open_seconds(self) -> float:
         """How long a message waits for the probe of another one."""
         return self.half_open_wait_seconds if self.half_open_overflow == "wait" else 0.0
-
-
-class Billing(Section, frozen=True):
-    """How the two services reach and verify each other, and the plans on sale."""
-
-    bounds: ClassVar[dict[str, Bounds]] = {
-        "tolerance_seconds": (1, 86_400),
-        "webhook_timeout_seconds": (0.001, 3600),
-        "immediate_timeout_seconds": (0.001, 3600),
-        "payment_timeout_seconds": (0.001, 3600),
-        "outbox_poll_seconds": (0.001, 3600),
-    }
-
-    signing_secret: str = ""
-    tolerance_seconds: float = 300.0
-    """The greatest difference between a webhook's time and ours."""
-    subscription_url: str = ""
-    """Empty means this process, which must then be the subscription service too."""
-    payment_url: str = ""
-    """Empty means this process, which must then be the payment service too."""
-    service_token: str = ""
-    """The token that the services show each other; empty derives one from the signing secret."""
-    webhook_timeout_seconds: float = 30.0
-    immediate_timeout_seconds: float = 5.0
-    """The timeout of the call right after a payment; the queued webhook makes sure of the delivery."""
-    payment_timeout_seconds: float = 30.0
-    outbox_poll_seconds: float = 1.0
-    """How often the relay looks for committed messages that are not in their queue yet."""
-    plans: dict[str, Plan] = {}
-    """By plan id; `*` is every other plan."""
-    life: LifeRules = LifeRules()
-    """Renewals, grace and ends."""
-
-
-class Gateway(Section, frozen=True):
-    """The gateway that moves the money, and the behaviour of the mock gateway."""
-
-    bounds: ClassVar[dict[str, Bounds]] = {
-        "delay_seconds": (0, 3600),
-    }
-
-    kind: str = "mock"
-    """The mock gateway, or the name of an installed one."""
-    options: dict[str, Any] = {}
-    """What an installed gateway is made with; the mock gateway has the fields below."""
-
-    payments: Literal["success", "failed", "unavailable"] = "success"
-    refunds: Literal["success", "unavailable"] = "success"
-    declined_amounts: list[float] = []
-    """Amounts that are always declined."""
-    delay_seconds: float = 0.0
 
 
 class TaskPicker(Section, frozen=True):

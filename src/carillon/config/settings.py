@@ -3,14 +3,13 @@
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
+from carillon.config.billing import Billing, GatewaySettings
 from carillon.config.messages import MailSettings, MessageSettings, SmsSettings
 from carillon.config.policies import Policies
 from carillon.config.sections import (
     Alerts,
     Auth,
-    Billing,
     Bounds,
-    Gateway,
     HistorySettings,
     Http,
     Kafka,
@@ -335,7 +334,7 @@ class Settings(Section, frozen=True):
     queue: dict[str, Policy] = {}
     beat: QueueUpkeep = QueueUpkeep()
     billing: Billing | None = None
-    gateway: Gateway = Gateway()
+    gateway: GatewaySettings = GatewaySettings()
     directory: DirectorySettings | None = None
     catalogue: CatalogueSettings = CatalogueSettings()
     admin_emails: dict[str, list[str]] = {}

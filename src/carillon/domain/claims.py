@@ -170,8 +170,7 @@ def first_claim(
     enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object | None = None
 ) -> Claim:
     """The first claim of a route that is enrolled and claimed in one commit, equal to what `claim` would return."""
-    notification = enrolment.notification
-    expires_at_ms = notification.expires_at_ms
+    notification, expires_at_ms = enrolment.notification, enrolment.notification.expires_at_ms
     route = next(route for route in enrolment.routes if route.route_id == route_id)
     return Claim(
         notification_id=notification.notification_id,

@@ -186,8 +186,7 @@ class Simulation:
         self, world: ViewedWorld, policies: PolicyTable, imagine: Imagine, *, dice: float, terms: SuppressionTerms
     ) -> None:
         self._terms = terms
-        self._targets = world.targets
-        self._views = world.views
+        self._targets, self._views = world.targets, world.views
         self._endpoints = {name: view.state.breaker for name, view in world.views.items()}
         self._paces = {name: view.state.pace for name, view in world.views.items()}
         self._chains = world.chains
@@ -238,8 +237,7 @@ class Simulation:
         claim.expires_in = None if route.expires is None else route.expires - route.due
         verdict: Verdict | None = barred(claim)
         if verdict is None:
-            provider = self._choose(route)
-            policy = self._policies.get(claim.policy)
+            provider, policy = self._choose(route), self._policies.get(claim.policy)
             if not isinstance(provider, str):
                 known = chain_states(self._chains.get(claim.channel, ()), self._states(route.due), provider)
                 verdict = when_open(claim, policy, known, self._dice, provider)

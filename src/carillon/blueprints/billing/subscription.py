@@ -12,6 +12,7 @@ from carillon.blueprints.billing.domain import (
     PAYMENT_INITIATION,
     PLAN_CHANGE,
     TRIAL_PAYMENT,
+    LifeRules,
     Outgoing,
     Plan,
     Plans,
@@ -20,6 +21,7 @@ from carillon.blueprints.billing.domain import (
     number,
     plan_of,
     producer_key,
+    renewal_key,
     with_tenant,
 )
 from carillon.blueprints.billing.messages import (
@@ -33,15 +35,20 @@ from carillon.blueprints.billing.messages import (
 )
 from carillon.blueprints.billing.store import BillingStore
 from carillon.blueprints.billing.webhooks import Post, Where
-from carillon.domain.errors import CarillonError
+from carillon.domain.errors import CarillonError, LedgerUnavailable
+from carillon.domain.events import PartStarted, Trouble
 from carillon.domain.intents import canonical
 from carillon.domain.jobs import Permanent
-from carillon.domain.ports import Clock
+from carillon.domain.ports import Clock, Observer
 from carillon.faultpoint import faultpoint
 
 PAYMENT_PATH = "/v1/payments/internal/process"
 _NAMES = uuid.UUID("2c0b6a0e-6f0d-4b8e-9d59-9b2f0c7b6f5e")
 _CARRIED = ("old_plan_id", "new_plan_id")
+BATCH = 100
+"""Renewals of one commit."""
+MOST_BATCHES = 1000
+LONGEST_WAIT = 60.0
 Person = tuple[str | None, str]
 """The tenant and the user: the same user id in two tenants is two people."""
 
@@ -196,6 +203,48 @@ class Subscriptions:
         faultpoint("after_business_commit")
         await self._relay.bring([message])
         return message.message_id
+
+
+class SubscriptionLife:
+    """Looks at an interval; several processes may look side by side, and each renewal is asked for once."""
+
+    def __init__(self, subscriptions: Subscriptions, rules: LifeRules, clock: Clock, observer: Observer) -> None:
+        self._subscriptions = subscriptions
+        self._rules = rules
+        self._clock = clock
+        self._observe = observer
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        for name in ("renew_subscriptions", "end_subscription_periods"):
+            self._observe(PartStarted(part=name, detail=f"every {self._rules.every_seconds:g} s"))
+        wait = self._rules.every_seconds
+        while True:
+            try:
+                await self.renew()
+                await self.end()
+                wait = self._rules.every_seconds
+            except LedgerUnavailable as error:
+                wait = min(wait * 2, max(LONGEST_WAIT, self._rules.every_seconds))
+                self._observe(Trouble(where="subscription_life", error=str(error), retry_in_seconds=wait))
+            await self._clock.sleep(wait)
+
+    async def renew(self) -> int:
+        """Ask for the renewals that are due; returns how many."""
+        found = 0
+        for _ in range(MOST_BATCHES if self._rules.renewals else 0):
+            asked = await self._subscriptions.ledger.ask_for_renewals(self._rules, BATCH, self._renewal)
+            found += asked
+            if asked < BATCH:
+                break
+        return found
+
+    async def end(self) -> tuple[int, int]:
+        """Subscriptions whose period is over become past due, those whose grace is over are cancelled."""
+        return await self._subscriptions.ledger.end_periods(self._rules)
+
+    def _renewal(self, subscription: Subscription) -> Outgoing:
+        return self._subscriptions.renewal(subscription, renewal_key(subscription))
 
 
 def _of(subscription_id: str, tenant_id: str | None) -> dict[str, Any]:

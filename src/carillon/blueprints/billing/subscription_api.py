@@ -196,7 +196,7 @@ def _view(found: Subscription) -> SubscriptionView:
 def endpoints(subscriptions: Subscriptions) -> list[Endpoint]:
     """Create, show, renew, change the plan, usage."""
     handlers = _SubscriptionHandlers(subscriptions)
-    return [*_holding(handlers), *_asking(handlers)]
+    return [*_holding(handlers), *_asking(handlers), _ending(handlers)]
 
 
 def _one(handlers: _SubscriptionHandlers) -> About:
@@ -263,20 +263,6 @@ def _asking(handlers: _SubscriptionHandlers) -> list[Endpoint]:
         ),
         Endpoint(
             method="POST",
-            path=f"{_PATH}/{{id}}/cancel",
-            call=handlers.cancel,
-            name="cancelSubscription",
-            summary="End a subscription, at the end of its period or at once",
-            description="It is not renewed any more. A later payment restores the service.",
-            tag="Billing",
-            body=CancelBody,
-            body_examples={"atItsEnd": {"at_end": True}},
-            about=_one(handlers),
-            path_examples={"id": _EXAMPLE},
-            answers=(Answer(status=200, description="The subscription as it is now", kind=SubscriptionView),),
-        ),
-        Endpoint(
-            method="POST",
             path=f"{_PATH}/{{id}}/plan",
             call=handlers.plan,
             name="changePlan",
@@ -291,3 +277,20 @@ def _asking(handlers: _SubscriptionHandlers) -> list[Endpoint]:
             answers=asked,
         ),
     ]
+
+
+def _ending(handlers: _SubscriptionHandlers) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=f"{_PATH}/{{id}}/cancel",
+        call=handlers.cancel,
+        name="cancelSubscription",
+        summary="End a subscription, at the end of its period or at once",
+        description="It is not renewed any more. A later payment restores the service.",
+        tag="Billing",
+        body=CancelBody,
+        body_examples={"atItsEnd": {"at_end": True}},
+        about=_one(handlers),
+        path_examples={"id": _EXAMPLE},
+        answers=(Answer(status=200, description="The subscription as it is now", kind=SubscriptionView),),
+    )

@@ -224,39 +224,44 @@ def endpoints(
 ) -> list[Endpoint]:
     """The receiver, and the status of an event."""
     receiver = _Receiver(ledger, verify, plans, life, observer)
+    return [_taking(receiver), _showing(receiver)]
+
+
+def _taking(receiver: "_Receiver") -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path="/v1/webhooks/payment",
+        call=receiver.take,
+        name="takePaymentEvent",
+        summary="The payment service reports the result of a payment",
+        description="Signed instead of carrying a token: HMAC-SHA256 over timestamp, dot and body. "
+        "An event that was carried out before is answered as a duplicate and does nothing.",
+        tag="Billing",
+        headers=(
+            Header("X-Webhook-Timestamp", "Unix seconds"),
+            Header("X-Webhook-Signature", "sha256= and the hex digest"),
+        ),
+        answers=(Answer(status=200, description="Carried out, now or before", kind=Received),),
+        problems=(
+            *("VALIDATION_ERROR", "CALLBACK_REFUSED", "PAYLOAD_TOO_LARGE", "REQUEST_TIMEOUT"),
+            "INTERNAL_ERROR",
+        ),
+        about=PROOF,
+        raw=RawBody(limit=_LIMIT),
+    )
+
+
+def _showing(receiver: "_Receiver") -> Endpoint:
     missing = "no event with this id was received here"
     one = About(callers=Callers.KNOWN, owned=Owned(param="event_id", find=receiver.find, missing=missing))
-    return [
-        Endpoint(
-            method="POST",
-            path="/v1/webhooks/payment",
-            call=receiver.take,
-            name="takePaymentEvent",
-            summary="The payment service reports the result of a payment",
-            description="Signed instead of carrying a token: HMAC-SHA256 over timestamp, dot and body. "
-            "An event that was carried out before is answered as a duplicate and does nothing.",
-            tag="Billing",
-            headers=(
-                Header("X-Webhook-Timestamp", "Unix seconds"),
-                Header("X-Webhook-Signature", "sha256= and the hex digest"),
-            ),
-            answers=(Answer(status=200, description="Carried out, now or before", kind=Received),),
-            problems=(
-                *("VALIDATION_ERROR", "CALLBACK_REFUSED", "PAYLOAD_TOO_LARGE", "REQUEST_TIMEOUT"),
-                "INTERNAL_ERROR",
-            ),
-            about=PROOF,
-            raw=RawBody(limit=_LIMIT),
-        ),
-        Endpoint(
-            method="GET",
-            path="/v1/webhooks/status/{event_id}",
-            call=receiver.show,
-            name="showPaymentEvent",
-            summary="Show the status of an event",
-            tag="Billing",
-            about=one,
-            path_examples={"event_id": _EXAMPLE},
-            answers=(Answer(status=200, description="The event", kind=EventStatus),),
-        ),
-    ]
+    return Endpoint(
+        method="GET",
+        path="/v1/webhooks/status/{event_id}",
+        call=receiver.show,
+        name="showPaymentEvent",
+        summary="Show the status of an event",
+        tag="Billing",
+        about=one,
+        path_examples={"event_id": _EXAMPLE},
+        answers=(Answer(status=200, description="The event", kind=EventStatus),),
+    )

@@ -7,7 +7,7 @@ ALTER TABLE stream_entries ADD COLUMN pushed_by TEXT;
 
 DROP VIEW notifications;
 
-CREATE VIEW notifications AS
+CREATE VIEW IF NOT EXISTS notifications AS
 SELECT n.notification_id,
        CASE WHEN r.recipient_ref LIKE 'user:%' THEN substr(r.recipient_ref, 6) ELSE r.recipient_ref END AS user_id,
        n.notification_type AS event_type,

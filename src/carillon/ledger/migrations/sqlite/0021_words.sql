@@ -4,7 +4,7 @@
 
 DROP VIEW "NotificationQueue";
 
-CREATE VIEW "NotificationQueue" AS
+CREATE VIEW IF NOT EXISTS "NotificationQueue" AS
 SELECT n.notification_id AS "Id", n.tenant_id AS "TenantId", n.user_id AS "UserId", r.channel AS "Channel",
        n.notification_type AS "TemplateKey",
        CASE n.priority WHEN 1 THEN 'high' WHEN 2 THEN 'normal' ELSE 'low' END AS "Priority",
