@@ -51,7 +51,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> str:
     ("typed", "offered"),
     [
         (("carillon", "to"), {"top"}),
-        (("carillon", "ledger", ""), {"copy"}),
+        (("carillon", "ledger", ""), {"copy", "tidy"}),
         (("carillon", "ledger", "copy", "--r"), {"--resume"}),
         (("carillon", "config", "show", "--blueprint", "l"), {"listo", "local"}),
         (("carillon", "tail", "--only", ""), {"notifications", "events"}),

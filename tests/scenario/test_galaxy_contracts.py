@@ -1,5 +1,6 @@
 """The contract files of the galaxy blueprint are true: their examples pass schemas, our decoder and our encoders."""
 
+import asyncio
 import base64
 import json
 import re
@@ -20,6 +21,8 @@ from carillon.blueprints.galaxy.wire import GalaxyWire
 from carillon.domain.intents import Intent, Malformed
 from tests.support import docs_pages
 from tests.support.galaxy import CATALOGUE, PUSHED, TYPES, WAYS, claim_for
+from tests.support.galaxy_stand import GATEWAY, PASSWORD, Galaxy
+from tests.support.process import run_carillon
 
 FOLDER = catalogue.SHIPPED.parent
 ASYNC_API: dict[str, Any] = yaml.safe_load((FOLDER / "api" / "intents-asyncapi.yaml").read_text())
@@ -239,3 +242,65 @@ def test_the_sixteenth_type_of_the_index_is_a_type(tmp_path: Path) -> None:
     file = tmp_path / "types.toml"
     file.write_text(found)
     assert set(catalogue.read(file).types) - set(TYPES) == {"fleet.launched"}
+
+
+GO = FOLDER / "docs" / "go-producer.md"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.req("X1-5")
+async def test_the_bytes_of_the_page_are_an_intent_and_its_payload(galaxy: Galaxy) -> None:
+    wire, payload = (block.text for block in docs_pages.blocks(GO) if block.kind == "text")
+    galaxy.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", galaxy.server.port)
+    writer.write(f"AUTH {PASSWORD}\r\n".encode() + wire.strip().replace("\n", "\r\n").encode() + b"\r\n")
+    await writer.drain()
+    assert await reader.readline() == b"+OK\r\n"
+    assert (await reader.readline()).startswith(b"$")
+    entry_id = (await reader.readline()).strip().decode()
+    writer.close()
+    await galaxy.routes(entry_id, status="published")
+    events = await galaxy.published(GATEWAY, 2)
+    assert {fields["payload_bytes"].hex() for _, fields in events} == {"".join(payload.split())}
+    # The Redis of this stand holds every key that the page of the runtime names, and no other.
+    page = (FOLDER / "docs" / "runtime.md").read_text()
+    names = {re.sub(r"<.*", "", name) for name in re.findall(r"^\| `([a-z_]+:[^`]+)` \|", page, re.MULTILINE)}
+    for key in await galaxy.redis.keys("*"):
+        assert any(key.decode() == name or key.decode().startswith(name) for name in names), key
+
+
+@pytest.mark.req("X1-5")
+def test_flatc_makes_go_bindings_that_read_the_same_slots(tmp_path: Path) -> None:
+    assert "flatc --go -o gen notification.fbs" in GO.read_text()
+    done = subprocess.run(
+        ["flatc", "--go", "-o", str(tmp_path), str(FOLDER / "notification.fbs")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    tables = {kind.push.table: kind.push for kind in CATALOGUE.types.values() if kind.push is not None}
+    assert {file.stem for file in (tmp_path / "notification").glob("*.go")} == set(tables)
+    for name, push in tables.items():
+        text = (tmp_path / "notification" / f"{name}.go").read_text()
+        assert "package notification" in text
+        for number, slot in enumerate(push.fields):
+            method = "".join(word.capitalize() for word in slot.name.split("_"))
+            kind = "int64" if slot.kind == "int64" else r"\[\]byte"
+            pattern = rf"\) {method}\(\) {kind} {{\n\to := flatbuffers.UOffsetT\(rcv._tab.Offset\({4 + 2 * number}\)\)"
+            assert re.search(pattern, text), (name, slot.name)
+
+
+@pytest.mark.req("X1-6")
+def test_mail_templates_are_written_for_both_kinds_of_engines(tmp_path: Path) -> None:
+    page = (FOLDER / "docs" / "README.md").read_text()
+    assert "carillon galaxy assets mail-templates --form go" in page
+    for form, place in (("plain", "{{%s}}"), ("go", "{{.%s}}")):
+        done = run_carillon(["galaxy", "assets", form, "--form", form], cwd=tmp_path, check=True)
+        assert done.stdout.strip() == f"30 files written to {form}"
+        for name, kind in CATALOGUE.types.items():
+            texts = [(tmp_path / form / name / "en" / f"{part}.tmpl").read_text() for part in ("subject", "text")]
+            found = re.findall(r"\{\{[^}]*\}\}", "".join(texts))
+            assert found
+            assert set(found) <= {place % field for field in kind.required}

@@ -1,13 +1,17 @@
-"""`carillon galaxy`: read-only questions about the blueprint galaxy."""
+"""`carillon galaxy`: questions about the blueprint galaxy, which change nothing in it, and its mail templates."""
 
 import asyncio
 import json
+import re
 from datetime import UTC, datetime
+from enum import StrEnum
 from itertools import groupby
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from carillon.blueprints.galaxy import producing
 from carillon.blueprints.galaxy.producing import replay_fields, xadd_line
 from carillon.cli.by_hand import is_there, why
 from carillon.cli.options import AsJson, Config, blueprint_option, load_for
@@ -16,17 +20,26 @@ from carillon.compose import Ledger, open_ledger
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 
-app = typer.Typer(help="Show dead letters of the blueprint galaxy; changes nothing.", no_args_is_help=True)
+app = typer.Typer(help="Show dead letters of the blueprint galaxy, or write its mail templates.", no_args_is_help=True)
 BLUEPRINT = "galaxy"
 STREAM = "notification:intents"
 MOST = 200
 
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+
 Blueprint = Annotated[str | None, blueprint_option(BLUEPRINT)]
+
+
+class Form(StrEnum):
+    """How a placeholder is written."""
+
+    PLAIN = "plain"
+    GO = "go"
 
 
 @app.callback()
 def galaxy() -> None:
-    """Show dead letters of the blueprint galaxy; changes nothing."""
+    """Show dead letters of the blueprint galaxy, or write its mail templates."""
 
 
 @app.command("dead-letters")
@@ -57,6 +70,25 @@ def dead_letters(
     typer.echo(f"{len(rows)} of {counted(total, 'dead letter')}")
     for item in items:
         typer.echo("\n".join(_told(item)))
+
+
+@app.command("assets")
+def assets(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write the files; made if missing.")],
+    *,
+    form: Annotated[
+        Form, typer.Option(help="{{name}} for engines without logic, or {{.name}} for Go's text/template.")
+    ] = Form.PLAIN,
+) -> None:
+    """Write the mail templates of every type for the mail service, in the form that its engine reads."""
+    sources = Path(producing.__file__).with_name("templates")
+    files = sorted(sources.glob("*/*/*.tmpl"))
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        target = folder / file.relative_to(sources)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(_PLACE.sub(r"{{.\1}}", text) if form is Form.GO else text, encoding="utf-8")
+    typer.echo(f"{len(files)} files written to {folder}")
 
 
 async def _find(settings: Settings, limit: int) -> tuple[list[dict[str, Any]], int, dict[str, Any]]:
