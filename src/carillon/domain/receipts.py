@@ -151,6 +151,8 @@ class ChangingRoute(msgspec.Struct, kw_only=True):
     address: str | None
     tenant_id: str | None
     user_id: str | None
+    copies: tuple[str, ...] = ()
+    """The addresses in cc and bcc of an email."""
 
     changed: bool = False
     finished: bool = False
@@ -163,14 +165,9 @@ class ChangingRoute(msgspec.Struct, kw_only=True):
 
 
 def about_copy(receipt: Receipt, route: ChangingRoute) -> bool:
-    """Whether the report is about a copy of an email, which has an address of its own.
-
-    Vendors change the case of addresses, and write international ones in their own way.
-    """
-    ours, theirs = route.address, receipt.address
-    if route.channel != "email" or not ours or not theirs or "@" not in theirs:
-        return False
-    return ours.isascii() and theirs.isascii() and ours.casefold() != theirs.strip().casefold()
+    """Whether the report is about a copy of an email, which has an address of its own; vendors change its case."""
+    theirs = (receipt.address or "").strip().casefold()
+    return theirs != (route.address or "").casefold() and theirs in {copy.casefold() for copy in route.copies}
 
 
 def apply_receipt(receipt: Receipt, route: ChangingRoute, rules: ReceiptRules, *, known: bool, strikes: int) -> Effect:

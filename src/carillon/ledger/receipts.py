@@ -62,6 +62,20 @@ ROUTE_FIELDS = (
 )
 """The fields of a changed route."""
 
+
+class _Copies(msgspec.Struct, frozen=True, rename="camel"):
+    cc: tuple[str, ...] = ()
+    bcc: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+class _Copied(msgspec.Struct):
+    """Of a message, the copies alone: its files are passed over."""
+
+    mail: _Copies = _Copies()
+
+
+_read_copied = msgspec.json.Decoder(_Copied).decode
 RouteKey = tuple[str, str]
 
 
@@ -174,7 +188,15 @@ def read_route(row: Mapping[str, Any]) -> ChangingRoute:
         address=row["address"],
         tenant_id=row["tenant_id"],
         user_id=row["user_id"],
+        copies=_copies(row.get("message_json")),
     )
+
+
+def _copies(message_json: str | None) -> tuple[str, ...]:
+    if message_json is None or '"mail":{' not in message_json:
+        return ()
+    mail = _read_copied(message_json).mail
+    return (*mail.cc, *mail.bcc, *mail.left_out)
 
 
 def route_values(route: ChangingRoute, codec: Codec) -> tuple[Any, ...]:
