@@ -21,6 +21,7 @@ from carillon.upkeep.api import queues as queues_api
 from carillon.upkeep.api import sandbox
 from carillon.upkeep.api import targets as targets_api
 from carillon.upkeep.api import templates as templates_api
+from carillon.upkeep.api import waiting as waiting_api
 from carillon.upkeep.consent import api as consent_api
 from carillon.upkeep.console import api as console_api
 from carillon.upkeep.console import templates as console_templates
@@ -43,6 +44,7 @@ def declared() -> list[Endpoint]:
         *api.endpoints(nobody, {}, Lanes({})),
         *targets_api.endpoints(nobody, nobody, nobody),
         *digests_api.endpoints(nobody),
+        *waiting_api.endpoints(nobody, nobody),
         *admin_api.endpoints(nobody, nobody, {}, Lanes({}), clock=nobody, ids=nobody),
         *sandbox.endpoints([], [], msgspec.Struct),
         *templates_api.endpoints(nobody, nobody, nobody),

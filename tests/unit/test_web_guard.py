@@ -90,7 +90,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             (
                 "showTemplate listTemplates changeTemplate deleteTemplate listTemplateVersions publishTemplate"
                 " renderTemplate listDeadLetters redriveDeadLetters listRedrives listFailedNotifications listProviders"
-                " listActions consoleTemplates listRefunds listDigests"
+                " listActions consoleTemplates listRefunds listDigests cancelWaiting changeWaiting"
             ),
             ADMINS,
             ADMINS,

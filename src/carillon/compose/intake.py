@@ -33,6 +33,7 @@ from carillon.upkeep.api import admin as admin_api
 from carillon.upkeep.api import digests as digests_api
 from carillon.upkeep.api import notifications as api
 from carillon.upkeep.api import targets as targets_api
+from carillon.upkeep.api import waiting as waiting_api
 from carillon.upkeep.api.waits import Waits
 from carillon.upkeep.health import Check, answers_at, degraded
 from carillon.upkeep.metrics.meters import Metrics
@@ -244,6 +245,7 @@ class IntakePart(Part):
         )
         found += event_endpoints(settings, self.intake)
         found += digests_api.endpoints(ledger)
+        found += waiting_api.endpoints(ledger, self._process.clock)
         admin = admin_api.endpoints(ledger, breakers, chains, lanes, clock=self._process.clock, ids=new_id)
         if settings.ledger.replay != "redrive":
             # If only producers may send again, administrators may only read.

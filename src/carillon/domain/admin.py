@@ -119,3 +119,38 @@ class AuditLedger(Protocol):
     async def prune_audit(self, older_than: float, limit: int) -> int:
         """Delete at most `limit` rows that are older than so many seconds; returns how many."""
         ...
+
+
+class WaitingCount(msgspec.Struct, frozen=True, kw_only=True):
+    """What matched a selection of waiting notifications, and what became of it."""
+
+    notifications: int = 0
+    waiting: int = 0
+    """Routes and events of digests that wait."""
+    too_late: int = 0
+    """Routes that a worker holds: a provider may be called at this moment."""
+    done: int = 0
+    """Routes that were cancelled or changed."""
+
+
+class WaitingChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Another time for what waits; what is None stays."""
+
+    scheduled_for_ms: int | None = None
+    expires_at_ms: int | None = None
+
+
+class WaitingLedger(Protocol):
+    """Counts, cancels and changes what waits, by filters; a route in a provider's call is left alone."""
+
+    async def count_waiting(self, filters: Mapping[str, Any]) -> WaitingCount:
+        """Count what matches; nothing changes."""
+        ...
+
+    async def cancel_waiting(self, filters: Mapping[str, Any]) -> WaitingCount:
+        """Stop what matches: what waits is skipped, and what is being sent is not tried again."""
+        ...
+
+    async def change_waiting(self, filters: Mapping[str, Any], change: WaitingChange) -> WaitingCount:
+        """Give what matches another time; what was tried before keeps the time of its retry."""
+        ...

@@ -15,6 +15,7 @@ from carillon.ledger.streams import StreamStore, TicketStore
 from carillon.ledger.templates import TemplateStore
 from carillon.ledger.throttles import ThrottleStore
 from carillon.ledger.upkeep import HistoryStore, UpkeepStore
+from carillon.ledger.waiting import WaitingStore
 
 
 class BreakerStore:
@@ -112,5 +113,6 @@ class Stores(
     ThrottleStore,
     TicketStore,
     UpkeepStore,
+    WaitingStore,
 ):
     """A store per concern, over one engine."""

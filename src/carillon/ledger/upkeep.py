@@ -62,10 +62,6 @@ class UpkeepStore:
             del row["total"]
         return found, total
 
-    async def cancel(self, notification_id: str, tenant_id: str | None = None) -> int:
-        values = {"notification_id": notification_id, "tenant_id": tenant_id}
-        return len(await self.engine.write("cancel", values, repeatable=True))
-
     async def rehome(self, channel: str, providers: Sequence[str], lanes: Sequence[int], otherwise: int) -> int:
         values = {"channel": channel, "providers": list(providers), "lanes": list(lanes), "otherwise": otherwise}
         return len(await self.engine.write("rehome", values, repeatable=True))

@@ -39,3 +39,57 @@ DELETE FROM collapses WHERE ctid = ANY (ARRAY(
     WHERE updated_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
       AND NOT EXISTS (SELECT FROM records n WHERE n.notification_id = collapses.notification_id)
     ORDER BY updated_at LIMIT :limit));
+
+-- name: still_waiting
+-- Notifications with something that waits or that a worker holds, in the order of their ids; filters left out are NULL.
+--   closed_at               an event of a digest waits until the digest closes.
+--   stopped IS NULL         an event that was left out before is not counted again.
+SELECT n.notification_id, count(*) FILTER (WHERE still.waits) AS waiting, count(*) FILTER (WHERE NOT still.waits) AS held,
+       bool_or(still.gathered) AS gathered
+FROM (
+    SELECT r.notification_id, r.claim_token IS NULL OR r.next_attempt_at <= clock_timestamp() AS waits, FALSE AS gathered,
+           r.channel
+    FROM routes r WHERE r.next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT m.notification_id, TRUE, TRUE, d.channels
+    FROM digest_members m JOIN digests d ON d.digest_id = m.digest_id WHERE d.closed_at IS NULL
+) AS still
+JOIN records n ON n.notification_id = still.notification_id
+WHERE (NOT still.gathered OR n.stopped IS NULL) AND n.notification_id > :after
+  AND (:notification_id::text IS NULL OR n.notification_id = :notification_id)
+  AND (:idempotency_key::text IS NULL OR n.idempotency_key = :idempotency_key)
+  AND (:collapse_key::text IS NULL OR EXISTS (
+          SELECT FROM collapses c
+          WHERE c.notification_id = n.notification_id AND c.collapse_key = :collapse_key
+            AND c.tenant_id = coalesce(n.tenant_id, '')))
+  AND (:tenant_id::text IS NULL OR coalesce(n.tenant_id, '') = :tenant_id)
+  AND (:user_id::text IS NULL OR n.user_id = :user_id)
+  AND (:notification_type::text IS NULL OR n.notification_type = :notification_type)
+  AND (:origin::text IS NULL OR n.origin = :origin)
+  AND (:channel::text IS NULL OR still.channel = :channel)
+  AND (:accepted_after_ms::float8 IS NULL OR n.accepted_at >= to_timestamp(:accepted_after_ms / 1000.0))
+  AND (:accepted_before_ms::float8 IS NULL OR n.accepted_at < to_timestamp(:accepted_before_ms / 1000.0))
+GROUP BY n.notification_id
+ORDER BY n.notification_id
+LIMIT :limit;
+
+-- name: change_time
+-- Race: a worker claims a route at this moment. `change_due` leaves a claimed route alone.
+UPDATE records n
+SET scheduled_for = coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0), n.scheduled_for),
+    expires_at = coalesce(to_timestamp(:expires_at_ms::float8 / 1000.0), n.expires_at), updated_at = clock_timestamp()
+WHERE n.notification_id = ANY (:notification_ids::text[]) AND n.stopped IS NULL;
+
+-- name: change_due
+-- Race: a worker claims the route at this moment. The second one waits, looks again and finds it taken.
+--   claim_token             a claimed route may be on its way and stays.
+--   attempt_count           a route that was tried waits for its retry, not for its schedule.
+--   turn                    a route that stood in the turns waits for its new time.
+UPDATE routes r
+SET next_attempt_at = least(coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0), r.next_attempt_at), n.expires_at),
+    budget_since = coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0), r.budget_since), turn = NULL,
+    updated_at = clock_timestamp()
+FROM records n
+WHERE n.notification_id = r.notification_id AND r.notification_id = ANY (:notification_ids::text[])
+  AND r.status = 'pending' AND r.attempt_count = 0 AND r.claim_token IS NULL
+RETURNING r.notification_id, r.route_id;

@@ -74,19 +74,6 @@ FROM (VALUES (1)) AS always (row)
 LEFT JOIN page ON TRUE
 ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
 
--- name: cancel
--- Race: a worker claims the route at this moment. The second one waits, looks again and finds it taken.
---   claim_token             a claimed route may be on its way and stays.
-UPDATE routes r
-SET status = 'skipped', skipped_at = clock_timestamp(), next_attempt_at = NULL, claim_token = NULL, lease_owner = NULL,
-    last_error_classification = 'cancelled', last_error_message = 'cancelled before delivery',
-    last_error_at = clock_timestamp(), updated_at = clock_timestamp()
-FROM records n
-WHERE n.notification_id = r.notification_id AND (:tenant_id::text IS NULL OR n.tenant_id = :tenant_id)
-  AND r.notification_id = :notification_id AND r.status IN ('pending', 'failed')
-  AND (r.claim_token IS NULL OR r.next_attempt_at <= clock_timestamp())
-RETURNING r.route_id;
-
 -- name: rehome
 -- Settings no longer name the provider or lane of these routes, so no worker would claim them.
 -- Race: a worker with the old settings holds the route; its settlement needs only the token, which stays.

@@ -30,3 +30,52 @@ DELETE FROM collapses WHERE rowid IN (
     WHERE c.updated_at < :now - CAST(:older_than_seconds * 1000 AS INTEGER)
       AND NOT EXISTS (SELECT 1 FROM records n WHERE n.notification_id = c.notification_id)
     ORDER BY c.updated_at LIMIT :limit);
+
+-- name: still_waiting
+-- Notifications with something that waits or that a worker holds, in the order of their ids; filters left out are NULL.
+--   closed_at               an event of a digest waits until the digest closes.
+--   stopped IS NULL         an event that was left out before is not counted again.
+SELECT n.notification_id, sum(still.waits) AS waiting, sum(NOT still.waits) AS held, max(still.gathered) AS gathered
+FROM (
+    SELECT r.notification_id, r.claim_token IS NULL OR r.next_attempt_at <= :now AS waits, 0 AS gathered, r.channel
+    FROM routes r WHERE r.next_attempt_at IS NOT NULL
+    UNION ALL
+    SELECT m.notification_id, 1, 1, d.channels
+    FROM digest_members m JOIN digests d ON d.digest_id = m.digest_id WHERE d.closed_at IS NULL
+) AS still
+JOIN records n ON n.notification_id = still.notification_id
+WHERE (NOT still.gathered OR n.stopped IS NULL) AND n.notification_id > :after
+  AND (:notification_id IS NULL OR n.notification_id = :notification_id)
+  AND (:idempotency_key IS NULL OR n.idempotency_key = :idempotency_key)
+  AND (:collapse_key IS NULL OR EXISTS (
+          SELECT 1 FROM collapses c
+          WHERE c.notification_id = n.notification_id AND c.collapse_key = :collapse_key
+            AND c.tenant_id = coalesce(n.tenant_id, '')))
+  AND (:tenant_id IS NULL OR coalesce(n.tenant_id, '') = :tenant_id)
+  AND (:user_id IS NULL OR n.user_id = :user_id)
+  AND (:notification_type IS NULL OR n.notification_type = :notification_type)
+  AND (:origin IS NULL OR n.origin = :origin)
+  AND (:channel IS NULL OR still.channel = :channel)
+  AND (:accepted_after_ms IS NULL OR n.accepted_at >= :accepted_after_ms)
+  AND (:accepted_before_ms IS NULL OR n.accepted_at < :accepted_before_ms)
+GROUP BY n.notification_id
+ORDER BY n.notification_id
+LIMIT :limit;
+
+-- name: change_time
+UPDATE records
+SET scheduled_for = coalesce(:scheduled_for_ms, scheduled_for), expires_at = coalesce(:expires_at_ms, expires_at),
+    updated_at = :now
+WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) AND stopped IS NULL;
+
+-- name: change_due
+--   claim_token             a claimed route may be on its way and stays.
+--   attempt_count           a route that was tried waits for its retry, not for its schedule.
+--   turn                    a route that stood in the turns waits for its new time.
+UPDATE routes
+SET next_attempt_at = min(coalesce(:scheduled_for_ms, next_attempt_at), coalesce((
+        SELECT n.expires_at FROM records n WHERE n.notification_id = routes.notification_id), 9000000000000000)),
+    budget_since = coalesce(:scheduled_for_ms, budget_since), turn = NULL, updated_at = :now
+WHERE notification_id IN (SELECT value FROM json_each(:notification_ids))
+  AND status = 'pending' AND attempt_count = 0 AND claim_token IS NULL
+RETURNING notification_id, route_id;

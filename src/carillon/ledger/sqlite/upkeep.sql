@@ -82,18 +82,6 @@ FROM (SELECT 1) AS always
 LEFT JOIN page ON TRUE
 ORDER BY page.created_at DESC, page.notification_id DESC, page.route_id DESC;
 
--- name: cancel
---   claim_token             a claimed route may be on its way and stays.
-UPDATE routes
-SET status = 'skipped', skipped_at = :now, next_attempt_at = NULL, claim_token = NULL, lease_owner = NULL,
-    last_error_classification = 'cancelled', last_error_message = 'cancelled before delivery', last_error_at = :now,
-    updated_at = :now
-WHERE notification_id = :notification_id AND status IN ('pending', 'failed')
-  AND (claim_token IS NULL OR next_attempt_at <= :now)
-  AND (:tenant_id IS NULL
-       OR EXISTS (SELECT 1 FROM records n WHERE n.notification_id = :notification_id AND n.tenant_id = :tenant_id))
-RETURNING route_id;
-
 -- name: rehome
 -- Settings no longer name the provider or lane of these routes, so no worker would claim them.
 UPDATE routes

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET
 
-from carillon.domain.admin import AdminLedger
+from carillon.domain.admin import AdminLedger, WaitingLedger
 from carillon.domain.groups import Groups
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Story
@@ -61,7 +61,7 @@ _FILTERS = {
 """The ledger's name of each field of a query."""
 
 
-class OperatorLedger(AdminLedger, UpkeepLedger, Protocol):
+class OperatorLedger(AdminLedger, UpkeepLedger, WaitingLedger, Protocol):
     """Reads notifications and dead letters, redrives them, and records who did so."""
 
 
@@ -113,7 +113,8 @@ def _notifications(handlers: "_Notifications") -> list[Endpoint]:
             call=handlers.cancel,
             name="cancelNotification",
             summary="Stop what has not been attempted yet",
-            description="What a worker holds at this moment may be on its way and is left alone.",
+            description="What a worker holds at this moment may be on its way: it is counted as `tooLate`, is not "
+            "interrupted, and is not tried again.",
             about=one,
             path_examples={"id": _EXAMPLE_ID},
             answers=(Answer(status=200, description="Its waiting routes are skipped", kind=Cancelled),),
@@ -207,10 +208,11 @@ class _Notifications:
 
     async def cancel(self, request: Request) -> Reply:
         notification_id: str = request.found.notification["notification_id"]
-        cancelled = await self.ledger.cancel(notification_id, request.reach.tenant_id)
-        if not cancelled:
-            raise Problem("CONFLICT", "no route of this notification is waiting any more")
-        return Reply(200, Cancelled(notification_id, cancelled))
+        done = await self.ledger.cancel_waiting({"notification_id": notification_id})
+        if not done.done:
+            held = f": {done.too_late} of them too late, in a provider's call" if done.too_late else ""
+            raise Problem("CONFLICT", f"no route of this notification is waiting any more{held}")
+        return Reply(200, Cancelled(notification_id, done.done, done.too_late))
 
     async def search(self, request: Request) -> Reply:
         query = request.query(SearchQuery)

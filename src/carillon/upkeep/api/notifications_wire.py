@@ -157,6 +157,8 @@ class Cancelled(msgspec.Struct, frozen=True, rename="camel"):
 
     notification_id: str
     cancelled: int
+    too_late: int = 0
+    """Routes in a provider's call, which is not interrupted."""
 
 
 class ShowQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

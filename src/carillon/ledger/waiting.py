@@ -1,0 +1,95 @@
+"""What waits, chosen by filters: counted, cancelled, or given another time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from carillon.domain.admin import WaitingChange, WaitingCount
+from carillon.domain.ports import Signal
+from carillon.domain.store import Ask, Engine, Row, Steps
+from carillon.domain.timing import CANCELLED, Stop
+from carillon.ledger.rows import chosen
+from carillon.ledger.timing import stopping
+
+FILTERS = (
+    "notification_id",
+    "idempotency_key",
+    "collapse_key",
+    "tenant_id",
+    "user_id",
+    "notification_type",
+    "origin",
+    "channel",
+    "accepted_after_ms",
+    "accepted_before_ms",
+)
+_BATCH = 500
+
+
+class WaitingStore:
+    """Satisfies WaitingLedger."""
+
+    engine: Engine
+    signal: Signal
+
+    async def count_waiting(self, filters: Mapping[str, Any]) -> WaitingCount:
+        found, after = WaitingCount(), ""
+        while rows := await self.engine.rows("still_waiting", _page(filters, after)):
+            found, after = _summed(found, rows, done=0), rows[-1]["notification_id"]
+        return found
+
+    async def cancel(self, notification_id: str, tenant_id: str | None = None) -> int:
+        """Stop one notification; returns how many routes no longer wait."""
+        own = {} if tenant_id is None else {"tenant_id": tenant_id}
+        return (await self.cancel_waiting({"notification_id": notification_id, **own})).done
+
+    async def cancel_waiting(self, filters: Mapping[str, Any]) -> WaitingCount:
+        return await self._each_page(filters, _cancelled)
+
+    async def change_waiting(self, filters: Mapping[str, Any], change: WaitingChange) -> WaitingCount:
+        values = {"scheduled_for_ms": change.scheduled_for_ms, "expires_at_ms": change.expires_at_ms}
+
+        def changed(rows: list[Row]) -> Steps[int]:
+            ids = [row["notification_id"] for row in rows]
+            yield Ask("change_time", {**values, "notification_ids": ids})
+            return len((yield Ask("change_due", {**values, "notification_ids": ids})))
+
+        done = await self._each_page(filters, changed)
+        self.signal.ring()
+        return done
+
+    async def _each_page(self, filters: Mapping[str, Any], work: Any) -> WaitingCount:  # noqa: ANN401 - steps of a page
+        found, after = WaitingCount(), ""
+        while True:
+
+            def steps(after: str = after) -> Steps[tuple[list[Row], int]]:
+                rows = yield Ask("still_waiting", _page(filters, after))
+                return rows, (yield from work(rows)) if rows else 0
+
+            rows, done = await self.engine.change(steps, repeatable=True)
+            if not rows:
+                return found
+            found, after = _summed(found, rows, done=done), rows[-1]["notification_id"]
+
+
+def _cancelled(rows: list[Row]) -> Steps[int]:
+    stop = Stop(CANCELLED)
+    stopped = yield from stopping((row["notification_id"], stop) for row in rows)
+    gathered = [row["notification_id"] for row in rows if row["gathered"]]
+    yield Ask(
+        "digest_left_out",
+        each=[{"notification_id": name, "gate": stop.gate, "reason": stop.reason} for name in gathered],
+    )
+    return len(stopped) + len(gathered)
+
+
+def _page(filters: Mapping[str, Any], after: str) -> Row:
+    return {**chosen(filters, FILTERS), "after": after, "limit": _BATCH}
+
+
+def _summed(found: WaitingCount, rows: list[Row], *, done: int) -> WaitingCount:
+    return WaitingCount(
+        notifications=found.notifications + len(rows),
+        waiting=found.waiting + sum(row["waiting"] for row in rows),
+        too_late=found.too_late + sum(row["held"] for row in rows),
+        done=found.done + done,
+    )
