@@ -188,7 +188,11 @@ def test_what_was_given_up_can_be_driven_again(served: tuple[Program, Client]) -
 def test_what_waits_can_be_cancelled(client: Client) -> None:
     notification_id = client.send({**MAIL, **LATER}).json["notificationId"]
     path = f"/api/v1/notifications/{notification_id}"
-    assert client.call("POST", f"{path}/cancel").json == {"notificationId": notification_id, "cancelled": 1, "tooLate": 0}
+    assert client.call("POST", f"{path}/cancel").json == {
+        "notificationId": notification_id,
+        "cancelled": 1,
+        "tooLate": 0,
+    }
     assert client.get(path).json["status"] == "skipped"
     again = client.call("POST", f"{path}/cancel")
     assert (again.status, again.code) == (409, "CONFLICT")
