@@ -62,34 +62,40 @@ class WaitingAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Routes that were cancelled or changed; 0 after a dry run."""
 
 
-def endpoints(ledger: ChangedWaiting, clock: Clock) -> list[Endpoint]:
-    """The endpoints about what waits."""
+class _Waiting:
+    def __init__(self, ledger: ChangedWaiting, clock: Clock) -> None:
+        self._ledger = ledger
+        self._clock = clock
 
-    async def cancel(request: Request) -> Reply:
+    async def cancel(self, request: Request) -> Reply:
         body = request.json(WaitingSelection)
         filters = _filters(body, request)
         if body.dry_run:
-            return _reply(await ledger.count_waiting(filters))
-        done = await ledger.cancel_waiting(filters)
-        await _record(ledger, request, "cancel_waiting", filters, done.done)
+            return _reply(await self._ledger.count_waiting(filters))
+        done = await self._ledger.cancel_waiting(filters)
+        await _record(self._ledger, request, "cancel_waiting", filters, done.done)
         return _reply(done)
 
-    async def change(request: Request) -> Reply:
+    async def change(self, request: Request) -> Reply:
         body = request.json(WaitingTimes)
-        filters, times = _filters(body, request), _times(body, clock)
+        filters, times = _filters(body, request), _times(body, self._clock)
         if body.dry_run:
-            return _reply(await ledger.count_waiting(filters))
-        done = await ledger.change_waiting(filters, times)
-        await _record(ledger, request, "change_waiting", filters, done.done)
+            return _reply(await self._ledger.count_waiting(filters))
+        done = await self._ledger.change_waiting(filters, times)
+        await _record(self._ledger, request, "change_waiting", filters, done.done)
         return _reply(done)
 
-    about: dict[str, Any] = {"method": "POST", "about": ADMINISTRATORS}
+
+def endpoints(ledger: ChangedWaiting, clock: Clock) -> list[Endpoint]:
+    """The endpoints about what waits."""
+    handlers = _Waiting(ledger, clock)
     answers = (Answer(status=200, description="What matched", kind=WaitingAnswer),)
     return [
         Endpoint(
-            **about,
+            method="POST",
+            about=ADMINISTRATORS,
             path=f"{_PATH}/cancel",
-            call=cancel,
+            call=handlers.cancel,
             name="cancelWaiting",
             summary="Cancel what waits, by key or filter",
             description="`dryRun` counts first. What a worker holds is counted as `tooLate`: its call is not "
@@ -99,9 +105,10 @@ def endpoints(ledger: ChangedWaiting, clock: Clock) -> list[Endpoint]:
             answers=answers,
         ),
         Endpoint(
-            **about,
+            method="POST",
+            about=ADMINISTRATORS,
             path=f"{_PATH}/change",
-            call=change,
+            call=handlers.change,
             name="changeWaiting",
             summary="Give what waits another time",
             description="`scheduledFor` moves what was not tried yet; `expiresAt` and `ttl` say until when it is sent.",
