@@ -36,8 +36,8 @@ Sql = dict[str, str]
 def _reworded(change: Callable[[str, Sql], None]) -> None:
     """Change statements of both dialects as they are loaded."""
 
-    def loaded(dialect: str) -> Mapping[str, str]:
-        statements = dict(load(dialect))
+    def loaded(dialect: str, parts: frozenset[str] | None = None) -> Mapping[str, str]:
+        statements = dict(load(dialect, parts))
         change(dialect, statements)
         return MappingProxyType(statements)
 
