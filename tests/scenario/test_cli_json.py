@@ -56,6 +56,10 @@ MATRIX: dict[str, tuple[str, ...]] = {
     "carillon listo backoff": ("-b", "listo"),
 }
 ELSEWHERE = {
+    **dict.fromkeys(
+        (f"carillon templates {name}" for name in ("diff", "pull", "preview", "examples", "test-send")),
+        "tests/scenario/test_cli_templates.py has a folder of its own",
+    ),
     "carillon endpoints enable": "tests/scenario/test_endpoints.py has an endpoint in trouble",
     "carillon push replay-dlq": "tests/contract/test_push_replay.py needs RabbitMQ",
     "carillon ledger copy": "tests/contract/test_ledger_copy.py needs PostgreSQL",

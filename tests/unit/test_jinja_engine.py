@@ -189,7 +189,7 @@ def test_a_missing_variable_is_refused_with_its_place(source: str, missing: str)
     ("source", "said"),
     [
         ("{{ name", "is not closed"),
-        ("{% for x in y %}", "does not compile"),
+        ("{% for x in y %}", "is not closed with"),
         ("{{ 1 + }}", "nothing on its right"),
         ("{% unknown %}", "no statement"),
         ("{{ x|unknown }}", "no filter"),

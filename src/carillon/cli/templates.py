@@ -1,30 +1,44 @@
-"""`carillon templates`: check a folder of templates, write it into the ledger, and list the ledger's templates."""
+"""`carillon templates`: a folder of templates beside the ledger: check, diff, push, pull, preview and test-send."""
 
 import json
+import shutil
 from collections.abc import Collection
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
+from carillon.cli import template_folder
 from carillon.cli.by_hand import with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.compose import Ledger
+from carillon.compose.from_settings import composer
 from carillon.config.reading import load
+from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError, ConfigurationError
+from carillon.domain.notifications import Template
 from carillon.domain.templates import Draft, StoredTemplate, gaps, unfit_name
+from carillon.intake.jinja.formats import Person
+from carillon.intake.render import render_message
 from carillon.intake.templates import FileTemplates
-from carillon.system import new_id
+from carillon.system import SystemClock, new_id
 
-app = typer.Typer(help="Check, push and list templates.", no_args_is_help=True)
+app = typer.Typer(help="Check, compare, push, pull, preview and list templates.", no_args_is_help=True)
 MOST = 1000
 
-Folder = Annotated[Path, typer.Argument(help="A folder of <key>/<locale>/<channel>/text.tmpl.")]
+Folder = Annotated[Path, typer.Argument(help="A folder of <key>/<locale>/<channel>/text.tmpl or html.jinja.")]
 Tenant = Annotated[str | None, typer.Option(help="The tenant of the templates; by default they are for all tenants.")]
+Key = Annotated[str, typer.Argument(help="The template's key.")]
+Locale = Annotated[str | None, typer.Option(help="The locale; by default that of the settings, else any.")]
+Channel = Annotated[str | None, typer.Option(help="The channel; by default email, else any.")]
+DataFile = Annotated[
+    Path | None, typer.Option("--data", help="A JSON file of values; by default the template's sample.")
+]
 
 
 class UnfitTemplates(CarillonError):
@@ -33,18 +47,25 @@ class UnfitTemplates(CarillonError):
 
 @app.command()
 def check(folder: Folder, blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson = False) -> None:
-    """Read every template of a folder; exit 1 if one is wrong or missing in a supported locale."""
+    """Read every template of a folder; exit 1 if one is wrong, or lacks a supported locale or a translation."""
     settings = load(blueprint, config)
-    files, complaints = _read(folder)
-    complaints += _unknown_channels(files, settings.channels)
-    missing = [str(gap) for gap in gaps([(None, *name) for name in files.all()], settings.locale.supported)]
+    found, complaints = _read(folder, settings)
+    complaints += _unknown_channels(found, settings.channels)
+    missing = [str(gap) for gap in gaps([(None, *name) for name in found.all()], settings.locale.supported)]
+    untranslated = _untranslated(found, settings)
     if as_json:
-        typer.echo(json.dumps({"templates": files.count(), "unfit": complaints, "missing": missing}))
+        told = {"templates": found.count(), "unfit": complaints, "missing": missing, "untranslated": untranslated}
+        typer.echo(json.dumps(told))
     else:
-        for line in (*complaints, *(f"missing: {gap}" for gap in missing)):
+        for line in (
+            *complaints,
+            *(f"missing: {gap}" for gap in missing),
+            *(f"untranslated: {one}" for one in untranslated),
+        ):
             typer.echo(line)
-        typer.echo(f"{files.count()} templates read, {len(complaints)} unfit, {len(missing)} missing")
-    if complaints or missing:
+        counted = f"{len(complaints)} unfit, {len(missing)} missing, {len(untranslated)} untranslated"
+        typer.echo(f"{found.count()} templates read, {counted}")
+    if complaints or missing or untranslated:
         raise typer.Exit(1)
 
 
@@ -58,12 +79,10 @@ def push(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be written, and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the templates of a folder into the ledger; an unchanged template gets no new version."""
-    files, complaints = _read(folder)
-    if complaints:
-        raise UnfitTemplates("; ".join(complaints))
-    drafts = [Draft.of(template, tenant) for template in files.all().values()]
-    told = with_ledger(load(blueprint, config), lambda ledger: _push(ledger, drafts, dry_run=dry_run))
+    """Write the templates of a folder into the ledger, all or none; an unchanged template gets no new version."""
+    settings = load(blueprint, config)
+    drafts = _drafts(folder, settings, tenant)
+    told = with_ledger(settings, lambda ledger: _push(ledger, drafts, dry_run=dry_run))
     if as_json:
         typer.echo(json.dumps({"items": told, "dryRun": dry_run}))
         return
@@ -72,6 +91,121 @@ def push(
             typer.echo(f"{item['templateKey']}/{item['locale']}/{item['channel']}: version {item['version']}")
     written = sum(item["written"] for item in told)
     typer.echo(f"{written} written, {len(told) - written} unchanged" + (" (dry run)" if dry_run else ""))
+
+
+@app.command()
+def pull(
+    folder: Annotated[Path, typer.Argument(help="The folder to write into; it is made if it is not there.")],
+    tenant: Tenant = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Write the ledger's templates in use into a folder; files that are not templates stay."""
+    settings = load(blueprint, config)
+    stored = with_ledger(settings, lambda ledger: _stored(ledger, tenant))
+    found: dict[str, str] = {}
+    for one in stored:
+        found |= template_folder.files_of(one, settings.locale.default)
+    changed = template_folder.write(folder, found) if found else 0
+    if as_json:
+        typer.echo(json.dumps({"templates": len(stored), "changed": changed}))
+    else:
+        typer.echo(f"{len(stored)} templates, {changed} files changed in {folder}")
+
+
+@app.command()
+def diff(
+    folder: Folder,
+    tenant: Tenant = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a push would change, as a unified diff; exit 1 if anything would change."""
+    settings = load(blueprint, config)
+    drafts = _drafts(folder, settings, tenant)
+    stored = with_ledger(settings, lambda ledger: _stored(ledger, tenant))
+    lines = template_folder.differences(stored, drafts, settings.locale.default)
+    if as_json:
+        typer.echo(json.dumps({"diff": lines}))
+    else:
+        for line in lines or ["no differences"]:
+            typer.echo(line)
+    if lines:
+        raise typer.Exit(1)
+
+
+@app.command()
+def preview(  # noqa: PLR0917 - a command line has many options
+    folder: Folder,
+    key: Key,
+    channel: Channel = None,
+    locale: Locale = None,
+    data: DataFile = None,
+    part: Annotated[str | None, typer.Option(help="Only the subject, the text or the html.")] = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Render a template of a folder with its sample, or with values of a file; exit 1 if it cannot be rendered."""
+    settings = load(blueprint, config)
+    found, _ = _read(folder, settings)
+    template = _chosen(found, key, channel, locale, settings)
+    person = Person(template.locale, settings.locale.time_zone, SystemClock().wall())
+    message = render_message(template, _values(data) or template.sample, settings.templates.missing_variable, person)
+    shown = {"subject": message.subject, "text": message.text, "html": message.html}
+    if as_json:
+        typer.echo(json.dumps(shown, ensure_ascii=False))
+    elif part is not None:
+        typer.echo(shown.get(part) or "")
+    else:
+        typer.echo("\n\n".join(text for text in (message.subject, message.text, message.html) if text))
+
+
+@app.command("test-send")
+def send_sample(  # noqa: PLR0917 - a command line has many options
+    context: typer.Context,
+    key: Key,
+    to: Annotated[str, typer.Option(help="The address of the channel, such as you@example.org.")],
+    channel: Annotated[str, typer.Option(help="The channel.")] = "email",
+    locale: Locale = None,
+    data: DataFile = None,
+    url: Url = HERE,
+    token: Token = None,
+    token_file: TokenFile = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Send a stored template with its sample to yourself, through a running Carillon."""
+    headers = {**bearer(token_of(context, token, token_file)), "Content-Type": "application/json"}
+    values = _values(data) or _sample(url, headers, key, channel, locale)
+    body = {"templateKey": key, "channel": channel, "recipient": to, "data": values, "locale": locale}
+    answer = call(
+        f"{url}/api/v1/notifications/send", headers, {name: value for name, value in body.items() if value is not None}
+    )
+    typer.echo(json.dumps(answer) if as_json else f"{key} goes to {to}: {answer['notificationId']}")
+
+
+@app.command()
+def examples(
+    folder: Annotated[Path, typer.Argument(help="The folder to write into; files that are there stay.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Copy example templates in two languages into a folder: order, password, code, receipt, digest, incident."""
+    written = 0
+    with as_file(files("carillon.cli") / "examples") as source:
+        for file in sorted(source.rglob("*")):
+            there = folder / file.relative_to(source)
+            if file.is_file() and not there.exists():
+                there.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, there)
+                written += 1
+    typer.echo(json.dumps({"files": written}) if as_json else f"{written} files written into {folder}")
 
 
 @app.command("list")
@@ -101,50 +235,110 @@ def list_(  # noqa: PLR0917 - a command line has many options
     Console(emoji=False).print(table)
 
 
-def _read(folder: Path) -> tuple[FileTemplates, list[str]]:
+def _sample(url: str, headers: dict[str, str], key: str, channel: str, locale: str | None) -> dict[str, Any]:
+    """The sample of the stored template; nothing if it has none or comes from a folder."""
+    found = call(f"{url}/api/v1/templates?templateKey={key}&channel={channel}&pageSize=100", headers)["items"]
+    fitting = [one for one in found if locale in {None, one["locale"]}]
+    return dict(fitting[0]["sample"]) if fitting else {}
+
+
+def _values(file: Path | None) -> dict[str, Any] | None:
+    if file is None:
+        return None
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigurationError(f"--data {file}: {error}") from None
+
+
+def _chosen(found: FileTemplates, key: str, channel: str | None, locale: str | None, settings: Settings) -> Template:
+    own = {(there, spoken): one for (code, there, spoken), one in found.all().items() if code == key}
+    if not own:
+        raise UnfitTemplates(f"the folder has no template {key}")
+    channels = sorted({there for there, _ in own})
+    chosen = channel or ("email" if "email" in channels else channels[0])
+    locales = sorted(spoken for there, spoken in own if there == chosen)
+    wished = locale or settings.locale.default
+    spoken = next((one for one in (wished, wished.partition("-")[0], *locales) if one in locales), "")
+    if (locale is not None and locale not in locales) or not locales:
+        raise UnfitTemplates(f"{key} exists for {', '.join(f'{spoken}/{there}' for there, spoken in sorted(own))}")
+    return own[chosen, spoken]
+
+
+def _untranslated(found: FileTemplates, settings: Settings) -> list[str]:
+    made = composer(settings)
+    return [
+        f"{code}/{locale}/{channel}: {key}"
+        for (code, channel, locale), template in found.everything().items()
+        if template.engine == "jinja" and template.kind == "message"
+        for key in made.missing_translations(template, found.raw)
+    ]
+
+
+def _read(folder: Path, settings: Settings) -> tuple[FileTemplates, list[str]]:
     if not folder.is_dir():
         raise ConfigurationError(f"{folder} is not a folder")
-    files = FileTemplates.read(folder)
+    found = FileTemplates.read(folder, composer=composer(settings))
     complaints = []
-    for code, channel, locale in files.all():
+    for code, channel, locale in found.everything():
         why = unfit_name(code, locale)
         if why is not None:
             complaints.append(f"{code}/{locale}/{channel}: {why}")
-    return files, complaints
+    return found, complaints
 
 
-def _unknown_channels(files: FileTemplates, channels: Collection[str]) -> list[str]:
+def _drafts(folder: Path, settings: Settings, tenant: str | None) -> list[Draft]:
+    found, complaints = _read(folder, settings)
+    if complaints:
+        raise UnfitTemplates("; ".join(complaints))
+    return [Draft.of(template, tenant) for template in found.everything().values()]
+
+
+def _unknown_channels(found: FileTemplates, channels: Collection[str]) -> list[str]:
     """The templates of channels that do not exist, such as a misspelt folder."""
     known = ", ".join(sorted(channels))
     return [
         f"{code}/{locale}/{channel}: there is no channel {channel}; there are {known}"
-        for code, channel, locale in files.all()
+        for code, channel, locale in found.all()
         if channel not in channels
     ]
 
 
+async def _stored(ledger: Ledger, tenant: str | None) -> list[StoredTemplate]:
+    """The templates in use of one tenant, or of all."""
+    found: list[StoredTemplate] = []
+    filters = {"is_active": True} if tenant is None else {"is_active": True, "tenant_id": tenant}
+    while True:
+        page, total = await ledger.list_templates(filters, MOST, len(found))
+        found += page
+        if len(found) >= total or not page:
+            return [one for one in found if one.tenant_id == tenant]
+
+
 async def _push(ledger: Ledger, drafts: list[Draft], *, dry_run: bool) -> list[dict[str, Any]]:
     current = await ledger.current_templates([(draft.tenant_id, draft.template_key) for draft in drafts])
-    held = {(one.template_key, one.channel, one.locale): one for one in current}
-    told: list[dict[str, Any]] = []
-    with Progress(console=Console(stderr=True, emoji=False), transient=True) as progress:
-        bar = progress.add_task("pushing", total=len(drafts))
-        for draft in drafts:
-            there = held.get((draft.template_key, draft.channel, draft.locale))
-            told.append(await _push_one(ledger, draft, there, dry_run=dry_run))
-            progress.advance(bar)
-    return told
+    tenant = drafts[0].tenant_id if drafts else None
+    held = {(one.template_key, one.channel, one.locale): one for one in current if one.tenant_id == tenant}
+    pairs = [(draft, held.get((draft.template_key, draft.channel, draft.locale))) for draft in drafts]
+    changed = [draft for draft, there in pairs if there is None or _content(there) != _content(draft)]
+    made = [] if dry_run else await ledger.add_templates(changed, new_id)
+    versions = {(one.template_key, one.channel, one.locale): one.version for one in made}
+    return [
+        {
+            "templateKey": draft.template_key,
+            "channel": draft.channel,
+            "locale": draft.locale,
+            "version": versions.get((draft.template_key, draft.channel, draft.locale), _next(draft, there, changed)),
+            "written": draft in changed,
+        }
+        for draft, there in pairs
+    ]
 
 
-async def _push_one(ledger: Ledger, draft: Draft, there: StoredTemplate | None, *, dry_run: bool) -> dict[str, Any]:
-    same = there is not None and _content(there) == _content(draft)
-    version = there.version if there is not None else 0
-    if not same:
-        made = None if dry_run else await ledger.add_template(draft, new_id())
-        version = version + 1 if made is None else made.version
-    place = {"templateKey": draft.template_key, "channel": draft.channel, "locale": draft.locale}
-    return {**place, "version": version, "written": not same}
+def _next(draft: Draft, there: StoredTemplate | None, changed: list[Draft]) -> int:
+    return (0 if there is None else there.version) + (draft in changed)
 
 
 def _content(draft: Draft) -> tuple[Any, ...]:
-    return draft.subject, draft.body, draft.html, draft.default_variables, draft.category
+    said = (draft.subject, draft.body, draft.html, draft.mjml, draft.default_variables)
+    return *said, draft.engine, draft.kind, draft.layout, draft.sample, draft.category

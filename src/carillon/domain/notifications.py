@@ -52,6 +52,8 @@ class ComposedPart(msgspec.Struct, frozen=True, kw_only=True):
     grows: bool = False
     """It can make values that are longer than the data."""
     escapes: bool = False
+    tidies: bool = False
+    """It is made from HTML: the empty lines that its statements leave are taken away."""
 
 
 class Composition(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Templates in the ledger, and the locale in which a person is addressed."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -107,6 +107,10 @@ class TemplateLedger(Protocol):
 
     async def add_template(self, draft: Draft, new_id: str, version: int | None = None) -> StoredTemplate | None:
         """Store the next version; None if `version` is given and is not the next one."""
+        ...
+
+    async def add_templates(self, drafts: Sequence[Draft], ids: Callable[[], str]) -> list[StoredTemplate]:
+        """Store the next version of every draft, all or none."""
         ...
 
     async def template(self, template_id: str, version: int | None = None) -> StoredTemplate | None:

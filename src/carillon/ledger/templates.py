@@ -8,7 +8,8 @@ import msgspec
 
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import canonical
-from carillon.domain.store import NOTHING, Engine, Row, Values
+from carillon.domain.ports import Ids
+from carillon.domain.store import NOTHING, Ask, Engine, Row, Steps, Values
 from carillon.domain.templates import Draft, StoredTemplate
 from carillon.ledger.rows import chosen
 
@@ -31,6 +32,20 @@ class TemplateStore:
             if version is not None:
                 return None
         raise LedgerUnavailable("too many writers store versions of this template at once; try again")
+
+    async def add_templates(self, drafts: Sequence[Draft], ids: Ids) -> list[StoredTemplate]:
+        """Store the next version of every draft in one transaction; a draft that cannot be stored undoes all."""
+
+        def steps() -> Steps[list[StoredTemplate]]:
+            made: list[StoredTemplate] = []
+            for draft in drafts:
+                rows = yield Ask("add_template", {**_columns(draft), "template_id": ids(), "version": None})
+                if not rows:
+                    raise LedgerUnavailable("somebody else stores a version of these templates at once; try again")
+                made.append(_stored(rows[0]))
+            return made
+
+        return await self.engine.change(steps, repeatable=False) if drafts else []
 
     async def template(self, template_id: str, version: int | None = None) -> StoredTemplate | None:
         found = await self._templates("template", {"template_id": template_id, "version": version})

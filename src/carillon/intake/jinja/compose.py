@@ -10,6 +10,7 @@ from carillon.intake.jinja.scan import Piece, SourceToken, Tag, Where, scan
 DEEPEST = 10
 """Layouts of layouts and partials in partials."""
 MOST_PIECES = 20_000
+_ENDED = frozenset({"for", "if", "set", "with", "macro", "call", "filter", "block"})
 _NAMING = frozenset({"include", "extends", "import", "from"})
 
 Lookup = Callable[[str], str | None]
@@ -65,6 +66,7 @@ class _Joining:
         """The nodes of one source, with its partials and macros in place."""
         where = Where(name, self._part)
         pieces = scan(where, source)
+        _check_ends(pieces)
         self._pieces += len(pieces)
         if depth > DEEPEST:
             place = Place(name, 1, 1, self._part)
@@ -135,6 +137,24 @@ class _Joining:
         elif "as" in words:
             raise BadTemplate("from imports macros under their own names", place=tag.place)
         return list(_statements(self.read(key, source, depth + 1)))
+
+
+def _check_ends(pieces: Sequence[Piece]) -> None:
+    """Refuse a statement without its end here, where its place is known; the engine sees only the joined source."""
+    opened: list[Tag] = []
+    for piece in pieces:
+        if not isinstance(piece, Tag):
+            continue
+        word = piece.word
+        if word in _ENDED and not (word == "set" and any(token.text == "=" for token in piece.tokens)):
+            opened.append(piece)
+        elif word.startswith("end") and word.removeprefix("end") in _ENDED:
+            if not opened or word != f"end{opened[-1].word}":
+                raise BadTemplate(f"{word} has no beginning", place=piece.place)
+            opened.pop()
+    if opened:
+        said = f"{{% {opened[-1].word} %}} is not closed with {{% end{opened[-1].word} %}}"
+        raise BadTemplate(said, place=opened[-1].place)
 
 
 def _statement(word: str, place: Place) -> Tag:

@@ -22,6 +22,7 @@ from carillon.intake.jinja.budget import (
 from carillon.intake.jinja.filters import FILTERS, GLOBALS
 from carillon.intake.jinja.formats import Unformattable
 from carillon.intake.jinja.guard import FUNCTIONS, chunks, guard, macros_in
+from carillon.intake.jinja.mail import tidied
 from carillon.intake.jinja.scan import Piece, Tag
 
 FUEL = 100_000
@@ -80,7 +81,7 @@ def _engine(*, strict: bool, counts: bool) -> _Engine:
     return found
 
 
-def compiled(pieces: Sequence[Piece], *, escapes: bool) -> ComposedPart:
+def compiled(pieces: Sequence[Piece], *, escapes: bool, tidies: bool = False) -> ComposedPart:
     """The part that the engine gets; raises BadTemplate with the place of what does not compile."""
     macros = macros_in(pieces)
     out: list[str] = []
@@ -105,6 +106,7 @@ def compiled(pieces: Sequence[Piece], *, escapes: bool) -> ComposedPart:
         tags=tuple(tag.text for tag in tags),
         grows=grows,
         escapes=escapes,
+        tidies=tidies,
     )
     _check(part)
     return part
@@ -154,12 +156,16 @@ def render(part: ComposedPart, data: Data, budget: Budget) -> str:
         raise _failed(part, data, budget, error) from None
     except AttributeError as error:
         raise _failed(part, data, budget, Unformattable(f"there is no function {str(error)[:40]!r}")) from None
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise _failed(part, data, budget, Unformattable(f"this cannot be rendered: {str(error)[:80]}")) from None
     except BaseException as error:  # noqa: BLE001 - the engine's panic is no Exception
         raise _panic(error) from None
     finally:
         CURRENT.reset(token)
     if len(text) > MOST_OUTPUT:
         raise BadIntent("TEMPLATE_RENDER_ERROR", f"the rendered message exceeds {MOST_OUTPUT} characters", field="data")
+    if part.tidies:
+        return tidied(text)
     # The engine writes a slash as an entity, which no reader of HTML needs and which makes links unreadable.
     return text.replace("&#x2f;", "/") if part.escapes else text
 
@@ -223,7 +229,7 @@ def _failed(part: ComposedPart, data: Data, budget: Budget, error: CarillonError
         marked = _marked(part)
         environment = _engine(strict=budget.strict, counts=True).environment
         environment.render_str(marked, "marked.html" if part.escapes else "marked.text", **data.context)
-    except (minijinja.TemplateError, CarillonError, AttributeError):
+    except (minijinja.TemplateError, CarillonError, AttributeError, TypeError, ValueError, ArithmeticError):
         pass
     finally:
         CURRENT.reset(token)

@@ -94,7 +94,8 @@ def released(text: str, tags: Sequence[Tag]) -> list[Piece]:
 
 def from_mjml(pieces: Sequence[Piece], place: Place) -> list[Piece]:
     """The HTML of an MJML source; raises BadTemplate."""
-    source, tags = held(pieces)
+    macros, rest = _apart(pieces)
+    source, tags = held(rest)
     try:
         options = mrml.ParserOptions(include_loader=mrml.noop_loader())
         made = mrml.to_html(_with_bodies(source), options, mrml.RenderOptions(disable_comments=False, fonts={})).content
@@ -106,7 +107,20 @@ def from_mjml(pieces: Sequence[Piece], place: Place) -> list[Piece]:
         raise BadTemplate("the MJML cannot be read", place=place) from None
     if len(made) > LONGEST_MADE:
         raise BadTemplate(f"the MJML becomes more than {LONGEST_MADE} characters of HTML", place=place)
-    return released(made, tags)
+    return [*macros, *released(made, tags)]
+
+
+def _apart(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
+    """The macros, and the document without them: a parser would take their text for a part of the document."""
+    macros: list[Piece] = []
+    rest: list[Piece] = []
+    inside = 0
+    for piece in pieces:
+        word = piece.word if isinstance(piece, Tag) else ""
+        inside += word == "macro"
+        (macros if inside else rest).append(piece)
+        inside -= word == "endmacro"
+    return macros, rest
 
 
 def _near(error: str, source: str, place: Place) -> Place:
@@ -122,13 +136,27 @@ def with_inlined_styles(pieces: list[Piece], place: Place) -> list[Piece]:
     """The rules of `<style>` as attributes of the elements they meet; media queries stay."""
     if not any(isinstance(piece, str) and _STYLE.search(piece) for piece in pieces):
         return pieces
-    source, tags = held(pieces)
+    macros, rest = _apart(pieces)
+    source, tags = held(rest)
     inliner = css_inline.CSSInliner(keep_at_rules=True, load_remote_stylesheets=False)
     try:
         made = inliner.inline(_with_bodies(source))
+        written, inside = held(macros)
+        kept = inliner.inline_fragment(written, _styles(source)) if macros else ""
     except (css_inline.InlineError, ValueError) as error:
         raise BadTemplate(f"the styles cannot be inlined: {error}", place=place) from None
-    return released(made, tags)
+    return [*released(kept, inside), *released(made, tags)]
+
+
+def _styles(source: str) -> str:
+    """The rules of every style sheet in a document."""
+    found: list[str] = []
+    lower, at = source.lower(), 0
+    while (begin := lower.find("<style", at)) >= 0 and (opened := lower.find(">", begin)) >= 0:
+        end = lower.find("</style", opened)
+        at = len(source) if end < 0 else end
+        found.append(source[opened + 1 : at])
+    return "\n".join(found)
 
 
 def as_text(pieces: Sequence[Piece]) -> list[Piece]:
@@ -138,6 +166,12 @@ def as_text(pieces: Sequence[Piece]) -> list[Piece]:
     reader.feed(source)
     reader.close()
     return released(reader.text(), tags)
+
+
+def tidied(text: str) -> str:
+    """The text without spaces around its lines and without a second empty line."""
+    lines = "\n".join(line.strip(" \t") for line in text.split("\n"))
+    return _MANY.sub("\n\n", lines).strip()
 
 
 class _TextReader(HTMLParser):
@@ -150,8 +184,7 @@ class _TextReader(HTMLParser):
         self._links: list[tuple[str, int]] = []
 
     def text(self) -> str:
-        lines = "\n".join(line.strip(" \t") for line in "".join(self._out).split("\n"))
-        return _MANY.sub("\n\n", lines).strip()
+        return tidied("".join(self._out))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         said = dict(attrs)

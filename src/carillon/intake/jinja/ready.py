@@ -39,7 +39,9 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             return template
         html = self._html(template, find)
         composition = Composition(
-            text=compiled(self._text(template, html, find), escapes=False),
+            text=compiled(
+                self._text(template, html, find), escapes=False, tidies=html is not None and not template.text
+            ),
             subject=None if template.subject is None else self._subject(template, template.subject, find),
             html=None if html is None else compiled(html, escapes=True),
             messages=tuple(self._chain(template.locale, find(CATALOGUE_KEY))),

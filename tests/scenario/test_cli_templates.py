@@ -1,0 +1,102 @@
+"""A folder of templates and the ledger: examples, check, diff, push of all or none, pull, preview and test-send."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.listo_stand import SECRET, Listo, shared_fixture, token
+
+listo = shared_fixture(JWT_SECRET_KEY=SECRET)
+
+
+def carillon(folder: Path, *arguments: str, exit_code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "carillon.cli", "templates", *arguments],
+        cwd=folder,
+        env={"DATABASE_URL": f"sqlite:///{folder}/carillon.db", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == exit_code, (done.stdout, done.stderr)
+    return done.stdout if exit_code == 0 or done.stdout else done.stderr
+
+
+@pytest.mark.req("P-411")
+def test_a_folder_is_checked_compared_pushed_and_pulled(tmp_path: Path) -> None:
+    assert "56 files written" in carillon(tmp_path, "examples", "ours")
+    assert "14 templates read, 0 unfit, 0 missing, 0 untranslated" in carillon(tmp_path, "check", "ours")
+    assert "+msgid" in carillon(tmp_path, "diff", "ours", exit_code=1)
+    assert "18 written, 0 unchanged (dry run)" in carillon(tmp_path, "push", "ours", "--dry-run")
+    assert "18 written, 0 unchanged" in carillon(tmp_path, "push", "ours")
+    assert "0 written, 18 unchanged" in carillon(tmp_path, "push", "ours")
+    assert "no differences" in carillon(tmp_path, "diff", "ours")
+    carillon(tmp_path, "pull", "again")
+    assert {
+        str(file.relative_to(tmp_path / "ours")): file.read_text() for file in (tmp_path / "ours").rglob("*.*")
+    } == {str(file.relative_to(tmp_path / "again")): file.read_text() for file in (tmp_path / "again").rglob("*.*")}
+
+
+@pytest.mark.req("P-411", "P-409")
+def test_one_wrong_template_pushes_nothing_and_missing_translations_are_listed(tmp_path: Path) -> None:
+    carillon(tmp_path, "examples", "ours")
+    wrong = tmp_path / "ours/receipt/en/email/html.jinja"
+    good = wrong.read_text()
+    wrong.write_text(good.replace("{% endfor %}", ""))
+    assert "(receipt html, line" in carillon(tmp_path, "push", "ours", exit_code=2)
+    assert json.loads(carillon(tmp_path, "list", "--json"))["total"] == 0
+    wrong.write_text(good + '{{ t("receipt.thanks") }}')
+    said = carillon(tmp_path, "check", "ours", exit_code=1)
+    assert "untranslated: receipt/en/email: receipt.thanks" in said
+
+
+@pytest.mark.req("P-412")
+@pytest.mark.parametrize(("locale", "total"), [("en", "€1,259.50"), ("de", "1.259,50\xa0€")])
+def test_the_examples_speak_two_languages(tmp_path: Path, locale: str, total: str) -> None:
+    carillon(tmp_path, "examples", "ours")
+    keys = sorted(folder.name for folder in (tmp_path / "ours").iterdir() if not folder.name.startswith("_"))
+    assert keys == [
+        *("incident_alert", "one_time_code", "order_confirmation", "password_reset", "receipt", "weekly_digest")
+    ]
+    for key in keys:
+        shown = json.loads(carillon(tmp_path, "preview", "ours", key, "--locale", locale, "--json"))
+        assert shown["subject"]
+        assert "style=" in shown["html"]
+        assert "{" not in shown["text"]
+        if key == "order_confirmation":
+            assert total in shown["html"]
+            assert shown["html"].lstrip().startswith("<!DOCTYPE html>")
+            assert shown["html"].count("<tbody>") == 1
+
+
+@pytest.mark.req("P-411")
+def test_a_stored_template_is_sent_to_oneself_with_its_sample(listo: Listo, tmp_path: Path) -> None:
+    body = {
+        "templateKey": "cli_sample",
+        "channel": "email",
+        "bodyTemplate": "Hi {{ name }}",
+        "subjectTemplate": "x",
+        "sample": {"name": "Ada"},
+    }
+    admin = token("root", role="admin")
+    assert listo.client.call("POST", "/api/v1/templates", body, admin).status == 201
+    secret = tmp_path / "token"
+    secret.write_text(admin["Authorization"].removeprefix("Bearer "))
+    said = carillon(
+        tmp_path,
+        "test-send",
+        "cli_sample",
+        "--to",
+        "me@example.org",
+        "--url",
+        listo.address,
+        "--token-file",
+        str(secret),
+        "--json",
+    )
+    story = listo.story(json.loads(said)["notificationId"], admin)
+    assert story["routes"][0]["message"]["text"] == "Hi Ada"
