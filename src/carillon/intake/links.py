@@ -10,10 +10,11 @@ _SKIPPED = r"[\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\ufeff]*+"
 _SCHEMES = "|".join(_SKIPPED.join(scheme) for scheme in ("javascript", "vbscript", "livescript", "data"))
 # A picture inside a link's text runs nothing.
 _PICTURE = r"(?<=data:)image/(?:png|jpeg|jpg|gif|webp)[;,]"
-_WRITTEN = rf"[=(]\s*+(?:[\"']|&quot;|&\#x27;)?(?P<url>{_SKIPPED}(?:{_SCHEMES}){_SKIPPED}:)"
-_SCRIPTED = re.compile(rf"{_WRITTEN}(?!{_PICTURE})", re.IGNORECASE)
+# The first character has no case: so the search skips to it, which halves the time.
+_WRITTEN = rf"[=(]\s*+(?i:(?:[\"']|&quot;|&\#x27;)?(?P<url>{_SKIPPED}(?:{_SCHEMES}){_SKIPPED}:))"
+_SCRIPTED = re.compile(rf"{_WRITTEN}(?!(?i:{_PICTURE}))")
 """Where the value of an attribute, or of `url(…)`, begins with a scheme that runs what follows."""
-_UNSAFE = re.compile(_WRITTEN, re.IGNORECASE)
+_UNSAFE = re.compile(_WRITTEN)
 """The same, pictures among them."""
 _LINK_NAME = re.compile(
     r"(?<![\w-])(?:href|src|srcset|action|formaction|background|poster|cite|data|codebase|classid|longdesc|usemap|profile"

@@ -14,6 +14,7 @@ MOST_OUTPUT = 256 * 1024
 MOST_DATA = 50_000
 """Values in the data of one render."""
 DEEPEST_DATA = 64
+_PLAIN = frozenset({int, float, bool})
 
 
 class Exceeded(CarillonError):
@@ -89,13 +90,16 @@ class DataReader:
         if kind is str:
             self.length += len(value)
             return value
+        if kind in _PLAIN:
+            return value
         if self.values > MOST_DATA or depth > DEEPEST_DATA:
             raise Exceeded(f"the data have more than {MOST_DATA} values, or more than {DEEPEST_DATA} levels")
         if kind is dict or isinstance(value, Mapping):
             return Fields([(name, self.read(one, depth + 1)) for name, one in value.items() if one is not None])
         if kind is list or kind is tuple:
             return Rows([self.read(one, depth + 1) for one in value])
-        return value
+        # What is neither is no value of JSON: it is shown and can do nothing.
+        return str(value)
 
 
 def merged(defaults: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:

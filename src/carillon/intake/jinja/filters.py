@@ -228,7 +228,9 @@ def formatted(name: str, work: Callable[..., str]) -> Callable[..., str]:
 
     def run(value: Value, *given: Value, **options: Value) -> str:
         budget = CURRENT.get()
-        budget.spend(cost)
+        budget.left -= cost
+        if budget.left < 0:
+            budget.spend(0)
         if value is None:
             return str(weighed(value))
         try:

@@ -88,18 +88,20 @@ class _Shape(NamedTuple):
     before_less: str
     behind_less: str
     digits: int
-    marks: dict[int, str]
+    marks: tuple[str, str]
+    """Between groups of digits, and before the digits behind the point."""
 
 
 @lru_cache(maxsize=4096)
-def _shape(locale: Locale, currency: str) -> _Shape | None:
+def _shape(tag: str, currency: str) -> _Shape | None:
     """None where digits are not grouped by three: then Babel writes each amount."""
+    locale = known_locale(tag)
     pattern = locale.currency_formats["standard"]
     if pattern.grouping != _FASTEST_GROUPS:
         return None
     digits = get_currency_precision(currency)
-    marks = {ord(","): get_group_symbol(locale), ord("."): get_decimal_symbol(locale)}
-    core = f"{Decimal(1):,.{digits}f}".translate(marks)
+    marks = (get_group_symbol(locale), get_decimal_symbol(locale))
+    core = _marked(f"{Decimal(1):,.{digits}f}", marks)
     more, less = (format_currency(one, currency, locale=locale) for one in (Decimal(1), Decimal(-1)))
     if core not in more or core not in less:
         return None
@@ -107,20 +109,34 @@ def _shape(locale: Locale, currency: str) -> _Shape | None:
     return _Shape(before, behind, before_less, behind_less, digits, marks)
 
 
+def _marked(text: str, marks: tuple[str, str]) -> str:
+    """`1,234.50` with the marks of a locale."""
+    group, point = marks
+    if point == ".":
+        return text if group == "," else text.replace(",", group)
+    return text.replace(",", "\0").replace(".", point).replace("\0", group)
+
+
+def _written(amount: Value, digits: int) -> str:
+    """The amount without its sign, as `1,234.50`."""
+    if type(amount) is float and len(said := repr(amount)) - said.find(".") - 1 <= digits and "e" not in said:
+        # So few digits that nothing is rounded; else by way of a decimal, where 2.675 lies between 2.67 and 2.68.
+        return f"{abs(amount):,.{digits}f}"
+    return f"{abs(decimal(amount)):,.{digits}f}"
+
+
 def money(value: Value, currency: Value, person: Person) -> str:
     """An amount in a currency such as EUR."""
-    amount = decimal(value)
     if not isinstance(currency, str) or len(currency) != 3 or not currency.isalpha():  # noqa: PLR2004 - ISO 4217
         raise Unformattable(f"{_shown(currency)} is not a currency such as EUR")
-    locale = known_locale(person.locale)
     try:
-        shape = _shape(locale, currency.upper())
+        shape = _shape(person.locale, currency.upper())
     except UnknownCurrencyError:
         raise Unformattable(f"{_shown(currency)} is not a currency such as EUR") from None
     if shape is None:
-        return format_currency(amount, currency.upper(), locale=locale)
-    text = f"{abs(amount):,.{shape.digits}f}".translate(shape.marks)
-    if amount < 0:
+        return format_currency(decimal(value), currency.upper(), locale=known_locale(person.locale))
+    text = _marked(_written(value, shape.digits), shape.marks)
+    if decimal(value) < 0 if isinstance(value, str) else value < 0:
         return f"{shape.before_less}{text}{shape.behind_less}"
     return f"{shape.before}{text}{shape.behind}"
 
