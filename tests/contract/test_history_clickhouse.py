@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from carillon.config.sections import HistorySettings
 from carillon.domain.errors import ArchiveUnavailable, ConfigurationError
 from carillon.upkeep.history.copier import ArchiveAddress, ClickHouse
 from tests.support.clickhouse import ClickHouse as Server
@@ -73,8 +74,9 @@ async def test_what_is_asked_is_answered(place: Server) -> None:
     assert not await archive.ask("latency", by="hour", **(asked | {"type": "code"}))
 
 
+@pytest.mark.req("X4-5", "S4-14")
 async def test_days_are_partitions_and_old_lines_leave(place: Server) -> None:
-    archive = ClickHouse(place.url, keep_days=30, timeout_seconds=60)
+    archive = ClickHouse(place.url, keep_days=HistorySettings().keep_days, timeout_seconds=60)
     ages = [timedelta(), timedelta(days=1), timedelta(days=29), timedelta(days=32)]
     await archive.add([ending(age, notification_id=f"n-{age.days}") for age in ages])
     parts = "SELECT uniqExact(partition) AS n FROM system.parts WHERE table = 'notification_history' AND active"

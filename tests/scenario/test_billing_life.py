@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support import tables
-from tests.support.billing_stand import Billing, event, stand_fixture
-from tests.support.process import Program
+from tests.support.billing_stand import QUEUES, Billing, event, stand_fixture
+from tests.support.process import Program, run_carillon
 
 LIFE = "[billing.life]\nevery_seconds = 0.05\nrenew_before_days = 1\nretry_days = 1\ngrace_days = 7\n"
 DECLINING = "[gateway]\ndeclined_amounts = [13.13]\n[billing.plans.unlucky]\namount = 13.13\n"
@@ -206,3 +206,21 @@ def package(folder: Path, entry_points: str) -> str:
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: own-gateway\nVersion: 1.0\n")
     (told / "entry_points.txt").write_text(f"[carillon.gateways]\n{entry_points}")
     return str(folder)
+
+
+@pytest.mark.req("X3-5")
+def test_the_list_of_queues_fits_into_eighty_columns(billing: Billing) -> None:
+    billing.start_subscription()
+    for _ in range(12):
+        billing.push("q:pay:subscription_update", {"n": 1})
+    listing = run_carillon(
+        ["queues", "list", "--blueprint", "billing"],
+        env={**billing.environment(), "COLUMNS": "80"},
+        cwd=billing.folder,
+    )
+    assert listing.returncode == 0, listing.stderr
+    lines = [line for line in listing.stdout.splitlines() if "q:" in line]
+    assert max(len(line) for line in listing.stdout.splitlines()) <= 80
+    assert sorted(line.split()[1] for line in lines) == sorted(QUEUES)
+    (full,) = [line for line in lines if "q:pay:subscription_update" in line]
+    assert [cell.strip() for cell in full.split("│")[2:6]] == ["12", "0", "0", "0"]

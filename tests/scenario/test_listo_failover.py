@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.support import listo_callbacks as vendors
 from tests.support.listo_stand import DOWN, HANGS, SCALE, Listo, stand_fixture
+from tests.support.waiting import wait_until
 
 listo = stand_fixture()
 
@@ -104,5 +106,34 @@ def test_every_vendor_is_told_the_same_id(listo: Listo) -> None:
 def test_both_ids_are_kept_where_both_gave_one(listo: Listo) -> None:
     sent = listo.sent("order_confirmed", "sms")
     first = listo.until(sent, "delivered")
-    assert first["providerMessageIds"] == [next(iter(listo.twilio.messages))]
-    assert first["providerNames"] == ["Twilio"]
+    (sid,) = listo.twilio.messages
+    assert (first["providerMessageIds"], first["providerNames"]) == ([sid], ["Twilio"])
+    assert vendors.twilio(listo, sid, "failed", ErrorCode="30005").status == 200
+    wait_until(lambda: len(listo.story(sent)["providerNames"]) == 2, timeout=40, what="the secondary")
+    second = listo.until(sent, "delivered")
+    (sns_id,) = listo.sns.messages
+    assert (second["providerMessageIds"], second["providerNames"]) == ([sid, sns_id], ["Twilio", "AWS_SNS"])
+    assert second["id"] == first["id"] == sent
+
+
+@pytest.mark.req("S2-48", "S2-44")
+def test_jitter_is_spread_evenly_over_two_hundred_waits(listo: Listo) -> None:
+    listo.programs.pop().close()
+    listo.start(CARILLON_POLICY__BREAKER__FCM__FAILURE_THRESHOLD="100000")
+    listo.fcm.answer(*[DOWN] * 200, path="/v1/")
+    batch = [
+        {"templateKey": "order_confirmed", "channel": "push", "recipient": f"device-{n}", "serviceOrigin": "orders"}
+        for n in range(200)
+    ]
+    assert listo.client.call("POST", "/api/v1/notifications/batch", {"notifications": batch}).body["accepted"] == 200
+    listo.until_rows(
+        "SELECT count(*) AS n FROM attempts WHERE delay_ms IS NOT NULL", lambda rows: rows[0]["n"] >= 200, timeout=90
+    )
+    waits = [row["delay_ms"] for row in listo.rows("SELECT delay_ms FROM attempts WHERE attempt = 1 AND delay_ms > 0")]
+    least, jitter = 2000 * SCALE, 500 * SCALE
+    parts = [int((wait - least) / jitter * 4) for wait in waits]
+    assert len(waits) == 200
+    assert set(parts) == {0, 1, 2, 3}
+    # Of 200 even ones a quarter has fewer than 25 or more than 80 once in many thousand runs.
+    assert all(25 <= parts.count(quarter) <= 80 for quarter in range(4))
+    assert len(set(waits)) > 150
