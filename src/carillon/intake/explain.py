@@ -23,7 +23,7 @@ from carillon.domain.explain import (
     unavailable,
 )
 from carillon.domain.intents import Intent, said_key
-from carillon.domain.notifications import Conflict, Enrolment, Route, Status, due_ms, gated_routes
+from carillon.domain.notifications import Conflict, Enrolment, Message, Route, Status, due_ms, gated_routes
 from carillon.domain.pace import HORIZON_SECONDS, NO_PACE, first_place, limit_of
 from carillon.domain.ports import Clock, LookupLedger, NoTargets, ViewedBreakers, ViewedTargets
 from carillon.domain.suppressions import CLASSIFICATION, SuppressionTerms
@@ -162,7 +162,26 @@ class Explainer:
                 held_by = await self._held_by(walk, route.channel, route.address, tenant_id, due)
                 if held_by is not None:
                     found[route.route_id] = held_by
+        for route in enrolment.routes:
+            if route.channel == "email":
+                await self._copies(walk, route, enrolment.notification.tenant_id)
         return found
+
+    async def _copies(self, walk: _Walk, route: Route, tenant_id: str | None) -> None:
+        """Name the copies of an email that would not be written to."""
+        message = None if route.message_json is None else msgspec.json.decode(route.message_json, type=Message)
+        copies = () if message is None or message.mail is None else message.mail.copies
+        out = [
+            copy
+            for copy in copies
+            for spelled in {copy, copy.lower()}
+            if await self._ledger.suppression_in_force(route.channel, spelled, tenant_id, None) is not None
+        ]
+        if out:
+            known = walk.detail("suppression") or {}
+            walk.add(
+                "suppression", "stop" if known.get("suppressed") else "note", {**known, "leftOut": sorted(set(out))}
+            )
 
     async def _held_by(
         self, walk: _Walk, channel: str, address: str, tenant_id: str | None, due_ms: int | None
