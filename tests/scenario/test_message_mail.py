@@ -160,7 +160,7 @@ def test_a_suppressed_copy_is_not_written_to(stand: MailStand, ada: str) -> None
     gone = f"gone-{ada}"
     added = stand.client.call("POST", "/api/v1/suppressions", {"channel": "email", "address": gone, "reason": "asked"})
     assert added.status in {200, 201}, added
-    copies = {"cc": [gone, f"cc-{ada}"], "bcc": [f"bcc-{ada}"]}
+    copies: dict[str, Any] = {"cc": [gone, f"cc-{ada}"], "bcc": [f"bcc-{ada}"]}
     body = {"templateKey": "order", "channel": "email", "recipient": ada, "data": {"number": "7"}, **copies}
     explained = stand.client.call("POST", "/api/v1/notifications/explain", body).body
     (step,) = [one for one in explained["steps"] if one["step"] == "suppression"]
