@@ -28,6 +28,7 @@ from bench import (
     picture,
     push,
     queues,
+    render,
     returning,
     shape,
     sse,
@@ -40,6 +41,7 @@ from tests.support.servers import Postgres
 
 PARTS: dict[str, Callable[[Postgres, Callable[[str], None]], Outcome]] = {
     "accept": accept.measure,
+    "render": render.measure,
     "drain": drain.measure,
     "http": outgoing.measure,
     "vendors": vendors.measure,

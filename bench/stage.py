@@ -117,12 +117,16 @@ def await_port(port: int) -> None:
     raise RuntimeError(f"nothing listens on {port}")
 
 
-def wrk(address: str, seconds: float, connections: int = 64) -> dict[str, float]:
+def wrk(address: str, seconds: float, connections: int = 64, body: dict[str, Any] | None = None) -> dict[str, float]:
     """Post notifications over `connections` connections, each with a key of its own; requests and failures a second."""
     script = Path(__file__).parent / "runners" / "send.lua"
     done = subprocess.run(
         [find("wrk"), "-t1", f"-c{connections}", f"-d{seconds:g}s", "-s", str(script), address],
-        env={**os.environ, "CARILLON_BENCH_BODY": json.dumps(WELCOME), "CARILLON_BENCH_RUN": os.urandom(6).hex()},
+        env={
+            **os.environ,
+            "CARILLON_BENCH_BODY": json.dumps(body or WELCOME),
+            "CARILLON_BENCH_RUN": os.urandom(6).hex(),
+        },
         capture_output=True,
         text=True,
         timeout=seconds + 60,

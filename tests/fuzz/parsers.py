@@ -1,6 +1,7 @@
 """What reads text of strangers inside one process: each target takes bytes, and only a refusal may come of them."""
 
 import json
+import random
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,6 +29,7 @@ from carillon.upkeep.logs.redaction import Redaction
 from carillon.web.problems import Problem
 from carillon.web.request import convert, trace_of
 from tests.fuzz import honest, vendors
+from tests.fuzz.jinja_templates import hostile, outcome
 from tests.fuzz.running import READ, REFUSED, Target
 from tests.fuzz.stores import arrived, storable
 
@@ -64,6 +66,14 @@ def _rendered(body: bytes) -> None:
         raise AssertionError("a value made a link that runs a script")
     if "\n" in (message.subject or "") or "\r" in (message.subject or ""):
         raise AssertionError("a subject has two lines")
+
+
+def _jinja(body: bytes) -> str:
+    """The bytes choose which pieces of the grammar make up a template, and are themselves a template."""
+    hostile_text = hostile(random.Random(body))
+    for one in (hostile_text, text(body).encode("utf-8", "replace").decode()[:2000]):
+        said = outcome(one)
+    return READ if said == "rendered" else REFUSED
 
 
 def _address(body: bytes) -> str:
@@ -167,6 +177,7 @@ def _texts() -> dict[str, Target]:
             (b"Hi {{a}}!\nAda", b"{{a.b}} {{ c }}\nhttps://x", b"{{a}}\njavascript:x"),
             (BadTemplate, BadIntent),
         ),
+        "template.jinja": Target(_jinja, (b"{% for i in items %}{{ i.n }}{% endfor %}", b"{{ a|money('EUR') }}")),
         "address": Target(
             _address,
             (

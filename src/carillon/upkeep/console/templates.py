@@ -31,6 +31,11 @@ class VariantView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     subject_template: str | None
     body_template: str
     html_template: str | None
+    mjml: str | None
+    engine: str
+    kind: str
+    layout: str | None
+    sample: dict[str, Any]
     default_variables: dict[str, Any]
     variables: list[str]
     updated_at: str | None
@@ -116,6 +121,11 @@ class CatalogueReader:
             subject_template=template.subject,
             body_template=template.text,
             html_template=template.html,
+            mjml=template.mjml,
+            engine=template.engine,
+            kind=template.kind,
+            layout=template.layout,
+            sample=template.sample,
             default_variables=template.default_variables,
             variables=self._tools.names(template),
             updated_at=None if stored is None else rfc3339_ms(stored.updated_at),

@@ -12,6 +12,7 @@ const PARTS = [
   ["subjectTemplate", "Subject or title"],
   ["bodyTemplate", "Text"],
   ["htmlTemplate", "HTML"],
+  ["mjml", "MJML"],
 ];
 const PAUSE_MS = 250;
 const NAME = /\{\{\s*([\w.]+)\s*\}\}/g;
@@ -74,6 +75,11 @@ function blank(other) {
     subjectTemplate: other?.subjectTemplate ?? null,
     bodyTemplate: other?.bodyTemplate ?? "",
     htmlTemplate: other?.htmlTemplate ?? null,
+    mjml: other?.mjml ?? null,
+    engine: other?.engine ?? "jinja",
+    kind: other?.kind ?? "message",
+    layout: other?.layout ?? null,
+    sample: other?.sample ?? {},
     defaultVariables: other?.defaultVariables ?? {},
     variables: other?.variables ?? [],
   };
@@ -106,9 +112,10 @@ function others(entry, state) {
 }
 
 function build(state, parts, look, again) {
-  const wanted = PARTS.filter(([name]) => name !== "htmlTemplate" || state.channel === "email").filter(
-    ([name]) => name !== "subjectTemplate" || state.channel !== "sms",
-  );
+  const wanted = PARTS.filter(([name]) => name !== "htmlTemplate" || state.channel === "email")
+    .filter(([name]) => name !== "subjectTemplate" || state.channel !== "sms")
+    // The HTML of a template has one source.
+    .filter(([name]) => (name === "mjml" ? Boolean(state.start.mjml) : name !== "htmlTemplate" || !state.start.mjml));
   const next = state.used?.id ? state.used.version + 1 : 1;
   fill(
     parts.form,
@@ -150,8 +157,8 @@ function written(form) {
 }
 
 async function publish(state, content) {
-  const { subjectTemplate, bodyTemplate, htmlTemplate } = content;
-  const body = { subjectTemplate, bodyTemplate, htmlTemplate };
+  const { subjectTemplate, bodyTemplate, htmlTemplate, mjml } = content;
+  const body = { subjectTemplate, bodyTemplate, htmlTemplate, mjml, sample: state.sample ?? state.start.sample };
   if (state.used?.id) {
     // Send the version that this edit began with, so that it does not overwrite an edit made meanwhile.
     const newest = (await ask(`/api/v1/templates/${state.used.id}/versions`)).items[0].version;
@@ -167,6 +174,9 @@ async function publish(state, content) {
         channel: state.channel,
         locale: state.locale,
         defaultVariables: state.start.defaultVariables,
+        engine: state.start.engine,
+        kind: state.start.kind,
+        layout: state.start.layout,
         tenantId: state.tenant ?? null,
       },
     });
@@ -177,7 +187,7 @@ async function publish(state, content) {
 function samplesOf(state, parts, look) {
   const made = area("samples", "Sample variables", {
     rows: 5,
-    text: JSON.stringify(samples(state.start.variables, state.start.defaultVariables), null, 2),
+    text: JSON.stringify({ ...samples(state.start.variables, state.start.defaultVariables), ...state.start.sample }, null, 2),
   });
   parts.samples = made.querySelector("textarea");
   parts.samples.oninput = look;
@@ -188,13 +198,15 @@ async function shown(state, parts) {
   const still = state.asking();
   const content = written(parts.form);
   fill(parts.changes, changed(state, content));
-  if (!content.bodyTemplate) {
+  if (!content.bodyTemplate && !content.htmlTemplate && !content.mjml) {
     if (still()) fill(parts.seen, h("p", { class: "quiet", text: "Write a text, and it is shown here." }));
     return;
   }
-  const asked = { ...content, channel: state.channel, defaultVariables: state.start.defaultVariables };
+  const { engine, layout, defaultVariables } = state.start;
+  const asked = { ...content, channel: state.channel, locale: state.locale, engine, layout, defaultVariables };
   try {
     const data = completed(state, content, parts.samples);
+    state.sample = data;
     const seen = await ask("/api/v1/templates/render", {
       method: "POST",
       body: { ...Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== null)), data },

@@ -9,6 +9,7 @@ const PARTS = [
   ["subjectTemplate", "Subject or title"],
   ["bodyTemplate", "Text"],
   ["htmlTemplate", "HTML"],
+  ["mjml", "MJML"],
 ];
 
 /**

@@ -1,0 +1,155 @@
+"""The order mail beside Jinja2 and Django templates, and what it costs to accept one."""
+
+import datetime as dt
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import django
+import jinja2
+from babel.dates import format_date
+from babel.numbers import format_currency
+from django.conf import settings
+from django.template import Context as DjangoContext
+from django.template import Engine, Library
+
+from bench.measure import Outcome, Ratio, interleaved
+from bench.stage import WELCOME, carillon, wrk
+from carillon.domain.notifications import Template
+from carillon.intake.jinja.formats import Person
+from carillon.intake.jinja.ready import Composer
+from carillon.intake.render import render_message
+from tests.support.servers import Postgres
+
+PART = "render"
+ROUNDS, MAILS = 5, 300
+OURS, JINJA, DJANGO = "Carillon", "Jinja2 with Babel", "Django templates with Babel"
+ACCEPT_WELCOME, ACCEPT_ORDER = "accepted: welcome", "accepted: the order mail"
+PERSON = Person("de-DE", "Europe/Berlin", 1.8e9)
+DAY = "2026-11-20"
+LAYOUT = (
+    "<!DOCTYPE html><html><head><title>{% block title %}{% endblock %}</title></head><body>"
+    "<table>{% block content %}{% endblock %}</table><p>{{ shop }}</p></body></html>"
+)
+ROWS = (
+    "{% for item in order.lines %}<tr><td>{{ item.name }}</td><td>{{ item.quantity }}</td>"
+    "<td>{{ item.price|MONEY }}</td><td>{{ item.total|MONEY }}</td></tr>{% endfor %}"
+    "<tr><td>{{ order.total|MONEY }}</td><td>{{ order.day|DAY }}</td></tr>"
+)
+BODY = "{% block title %}{{ order.number }}{% endblock %}{% block content %}" + ROWS + "{% endblock %}"
+ORDER: dict[str, Any] = {
+    "shop": "Shop & Co",
+    "order": {
+        "number": "A-1",
+        "total": 1234.5,
+        "day": DAY,
+        "lines": [
+            {"name": f"Item <{n}>", "quantity": n, "price": n * 1.25, "total": n * n * 1.25} for n in range(1, 21)
+        ],
+    },
+}
+
+
+def source(money: str, day: str, extends: str) -> str:
+    return '{% extends "' + extends + '" %}' + BODY.replace("MONEY", money).replace("DAY", day)
+
+
+def measure(postgres: Postgres, progress: Callable[[str], None], seconds: float = 4.0) -> Outcome:
+    subjects = {OURS: _ours(), JINJA: _jinja2(), DJANGO: _django()}
+    pages = {name: render() for name, render in subjects.items()}
+    if len({page.replace("&#39;", "&#x27;").replace("&#34;", "&quot;") for page in pages.values()}) != 1:
+        raise RuntimeError("the three do not write the same mail")
+    timed: dict[str, Callable[[], float]] = {name: partial(_rate, render) for name, render in subjects.items()}
+    outcome = Outcome(interleaved(PART, "mails/s", timed, ROUNDS, progress))
+    with tempfile.TemporaryDirectory() as folder:
+        loads = _loads(postgres, Path(folder), seconds)
+        outcome.add(Outcome(interleaved(PART, "requests/s", loads, 3, progress)))
+    outcome.ratios = [
+        Ratio("render/Jinja2", outcome.median(OURS) / outcome.median(JINJA), 2.0),
+        Ratio("render/Django", outcome.median(OURS) / outcome.median(DJANGO), 5.0),
+        Ratio("render/accept-order-beside-welcome", outcome.median(ACCEPT_ORDER) / outcome.median(ACCEPT_WELCOME), 0.8),
+    ]
+    return outcome
+
+
+def _rate(render: Callable[[], str]) -> float:
+    began = time.perf_counter()
+    for _ in range(MAILS):
+        render()
+    return MAILS / (time.perf_counter() - began)
+
+
+def _ours() -> Callable[[], str]:
+    layout = Template(code="base", channel="email", locale="de", engine="jinja", kind="layout", text="", html=LAYOUT)
+    written = Template(
+        code="order",
+        channel="email",
+        locale="de",
+        engine="jinja",
+        text="x",
+        html=source('money("EUR")', 'date("full")', "base"),
+    )
+    ready = Composer().ready(written, lambda key: {("email", "de"): layout} if key == "base" else {})
+    return lambda: render_message(ready, ORDER, person=PERSON).html or ""
+
+
+def _jinja2() -> Callable[[], str]:
+    sources = {"base": LAYOUT, "order": source("money", "day", "base")}
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, loader=jinja2.DictLoader(sources)
+    )
+    environment.filters |= {"money": _money, "day": _day}
+    template = environment.get_template("order")
+    return lambda: template.render(ORDER)
+
+
+def _django() -> Callable[[], str]:
+    if not settings.configured:
+        settings.configure(USE_I18N=False)
+        django.setup()
+    library = Library()
+    library.filter("money", _money)
+    library.filter("day", _day)
+    engine = Engine(
+        loaders=[("django.template.loaders.locmem.Loader", {"base": LAYOUT, "order": source("money", "day", "base")})]
+    )
+    engine.template_builtins.append(library)
+    template = engine.get_template("order")
+    return lambda: template.render(DjangoContext(ORDER))
+
+
+def _money(value: float) -> str:
+    return format_currency(value, "EUR", locale="de_DE")
+
+
+def _day(value: str) -> str:
+    return format_date(dt.date.fromisoformat(value), "full", locale="de_DE")
+
+
+def _loads(postgres: Postgres, folder: Path, seconds: float) -> dict[str, Callable[[], float]]:
+    place = folder / "order_mail" / "en-US" / "email"
+    place.mkdir(parents=True)
+    (folder / "_layouts" / "base").mkdir(parents=True)
+    (folder / "_layouts" / "base" / "html.jinja").write_text(LAYOUT)
+    (place / "html.jinja").write_text(source('money("EUR")', 'date("full")', "base"))
+    (place / "text.jinja").write_text("Order {{ order.number }}")
+    (place / "subject.jinja").write_text("Order {{ order.number }}")
+    order = {"templateKey": "order_mail", "channel": "email", "recipient": "ada@example.org", "data": ORDER}
+
+    def load(body: dict[str, Any]) -> float:
+        env = {
+            "DATABASE_URL": postgres.database(),
+            "CARILLON_TEMPLATES__FOLDERS": json.dumps(["blueprint:templates", str(folder)]),
+        }
+        with carillon(env, "--roles", "doors") as (_, address):
+            wrk(address, 1.0, body=body)
+            found = wrk(address, seconds, body=body)
+        if found["bad"]:
+            raise RuntimeError(f"{found['bad']:.0f} requests were not accepted")
+        return found["rate"]
+
+    return {ACCEPT_WELCOME: lambda: load(WELCOME), ACCEPT_ORDER: lambda: load(order)}
