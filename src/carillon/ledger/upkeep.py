@@ -99,11 +99,10 @@ class UpkeepStore:
         malformed = await self.engine.write(
             "prune_malformed", {"older_than_seconds": malformed_older_than, "limit": limit}, repeatable=True
         )
-        for statement in ("prune_receipts", "prune_digests") if "api" in parts else ():
+        for statement in ("prune_receipts", "prune_digests", "prune_throttles") if "api" in parts else ():
             await self.engine.write(statement, old, repeatable=True)
         await self.engine.write("prune_suppressions", repeatable=True)
         await self.engine.write("prune_collapses", old, repeatable=True)
-        await self.engine.write("prune_throttles", old, repeatable=True)
         return records, len(malformed)
 
     async def check(self) -> dict[str, Any]:

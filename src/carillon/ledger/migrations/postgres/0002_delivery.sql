@@ -38,18 +38,6 @@ CREATE INDEX outbox_due_idx ON outbox (next_attempt_at);
 -- Redriving many begins with the oldest, lists with the newest.
 CREATE INDEX dead_letters_created_idx ON dead_letters (created_at);
 
--- Every door asks for what people have chosen.
-CREATE TABLE preferences (
-    tenant_id        text COLLATE "C" NOT NULL,
-    user_id          text COLLATE "C" NOT NULL,
-    preferred_locale text,
-    channels_json    text NOT NULL DEFAULT '{}',
-    contacts_json    text NOT NULL DEFAULT '{}',
-    quiet_hours_json text,
-    updated_at       timestamptz NOT NULL,
-    PRIMARY KEY (tenant_id, user_id)
-);
-
 -- part: api
 
 CREATE TABLE receipts (
@@ -76,6 +64,17 @@ CREATE INDEX receipts_waiting_idx ON receipts (received_at) WHERE effect = 'wait
 -- How often an address was called dead.
 CREATE INDEX receipts_gone_idx ON receipts (address) WHERE recipient_gone;
 CREATE INDEX receipts_notification_idx ON receipts (notification_id) WHERE notification_id IS NOT NULL;
+
+CREATE TABLE preferences (
+    tenant_id        text COLLATE "C" NOT NULL,
+    user_id          text COLLATE "C" NOT NULL,
+    preferred_locale text,
+    channels_json    text NOT NULL DEFAULT '{}',
+    contacts_json    text NOT NULL DEFAULT '{}',
+    quiet_hours_json text,
+    updated_at       timestamptz NOT NULL,
+    PRIMARY KEY (tenant_id, user_id)
+);
 
 CREATE TABLE templates (
     -- The same for every version of one template.

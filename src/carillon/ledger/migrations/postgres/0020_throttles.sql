@@ -1,4 +1,7 @@
 -- Throttles: when the last notifications of a category went to a person, no more of them than the throttle allows.
+
+-- part: api
+
 CREATE TABLE throttles (
     tenant_id  text COLLATE "C" NOT NULL,
     audience   text COLLATE "C" NOT NULL,

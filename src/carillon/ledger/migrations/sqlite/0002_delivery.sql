@@ -47,18 +47,6 @@ CREATE INDEX outbox_due_idx ON outbox (next_attempt_at);
 -- Redriving many begins with the oldest, lists with the newest.
 CREATE INDEX dead_letters_created_idx ON dead_letters (created_at);
 
--- Every door asks for what people have chosen.
-CREATE TABLE preferences (
-    tenant_id        TEXT NOT NULL,
-    user_id          TEXT NOT NULL,
-    preferred_locale TEXT,
-    channels_json    TEXT NOT NULL DEFAULT '{}',
-    contacts_json    TEXT NOT NULL DEFAULT '{}',
-    quiet_hours_json TEXT,
-    updated_at       INTEGER NOT NULL,
-    PRIMARY KEY (tenant_id, user_id)
-);
-
 -- part: api
 
 CREATE TABLE receipts (
@@ -85,6 +73,17 @@ CREATE INDEX receipts_waiting_idx ON receipts (received_at) WHERE effect = 'wait
 -- How often an address was called dead.
 CREATE INDEX receipts_gone_idx ON receipts (address) WHERE recipient_gone;
 CREATE INDEX receipts_notification_idx ON receipts (notification_id) WHERE notification_id IS NOT NULL;
+
+CREATE TABLE preferences (
+    tenant_id        TEXT NOT NULL,
+    user_id          TEXT NOT NULL,
+    preferred_locale TEXT,
+    channels_json    TEXT NOT NULL DEFAULT '{}',
+    contacts_json    TEXT NOT NULL DEFAULT '{}',
+    quiet_hours_json TEXT,
+    updated_at       INTEGER NOT NULL,
+    PRIMARY KEY (tenant_id, user_id)
+);
 
 CREATE TABLE templates (
     -- The same for every version of one template.

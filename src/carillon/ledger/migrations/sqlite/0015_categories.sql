@@ -2,10 +2,9 @@
 
 ALTER TABLE records ADD COLUMN category TEXT;
 
--- By category and channel; only explicit choices.
-ALTER TABLE preferences ADD COLUMN categories_json TEXT NOT NULL DEFAULT '{}';
-ALTER TABLE preferences ADD COLUMN time_zone TEXT;
-
 -- part: api
 
 ALTER TABLE templates ADD COLUMN category TEXT;
+-- By category and channel; only explicit choices.
+ALTER TABLE preferences ADD COLUMN categories_json TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE preferences ADD COLUMN time_zone TEXT;
