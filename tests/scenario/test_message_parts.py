@@ -91,6 +91,8 @@ def test_a_text_message_is_spelled_in_the_cheaper_alphabet(listo: Listo) -> None
     story = listo.until(listo.sent("plain.note", "sms", data={"name": "Łódź"}), "delivered")
     message = story["routes"][0]["message"]
     assert (message["text"], message["segments"]["encoding"]) == ('"Lodz" - yes', "GSM-7")
+    preview = listo.client.call("POST", f"{PATH}/render", {"templateKey": "plain.note", "data": {"name": "Łódź"}}).body
+    assert preview["segments"] == message["segments"]
     make(listo, "fancy", text="“{{name}}” \u2013 yes")
     story = listo.until(listo.sent("fancy", "sms", data={"name": "Łódź"}), "delivered")
     assert story["routes"][0]["message"]["segments"]["encoding"] == "UCS-2"

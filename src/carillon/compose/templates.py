@@ -21,6 +21,7 @@ from carillon.domain.ports import Breakers, Clock
 from carillon.domain.templates import Gap, LocaleRules
 from carillon.intake.jinja.catalogues import read_messages
 from carillon.intake.jinja.formats import Person
+from carillon.intake.parts import spelled
 from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.intake.render import check_parts, is_plain, render_message, template_variables
 from carillon.intake.templates import StoredTemplates
@@ -104,9 +105,12 @@ class Wording:
         """Templates and preferences over HTTP."""
         settings = self._settings
 
+        carry = from_settings.carry_rules(settings)
+
         def render(template: Template, data: Mapping[str, Any], zone: str | None) -> Message:
             person = Person(template.locale, zone or settings.locale.time_zone, self._clock.wall())
-            return render_message(template, data, settings.templates.missing_variable, person)
+            message = render_message(template, data, settings.templates.missing_variable, person)
+            return spelled(message, template.channel, template.code, carry)
 
         tools = TemplateTools(
             templates=self.templates,

@@ -72,13 +72,19 @@ def carried(message: Message, channel: str, intent: Intent, address: str, rules:
         case "email":
             return _email(message, intent, address, rules, rule)
         case "sms":
-            return _text_message(message, intent, rule)
+            return _text_message(spelled(message, channel, intent.notification_type, rules), intent, rule)
         case "push":
             return _push(message, intent, rule)
         case "inApp":
             return _in_app(message, intent, rule)
         case _:
             return message
+
+
+def spelled(message: Message, channel: str, key: str, rules: CarryRules) -> Message:
+    """A text message as it is sent: in the cheaper alphabet, where the operator asks for that."""
+    rule = rule_for(key, rules.messages) if channel == "sms" else None
+    return replace(message, text=transliterate(message.text)) if rule is not None and rule.transliterate else message
 
 
 def _email(message: Message, intent: Intent, address: str, rules: CarryRules, rule: MessageRule) -> Message:
@@ -93,8 +99,6 @@ def _email(message: Message, intent: Intent, address: str, rules: CarryRules, ru
 
 
 def _text_message(message: Message, intent: Intent, rule: MessageRule) -> Message:
-    if rule.transliterate:
-        message = replace(message, text=transliterate(message.text))
     found = segments_of(message.text)
     if rule.max_segments is not None and found.segments > rule.max_segments:
         raise BadIntent(
