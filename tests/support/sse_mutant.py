@@ -49,8 +49,8 @@ def turns_by_id() -> None:
         ("ORDER BY person.lane, own.budget_since,", "ORDER BY person.lane,"),
     )
 
-    def loaded(dialect: str) -> Any:
-        statements = dict(load(dialect))
+    def loaded(dialect: str, parts: frozenset[str] | None = None) -> Any:
+        statements = dict(load(dialect, parts))
         for clause, instead in changes:
             if clause not in statements["in_turn"]:
                 raise RuntimeError(f"in_turn has no {clause!r} any more; mend the mutant")
@@ -113,8 +113,8 @@ def seats_without_end() -> None:
 
 
 def tickets_without_end() -> None:
-    def loaded(dialect: str) -> Any:
-        statements = dict(load(dialect))
+    def loaded(dialect: str, parts: frozenset[str] | None = None) -> Any:
+        statements = dict(load(dialect, parts))
         if "AND NOT opened" not in statements["open_ticket"]:
             raise RuntimeError("open_ticket has no guard any more; mend the mutant")
         statements["open_ticket"] = statements["open_ticket"].replace("AND NOT opened", "")
