@@ -20,6 +20,7 @@ from babel.numbers import (
 from carillon.domain.errors import CarillonError
 
 _LONGEST_PATTERN = 64
+_AMOUNTS = frozenset({int, float, str})
 _LARGEST = Decimal(10) ** 30
 _FASTEST_GROUPS = (3, 3)
 _PHONE = {"international": 1, "national": 2, "e164": 0}
@@ -127,16 +128,25 @@ def _written(amount: Value, digits: int) -> str:
 
 def money(value: Value, currency: Value, person: Person) -> str:
     """An amount in a currency such as EUR."""
-    if not isinstance(currency, str) or len(currency) != 3 or not currency.isalpha():  # noqa: PLR2004 - ISO 4217
+    if type(value) not in _AMOUNTS or type(currency) is not str:
+        decimal(value)
+        raise Unformattable(f"{_shown(currency)} is not a currency such as EUR")
+    return _money(value, currency, person.locale)
+
+
+# Prices come again from mail to mail. By type too: 1 is an amount, True is none.
+@lru_cache(maxsize=8192, typed=True)
+def _money(value: Value, currency: str, tag: str) -> str:
+    if len(currency) != 3 or not currency.isalpha():  # noqa: PLR2004 - ISO 4217
         raise Unformattable(f"{_shown(currency)} is not a currency such as EUR")
     try:
-        shape = _shape(person.locale, currency.upper())
+        shape = _shape(tag, currency.upper())
     except UnknownCurrencyError:
         raise Unformattable(f"{_shown(currency)} is not a currency such as EUR") from None
     if shape is None:
-        return format_currency(decimal(value), currency.upper(), locale=known_locale(person.locale))
+        return format_currency(decimal(value), currency.upper(), locale=known_locale(tag))
     text = _marked(_written(value, shape.digits), shape.marks)
-    if decimal(value) < 0 if isinstance(value, str) else value < 0:
+    if decimal(value) < 0:
         return f"{shape.before_less}{text}{shape.behind_less}"
     return f"{shape.before}{text}{shape.behind}"
 
