@@ -23,6 +23,7 @@ from carillon.upkeep.api import targets as targets_api
 from carillon.upkeep.api import templates as templates_api
 from carillon.upkeep.api import waiting as waiting_api
 from carillon.upkeep.consent import api as consent_api
+from carillon.upkeep.consent import rights
 from carillon.upkeep.console import api as console_api
 from carillon.upkeep.console import templates as console_templates
 from carillon.web import Endpoint
@@ -50,6 +51,7 @@ def declared() -> list[Endpoint]:
         *templates_api.endpoints(nobody, nobody, nobody),
         *preferences_api.endpoints(nobody, NO_CATEGORIES),
         *consent_api.endpoints(nobody),
+        *rights.endpoints(nobody, None),
         *callbacks.endpoints(reported, dict.fromkeys(reported, ()), nobody, nobody, nobody),
         *suppressions.endpoints(nobody, nobody),
         *payment_api.endpoints(nobody, "the-service-token"),

@@ -30,6 +30,7 @@ HOMES = {
     "history": "history:app",
     "keys": "keys:app",
     "ledger": "ledger:app",
+    "people": "people:app",
     "push": "push:app",
     "queues": "queues:app",
     "suppressions": "suppressions:app",

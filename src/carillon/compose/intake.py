@@ -22,6 +22,7 @@ from carillon.doors.http import endpoints as http_door
 from carillon.doors.http import events as http_events
 from carillon.intake.accept import Intake
 from carillon.intake.digests import DigestCloser
+from carillon.intake.erased import ErasedAddresses
 from carillon.intake.explain import Explainer
 from carillon.intake.in_order import OrderedIntake
 from carillon.intake.people import PreferenceLookup, StoredPeople
@@ -148,6 +149,7 @@ def _acceptor(process: Process, ledger: Ledger) -> OrderedIntake:
         ids=new_id,
         clock=process.clock,
         add_choices=PreferenceLookup(StoredPeople(ledger), process.clock).choices,
+        erased=ErasedAddresses(ledger, process.clock),
     )
 
 
@@ -188,6 +190,7 @@ class IntakePart(Part):
             ledger=ledger,
             templates=wording.templates,
             add_preferences=wording.add_preferences,
+            erased=ErasedAddresses(ledger, process.clock),
             signal=ledger.signal,
             rules=from_settings.plan_rules(process.settings, process.chains),
             observer=process.observe,

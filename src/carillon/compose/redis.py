@@ -26,6 +26,7 @@ from carillon.domain.people import NotAnswered
 from carillon.domain.ports import Backlog, Clock, Observer, OrderedAcceptor, Signal
 from carillon.doors.redis_stream.door import RedisStreamDoor, RedisStreamRules
 from carillon.intake.directory import HttpDirectory
+from carillon.intake.erased import ErasedAddresses
 from carillon.intake.in_order import OrderedIntake
 from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.intake.plan import PlanRules
@@ -161,6 +162,7 @@ class StreamClients:
             ids=new_id,
             clock=self._clock,
             add_choices=PreferenceLookup(StoredPeople(ledger), self._clock).choices,
+            erased=ErasedAddresses(ledger, self._clock),
         )
         self.door = RedisStreamDoor(
             redis=self._reader,

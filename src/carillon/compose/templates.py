@@ -34,9 +34,11 @@ from carillon.upkeep.api import preferences as preferences_api
 from carillon.upkeep.api import templates as templates_api
 from carillon.upkeep.api.templates_reading import TemplateTools
 from carillon.upkeep.consent import api as consent_api
+from carillon.upkeep.consent import rights
 from carillon.upkeep.consent.api import PageRules, PersonPage
 from carillon.upkeep.consent.page import Theme
 from carillon.upkeep.console import templates as console_templates
+from carillon.upkeep.history.copier import ClickHouse
 from carillon.web import Endpoint
 
 SHOWN_GAPS = 20
@@ -47,6 +49,14 @@ NOBODYS = "carillon-doctor"
 """The template the doctor asks for: a 404 proves that the service works."""
 ASK_SECONDS = 4.0
 _SERVER_ERROR = 500
+
+
+def history_forgets(settings: Settings) -> rights.Forget | None:
+    """What removes a person from the history; None where no history is kept."""
+    wanted = settings.history
+    if wanted.url is None:
+        return None
+    return ClickHouse(wanted.url, keep_days=wanted.keep_days, timeout_seconds=wanted.timeout_seconds).forget
 
 
 def page_rules(settings: Settings) -> PageRules:
@@ -129,6 +139,7 @@ class Wording:
             )
             kept += console_templates.endpoints(reader)
         kept += preferences_api.endpoints(self._ledger, from_settings.categories(settings))
+        kept += rights.endpoints(self._ledger, history_forgets(settings))
         links = from_settings.links(settings)
         if not links.works:
             return kept

@@ -25,7 +25,7 @@ from carillon.domain.notifications import (
     Template,
 )
 from carillon.domain.ports import ClaimOnAccept, Clock, Ids, IntakeLedger, Observer, Signal, Templates
-from carillon.domain.suppressions import SUPPRESSED
+from carillon.domain.suppressions import CLASSIFICATION, SUPPRESSED
 from carillon.domain.synchronous import (
     Claimed,
     ClaimedEnrolment,
@@ -37,6 +37,7 @@ from carillon.domain.synchronous import (
 from carillon.domain.templates import resolve_locale, wished_locale
 from carillon.faultpoint import faultpoint
 from carillon.intake.digests import gathered, rendered_as, throttled
+from carillon.intake.erased import ErasedAddresses
 from carillon.intake.jinja.formats import Person
 from carillon.intake.parts import carried, number_shown, refuse_misplaced, refuse_number
 from carillon.intake.people import at_local_time
@@ -51,10 +52,13 @@ QUEUED_ONLY = frozenset({"inApp"})
 class Contents:
     """Finds address, locale and message of every route; refuses an intent that could not be sent."""
 
-    def __init__(self, templates: Templates, rules: PlanRules, clock: Clock) -> None:
+    def __init__(
+        self, templates: Templates, rules: PlanRules, clock: Clock, erased: ErasedAddresses | None = None
+    ) -> None:
         self._templates = templates
         self._rules = rules
         self._clock = clock
+        self._erased = erased
 
     async def of(self, intent: Intent, tell: Tell | None = None) -> list[Content]:
         """One content for every channel and recipient, the skipped ones among them; raises BadIntent."""
@@ -121,6 +125,8 @@ class Contents:
             if tell is not None:
                 tell(GATE, shown(category, refused))
         gate = None if refused is None else GATE
+        if gate is None and self._erased is not None and await self._erased.hold(channel, address, intent.tenant_id):
+            refused, gate = SUPPRESSED, CLASSIFICATION
         if self._rules.supported_locales:
             locale = self._downstream_locale(intent, recipient)
             return Content(recipient.ref, channel, address, locale, skipped_because=refused, skipped_by=gate)
@@ -200,11 +206,12 @@ class Intake:
         ids: Ids,
         clock: Clock,
         add_preferences: Callable[[Intent], Awaitable[Intent]] | None = None,
+        erased: ErasedAddresses | None = None,
         claim_on_accept: ClaimOnAccept | None = None,
         max_batch: int = 500,
         max_pending: int = 10_000,
     ) -> None:
-        self._contents = Contents(templates, rules, clock)
+        self._contents = Contents(templates, rules, clock, erased)
         self._signal = signal
         self._rules = rules
         self._observe = observer

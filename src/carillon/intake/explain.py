@@ -104,7 +104,8 @@ class Explainer:
             if intent.synchronous:
                 refuse_queued_only(enrolment)
             for route in reversed(gated_routes(enrolment)):
-                walk.add(route.gate, "stop", {**(walk.detail(route.gate) or {}), "because": route.because})
+                step = "suppression" if route.gate == CLASSIFICATION else route.gate
+                walk.add(step, "stop", {**(walk.detail(step) or {}), "because": route.because})
             enrolment = await self._throttles(walk, enrolment)
             suppressed = await self._suppressions(walk, enrolment)
             replayed = await self._idempotency(walk, enrolment)

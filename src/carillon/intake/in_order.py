@@ -12,6 +12,7 @@ from carillon.domain.ports import Clock, Directory, Ids, IntakeLedger, Observer,
 from carillon.faultpoint import faultpoint
 from carillon.intake.accept import Contents, named
 from carillon.intake.digests import gathered, rendered_as, throttled
+from carillon.intake.erased import ErasedAddresses
 from carillon.intake.people import enrich, people
 from carillon.intake.plan import PlanRules, plan
 from carillon.intake.telling import tell_gated, tell_skipped
@@ -40,10 +41,11 @@ class OrderedIntake:
         ids: Ids,
         clock: Clock,
         add_choices: Callable[[Intent], Awaitable[Intent]] | None = None,
+        erased: ErasedAddresses | None = None,
     ) -> None:
         self._add_choices = add_choices
         self._ledger = ledger
-        self._contents = Contents(templates, rules, clock)
+        self._contents = Contents(templates, rules, clock, erased)
         self._directory = directory
         self._signal = signal
         self._rules = rules

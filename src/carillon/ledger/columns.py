@@ -149,6 +149,42 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
     ),
 }
 
+
+class Erased(StrEnum):
+    """What the erasure of a person does to a table."""
+
+    RECORD = "record"
+    """Its rows go with the notifications about the person."""
+    PERSON = "person"
+    """Its rows about the person go."""
+    HASHED = "hashed"
+    """Its rows stay, with a salted hash in place of the address."""
+    MENTION = "mention"
+    """It is searched for the person's names."""
+    KEPT = "kept"
+    """Books of money and of work done, which law or accounting asks for; decision 39 says so."""
+    NOBODY = "nobody"
+    """It is about no person."""
+
+
+def _erased(tables: str, how: Erased) -> Mapping[str, Erased]:
+    return dict.fromkeys(tables.split(), how)
+
+
+ERASURE: Mapping[str, Erased] = {
+    **_erased("records routes attempts dead_letters outbox redriven_routes receipts", Erased.RECORD),
+    **_erased("digest_members", Erased.RECORD),
+    **_erased("preferences collapses digests stream_entries streams presence stream_tickets", Erased.PERSON),
+    **_erased("audit_logs", Erased.PERSON),
+    **_erased("suppressions", Erased.HASHED),
+    **_erased("malformed_intents admin_actions", Erased.MENTION),
+    **_erased("job_logs job_effects subscriptions payments refunds payment_webhook_requests", Erased.KEPT),
+    **_erased("usage_counters usage_deltas queue_outbox", Erased.KEPT),
+    **_erased("history_cursor templates api_keys breakers targets replicas seal_keys", Erased.NOBODY),
+    **_erased("schema_migrations claim_tokens slots", Erased.NOBODY),
+}
+"""A new table must say here what an erasure does to it."""
+
 _BY_VALUE = (Way.ADDRESS, Way.CONTENT, Way.CONTACTS, Way.RAW)
 _IN_PLACE = (Way.ADDRESS, Way.CONTENT, Way.CONTACTS, Way.PERSON)
 

@@ -10,6 +10,7 @@ from carillon.ledger.digests import DigestStore
 from carillon.ledger.jobs import JobStore
 from carillon.ledger.outbox import OutboxStore
 from carillon.ledger.people import PreferenceStore, SuppressionStore
+from carillon.ledger.rights import RightsStore
 from carillon.ledger.sealing import SealKeyStore
 from carillon.ledger.streams import StreamStore, TicketStore
 from carillon.ledger.templates import TemplateStore
@@ -105,6 +106,7 @@ class Stores(
     KeyStore,
     OutboxStore,
     PreferenceStore,
+    RightsStore,
     SealKeyStore,
     StreamStore,
     SuppressionStore,

@@ -74,3 +74,8 @@ WHERE status <> 'skipped' AND ended_at >= now64(3) - toIntervalSecond({seconds:U
 GROUP BY name
 HAVING failed > 0
 ORDER BY if({by:String} = 'hour', 0, -toInt64(failed)), name;
+
+-- name: forget
+-- mutations_sync: the answer comes when the lines are gone.
+ALTER TABLE notification_history DELETE WHERE tenant_id = {tenant:String} AND user_id = {user:String}
+SETTINGS mutations_sync = 2;

@@ -178,6 +178,15 @@ class ClickHouse:
 
         return await self._do(work)
 
+    async def forget(self, tenant_id: str | None, user_id: str) -> None:
+        """Remove the lines about a person; returns once they are gone."""
+
+        def work(client: "Client") -> None:
+            self._prepare(client)
+            client.command(self._sql["forget"], parameters={"tenant": tenant_id or "", "user": user_id})
+
+        await self._do(work)
+
     async def version(self) -> str:
         """The version of the ClickHouse that answers."""
         return await self._do(lambda client: str(client.server_version))

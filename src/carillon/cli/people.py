@@ -1,0 +1,74 @@
+"""`carillon people`: what a person asks for: everything about them, or their erasure."""
+
+import json
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
+from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.compose import Ledger
+from carillon.compose.templates import history_forgets
+from carillon.config.reading import load
+from carillon.config.settings import Settings
+from carillon.domain.errors import CarillonError
+from carillon.upkeep.consent.rights import erase as erase_person
+from carillon.upkeep.consent.rights import erasure_view, exported
+
+app = typer.Typer(help="Export or erase everything about a person.", no_args_is_help=True)
+
+PersonId = Annotated[str, typer.Argument(metavar="ID", help="A user's id, or email:ADDRESS for a person without one.")]
+Tenant = Annotated[str | None, typer.Option(help="The person's tenant.")]
+
+
+class NoSuchLedger(CarillonError):
+    """There is no ledger to look into."""
+
+
+def _settings(blueprint: str | None, config: Any) -> Settings:  # noqa: ANN401 - the option's own type
+    settings = load(blueprint, config)
+    if not is_there(settings.ledger.url):
+        path = settings.ledger.url.removeprefix("sqlite:///")
+        raise NoSuchLedger(f"there is no ledger at {path} yet; `carillon serve` creates it")
+    return settings
+
+
+@app.command()
+def export(person: PersonId, tenant: Tenant = None, blueprint: Blueprint = None, config: Config = None) -> None:
+    """Print everything about a person as lines of JSON."""
+
+    async def work(ledger: Ledger) -> None:
+        async for thing in exported(ledger, tenant, person):
+            typer.echo(json.dumps(thing, ensure_ascii=False))
+
+    with_ledger(_settings(blueprint, config), work)
+
+
+@app.command()
+def erase(
+    person: PersonId,
+    tenant: Tenant = None,
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Erase a person: notifications, preferences, streams, history; exit 1 if something could not be reached."""
+    settings = _settings(blueprint, config)
+    if not confirmed(2, f"Erase everything about {person}? Nobody can take that back.", yes=yes):
+        raise typer.Exit(1)
+    forget = history_forgets(settings)
+    found = with_ledger(settings, lambda ledger: erase_person(ledger, tenant, person, who(), forget))
+    view = msgspec.to_builtins(erasure_view(found))
+    if as_json:
+        typer.echo(json.dumps(view))
+    else:
+        for table, rows in sorted(found.removed.items()):
+            if rows:
+                typer.echo(f"{table}: {rows}")
+        typer.echo(f"suppressions kept as salted hashes: {found.suppressions_kept}")
+        typer.echo("finished" if found.finished else f"unfinished: {', '.join(found.unfinished)}; run it again")
+    if not found.finished:
+        raise typer.Exit(1)

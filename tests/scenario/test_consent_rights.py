@@ -1,0 +1,87 @@
+"""A person's rights from outside: export and erasure over HTTP and by hand, and who may ask."""
+
+import itertools
+import json
+import os
+import subprocess
+
+import pytest
+
+from tests.support.listo_stand import SECRET, Listo, shared_fixture, token
+from tests.support.process import carillon_command
+
+listo = shared_fixture(JWT_SECRET_KEY=SECRET)
+ADMIN = token("root", role="admin")
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def user(listo: Listo) -> str:
+    """A person with a contact and two mails."""
+    user = f"rightful-{next(_numbers)}"
+    address = f"{user}@example.org"
+    listo.client.call("PATCH", "/api/v1/preferences", {"contacts": {"email": address}}, token(user))
+    for _ in range(2):
+        sent = listo.sent("order_confirmed", "email", recipient=None, headers=token(user))
+        listo.until(sent, "delivered", headers=ADMIN)
+    return user
+
+
+@pytest.mark.req("P-223")
+def test_an_administrator_exports_and_erases_a_person(listo: Listo, user: str) -> None:
+    exported = listo.client.call("GET", f"/api/v1/people/{user}/export", None, ADMIN)
+    assert exported.headers["content-type"] == "application/x-ndjson"
+    things = [json.loads(line) for line in bytes(exported.body).splitlines()]
+    assert [thing["what"] for thing in things] == ["person", "preferences", "notification", "notification"]
+    assert things[2]["routes"][0]["message"]["text"]
+    for headers in (token(user), token("eve")):
+        assert listo.client.call("GET", f"/api/v1/people/{user}/export", None, headers).status == 403
+        assert listo.client.call("DELETE", f"/api/v1/people/{user}", None, headers).status == 403
+    erased = listo.client.call("DELETE", f"/api/v1/people/{user}", None, ADMIN)
+    assert (erased.status, erased.body["finished"], erased.body["removed"]["records"]) == (200, True, 2)
+    assert listo.client.call("GET", f"/api/v1/notifications?userId={user}", None, ADMIN).body["totalCount"] == 0
+    left = listo.client.call("GET", f"/api/v1/people/{user}/export", None, ADMIN)
+    assert len(bytes(left.body).splitlines()) == 1
+    # What our program has written about the person names no address.
+    assert not [
+        line for line in listo.programs[-1].events("route_attempted") if f"{user}@example.org" in json.dumps(line)
+    ]
+
+
+@pytest.mark.req("P-221")
+def test_the_second_send_to_an_erased_and_suppressed_address_is_skipped(listo: Listo, user: str) -> None:
+    address = f"{user}@example.org"
+    listo.client.call(
+        "POST", "/api/v1/suppressions", {"channel": "email", "address": address, "reason": "asked"}, ADMIN
+    )
+    erased = listo.client.call("DELETE", f"/api/v1/people/{user}", None, ADMIN)
+    assert erased.body["suppressionsKept"] == 1
+    listo.start()
+    reply = listo.send("order_confirmed", "email", recipient=address, headers=ADMIN)
+    assert (reply.body["status"], reply.body["skipped"][0]["reason"]) == ("skipped", "suppressed")
+    body = {"templateKey": "order_confirmed", "channel": "email", "recipient": address}
+    said = listo.client.call("POST", "/api/v1/notifications/explain", body, ADMIN).body
+    assert (said["outcome"], said["routes"][0]["gate"]) == ("skipped", "suppressed")
+
+
+@pytest.mark.req("P-220")
+def test_the_command_does_the_same(listo: Listo, user: str) -> None:
+    command = [*carillon_command(), "people"]
+    given = ["--config", str(listo.folder / "listo.toml")]
+    environment = {**os.environ, **listo.environment()}
+    done = subprocess.run(
+        [*command, "export", user, *given], capture_output=True, text=True, env=environment, check=True
+    )
+    assert [json.loads(line)["what"] for line in done.stdout.splitlines()][-1] == "notification"
+    done = subprocess.run(
+        [*command, "erase", user, "--yes", "--json", *given],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+    )
+    assert json.loads(done.stdout)["finished"] is True
+    done = subprocess.run(
+        [*command, "export", user, *given], capture_output=True, text=True, env=environment, check=True
+    )
+    assert len(done.stdout.splitlines()) == 1
