@@ -174,7 +174,7 @@ def _erased(tables: str, how: Erased) -> Mapping[str, Erased]:
 ERASURE: Mapping[str, Erased] = {
     **_erased("records routes attempts dead_letters outbox redriven_routes receipts", Erased.RECORD),
     **_erased("digest_members", Erased.RECORD),
-    **_erased("preferences collapses digests stream_entries streams presence stream_tickets", Erased.PERSON),
+    **_erased("preferences collapses throttles digests stream_entries streams presence stream_tickets", Erased.PERSON),
     **_erased("audit_logs", Erased.PERSON),
     **_erased("suppressions", Erased.HASHED),
     **_erased("malformed_intents admin_actions", Erased.MENTION),

@@ -75,6 +75,7 @@ class RightsStore:
         asks = {"preferences": Ask("erase_preferences", whose)}
         audience = {"tenant_id": person.tenant_id or "", "audience": person.recipient_ref}
         asks["collapses"] = Ask("erase_collapses", audience)
+        asks["throttles"] = Ask("erase_throttles", audience)
         if "api" in parts:
             asks["digests"] = Ask("erase_digests", audience)
         if "streams" in parts:

@@ -60,6 +60,9 @@ DELETE FROM preferences WHERE tenant_id = :tenant_id AND user_id = :user_id RETU
 -- name: erase_collapses
 DELETE FROM collapses WHERE tenant_id = :tenant_id AND audience = :audience RETURNING audience;
 
+-- name: erase_throttles
+DELETE FROM throttles WHERE tenant_id = :tenant_id AND audience = :audience RETURNING audience;
+
 -- name: erase_digests
 -- Race: an event joins at this moment. It finds no digest and opens another one.
 DELETE FROM digests WHERE tenant_id = :tenant_id AND audience = :audience RETURNING digest_id;
