@@ -9,7 +9,7 @@ from carillon.domain.admin import AdminAction
 from carillon.domain.errors import ArchiveUnavailable
 from carillon.domain.intents import Malformed
 from carillon.domain.people import PreferenceChange
-from carillon.domain.rights import Person
+from carillon.domain.rights import KnownPerson
 from carillon.domain.suppressions import Suppression
 from carillon.intake.erased import ErasedAddresses
 from carillon.ledger.columns import COLUMNS, ERASURE, Erased
@@ -159,7 +159,7 @@ def test_every_table_says_what_an_erasure_does_to_it() -> None:
 
 
 def test_names_are_found_as_whole_words() -> None:
-    person = Person(tenant_id=None, person="ada", addresses=("a@b.example",))
+    person = KnownPerson(tenant_id=None, person="ada", addresses=("a@b.example",))
     assert person.mentioned('{"user": "ada"}')
     assert person.mentioned("mail to a@b.example failed")
     assert not person.mentioned("canada and xa@b.example.org")

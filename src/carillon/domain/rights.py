@@ -17,7 +17,7 @@ _MARK = "erased:"
 _SHORTEST = 3
 
 
-class Person(msgspec.Struct, frozen=True, kw_only=True):
+class KnownPerson(msgspec.Struct, frozen=True, kw_only=True):
     """Who is looked for, with every address that the ledger knows of that person."""
 
     tenant_id: str | None
@@ -60,23 +60,23 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
 class RightsLedger(Protocol):
     """The ledger as a person's rights use it."""
 
-    async def person(self, tenant_id: str | None, person: str) -> Person:
+    async def person(self, tenant_id: str | None, person: str) -> KnownPerson:
         """The person with the addresses that the ledger knows."""
         ...
 
-    async def notifications_of(self, person: Person, after: str, limit: int) -> list[str]:
+    async def notifications_of(self, person: KnownPerson, after: str, limit: int) -> list[str]:
         """The ids of notifications about the person after an id, in order."""
         ...
 
-    async def erase_notifications(self, person: Person, limit: int) -> dict[str, int]:
+    async def erase_notifications(self, person: KnownPerson, limit: int) -> dict[str, int]:
         """Erase up to `limit` notifications about the person, in one commit; empty when none is left."""
         ...
 
-    async def erase_person(self, person: Person, salt: str) -> dict[str, int]:
+    async def erase_person(self, person: KnownPerson, salt: str) -> dict[str, int]:
         """Erase what else is kept about the person, in one commit; suppressions stay under salted hashes."""
         ...
 
-    async def erase_mentions(self, person: Person) -> dict[str, int]:
+    async def erase_mentions(self, person: KnownPerson) -> dict[str, int]:
         """Erase the person's names from malformed intents and from the audit trail."""
         ...
 

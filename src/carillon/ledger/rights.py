@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from carillon.domain.consent import bare_address
-from carillon.domain.rights import ERASURE, Person, erased_mark
+from carillon.domain.rights import ERASURE, KnownPerson, erased_mark
 from carillon.domain.store import Ask, Engine, Row, Steps
 from carillon.domain.streams import log_of
 from carillon.ledger.sealing import Codec
@@ -19,9 +19,9 @@ class RightsStore:
     engine: Engine
     _codec: Codec
 
-    async def person(self, tenant_id: str | None, person: str) -> Person:
+    async def person(self, tenant_id: str | None, person: str) -> KnownPerson:
         kind, address = bare_address(person)
-        found = Person(tenant_id=tenant_id, person=person)
+        found = KnownPerson(tenant_id=tenant_id, person=person)
         rows = await self.engine.rows(
             "person_addresses", {"tenant_id": tenant_id or "", "recipient_ref": found.recipient_ref}
         )
@@ -32,13 +32,13 @@ class RightsStore:
         for row in contacts:
             addresses |= set(json.loads(row["contacts_json"]).values())
         known = sorted(each for each in addresses if each and each != person)
-        return Person(tenant_id=tenant_id, person=person, addresses=tuple(known))
+        return KnownPerson(tenant_id=tenant_id, person=person, addresses=tuple(known))
 
-    async def notifications_of(self, person: Person, after: str, limit: int) -> list[str]:
+    async def notifications_of(self, person: KnownPerson, after: str, limit: int) -> list[str]:
         rows = await self.engine.rows("person_notifications", self._about(person) | {"after": after, "limit": limit})
         return [row["notification_id"] for row in rows]
 
-    async def erase_notifications(self, person: Person, limit: int) -> dict[str, int]:
+    async def erase_notifications(self, person: KnownPerson, limit: int) -> dict[str, int]:
         parts = await self._brought()
         asked = self._about(person) | {"after": "", "limit": limit}
         return await self.engine.change(lambda: self._erase(asked, parts), repeatable=True)
@@ -64,11 +64,11 @@ class RightsStore:
             yield Ask("erase_audience", {**shared, "user_id": asked["user_id"]})
         return removed
 
-    async def erase_person(self, person: Person, salt: str) -> dict[str, int]:
+    async def erase_person(self, person: KnownPerson, salt: str) -> dict[str, int]:
         parts = await self._brought()
         return await self.engine.change(lambda: self._erase_rest(person, salt, parts), repeatable=True)
 
-    def _erase_rest(self, person: Person, salt: str, parts: set[str]) -> Steps[dict[str, int]]:
+    def _erase_rest(self, person: KnownPerson, salt: str, parts: set[str]) -> Steps[dict[str, int]]:
         removed: dict[str, int] = {}
         log = log_of(person.tenant_id, person.person)
         whose = {"tenant_id": person.tenant_id or "", "user_id": self._codec.person(person.person)}
@@ -96,11 +96,11 @@ class RightsStore:
             yield Ask("erase_receipts_to", {"addresses": [self._codec.address(each) for each in person.addresses]})
         return removed
 
-    def _hashed(self, person: Person, salt: str, address: str) -> Row:
+    def _hashed(self, person: KnownPerson, salt: str, address: str) -> Row:
         mark = self._codec.address(erased_mark(salt, address))
         return {"address": address, "tenant_id": person.tenant_id or "", "mark": mark, "source": ERASURE}
 
-    async def erase_mentions(self, person: Person) -> dict[str, int]:
+    async def erase_mentions(self, person: KnownPerson) -> dict[str, int]:
         removed = {"malformed_intents": 0, "admin_actions": 0}
         after: str = ""
         while rows := await self.engine.rows("malformed_after", {"after": after, "limit": _PAGE}):
@@ -121,7 +121,7 @@ class RightsStore:
                     removed["admin_actions"] += 1
         return removed
 
-    def _about(self, person: Person) -> Row:
+    def _about(self, person: KnownPerson) -> Row:
         return {
             "tenant_id": person.tenant_id or "",
             "user_id": person.person,
@@ -137,7 +137,7 @@ def _text(row: Row) -> str:
     return " ".join(value if isinstance(value, str) else json.dumps(value) for value in row.values() if value)
 
 
-def _without(person: Person, value: Any) -> str | None:  # noqa: ANN401 - a text or JSON
+def _without(person: KnownPerson, value: Any) -> str | None:  # noqa: ANN401 - a text or JSON
     if value is None:
         return None
     return person.without(value if isinstance(value, str) else json.dumps(value))

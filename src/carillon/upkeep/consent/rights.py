@@ -11,7 +11,7 @@ from carillon.domain.admin import AdminAction, AdminLedger
 from carillon.domain.errors import ArchiveUnavailable
 from carillon.domain.people import PreferenceLedger
 from carillon.domain.ports import UpkeepLedger
-from carillon.domain.rights import ERASURE, Erasure, Person, RightsLedger, erased_mark, salt_of
+from carillon.domain.rights import ERASURE, Erasure, KnownPerson, RightsLedger, erased_mark, salt_of
 from carillon.domain.suppressions import SuppressionLedger
 from carillon.upkeep.api.notifications_wire import notification_view
 from carillon.upkeep.api.preferences import TenantId
@@ -23,6 +23,7 @@ _PATH = "/api/v1/people/{id}"
 _ABOUT = About(callers=Callers.ADMINISTRATORS, tenant=in_query("tenantId"))
 _json = msgspec.json.Encoder()
 
+Call = Callable[[Request], Awaitable[Reply]]
 Forget = Callable[[str | None, str], Awaitable[None]]
 """Removes a person from the history; raises ArchiveUnavailable."""
 
@@ -31,7 +32,7 @@ class PeopleLedger(RightsLedger, PreferenceLedger, SuppressionLedger, UpkeepLedg
     """All that is known about people."""
 
 
-class PersonQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class PeopleQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The person's tenant; only for administrators without a tenant."""
 
     tenant_id: TenantId | UnsetType = UNSET
@@ -107,22 +108,26 @@ def endpoints(ledger: PeopleLedger, forget: Forget | None) -> list[Endpoint]:
     """Export and erasure, for administrators."""
 
     async def export(request: Request) -> Reply:
-        request.query(PersonQuery)
+        request.query(PeopleQuery)
         things = exported(ledger, request.reach.tenant_id, request.params["id"])
         lines = [_json.encode(thing) async for thing in things]
         return Reply(200, b"\n".join(lines) + b"\n", {"Cache-Control": "no-store"}, LINES)
 
     async def remove(request: Request) -> Reply:
-        request.query(PersonQuery)
+        request.query(PeopleQuery)
         actor = request.caller.sub or "operator"
         return Reply(
             200, erasure_view(await erase(ledger, request.reach.tenant_id, request.params["id"], actor, forget))
         )
 
+    return _declared(export, remove)
+
+
+def _declared(export: Call, remove: Call) -> list[Endpoint]:
     shared: dict[str, Any] = {
         "tag": "People",
         "about": _ABOUT,
-        "query": PersonQuery,
+        "query": PeopleQuery,
         "path_examples": {"id": "ada"},
     }
     return [
@@ -152,7 +157,7 @@ def endpoints(ledger: PeopleLedger, forget: Forget | None) -> list[Endpoint]:
     ]
 
 
-def _is_own(person: Person, row: dict[str, Any]) -> bool:
+def _is_own(person: KnownPerson, row: dict[str, Any]) -> bool:
     return row["recipient_ref"] == person.recipient_ref or row["address"] in person.addresses
 
 
