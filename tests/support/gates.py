@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol, Self
 
 from tests.support.kafka import Kafka
+from tests.support.ports import free_port
 from tests.support.proxy import FaultProxy
 
 
@@ -53,7 +54,8 @@ class Gate:
         self._gates = gates
         self._to = port
         self._proxy: FaultProxy | None = None
-        self.port = 0
+        # Below the ports of outgoing connections: one of them took the port of a closed gate, which then stayed closed.
+        self.port = free_port()
 
     def open(self) -> None:
         if self._proxy is None:
@@ -68,7 +70,6 @@ class Gate:
         self._proxy = FaultProxy("127.0.0.1", self._to)
         self._proxy.port = self.port
         await self._proxy.__aenter__()
-        self.port = self._proxy.port
 
 
 class Brokers:
