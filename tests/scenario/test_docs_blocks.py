@@ -3,6 +3,7 @@
 import json
 import subprocess
 
+import minijinja
 import pytest
 
 from tests.support import docs_pages
@@ -21,6 +22,7 @@ LOOKED_AT = {
     "js": "read by people: the same",
     "text": "read by people: another program's words",
     "mermaid": "drawn by the viewer of the page",
+    "jinja": "compiled, here",
 }
 BLOCKS = [(page, block) for page in docs_pages.pages() for block in docs_pages.blocks(page)]
 
@@ -39,6 +41,11 @@ def test_somebody_looks_at_every_kind() -> None:
 def test_shell_is_shell(block: docs_pages.Block) -> None:
     done = subprocess.run(["bash", "-n"], input=block.text, text=True, capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("block", of_kind("jinja"))
+def test_a_template_compiles(block: docs_pages.Block) -> None:
+    minijinja.Environment().add_template("page", block.text)
 
 
 @pytest.mark.parametrize("block", of_kind("json"))
