@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import tomllib
 
 import minijinja
 import pytest
@@ -23,6 +24,7 @@ LOOKED_AT = {
     "text": "read by people: another program's words",
     "mermaid": "drawn by the viewer of the page",
     "jinja": "compiled, here",
+    "ini": "parsed, here: settings that need code of the reader's",
 }
 BLOCKS = [(page, block) for page in docs_pages.pages() for block in docs_pages.blocks(page)]
 
@@ -46,6 +48,11 @@ def test_shell_is_shell(block: docs_pages.Block) -> None:
 @pytest.mark.parametrize("block", of_kind("jinja"))
 def test_a_template_compiles(block: docs_pages.Block) -> None:
     minijinja.Environment().add_template("page", block.text)
+
+
+@pytest.mark.parametrize("block", of_kind("ini"))
+def test_settings_of_what_readers_write_themselves_are_toml(block: docs_pages.Block) -> None:
+    assert tomllib.loads(block.text)
 
 
 @pytest.mark.parametrize("block", of_kind("json"))
