@@ -92,3 +92,14 @@ def test_the_command_does_the_same(listo: Listo, user: str) -> None:
         [*command, "export", user, *given], capture_output=True, text=True, env=environment, check=True
     )
     assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.req("P-224")
+def test_adding_and_lifting_a_suppression_is_in_the_audit_trail(listo: Listo) -> None:
+    body = {"channel": "email", "address": "trail@example.org", "reason": "asked"}
+    number = listo.client.call("POST", "/api/v1/suppressions", body, ADMIN).body["id"]
+    assert listo.client.call("DELETE", f"/api/v1/suppressions/{number}", None, ADMIN).status == 200
+    for action in ("suppress", "unsuppress"):
+        found = listo.rows(f"SELECT actor, subject, detail_json FROM admin_actions WHERE action = '{action}'")  # noqa: S608 - our own words
+        assert [row["actor"] for row in found if row["subject"] == str(number)] == ["root"]
+        assert "trail@example.org" not in json.dumps(found, default=str)

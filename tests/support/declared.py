@@ -53,7 +53,7 @@ def declared() -> list[Endpoint]:
         *consent_api.endpoints(nobody),
         *rights.endpoints(nobody, None),
         *callbacks.endpoints(reported, dict.fromkeys(reported, ()), nobody, nobody, nobody),
-        *suppressions.endpoints(nobody, nobody),
+        *suppressions.endpoints(nobody, nobody, nobody),
         *payment_api.endpoints(nobody, "the-service-token"),
         *subscription_api.endpoints(nobody),
         *webhooks.endpoints(nobody, nobody, {}, nobody, nobody),

@@ -9,11 +9,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from carillon.cli.by_hand import confirmed, is_there, with_ledger
+from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
 from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
+from carillon.domain.admin import AdminAction
 from carillon.domain.errors import CarillonError
 from carillon.domain.suppressions import SHARED, Suppression, SuppressionKind
 
@@ -46,6 +47,12 @@ def _filters(tenant: str | None, *, shared: bool, **given: str | None) -> dict[s
         raise NoSuchSuppression("--tenant and --shared exclude each other: a shared suppression has no tenant")
     whose = {"tenant_id": SHARED if shared else tenant} if shared or tenant is not None else {}
     return {name: str(value) for name, value in given.items() if value is not None} | whose
+
+
+async def _noted(ledger: Ledger, action: str, row: dict[str, Any]) -> None:
+    """Who did it, in the audit trail: by the suppression's number, because the trail holds no address."""
+    whose, number, detail = row["tenant_id"] or None, str(row["suppression_id"]), {"channel": row["channel"]}
+    await ledger.note_action(AdminAction(actor=who(), action=action, tenant_id=whose, subject=number, detail=detail))
 
 
 @app.command("list")
@@ -107,7 +114,10 @@ def add(  # noqa: PLR0917 - a command line has many options
         rows, _ = await ledger.suppressions(
             {"channel": channel, "address": address, "tenant_id": asked.tenant_id}, PAGE, 0
         )
-        return next((_without_total(row) for row in rows if row["tenant_id"] == asked.tenant_id), {})
+        row = next((_without_total(row) for row in rows if row["tenant_id"] == asked.tenant_id), {})
+        if row:
+            await _noted(ledger, "suppress", row)
+        return row
 
     row = _with_ledger(blueprint, config, work)
     if not row:
@@ -149,7 +159,11 @@ def lift(  # noqa: PLR0917 - a command line has many options
         if dry_run or not rows or not confirmed(len(rows), question, yes=yes or as_json):
             return len(rows), 0
         keys = [(row["channel"], row["address"], row["tenant_id"]) for row in rows]
-        return len(rows), sum([await ledger.unsuppress(*key) for key in keys])
+        lifted = [await ledger.unsuppress(*key) for key in keys]
+        for row, done in zip(rows, lifted, strict=True):
+            if done:
+                await _noted(ledger, "unsuppress", row)
+        return len(rows), sum(lifted)
 
     found, lifted = _with_ledger(blueprint, config, work)
     if as_json:

@@ -70,7 +70,7 @@ def endpoints(process: Process, ledger: Ledger) -> list[Endpoint]:
         process.observe,
         trust_forwarded=settings.receipts.trust_forwarded,
     )
-    return [*reported, *suppressions.endpoints(ledger, process.clock)]
+    return [*reported, *suppressions.endpoints(ledger, process.clock, ledger.note_action)]
 
 
 def waiting(process: Process, ledger: Ledger) -> WaitingReceipts | None:

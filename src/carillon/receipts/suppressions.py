@@ -1,11 +1,13 @@
 """The endpoints for suppressions: list, add and lift."""
 
 import datetime as dt
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from carillon.domain.admin import AdminAction
 from carillon.domain.ports import Clock
 from carillon.domain.suppressions import SHARED, Suppression, SuppressionLedger
 from carillon.web import (
@@ -43,6 +45,8 @@ Page = Annotated[int, Meta(ge=1, le=10_000)]
 PageSize = Annotated[int, Meta(ge=1, le=200)]
 
 
+Note = Callable[[AdminAction], Awaitable[int]]
+"""Writes into the audit trail."""
 Kind = Literal["bounced", "complained", "unsubscribed", "invalid", "manual"]
 Yes = Annotated[Literal["true"], Meta(description="Only those that hold for every tenant; for operators only.")]
 """A word, because loose conversion would read `1` as a truth too."""
@@ -110,9 +114,9 @@ class Removed(msgspec.Struct, frozen=True):
     removed: int
 
 
-def endpoints(ledger: SuppressionLedger, clock: Clock) -> list[Endpoint]:
+def endpoints(ledger: SuppressionLedger, clock: Clock, note: Note) -> list[Endpoint]:
     """List, add and lift; a caller with a tenant changes that tenant's own only."""
-    handlers = _Suppressions(ledger, clock)
+    handlers = _Suppressions(ledger, clock, note)
     listing = Endpoint(
         method="GET",
         path=_PATH,
@@ -177,9 +181,10 @@ def _lifting(handlers: "_Suppressions") -> Endpoint:
 
 
 class _Suppressions:
-    def __init__(self, ledger: SuppressionLedger, clock: Clock) -> None:
+    def __init__(self, ledger: SuppressionLedger, clock: Clock, note: Note) -> None:
         self._ledger = ledger
         self._clock = clock
+        self._note = note
 
     async def show(self, request: Request) -> Reply:
         query = request.query(SuppressionQuery)
@@ -211,12 +216,15 @@ class _Suppressions:
         own = [row for row in rows if row["tenant_id"] == tenant]
         if not own:
             raise Problem("CONFLICT", "it ended before it could be shown")
+        await self._noted(request, "suppress", tenant, body.channel, own[0]["suppression_id"])
         return Reply(200, _view(own[0]))
 
     async def remove(self, request: Request) -> Reply:
         query = request.query(SuppressionKey)
-        if not await self._ledger.unsuppress(query.channel, query.address, request.reach.tenant_id or ""):
+        tenant = request.reach.tenant_id or ""
+        if not await self._ledger.unsuppress(query.channel, query.address, tenant):
             raise Problem("NOT_FOUND", _MISSING)
+        await self._noted(request, "unsuppress", tenant, query.channel, None)
         return Reply(200, Removed(1))
 
     async def find(self, suppression_id: str, tenant_id: str | None) -> Found | None:
@@ -230,7 +238,17 @@ class _Suppressions:
         row = request.found
         if not await self._ledger.unsuppress(row["channel"], row["address"], row["tenant_id"]):
             raise Problem("NOT_FOUND", _MISSING)
+        await self._noted(request, "unsuppress", row["tenant_id"], row["channel"], row["suppression_id"])
         return Reply(200, Removed(1))
+
+    async def _noted(self, request: Request, action: str, tenant: str, channel: str, number: int | None) -> None:
+        """Who did it, in the audit trail: by the suppression's number, because the trail holds no address."""
+        subject = None if number is None else str(number)
+        actor = request.caller.sub or "operator"
+        detail = {"channel": channel}
+        await self._note(
+            AdminAction(actor=actor, action=action, tenant_id=tenant or None, subject=subject, detail=detail)
+        )
 
     def _end_of(self, text: str) -> int:
         moment = convert(text, dt.datetime, prefix="expiresAt")
