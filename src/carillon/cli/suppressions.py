@@ -55,6 +55,13 @@ async def _noted(ledger: Ledger, action: str, row: dict[str, Any]) -> None:
     await ledger.note_action(AdminAction(actor=who(), action=action, tenant_id=whose, subject=number, detail=detail))
 
 
+async def _lifted(ledger: Ledger, row: dict[str, Any]) -> bool:
+    done = await ledger.unsuppress(row["channel"], row["address"], row["tenant_id"])
+    if done:
+        await _noted(ledger, "unsuppress", row)
+    return done
+
+
 @app.command("list")
 def list_(  # noqa: PLR0917 - a command line has many options
     channel: Channel = None,
@@ -158,12 +165,7 @@ def lift(  # noqa: PLR0917 - a command line has many options
         question = f"Lift {len(rows)} suppressions?"
         if dry_run or not rows or not confirmed(len(rows), question, yes=yes or as_json):
             return len(rows), 0
-        keys = [(row["channel"], row["address"], row["tenant_id"]) for row in rows]
-        lifted = [await ledger.unsuppress(*key) for key in keys]
-        for row, done in zip(rows, lifted, strict=True):
-            if done:
-                await _noted(ledger, "unsuppress", row)
-        return len(rows), sum(lifted)
+        return len(rows), sum([await _lifted(ledger, row) for row in rows])
 
     found, lifted = _with_ledger(blueprint, config, work)
     if as_json:
