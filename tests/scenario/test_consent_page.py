@@ -234,7 +234,8 @@ def test_a_bare_address_can_leave_too(listo: Listo) -> None:
     address = f"bare-{next(_numbers)}@example.org"
     sent = listo.sent("order_confirmed", "email", headers=ADMIN, recipient=address, category="news")
     listo.until(sent, "delivered", headers=ADMIN)
-    (call,) = listo.calls("SendGrid", sent)
+    # An earlier test may have opened the first vendor's breaker.
+    (call,) = [*listo.calls("SendGrid", sent), *listo.calls("AZURE_ACS", sent)]
     url = json.loads(call["body"])["headers"]["List-Unsubscribe"].strip("<>")
     assert post(listo, url.removeprefix(URL), ONE_CLICK).status == 200
     again = listo.send("order_confirmed", "email", headers=ADMIN, recipient=address, category="news")
