@@ -67,6 +67,8 @@ LONGEST: dict[int, str] = {
         upkeep.api.templates_wire.TemplateKey upkeep.api.templates_wire.Locale upkeep.api.templates_wire.Subject
         upkeep.api.templates_wire.Name upkeep.api.templates_wire.TenantId upkeep.api.templates_wire.Truth
         config.checks._PAGE_URL config.checks._COLOUR upkeep.consent.api._TIME upkeep.consent.api._ONE_CLICK_PART
+        domain.timing._ISO domain.timing._KEY domain.timing._PART domain.timing._SHORT domain.timing._seconds/1
+        doors.http.wire.CollapseKey
         web.guard._UNFIT domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.wire.CategoryName
         upkeep.api.templates_wire.CategoryName doors.http.events.EventBody.category
     """,
@@ -107,6 +109,10 @@ LONGEST: dict[int, str] = {
         config.environment._whole/1 config.policies._NOT_IN_VARIABLES config.reading._SECRET_NAME
         config.reading._PATH_OF_SECRETS config.reading._PASSWORD config.reading._USERINFO config.reading._PARAMETER
         config.reading._PATH config.reading._FIELD config.reading._MEANT config.reading.blueprint_folder/1
+        cli.galaxy._PLACE compose.from_settings._COUNTRY domain.digests._SAID
+        ledger.adoption._ADOPTS ledger.adoption._COLUMN ledger.adoption._CREATED ledger.adoption._LENGTH
+        ledger.adoption._MADE ledger.adoption._WIDENED ledger.adoption._split/1 ledger.migrate._BESIDE_OTHERS
+        ledger.migrate._PART ledger.statements._CHOICE ledger.statements.without/1 ledger.tidying._DROPPED
         ledger.migrate._FILE ledger.migrate._ONLINE
         ledger.postgres.pools._SCHEMA ledger.statements._NAME ledger.statements._PARAMETER
         providers._KIND providers._PATH providers._UNKNOWN_FIELD providers._MISSING_FIELD providers.answers.Word
@@ -121,6 +127,9 @@ SIZES = {name: size for size, names in LONGEST.items() for name in names.split()
 
 MADE = {
     # Expressions that a function makes of its arguments: what they look like.
+    "ledger.statements.without/1": [
+        re.compile("^-- caps\\n.*?^-- end of caps\\n", re.MULTILINE | re.DOTALL),
+    ],
     "ledger.sealing._without/1": [re.compile(re.escape("a" * 300 + "b"), re.IGNORECASE)],
     "providers.sns._element/1": [re.compile(r"<Code>([^<]{1,2000})</Code>")],
     "upkeep.logs.redaction._PATTERNS": [pattern for _, pattern, _ in _PATTERNS],

@@ -180,7 +180,6 @@ def test_any_address_is_taken_or_refused(channel: str, address: str) -> None:
         ({"data": []}, "data"),
         ({"metadata": "x"}, "metadata"),
         ({"locale": "english please"}, "locale"),
-        ({"scheduledFor": "2030-01-01T00:00:00"}, "scheduledFor"),
         ({"scheduledFor": "tomorrow"}, "scheduledFor"),
         ({"correlationId": "a b"}, "correlationId"),
         ({"status": "sent"}, "status"),
@@ -197,6 +196,12 @@ def test_data_and_variables_are_one_thing() -> None:
     assert intent(userId="ada", variables={"a": 1}).payload == {"a": 1}
     with pytest.raises(BadIntent):
         intent(userId="ada", variables={}, data={})
+
+
+def test_a_schedule_without_an_offset_needs_a_clock() -> None:
+    with pytest.raises(BadIntent, match="scheduledFor needs an offset"):
+        intent(userId="ada", scheduledFor="2030-01-01T00:00:00")
+    assert intent(userId="ada", scheduledFor="2030-01-01T00:00:00", timeZone="recipient").scheduled_for_ms is None
 
 
 def test_a_date_before_time_began_is_refused() -> None:

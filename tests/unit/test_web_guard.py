@@ -76,6 +76,7 @@ ADMINS = ["401", "403", "403", "403", "yes", "elsewhere", "yes", "403", "403", "
 ADMINS_NAMED = ["401", "403", "403", "403", "yes", "403", "yes", "403", "403", "403"]
 ADMINS_FOUND = ["401", "403", "403", "403", "yes", "404", "yes", "403", "403", "403"]
 OPERATORS_ONLY = ["401", "403", "403", "403", "403", "403", "yes", "403", "403", "403"]
+SERVICES_NAMED = ["401", "403", "403", "403", "yes", "403", "yes", "yes", "yes", "403"]
 SERVICES_TOO = ["401", "403", "403", "403", "yes", "elsewhere", "yes", "yes", "yes", "elsewhere"]
 
 EXPECTED: dict[str, tuple[list[str], list[str]]] = {
@@ -118,11 +119,17 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             PERSON,
             PERSON,
         ),
-        ("showSubscription renewSubscription changePlan showPaymentEvent", SUBSCRIPTION, SUBSCRIPTION),
+        (
+            "showSubscription renewSubscription cancelSubscription changePlan showPaymentEvent",
+            SUBSCRIPTION,
+            SUBSCRIPTION,
+        ),
         ("postEvent", SERVICES_TOO, SERVICES_TOO),
+        ("makePreferenceLink", SERVICES_NAMED, SERVICES_NAMED),
         ("processPayment", PROOF_ALONE, PROOF_ALONE),
         (
-            "twilioSmsStatus sendgridEvents fcmDeliveryStatus azureEmailEvents takePaymentEvent healthz readyz",
+            "twilioSmsStatus sendgridEvents fcmDeliveryStatus azureEmailEvents takePaymentEvent healthz readyz"
+            " showPersonPage changePersonPage",
             EVERYBODY_SEES,
             EVERYBODY_SEES,
         ),

@@ -9,7 +9,7 @@ WHERE table_schema = current_schema() AND is_generated = 'NEVER' ORDER BY table_
 -- only: SQLite follows the order of these keys.
 SELECT c.relname AS table_name, array_agg(a.attname::text ORDER BY k.place) AS key
 FROM pg_index i
-JOIN pg_class c ON c.oid = i.indrelid AND c.relnamespace = current_schema()::regnamespace
+JOIN pg_class c ON c.oid = i.indrelid AND c.relnamespace = quote_ident(current_schema())::regnamespace
 CROSS JOIN LATERAL unnest(i.indkey::int[]) WITH ORDINALITY AS k (number, place)
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number
 WHERE i.indisprimary GROUP BY c.relname;

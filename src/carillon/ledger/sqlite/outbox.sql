@@ -18,7 +18,9 @@ RETURNING outbox_id, attempt_count AS tries;
 -- The content of the leased alerts; the number of tries comes from `due_alerts`, because a later lease changes it.
 SELECT o.outbox_id, o.notification_id, o.route_id, o.created_at, o.told,
        max(coalesce(o.final_attempt_count, r.attempt_count), (
-           SELECT count(*) FROM attempts_told a WHERE a.notification_id = o.notification_id AND a.route_id = o.route_id)
+           -- Calls of an administrator's retry come after the alert and are not its own.
+           SELECT count(*) FROM attempts_told a
+           WHERE a.notification_id = o.notification_id AND a.route_id = o.route_id AND a.started_at <= o.created_at)
        ) AS attempt_count,
        coalesce(o.failure_message, r.last_error_message, '') AS last_error,
        r.channel, n.tenant_id, n.user_id, n.notification_type

@@ -189,7 +189,7 @@ BEGIN
     INTO shared, given
     FROM pg_attribute t
     JOIN pg_class c ON c.oid = t.attrelid AND c.relkind IN ('r', 'p') AND c.relname = 'notifications'
-        AND c.relnamespace = home::regnamespace
+        AND c.relnamespace = quote_ident(home)::regnamespace
     JOIN pg_attribute v ON v.attrelid = format('%I.sse_notifications', home)::regclass AND v.attname = t.attname
     WHERE t.attnum > 0 AND NOT t.attisdropped AND t.attname NOT IN ('seq', 'claim_token', 'processing_latency_ms');
     IF shared IS NOT NULL THEN
