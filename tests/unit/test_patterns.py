@@ -69,7 +69,7 @@ LONGEST: dict[int, str] = {
         config.checks._PAGE_URL config.checks._COLOUR upkeep.consent.api._TIME upkeep.consent.api._ONE_CLICK_PART
         domain.timing._ISO domain.timing._KEY domain.timing._PART domain.timing._SHORT domain.timing._seconds/1
         doors.http.wire.CollapseKey
-        web.guard._UNFIT domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.wire.CategoryName
+        domain.rights.KnownPerson._patterns/1 web.guard._UNFIT domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.wire.CategoryName
         upkeep.api.templates_wire.CategoryName doors.http.events.EventBody.category
     """,
     # A head of a request or of an answer, a query, a path, a vendor's answer, a token.
@@ -127,6 +127,7 @@ SIZES = {name: size for size, names in LONGEST.items() for name in names.split()
 
 MADE = {
     # Expressions that a function makes of its arguments: what they look like.
+    "domain.rights.KnownPerson._patterns/1": [re.compile(rf"(?<![\w@.+-]){re.escape('a' * 60)}(?![\w@.+-])")],
     "ledger.statements.without/1": [
         re.compile("^-- caps\\n.*?^-- end of caps\\n", re.MULTILINE | re.DOTALL),
     ],

@@ -10,11 +10,12 @@ import msgspec
 from carillon.domain.errors import BadIntent
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_SHORT = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+# Numbers have a bounded length: a search for longer ones would take a time that grows with the square of a text.
+_SHORT = re.compile(r"(?:\d{1,12}(?:\.\d{1,9})?(?:ms|s|m|h|d|w))+")
+_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h|d|w)")
 _ISO = re.compile(
-    r"P(?=.)(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?"
-    r"(?:T(?=.)(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?"
+    r"P(?=.)(?:(?P<w>\d{1,12})W)?(?:(?P<d>\d{1,12})D)?"
+    r"(?:T(?=.)(?:(?P<h>\d{1,12})H)?(?:(?P<m>\d{1,12})M)?(?:(?P<s>\d{1,12}(?:\.\d{1,9})?)S)?)?"
 )
 LONGEST_SECONDS = 10 * 366 * 86_400.0
 LATEST_MS = 253_402_300_799_999
