@@ -67,7 +67,7 @@ LONGEST: dict[int, str] = {
         upkeep.api.templates_wire.TemplateKey upkeep.api.templates_wire.Locale upkeep.api.templates_wire.Subject
         upkeep.api.templates_wire.Name upkeep.api.templates_wire.TenantId upkeep.api.templates_wire.Truth
         config.checks._PAGE_URL config.checks._COLOUR upkeep.consent.api._TIME upkeep.consent.api._ONE_CLICK_PART
-        domain.timing._ISO domain.timing._KEY domain.timing._PART domain.timing._SHORT domain.timing._seconds/1
+        domain.timing._KEY
         doors.http.wire.CollapseKey
         domain.rights.KnownPerson._patterns/1 web.guard._UNFIT domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.wire.CategoryName
         upkeep.api.templates_wire.CategoryName doors.http.events.EventBody.category
@@ -109,6 +109,7 @@ LONGEST: dict[int, str] = {
         config.environment._whole/1 config.policies._NOT_IN_VARIABLES config.reading._SECRET_NAME
         config.reading._PATH_OF_SECRETS config.reading._PASSWORD config.reading._USERINFO config.reading._PARAMETER
         config.reading._PATH config.reading._FIELD config.reading._MEANT config.reading.blueprint_folder/1
+        domain.timing._ISO domain.timing._PART domain.timing._SHORT domain.timing._seconds/1
         cli.galaxy._PLACE compose.from_settings._COUNTRY domain.digests._SAID
         ledger.adoption._ADOPTS ledger.adoption._COLUMN ledger.adoption._CREATED ledger.adoption._LENGTH
         ledger.adoption._MADE ledger.adoption._WIDENED ledger.adoption._split/1 ledger.migrate._BESIDE_OTHERS
