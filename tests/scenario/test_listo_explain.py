@@ -13,7 +13,7 @@ listo = shared_fixture()
 
 TABLES = (
     *("records", "routes", "attempts", "dead_letters", "malformed_intents", "suppressions", "receipts", "outbox"),
-    *("templates", "preferences", "admin_actions", "audit_logs", "api_keys", "breakers"),
+    *("templates", "preferences", "admin_actions", "api_keys", "breakers"),
 )
 GATES = [
     *("mode", "channel", "preferences", "recipient", "suppression", "locale", "template", "render", "idempotency"),

@@ -69,7 +69,8 @@ LONGEST: dict[int, str] = {
         config.checks._PAGE_URL config.checks._COLOUR upkeep.consent.api._TIME upkeep.consent.api._ONE_CLICK_PART
         domain.timing._KEY
         doors.http.wire.CollapseKey
-        domain.rights.KnownPerson._patterns/1 web.guard._UNFIT domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.wire.CategoryName
+        domain.rights.KnownPerson._patterns/1 web.guard._UNFIT
+        domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.wire.CategoryName
         upkeep.api.templates_wire.CategoryName doors.http.events.EventBody.category
     """,
     # A head of a request or of an answer, a query, a path, a vendor's answer, a token.

@@ -133,8 +133,10 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
         ("makePreferenceLink", SERVICES_WIDE, SERVICES_OWN),
         ("processPayment", PROOF_ALONE, PROOF_ALONE),
         (
-            "twilioSmsStatus sendgridEvents fcmDeliveryStatus azureEmailEvents takePaymentEvent healthz readyz"
-            " showPersonPage changePersonPage",
+            (
+                "twilioSmsStatus sendgridEvents fcmDeliveryStatus azureEmailEvents takePaymentEvent healthz readyz"
+                " showPersonPage changePersonPage"
+            ),
             EVERYBODY_SEES,
             EVERYBODY_SEES,
         ),

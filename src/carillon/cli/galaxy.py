@@ -79,6 +79,7 @@ def assets(
     form: Annotated[
         Form, typer.Option(help="{{name}} for engines without logic, or {{.name}} for Go's text/template.")
     ] = Form.PLAIN,
+    as_json: AsJson = False,
 ) -> None:
     """Write the mail templates of every type for the mail service, in the form that its engine reads."""
     sources = Path(producing.__file__).with_name("templates")
@@ -88,7 +89,8 @@ def assets(
         target = folder / file.relative_to(sources)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_PLACE.sub(r"{{.\1}}", text) if form is Form.GO else text, encoding="utf-8")
-    typer.echo(f"{len(files)} files written to {folder}")
+    told = f"{len(files)} files written to {folder}"
+    typer.echo(json.dumps({"files": len(files), "folder": str(folder)}) if as_json else told)
 
 
 async def _find(settings: Settings, limit: int) -> tuple[list[dict[str, Any]], int, dict[str, Any]]:

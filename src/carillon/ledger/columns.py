@@ -118,6 +118,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
     "stream_tickets": _table("digest user_id tenant_id token_until_ms token_id opened expires_at"),
     "seal_keys": _table("key_id first_used_at"),
     "schema_migrations": _table("version applied_at"),
+    "schema_parts": _table("part version"),
     "claim_tokens": _table("last"),
     "slots": _table("grp fence before taken_at"),
     # The audit log of the push worker and the tables of queues and billing are readable: decision 12 says why.
@@ -181,7 +182,7 @@ ERASURE: Mapping[str, Erased] = {
     **_erased("job_logs job_effects subscriptions payments refunds payment_webhook_requests", Erased.KEPT),
     **_erased("usage_counters usage_deltas queue_outbox", Erased.KEPT),
     **_erased("history_cursor templates api_keys breakers targets replicas seal_keys", Erased.NOBODY),
-    **_erased("schema_migrations claim_tokens slots", Erased.NOBODY),
+    **_erased("schema_migrations schema_parts claim_tokens slots", Erased.NOBODY),
 }
 """A new table must say here what an erasure does to it."""
 

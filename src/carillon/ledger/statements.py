@@ -86,6 +86,11 @@ def without(text: str, passage: str) -> str:
     return re.sub(rf"^-- {passage}\n.*?^-- end of {passage}\n", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
+def no_table(name: str) -> str:
+    """The sentence about a table that a ledger does not have, because its blueprint has no such part."""
+    return f"this ledger has no table {name}: its blueprint has no such part; name the blueprint with --blueprint"
+
+
 def numbered(text: str) -> Numbered:
     """Give each `:name` its number, in the order in which the names first appear."""
     places: dict[str, int] = {}

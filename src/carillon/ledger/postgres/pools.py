@@ -15,6 +15,7 @@ from asyncpg.connect_utils import SessionAttribute
 from asyncpg.pool import PoolConnectionProxy
 
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
+from carillon.ledger.statements import no_table
 
 T = TypeVar("T")
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
@@ -192,6 +193,8 @@ class Pool:
                 if clashed > _CLASH_REPEATS:
                     raise LedgerUnavailable(_sentence(error)) from error
                 await asyncio.sleep(random.uniform(0.002, 0.02) * clashed)  # noqa: S311 - spreads rivals, guards nothing
+            except asyncpg.UndefinedTableError as error:
+                raise ConfigurationError(no_table(str(error).partition('"')[2].partition('"')[0])) from error
             except UNAVAILABLE as error:
                 broken += 1
                 if not _is_broken(error) or not repeatable or broken > _BROKEN_REPEATS:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
+from carillon.ledger.statements import no_table
 
 T = TypeVar("T")
+_NO_TABLE = "no such table: "
 _MAGIC = b"SQLite format 3\x00"
 Work: TypeAlias = Callable[[sqlite3.Connection, int], T]
 
@@ -272,6 +274,8 @@ def _translated(error: BaseException) -> BaseException:
         unavailable = LedgerUnavailable(f"SQLite is not available: {error}")
         unavailable.__cause__ = error
         return unavailable
+    if isinstance(error, sqlite3.OperationalError) and str(error).startswith(_NO_TABLE):
+        return ConfigurationError(no_table(str(error).removeprefix(_NO_TABLE)))
     return error
 
 
