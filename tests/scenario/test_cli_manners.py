@@ -112,3 +112,13 @@ def test_each_setting_names_where_its_value_comes_from(tmp_path: Path) -> None:
     assert '"+15550100000"  # TWILIO_FROM\n' in told.stdout
     assert "  # blueprint listo\n" in told.stdout
     assert "max_requests_in_flight = 1024\n" in told.stdout, "a default names nothing"
+
+
+def test_templates_of_folders_are_listed_too(program: Program, tmp_path: Path) -> None:
+    del program
+    doctor = carillon("doctor", cwd=tmp_path).stdout
+    listed = carillon("templates", "list", cwd=tmp_path).stdout
+    assert "Templates: 5 read and checked" in doctor
+    assert "0 of 0 in the ledger, 5 in folders" in listed
+    assert listed.count("welcome") == 5
+    assert "1 in folders" in carillon("templates", "list", "--channel", "sms", cwd=tmp_path).stdout

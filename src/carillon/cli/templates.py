@@ -18,6 +18,7 @@ from carillon.cli.options import AsJson, Blueprint, Config
 from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.compose import Ledger
 from carillon.compose.from_settings import composer
+from carillon.compose.from_settings import templates as file_templates
 from carillon.config.reading import load
 from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError, ConfigurationError
@@ -219,20 +220,35 @@ def list_(  # noqa: PLR0917 - a command line has many options
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List the templates in the ledger, each in the version in use."""
+    """List the templates in the ledger, each in the version in use, and those in the folders of the settings."""
     given = {"template_key": key, "channel": channel, "locale": locale, "tenant_id": tenant}
     filters = {name: value for name, value in given.items() if value is not None}
-    found, total = with_ledger(load(blueprint, config), lambda ledger: ledger.list_templates(filters, MOST, 0))
+    settings = load(blueprint, config)
+    found, total = with_ledger(settings, lambda ledger: ledger.list_templates(filters, MOST, 0))
+    files = [] if tenant else _in_folders(settings, (key, channel, locale))
     if as_json:
-        typer.echo(json.dumps({"items": [msgspec.to_builtins(one) for one in found], "total": total}))
+        held = [dict(zip(("templateKey", "channel", "locale"), name, strict=True)) for name in files]
+        told = {"items": [msgspec.to_builtins(one) for one in found], "total": total, "inFolders": held}
+        typer.echo(json.dumps(told))
         return
-    table = Table(title=f"{len(found)} of {total} templates", title_justify="left")
+    table = Table(title=f"{len(found)} of {total} in the ledger, {len(files)} in folders", title_justify="left")
     for heading in ("key", "channel", "locale", "version", "tenant", "in use"):
         table.add_column(heading, overflow="fold")
     for one in found:
         used = "yes" if one.is_active else "no"
         table.add_row(one.template_key, one.channel, one.locale, str(one.version), one.tenant_id or "", used)
+    for name in files:
+        table.add_row(*name, "folder", "", "yes")
     Console(emoji=False).print(table)
+
+
+def _in_folders(settings: Settings, asked: tuple[str | None, ...]) -> list[tuple[str, str, str]]:
+    """Key, channel and locale of the templates that come from folders."""
+    return [
+        name
+        for name in file_templates(settings).all()
+        if all(wanted in {None, held} for wanted, held in zip(asked, name, strict=True))
+    ]
 
 
 def _sample(url: str, headers: dict[str, str], key: str, channel: str, locale: str | None) -> dict[str, Any]:
