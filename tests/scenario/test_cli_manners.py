@@ -22,23 +22,31 @@ def program(tmp_path: Path) -> Iterator[Program]:
         yield running
 
 
-def test_a_file_that_can_never_be_a_ledger_ends_the_start_with_one_line(tmp_path: Path) -> None:
-    (tmp_path / "letter.txt").write_text("Dear Ada, this is no database.\n", encoding="utf-8")
-    for url, words in {
-        f"sqlite:///{tmp_path}": "is a folder",
-        f"sqlite:///{tmp_path}/letter.txt": "is no SQLite database",
-        f"sqlite:///{tmp_path}/letter.txt/carillon.db": "cannot be created",
-        "sqlite:////proc/carillon.db": "no file can be created in this folder",
-    }.items():
-        ended = carillon("serve", env={"DATABASE_URL": url, "CARILLON_HTTP__PORT": "0"}, cwd=tmp_path)
-        said = ended.stdout + ended.stderr
-        assert (ended.returncode, len(said.splitlines())) == (2, 1), said
-        assert words in said
-        assert "DATABASE_URL=sqlite:///path" in said
-        read = carillon("dead-letters", "list", env={"DATABASE_URL": url}, cwd=tmp_path)
-        assert read.returncode in {1, 2}
-        assert len(read.stderr.splitlines()) == 1, read.stderr
-    assert (tmp_path / "letter.txt").read_text(encoding="utf-8").startswith("Dear Ada"), "nothing was changed"
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("{folder}", "is a folder"),
+        ("{folder}/letter.txt", "is no SQLite database"),
+        ("{folder}/letter.txt/carillon.db", "cannot be created"),
+        # Root may write here by the modes of the folder, and yet no file can be created.
+        ("/proc/carillon.db", "no file can be created in this folder"),
+    ],
+    ids=["folder", "letter", "below_a_file", "proc"],
+)
+def test_a_file_that_can_never_be_a_ledger_ends_the_start_with_one_line(tmp_path: Path, path: str, words: str) -> None:
+    letter = tmp_path / "letter.txt"
+    letter.write_text("Dear Ada, this is no database.\n", encoding="utf-8")
+    url = f"sqlite:///{path.format(folder=tmp_path)}"
+    ended = carillon("serve", env={"DATABASE_URL": url, "CARILLON_HTTP__PORT": "0"}, cwd=tmp_path)
+    said = ended.stdout + ended.stderr
+    assert (ended.returncode, len(said.splitlines())) == (2, 1), said
+    assert words in said
+    assert "DATABASE_URL=sqlite:///path" in said
+    read = carillon("dead-letters", "list", env={"DATABASE_URL": url}, cwd=tmp_path)
+    assert read.returncode in {1, 2}
+    assert len(read.stderr.splitlines()) == 1, read.stderr
+    assert letter.read_text(encoding="utf-8").startswith("Dear Ada"), "nothing was changed"
+    assert list(tmp_path.iterdir()) == [letter], "nothing was left behind"
 
 
 def test_the_version_is_an_option_too() -> None:

@@ -98,7 +98,7 @@ def test_a_failed_probe_opens_it_again(brief: Push) -> None:
     brief.fcm.answer(DOWN)
     sent = message()
     brief.publish(sent)
-    assert brief.dead(sent)["failure_reason"] == "circuit breaker open: fcm"
+    assert brief.dead(sent)["failure_reason"] == "FCM HTTP 500 after 0 retries; circuit breaker open: fcm"
     assert (brief.pushed(sent), brief.breaker()) == (1, "open")
     opened = float(brief.breaker("opened_at") or 0)
     assert opened >= began - 0.1

@@ -89,7 +89,12 @@ def test_a_call_ends_after_the_configured_time(push: Push) -> None:
 
 
 @pytest.mark.req("S0-24")
-@pytest.mark.parametrize("trouble", [Reply(503), HANGS, RESET], ids=["503", "hangs", "reset"])
+@pytest.mark.parametrize(
+    "trouble",
+    # A refused token is an outage of the template service: nothing is wrong with the message.
+    [Reply(503), Reply(401), Reply(403), HANGS, RESET],
+    ids=["503", "401", "403", "hangs", "reset"],
+)
 def test_trouble_of_the_template_service_is_tried_again(push: Push, trouble: Reply) -> None:
     before = len(push.template_service.gets)
     push.template_service.answer(trouble, trouble)
@@ -113,10 +118,13 @@ def test_retries_of_the_template_service_are_counted_apart(push: Push) -> None:
 
 
 @pytest.mark.req("S0-24")
-def test_a_template_service_that_stays_down_ends_in_the_failed_queue(push: Push) -> None:
+@pytest.mark.parametrize(
+    ("status", "cause"), [(503, "HTTP 503"), (403, "HTTP 403 (it refuses our token)")], ids=["503", "403"]
+)
+def test_a_template_service_that_stays_down_ends_in_the_failed_queue(push: Push, status: int, cause: str) -> None:
     before = len(push.template_service.gets)
-    push.template_service.answer(*[Reply(503)] * 10)
+    push.template_service.answer(*[Reply(status)] * 10)
     sent = message()
     push.publish(sent)
-    assert push.dead(sent)["failure_reason"] == "Template Service HTTP 503 after 3 retries"
+    assert push.dead(sent)["failure_reason"] == f"Template Service {cause} after 3 retries"
     assert (len(push.template_service.gets), push.pushed(sent)) == (before + 4, 0)

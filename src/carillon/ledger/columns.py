@@ -163,7 +163,7 @@ class Erased(StrEnum):
     MENTION = "mention"
     """It is searched for the person's names."""
     KEPT = "kept"
-    """Books of money and of work done, which law or accounting asks for; decision 39 says so."""
+    """Books of money and of work done, which law or accounting asks for; decision 42 says so."""
     NOBODY = "nobody"
     """It is about no person."""
 

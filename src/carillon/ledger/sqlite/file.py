@@ -1,6 +1,7 @@
 """One SQLite file: a thread that writes, a thread that reads, and the translation of errors."""
 
 import asyncio
+import errno
 import os
 import sqlite3
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeAlias, TypeVar
 
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
@@ -17,6 +19,7 @@ from carillon.ledger.statements import no_table
 T = TypeVar("T")
 _NO_TABLE = "no such table: "
 _MAGIC = b"SQLite format 3\x00"
+_FOR_EVER = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT)
 Work: TypeAlias = Callable[[sqlite3.Connection, int], T]
 
 _BUSY_SECONDS = 5.0
@@ -212,7 +215,7 @@ def refuse_unfit(path: Path) -> None:
     if path.is_dir():
         raise ConfigurationError(f"{path} is a folder; {other}")
     if not path.exists():
-        if not os.access(folder, os.W_OK):
+        if not _takes_files(folder):
             raise ConfigurationError(f"{folder.absolute()}: no file can be created in this folder; {other}")
         return
     if not os.access(path, os.R_OK | os.W_OK):
@@ -221,6 +224,18 @@ def refuse_unfit(path: Path) -> None:
         begins = opened.read(len(_MAGIC))
     if begins and begins != _MAGIC:
         raise ConfigurationError(f"{path} is no SQLite database; {other}")
+
+
+def _takes_files(folder: Path) -> bool:
+    """Whether a file can be created in the folder, now or later: a disk that is full today counts as yes.
+
+    The modes of the folder do not tell: they let root write into /proc and into what is mounted read-only.
+    """
+    try:
+        with TemporaryFile(dir=folder):
+            return True
+    except OSError as error:
+        return error.errno not in _FOR_EVER
 
 
 def create_private(path: str | Path) -> None:
