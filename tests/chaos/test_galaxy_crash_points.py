@@ -61,8 +61,9 @@ async def test_killed_between_xadd_and_commit(galaxy: FaultyGalaxy, channel: str
 async def kill_during_acceptance(stand: FaultyGalaxy, number: int, mutant: str | None = None) -> int:
     """The process dies in the midst of the statement that writes records and routes; returns how many it had read."""
     first = await stand.run(roles="doors")
-    await stand.intents(range(number))
-    await stand.has("SELECT count(*) FROM records", number)
+    ids = await stand.intents(range(number))
+    # The records are written before the offset: a reader that dies between the two is the subject of the next test.
+    await stand.offset_reaches(ids[-1])
     async with stand.locked("routes"):
         await asyncio.to_thread(first.kill)
         await stand.redis.delete(READER_LEASE)

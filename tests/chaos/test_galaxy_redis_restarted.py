@@ -81,6 +81,26 @@ async def test_redis_restarted_with_its_log_loses_nothing(
         figures(intents=number, kills=kills, repeats=repeated, second_attempts=paid)
 
 
+@pytest.mark.req("S1-66", "S1-123")
+@pytest.mark.parametrize("own_redis", [True], indirect=True)
+async def test_an_offset_that_redis_never_stored_is_not_called_lost(
+    tmp_path: Path, postgres: Postgres, own_redis: Redis
+) -> None:
+    """Redis goes while the first entries are written, and returns with its log before their offset is stored."""
+    async with galaxy_on(tmp_path, postgres, own_redis) as stand:
+        door = await stand.run(roles="doors")
+        async with stand.locked("routes"):
+            ids = await stand.intents(range(30))
+            await stand.somebody_waits()
+            await asyncio.to_thread(stand.server.kill)
+        await stand.has(RECORDS, 1)
+        await door.until("trouble", lambda line: line["where"] == "redis_stream")
+        await stand.redis_returns()
+        await stand.offset_reaches(ids[-1])
+        assert await stand.number(RECORDS) == len(ids)
+        assert door.events("stream_trimmed") == []
+
+
 @pytest.mark.req("S1-63", "S1-66")
 @pytest.mark.parametrize("own_redis", [False], indirect=True)
 async def test_redis_restarted_empty_keeps_what_was_accepted(

@@ -94,6 +94,16 @@ def test_a_declined_renewal_is_past_due_asked_again_and_cancelled_after_the_grac
     assert billing.subscription(one)["status"] == "active"
 
 
+@pytest.mark.req("X3-4", "S3-79")
+def test_without_a_grace_the_first_declined_renewal_revokes(billing: Billing) -> None:
+    billing.start(CARILLON_BILLING__LIFE__GRACE_DAYS="0")
+    one = active(billing, "unlucky")
+    pass_days(billing, 29.5, one)
+    billing.until_status(one, "revoked")
+    billing.until_idle()
+    assert payments(billing, one)[-1] == ("renewal", "failed")
+
+
 @pytest.mark.req("X3-4")
 def test_a_payment_within_the_grace_makes_it_active_again(billing: Billing) -> None:
     billing.start()

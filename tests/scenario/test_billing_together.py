@@ -102,13 +102,16 @@ def test_a_renewal_over_http_and_an_upgrade(pair: Pair) -> None:
     assert sorted(actions) == ["initial", "renewal", "upgrade"]
 
 
-@pytest.mark.req("S3-79")
-def test_a_renewal_that_is_declined_revokes(pair: Pair) -> None:
-    stand = pair.stand
-    subscription_id = pair.subscribed("active")
-    payload = {"subscription_id": subscription_id, "amount": 13.13, "currency": "USD", "renewal": True}
+@pytest.mark.req("S3-79", "X3-4")
+def test_a_renewal_that_is_declined_is_past_due_and_an_upgrade_revokes(pair: Pair) -> None:
+    stand, client = pair.stand, pair.stand.client(pair.subscription)
+    renewed, upgraded = pair.subscribed("active"), pair.subscribed("active")
+    payload = {"subscription_id": renewed, "amount": 13.13, "currency": "USD", "renewal": True}
     stand.push("q:sub:payment_initiation", {"action": "renewal", "payload": payload})
-    stand.until_status(subscription_id, "revoked", pair.subscription)
+    stand.until_status(renewed, "past_due", pair.subscription)
+    # The grace is for renewals alone.
+    assert client.call("POST", f"/v1/subscriptions/{upgraded}/plan", {"plan_id": "unlucky"}).status == 202
+    stand.until_status(upgraded, "revoked", pair.subscription)
     never = stand.create(plan_id="unlucky", program=pair.subscription)
     stand.until_idle()
     assert stand.subscription(never, pair.subscription)["status"] == "pending"

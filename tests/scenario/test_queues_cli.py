@@ -187,7 +187,7 @@ def test_logs_are_rows_in_sql_and_steps_in_redis(command: Command, lived: Lived)
         (("failed", f"{REFUND}:failed"), f"name {REFUND}"),
         (("requeue", REFUND), "name ids of messages, --limit, or --all"),
         (("requeue", REFUND, "an-id", "--all"), "name ids of messages"),
-        (("logs", "--status", "lost"), "choose among received, processing, success, retry, failed, dead"),
+        (("logs", "--status", "lost"), "choose among received, processing, success, retry, skipped, failed, dead"),
         (("logs", "--entries", "--correlation-id", "a"), "leave out --entries"),
     ],
 )

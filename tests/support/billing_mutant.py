@@ -8,7 +8,7 @@ from typing import Any
 
 from carillon import cli
 from carillon.blueprints.billing import store
-from carillon.blueprints.billing.domain import Outgoing, Refund, Taken
+from carillon.blueprints.billing.domain import LifeRules, Outgoing, Refund, Taken
 from carillon.blueprints.billing.store import BillingStore
 from carillon.compose.queues import QueueParts
 from carillon.domain.store import Ask
@@ -31,9 +31,9 @@ def no_event_memory() -> None:
     """Every delivery of an event is carried out."""
     take = BillingStore.take_payment_event
 
-    async def anew(self: Any, event: Any, payload: str, plans: Any) -> Taken:
+    async def anew(self: Any, event: Any, payload: str, plans: Any, life: LifeRules) -> Taken:
         await _execute(self, "UPDATE payment_webhook_requests SET processed = FALSE")
-        return await take(self, event, payload, plans)
+        return await take(self, event, payload, plans, life)
 
     vars_of(BillingStore, take_payment_event=anew)
 

@@ -95,7 +95,7 @@ def endpoints(acceptor: Acceptor, read: ReadEvent) -> list[Endpoint]:
             # People have tokens here to read their own stream, not to write into those of others.
             about=SERVICES,
             answers=(accepted,),
-            problems=("IDEMPOTENCY_CONFLICT",),
+            problems=("UNKNOWN_CATEGORY", "IDEMPOTENCY_CONFLICT"),
         )
     ]
 

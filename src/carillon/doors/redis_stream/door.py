@@ -125,8 +125,10 @@ class ReadSession:
         read = None if self.position.read is None else self.position.read + many
         offset: EntryId | None = parse_id(entry_id)
         if offset is not None:
-            self.position = Position(offset, read)
-            self._overtaken = not await self._tools.offsets.advance(self.position)
+            position = Position(offset, read)
+            self._overtaken = not await self._tools.offsets.advance(position)
+            # Only now: an offset that Redis never stored, because it went away, is not one that Redis has lost.
+            self.position = position
 
     def _arrival(self, entry_id: str, fields: dict[str, str]) -> Arrival:
         try:
