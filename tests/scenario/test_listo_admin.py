@@ -12,6 +12,10 @@ from tests.support.vendor import Vendor
 
 # Breakers that stay closed, so that every budget is used up.
 SETTINGS = """
+[policy.retry."*/*"]
+open_after_retries = false
+[policy.retry."*/email"]
+open_after_retries = false
 [policy.breaker.twilio]
 failure_threshold = 100000
 [policy.breaker.aws_sns]

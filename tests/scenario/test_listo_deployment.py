@@ -117,7 +117,12 @@ def test_a_folder_is_checked_before_it_is_pushed(listo: Listo) -> None:
     write(own, "receipt/en-US/email/text.tmpl", "Dear {{name}}")
     checked = command(listo, "templates", "check", str(own), "-b", "listo", "--json")
     assert checked.returncode == 1
-    assert json.loads(checked.stdout) == {"templates": 1, "unfit": [], "missing": ["receipt/es-MX/email"]}
+    assert json.loads(checked.stdout) == {
+        "templates": 1,
+        "unfit": [],
+        "missing": ["receipt/es-MX/email"],
+        "untranslated": [],
+    }
     write(own, "receipt/es-MX/email/text.tmpl", "Hola {{name}}")
     assert command(listo, "templates", "check", str(own), "-b", "listo").returncode == 0
     write(own, "Receipt/en/email/text.tmpl", "x")

@@ -120,20 +120,20 @@ def test_both_ids_are_kept_where_both_gave_one(listo: Listo) -> None:
 def test_jitter_is_spread_evenly_over_two_hundred_waits(listo: Listo) -> None:
     listo.programs.pop().close()
     listo.start(CARILLON_POLICY__BREAKER__FCM__FAILURE_THRESHOLD="100000")
-    listo.fcm.answer(*[DOWN] * 200, path="/v1/")
+    # Enough for all three attempts of each: a retry that overtakes a first attempt leaves it its failure.
+    listo.fcm.answer(*[DOWN] * 600, path="/v1/")
     batch = [
         {"templateKey": "order_confirmed", "channel": "push", "recipient": f"device-{n}", "serviceOrigin": "orders"}
         for n in range(200)
     ]
     assert listo.client.call("POST", "/api/v1/notifications/batch", {"notifications": batch}).body["accepted"] == 200
-    listo.until_rows(
-        "SELECT count(*) AS n FROM attempts WHERE delay_ms IS NOT NULL", lambda rows: rows[0]["n"] >= 200, timeout=90
-    )
-    waits = [row["delay_ms"] for row in listo.rows("SELECT delay_ms FROM attempts WHERE attempt = 1 AND delay_ms > 0")]
+    first = "SELECT delay_ms FROM attempts WHERE attempt = 1 AND delay_ms > 0"
+    listo.until_rows(first, lambda rows: len(rows) >= 200, timeout=90)
+    waits = [row["delay_ms"] for row in listo.rows(first)]
     least, jitter = 2000 * SCALE, 500 * SCALE
     parts = [int((wait - least) / jitter * 4) for wait in waits]
     assert len(waits) == 200
     assert set(parts) == {0, 1, 2, 3}
-    # Of 200 even ones a quarter has fewer than 25 or more than 80 once in many thousand runs.
-    assert all(25 <= parts.count(quarter) <= 80 for quarter in range(4))
+    # Of 200 even ones a quarter has fewer than 16 or more than 92 less than once in a billion runs.
+    assert all(16 <= parts.count(quarter) <= 92 for quarter in range(4))
     assert len(set(waits)) > 150

@@ -60,8 +60,7 @@ class Client:
         finally:
             connection.close()
         found = {name.lower(): value for name, value in answer.getheaders()}
-        is_json = "json" in found.get("content-type", "")
-        return Reply(answer.status, found, json.loads(text) if is_json and text else text)
+        return Reply(answer.status, found, _read(found.get("content-type", ""), text))
 
     def get(self, path: str, headers: dict[str, str] | None = None) -> Reply:
         return self.call("GET", path, headers=headers)
@@ -78,6 +77,13 @@ class Client:
         what = f"{notification_id} to settle"
         wait_until(lambda: self.story(notification_id)["status"] != "queued", timeout=timeout, what=what)
         return self.story(notification_id)
+
+
+def _read(media_type: str, text: bytes) -> Any:
+    """JSON as its value, lines of JSON as a list, anything else as its bytes."""
+    if "ndjson" in media_type:
+        return [json.loads(line) for line in text.splitlines()]
+    return json.loads(text) if "json" in media_type and text else text
 
 
 def _heard(wire: socket.socket, answer: http.client.HTTPResponse, seconds: float) -> bytes:

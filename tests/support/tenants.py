@@ -13,7 +13,7 @@ _METHODS = frozenset({"get", "put", "post", "delete", "patch"})
 # What changes from answer to answer and tells nothing about anybody.
 _VARYING = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{32}\b"
-    r'|(?<="id": )\d+\b'
+    r'|(?<="id": )\d+\b|(?<=_at": )\d{13}\b|(?<=/u/)[\w-]+'
 )
 
 
@@ -112,7 +112,7 @@ def _fields(document: Mapping[str, Any], told: Mapping[str, Any]) -> frozenset[s
 def _in_path(path: str, name: str, aims: Aims) -> str:
     if name == "id":
         ids = {"/templates/": aims.template, "/admin/": aims.failed, "/v1/subscriptions/": aims.subscription}
-        ids |= {"/ack": aims.told, "/suppressions/": aims.suppression}
+        ids |= {"/ack": aims.told, "/suppressions/": aims.suppression, "/people/": aims.user}
         return next((handle for part, handle in ids.items() if part in path), aims.notification)
     # A name nobody thought of stops here: say what of a tenant's it stands for.
     return {

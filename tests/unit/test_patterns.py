@@ -48,6 +48,7 @@ LONGEST: dict[int, str] = {
         intake.render._NAME intake.links._SCRIPTED intake.links._UNSAFE intake.jinja.scan._OPENS
         intake.jinja.scan._TOKEN
         intake.jinja.scan._RAW intake.jinja.scan._END_RAW intake.jinja.engine._PATH intake.jinja.engine._NAMED
+        intake.jinja.engine._USED
         intake.jinja.catalogues._NAMED intake.jinja.mail._HOLDER intake.jinja.mail._OPENED intake.jinja.mail._STYLE
         intake.jinja.mail._TABLE intake.jinja.mail._POSITION intake.jinja.mail._SPACES
         intake.jinja.mail._MANY intake.jinja.scan._Lines.__init__/1

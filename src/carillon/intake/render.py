@@ -92,11 +92,11 @@ def names_in(text: str) -> list[str]:
 
 
 def template_variables(template: Template) -> list[str]:
-    """Every variable of a template once: in its order, or sorted where the engine is jinja."""
+    """Every variable of a template once, in the order of their first use."""
     if template.engine == "jinja":
         made = template.composition
         parts = () if made is None else (made.subject, made.text, made.html)
-        return sorted({name for part in parts if part is not None for name in variables(part)})
+        return list(dict.fromkeys(name for part in parts if part is not None for name in variables(part)))
     sources = (template.subject or "", template.text, template.html or "")
     return list(dict.fromkeys(name for source in sources for name in names_in(source)))
 

@@ -58,13 +58,16 @@ def message_view(channel: str, message: Message) -> MessageView:
         subject=message.subject,
         html=message.html,
         segments=segments_of(message.text) if channel == "sms" else UNSET,
-        mail=UNSET if message.mail is None else _mail_view(message.mail),
+        mail=_mail_view(message.mail),
         push=UNSET if message.push is None else message.push,
         in_app=UNSET if message.in_app is None else message.in_app,
     )
 
 
-def _mail_view(parts: MailParts) -> MailView:
+def _mail_view(parts: MailParts | None) -> MailView | UnsetType:
+    # The time of a scheduled mail is kept with its parts, and is nothing that it carries.
+    if parts is None or msgspec.structs.replace(parts, date_ms=None) == MailParts():
+        return UNSET
     return MailView(
         attachments=[_attachment_view(one) for one in parts.attachments],
         cc=list(parts.cc),

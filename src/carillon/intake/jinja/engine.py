@@ -31,6 +31,7 @@ _QUICK_FUEL = 20_000
 _QUICK_DATA = 8192
 _KEPT = 4096
 _PATH = re.compile(r"\{\{\s*+[A-Za-z_]\w*+(?:\.\w++)*+\s*+\}\}")
+_USED = re.compile(r"[^\W\d]\w*+(?:\.\w++)*+")
 _NAMED = re.compile(r"`([^`]{1,200})`")
 _OURS = frozenset(name for name in GLOBALS) | FUNCTIONS | {"loop"}
 
@@ -122,9 +123,16 @@ def _check(part: ComposedPart) -> None:
 
 
 def variables(part: ComposedPart) -> list[str]:
-    """The variables that a part uses, sorted."""
+    """The variables that a part uses, in the order of their first use."""
     found = _engine(strict=True, counts=True).environment.undeclared_variables_in_str(part.source, nested=True)
-    return sorted(name for name in found if name.partition(".")[0] not in _OURS)
+    # The engine tells the names without their order; a name that no tag says in one piece stands where its root does.
+    order: dict[str, int] = {}
+    for tag in part.tags:
+        for used in _USED.findall(tag):
+            order.setdefault(used, len(order))
+            order.setdefault(used.partition(".")[0], len(order))
+    names = sorted(name for name in found if name.partition(".")[0] not in _OURS)
+    return sorted(names, key=lambda name: order.get(name, order.get(name.partition(".")[0], len(order))))
 
 
 class Data(NamedTuple):
