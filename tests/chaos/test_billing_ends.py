@@ -1,5 +1,6 @@
 """SIGTERM while something else is silent: billing ends all the same, in time, and each subscription is paid once."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -70,6 +71,24 @@ def test_billing_ends_in_time(
 ) -> None:
     ending = end_while_paying(billing, request.getfixturevalue(away))
     figures(away=away, drain=DRAIN, **ending.figures())
+
+
+@pytest.mark.req("G-06")
+def test_billing_ends_in_time_in_the_midst_of_a_claim(
+    billing: Billing, own_redis: Redis, figures: Callable[..., None]
+) -> None:
+    """A worker that misses its Redis asks again and again: the signal finds it waiting for an answer, and paying."""
+    program = billing.start()
+    for _ in range(NUMBER):
+        billing.create()
+    in_hand(billing, PAYING)
+    since = program.mark()
+    own_redis.pause()
+    missed = program.wait_for("trouble", lambda line: line["where"] == "claim", since=since)
+    # Nobody tells when the next question begins; it lasts for seconds.
+    time.sleep(missed["retry_in_seconds"] + 0.5)
+    ending = ends_in_time(program, MOST, own_redis)
+    figures(drain=DRAIN, **ending.figures())
 
 
 def test_billing_ends_in_time_with_something_to_write(

@@ -239,6 +239,7 @@ class QueueRuntime:
             await stop.wait()
             self._parts.begin_end()
             worker.stop()
+            backlog.hurry(self._parts.settings.drain_seconds)
             await working
 
     async def _work(self, worker: Worker) -> None:

@@ -168,6 +168,8 @@ class RedisLists:
         self._observe = observer
         self._number = 1
         self._turn = 0
+        self._patience: asyncio.Timeout | None = None
+        """Of the claim under way."""
         self._renewed: dict[int, float] = {}
         """When each lock was last renewed, by this process's clock."""
         self.signal = signal
@@ -179,6 +181,23 @@ class RedisLists:
         if not limits:
             return []
         claims: list[Claim] = []
+        try:
+            async with asyncio.timeout(None) as self._patience:
+                await self._gather(claims, limits, total)
+        except TimeoutError:
+            # What Redis gave in a silent round is in its processing list; the sweeper returns it.
+            if not claims:
+                raise LedgerUnavailable("the process ends, and Redis does not answer a claim") from None
+        finally:
+            self._patience = None
+        return claims
+
+    def hurry(self, within_seconds: float) -> None:
+        """At the end of the process: a claim under way waits at most `within_seconds` for a silent Redis."""
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time() + within_seconds)
+
+    async def _gather(self, claims: list[Claim], limits: Mapping[str, int], total: int) -> None:
         hints: dict[str, str] = {}
         for _ in range(HINT_ROUNDS):
             found, strange = await self._ask(limits, total - len(claims), hints)
@@ -186,7 +205,6 @@ class RedisLists:
             if not strange or len(claims) >= total:
                 break
             hints |= hints_for(strange)
-        return claims
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
         if not claims:
