@@ -139,6 +139,15 @@ async def test_an_erasure_that_was_cut_off_goes_on(ledger: Ledger, engine: Engin
     assert not {name for name, rows in (await everything(engine)).items() if "canary" in rows.lower()}
 
 
+@pytest.mark.req("P-220")
+async def test_a_person_who_came_back_is_erased_again(ledger: Ledger, engine: Engine) -> None:
+    for _ in range(3):
+        await live(ledger)
+        found = await erase(ledger, None, PERSON, "ops")
+        assert (found.finished, found.suppressions_kept) == (True, 1)
+        assert not {name for name, rows in (await everything(engine)).items() if "canary" in rows.lower()}
+
+
 @pytest.mark.req("P-223")
 async def test_an_export_has_everything_about_the_person_and_nobody_else(ledger: Ledger) -> None:
     await live(ledger)

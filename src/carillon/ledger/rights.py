@@ -90,7 +90,9 @@ class RightsStore:
             removed[table] = len((yield ask))
         removed["suppressions_kept"] = 0
         for address in person.addresses:
-            kept = yield Ask("hash_suppressions", self._hashed(person, salt, address))
+            hashed = self._hashed(person, salt, address)
+            yield Ask("forget_older_marks", {name: hashed[name] for name in ("mark", "address", "tenant_id")})
+            kept = yield Ask("hash_suppressions", hashed)
             removed["suppressions_kept"] += len(kept)
         if "api" in parts and person.addresses:
             yield Ask("erase_receipts_to", {"addresses": [self._codec.address(each) for each in person.addresses]})

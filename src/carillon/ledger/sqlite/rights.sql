@@ -80,6 +80,13 @@ DELETE FROM stream_tickets WHERE user_id = :user_id AND tenant_id IS :tenant_id 
 -- name: erase_audit_logs
 DELETE FROM audit_logs WHERE user_id = :user_id RETURNING audit_id;
 
+-- name: forget_older_marks
+-- A repeat: the address was suppressed again after an earlier erasure, and the newer suppression takes the mark.
+DELETE FROM suppressions
+WHERE address = :mark AND tenant_id = :tenant_id AND channel IN (
+    SELECT channel FROM suppressions WHERE address = :address AND tenant_id = :tenant_id)
+RETURNING suppression_id;
+
 -- name: hash_suppressions
 -- Race: a report renews the suppression. The second one waits, and suppresses the address anew.
 UPDATE suppressions SET address = :mark, source = :source, reason = 'erased'
