@@ -41,11 +41,12 @@ _UNAVAILABLE = {
 class _Write:
     """One piece of work in a group, and its answer."""
 
-    __slots__ = ("done", "look", "loop", "work")
+    __slots__ = ("done", "look", "loop", "taken", "work")
 
     def __init__(self, work: Work[Any], look: Work[bool] | None = None) -> None:
         self.work = work
         self.look = look
+        self.taken = False
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[Any] = self.loop.create_future()
 
@@ -153,15 +154,27 @@ class SqliteFile:
         """Writes that wait while one is committed are committed together: one wait for the disk instead of many."""
         connection = _opened(self._writer)
         self._waiting.append(write)
-        await _in(self._writing, lambda: self._write_group(connection))
+        try:
+            await _in(self._writing, lambda: self._write_group(connection, write))
+        except asyncio.CancelledError:
+            # Nobody waits for it any more: a claim that is carried out later would lease routes to nobody.
+            with suppress(ValueError):
+                self._waiting.remove(write)
+            raise
         return await write.done
 
-    def _write_group(self, connection: sqlite3.Connection) -> None:
-        """In the writing thread: everything that waits, in its order; an earlier call may have taken it all."""
+    def _write_group(self, connection: sqlite3.Connection, write: "_Write") -> None:
+        """In the writing thread: everything that waits, in its order, and its own write at the latest.
+
+        An earlier call may have taken the write. Otherwise this call takes it, however late the machine runs the
+        thread: no other call has to come.
+        """
         group = _Group(connection, self._now)
         until = time.monotonic() + _GROUP_SECONDS
-        while self._waiting and time.monotonic() < until:
-            group.run(self._waiting.popleft())
+        while self._waiting and (not write.taken or time.monotonic() < until):
+            taken = self._waiting.popleft()
+            taken.taken = True
+            group.run(taken)
         group.commit()
 
     async def read(self, work: Work[T]) -> T:
