@@ -30,6 +30,7 @@ HERE = (
     "docs/how-to/write-templates.md",
     "docs/how-to/retry-and-lanes.md",
     "docs/how-to/rehearse-failures.md",
+    "docs/how-to/rehearse-an-outage.md",
     "docs/how-to/see-what-would-happen.md",
     "docs/how-to/expire-and-replace.md",
     "docs/how-to/gather-in-digests.md",

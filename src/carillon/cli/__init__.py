@@ -18,6 +18,7 @@ HOMES = {
     "top": "top:top",
     "tail": "tail:tail",
     "load": "load:load",
+    "rehearse": "rehearse:rehearse",
     "doctor": "settings:doctor",
     "migrate": "settings:migrate",
     "version": "settings:version",
