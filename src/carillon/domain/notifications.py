@@ -43,6 +43,8 @@ class ComposedPart(msgspec.Struct, frozen=True, kw_only=True):
     """The source of a subject, a text or an HTML as the jinja engine gets it, with the places of its tags."""
 
     source: str
+    name: str = ""
+    """What the engine calls the source: the same for the same source."""
     starts: tuple[int, ...] = ()
     """Where each tag begins in `source`."""
     places: tuple[Place, ...] = ()
@@ -51,6 +53,10 @@ class ComposedPart(msgspec.Struct, frozen=True, kw_only=True):
     """Each tag as its template says it."""
     grows: bool = False
     """It can make values that are longer than the data."""
+    reads: frozenset[str] = frozenset()
+    """How it reads data, where it does more than name fields: `methods`, `items` and `pairs` of the guard."""
+    links: bool = False
+    """A value of the data can be a part of a link."""
     escapes: bool = False
     tidies: bool = False
     """It is made from HTML: the empty lines that its statements leave are taken away."""

@@ -102,11 +102,19 @@ def template_variables(template: Template) -> list[str]:
 
 
 def render_message(
-    template: Template, data: Mapping[str, Any], on_missing: OnMissing = "error", person: Person | None = None
+    template: Template,
+    data: Mapping[str, Any],
+    on_missing: OnMissing = "error",
+    person: Person | None = None,
+    *,
+    quick: bool = False,
 ) -> Message:
-    """Render every part of a template; only the HTML part is escaped, and no value is rendered twice."""
+    """Render every part of a template; only the HTML part is escaped, and no value is rendered twice.
+
+    With `quick` it raises TooHeavy after some milliseconds.
+    """
     if template.engine == "jinja":
-        message = _render_jinja(template, data, on_missing, person or Person(locale=template.locale))
+        message = _render_jinja(template, data, on_missing, person or Person(locale=template.locale), quick=quick)
     else:
         message = _render_simple(template, data, on_missing)
     subject = message.subject
@@ -119,7 +127,9 @@ def render_message(
     return message
 
 
-def _render_jinja(template: Template, data: Mapping[str, Any], on_missing: OnMissing, person: Person) -> Message:
+def _render_jinja(
+    template: Template, data: Mapping[str, Any], on_missing: OnMissing, person: Person, *, quick: bool
+) -> Message:
     made = template.composition
     if made is None:
         said = template.fault or f"template {template.code} has not been made ready"
@@ -129,10 +139,13 @@ def _render_jinja(template: Template, data: Mapping[str, Any], on_missing: OnMis
         if brand not in made.brands:
             raise BadIntent("TEMPLATE_RENDER_ERROR", f"there is no brand {brand[:64]}", field="data")
         brand = made.brands[brand]
-    read = read_data(template.default_variables, {**data, "brand": brand})
-    budget = Budget(person, made.messages, strict=on_missing == "error")
+    parts = [part for part in (made.html, made.text, made.subject) if part is not None]
+    reads = frozenset().union(*(part.reads for part in parts))
+    read = read_data(template.default_variables, {**data, "brand": brand}, reads)
+    budget = Budget(person, made.messages, strict=on_missing == "error", quick=quick)
     rich = None if made.html is None else render(made.html, read, budget)
-    unsafe = None if rich is None else unsafe_link(rich)
+    # What the template itself says was looked at when it was saved.
+    unsafe = None if rich is None or made.html is None or not made.html.links else unsafe_link(rich)
     if unsafe is not None:
         said = f"a link would begin with {unsafe} but links begin with https:, mailto: or the like"
         raise BadIntent("TEMPLATE_RENDER_ERROR", said, field="data")

@@ -38,7 +38,7 @@ class TemplateTools(msgspec.Struct, frozen=True, kw_only=True):
     """The variables of a template that is ready."""
     ready: Callable[[Template, str | None], Awaitable[Template]]
     """The template of a tenant, ready to be rendered; raises BadTemplate for one that should not be kept."""
-    render: Callable[[Template, Mapping[str, Any], str | None], Message]
+    render: Callable[[Template, Mapping[str, Any], str | None], Awaitable[Message]]
     """Renders for a time zone; raises BadIntent naming what is missing."""
     plain: Callable[[Template], bool]
     """Whether substitution alone renders the template."""
@@ -79,7 +79,7 @@ class TemplateReader:
             raise Problem("VALIDATION_ERROR", "give data or variables, not both")
         template = await self._chosen(request, body)
         data = body.data if body.data is not None else body.variables
-        message = self._tools.render(template, template.sample if data is None else data, body.time_zone)
+        message = await self._tools.render(template, template.sample if data is None else data, body.time_zone)
         stored = body.template_id is not None or body.template_key is not None
         rendered = Rendered(
             body=message.text,
