@@ -10,7 +10,7 @@ from carillon.intake.jinja.formats import Person, Value, amounts
 
 MOST_WORK = 400_000
 """Units of about half a microsecond."""
-QUICK_WORK = 20_000
+QUICK_WORK, QUICK_OUTPUT = 10_000, 64 * 1024
 """What a render may spend beside all others; the rest needs a thread of its own."""
 MOST_OUTPUT = 256 * 1024
 MOST_DATA = 50_000
@@ -87,7 +87,7 @@ class Budget:
         self.amounts = amounts(person.locale)
         self.quick = quick
         self.left = QUICK_WORK if quick else MOST_WORK
-        self.output = MOST_OUTPUT
+        self.output = QUICK_OUTPUT if quick else MOST_OUTPUT
         self.at = -1
         """The number of the tag, while a failed render is repeated to find its place."""
 
@@ -99,7 +99,7 @@ class Budget:
     def emit(self, length: int) -> None:
         self.output -= length
         if self.output < 0:
-            raise Exceeded(f"the rendered message exceeds {MOST_OUTPUT} characters")
+            raise TooHeavy if self.quick else Exceeded(f"the rendered message exceeds {MOST_OUTPUT} characters")
 
 
 CURRENT: ContextVar[Budget] = ContextVar("CURRENT")

@@ -32,7 +32,7 @@ from carillon.intake.jinja.scan import Piece, Tag
 
 FUEL = 100_000
 """Steps of the engine in one part; a table of a thousand rows with ten cells takes half of them."""
-_QUICK_FUEL = 20_000
+_QUICK_FUEL = 10_000
 _QUICK_DATA = 8192
 _KEPT = 4096
 _PATH = re.compile(r"\{\{\s*+[A-Za-z_]\w*+(?:\.\w++)*+\s*+\}\}")
