@@ -68,6 +68,8 @@ class Composition(msgspec.Struct, frozen=True, kw_only=True):
     text: ComposedPart
     subject: ComposedPart | None = None
     html: ComposedPart | None = None
+    fields: dict[str, ComposedPart] = {}
+    """The texts of the template's fields that have tags, by what the template says."""
     messages: tuple[Any, ...] = ()
     """The catalogues, in the order in which a key is looked up."""
     brand: dict[str, Any] = {}
@@ -100,6 +102,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     """The key of the layout around this template."""
     sample: dict[str, Any] = {}
     """Values for previews."""
+    fields: dict[str, Any] = {}
+    """What a push or a message of the inbox carries beside its texts, with tags: image, links, actions and so on."""
     composition: Composition | None = None
     """Set for a jinja template that can be rendered."""
     fault: str | None = None

@@ -53,7 +53,7 @@ class Fields(dict[str, Any]):
     __slots__ = ()
 
 
-class Record(Fields):
+class FlatFields(Fields):
     """The same for templates that have a field `items`: missing it is missing, but the engine sees no pairs."""
 
     __slots__ = ()
@@ -70,7 +70,7 @@ for _name in _methods(dict):
     setattr(Fields, _name, _Unreachable())
 # The engine takes an object with `items` for a dictionary, and asks for no other name itself.
 setattr(Fields, "items", None)  # noqa: B010 - a type checker refuses the plain form
-setattr(Record, "items", _Unreachable())  # noqa: B010 - the same
+setattr(FlatFields, "items", _Unreachable())  # noqa: B010 - the same
 for _name in _methods(list):
     setattr(Rows, _name, _Unreachable())
 
@@ -105,7 +105,7 @@ class Budget:
 CURRENT: ContextVar[Budget] = ContextVar("CURRENT")
 
 
-class _Unlike(Exception):
+class _Unlike(CarillonError):
     """The data cannot be shown as they are."""
 
 

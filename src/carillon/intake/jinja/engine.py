@@ -18,8 +18,8 @@ from carillon.intake.jinja.budget import (
     DataReader,
     Exceeded,
     Fields,
+    FlatFields,
     MissingValue,
-    Record,
     TooHeavy,
     emitted,
     merged,
@@ -168,7 +168,7 @@ def read_data(defaults: Mapping[str, Any], data: Mapping[str, Any], reads: froze
     try:
         context = None if "methods" in reads else reader.plain(given)
         if context is None:
-            context = reader.read(given, Record if "items" in reads and "pairs" not in reads else Fields)
+            context = reader.read(given, FlatFields if "items" in reads and "pairs" not in reads else Fields)
     except Exceeded as error:
         raise BadIntent("TEMPLATE_RENDER_ERROR", str(error), field="data") from None
     return Data(context, reader.length + 16 * reader.values <= _QUICK_DATA)

@@ -217,8 +217,9 @@ class _Rewriting:
             if token.text in {")", "]", "}"}:
                 raise self._refuse(f"{token.text!r} has no opening bracket")
             return self._bracket(token, before) if token.text in _CLOSING else token
-        if token.kind == "string" and not METHODS.isdisjoint(token.text[1:-1].split(".")):
-            self.reads.add("methods")
+        named = METHODS.intersection(token.text[1:-1].split(".")) if token.kind == "string" else ()
+        if named:
+            self.reads |= {"methods", "items"} if "items" in named else {"methods"}
         if token.kind == "name":
             self._check_name(token, before)
             self._testing = False
