@@ -349,3 +349,20 @@ async def test_a_long_render_gives_way_and_says_the_same_as_a_quick_one() -> Non
     assert ticks > 3
     with pytest.raises(BadIntent, match="steps"):
         await rendered(made("{% for a in range(9999) %}{% for b in range(99) %}{{ b }}{% endfor %}{% endfor %}"), {})
+
+
+@pytest.mark.req("P-406")
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "{% for i in text|default('x') if text|map('upper') %}{{ i }}{% endfor %}",
+        "{% for i in [1]|list recursive %}{{ i }}{{ loop(range(9000)|unique) }}{% endfor %}",
+        "{% for i in text %}{{ text|reverse|length }}{% endfor %}",
+    ],
+)
+def test_what_looks_at_each_letter_counts_each_letter(bomb: str) -> None:
+    """Found by hostile templates: each step was one, however long its text."""
+    began = time.process_time()
+    with pytest.raises(BadIntent, match=r"too much work|steps|recursion"):
+        render_message(made(bomb), {"text": "y" * 2000})
+    assert time.process_time() - began < 1.0

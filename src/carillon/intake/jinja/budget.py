@@ -189,6 +189,14 @@ def weighed(value: Value) -> Value:
     return compared(value)
 
 
+def iterated(value: Value) -> Value:
+    """A value on its way into a filter of the engine that looks at each letter or element of it."""
+    found = weighed(value)
+    if isinstance(found, str | list | dict):
+        CURRENT.get().spend(2 * len(found))
+    return found
+
+
 def compared(value: Value) -> Value:
     """A value on its way into a comparison."""
     budget = CURRENT.get()

@@ -15,6 +15,7 @@ from carillon.intake.jinja.budget import (
     Fields,
     Rows,
     compared,
+    iterated,
     weighed,
 )
 from carillon.intake.jinja.catalogues import translate
@@ -283,6 +284,7 @@ def _date(kind: Value) -> Callable[..., str]:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "_w": weighed,
+    "_i": iterated,
     "_c": compared,
     "_add": added,
     "_cat": concatenated,

@@ -58,6 +58,8 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CAPTURES = frozenset({"macro", "call", "filter"})
 _BY_NAME = frozenset({"map", "select", "reject", "selectattr", "rejectattr", "groupby", "unique", "min", "max"})
 """Filters of the engine that take the name of a field."""
+_ITERATING = _BY_NAME | {"dictsort", "items", "reverse"}
+"""Filters of the engine that take a text letter by letter, and a list element by element."""
 _PAIRS = frozenset({"items", "dictsort"})
 _WHOLE = re.compile(r"<[a-zA-Z/!](?:[^<>\"']|\"[^\"]*+\"|'[^']*+')*+>")
 _OPENED = re.compile(r"<[a-zA-Z/!]")
@@ -225,7 +227,7 @@ class _Rewriting:
             self._testing = False
             if before and before[-1].text == "|" and token.text in _NATIVE:
                 # The engine's filters do not count their own work: the value is weighed on its way in.
-                return SourceToken("", f"_w|{token.text}", "operand")
+                return SourceToken("", f"{'_i' if token.text in _ITERATING else '_w'}|{token.text}", "operand")
         return SourceToken(token.space, token.text, "operand")
 
     def _check_name(self, token: SourceToken, before: list[SourceToken]) -> None:
