@@ -21,9 +21,11 @@ from carillon.domain.ports import Breakers, Clock
 from carillon.domain.templates import Gap, LocaleRules
 from carillon.intake.jinja.catalogues import read_messages
 from carillon.intake.jinja.formats import Person
+from carillon.intake.jinja.ready import Composer
 from carillon.intake.parts import spelled
 from carillon.intake.people import PreferenceLookup, StoredPeople
-from carillon.intake.render import check_parts, is_plain, render_message, template_variables
+from carillon.intake.render import check_parts, is_plain, template_variables
+from carillon.intake.rendering import composing, rendered
 from carillon.intake.templates import StoredTemplates
 from carillon.ledger.opening import Ledger
 from carillon.outbound.prepare import PrepareRules, TemplatePreparer, read_template, unreachable
@@ -117,9 +119,9 @@ class Wording:
 
         carry = from_settings.carry_rules(settings)
 
-        def render(template: Template, data: Mapping[str, Any], zone: str | None) -> Message:
+        async def render(template: Template, data: Mapping[str, Any], zone: str | None) -> Message:
             person = Person(template.locale, zone or settings.locale.time_zone, self._clock.wall())
-            message = render_message(template, data, settings.templates.missing_variable, person)
+            message = await rendered(template, data, settings.templates.missing_variable, person)
             return spelled(message, template.channel, template.code, carry)
 
         tools = TemplateTools(
@@ -176,6 +178,27 @@ class TemplatesPart(Part):
         return [DoctorFinding("Templates", "ok" if count else "warn", f"{count} read and checked")]
 
 
+class AloneTemplates:
+    """Templates without layouts, partials and translations, made ready once and not for each message."""
+
+    def __init__(self, composer: Composer, most: int = 1000) -> None:
+        self._composer = composer
+        self._most = most
+        self._made: dict[tuple[str, str], tuple[Template, Template]] = {}
+
+    async def ready(self, template: Template) -> Template:
+        """Raises BadTemplate."""
+        if template.engine == "simple":
+            return template
+        of, made = self._made.get((template.code, template.locale), (None, template))
+        if of is not template:
+            made = await composing().run(lambda: self._composer.ready(template, lambda _: {}))
+            if len(self._made) >= self._most:
+                self._made.clear()
+            self._made[template.code, template.locale] = (template, made)
+        return made
+
+
 class ServiceToken:
     """The token for the template service, from the settings, or from a file that is read anew for every request."""
 
@@ -228,13 +251,13 @@ def preparing(settings: Settings, push: Push, provider: str, tools: Tools, break
             retry_after = parse_retry_after(answer.headers.get("retry-after"), tools.clock.wall())
         return read_template(code, answer.status, answer.body, retry_after)
 
-    composer = from_settings.composer(settings)
+    alone = AloneTemplates(from_settings.composer(settings))
 
-    def render(template: Template, variables: Mapping[str, Any]) -> Message:
+    async def render(template: Template, variables: Mapping[str, Any]) -> Message:
         # The service hands out one template: a layout, a partial or a translation of its own is not there.
-        ready = composer.ready(template, lambda _: {})
+        ready = await alone.ready(template)
         person = Person(template.locale or settings.locale.default, settings.locale.time_zone, tools.clock.wall())
-        return render_message(ready, variables, push.missing_variable, person)
+        return await rendered(ready, variables, push.missing_variable, person)
 
     policies = from_settings.policies(settings)
     rules = PrepareRules(

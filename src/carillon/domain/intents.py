@@ -133,6 +133,13 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
+def fingerprint_around(value: dict[str, Any], name: str, written: str) -> str:
+    """The same for an object whose field `name` is `written` in canonical text already, as large data are."""
+    names = sorted(value)
+    texts = (f"{canonical(one)}:{written if one == name else canonical(value[one])}" for one in names)
+    return hashlib.sha256(f"{{{','.join(texts)}}}".encode()).hexdigest()
+
+
 # No key that a caller may say holds it.
 _OWNED = "\x1f"
 # One encoder for all calls: creating an encoder costs as much as encoding a text.

@@ -43,6 +43,8 @@ class ComposedPart(msgspec.Struct, frozen=True, kw_only=True):
     """The source of a subject, a text or an HTML as the jinja engine gets it, with the places of its tags."""
 
     source: str
+    name: str = ""
+    """What the engine calls the source: the same for the same source."""
     starts: tuple[int, ...] = ()
     """Where each tag begins in `source`."""
     places: tuple[Place, ...] = ()
@@ -51,6 +53,10 @@ class ComposedPart(msgspec.Struct, frozen=True, kw_only=True):
     """Each tag as its template says it."""
     grows: bool = False
     """It can make values that are longer than the data."""
+    reads: frozenset[str] = frozenset()
+    """How it reads data, where it does more than name fields: `methods`, `items` and `pairs` of the guard."""
+    links: bool = False
+    """A value of the data can be a part of a link."""
     escapes: bool = False
     tidies: bool = False
     """It is made from HTML: the empty lines that its statements leave are taken away."""
@@ -62,6 +68,8 @@ class Composition(msgspec.Struct, frozen=True, kw_only=True):
     text: ComposedPart
     subject: ComposedPart | None = None
     html: ComposedPart | None = None
+    fields: dict[str, ComposedPart] = {}
+    """The texts of the template's fields that have tags, by what the template says."""
     messages: tuple[Any, ...] = ()
     """The catalogues, in the order in which a key is looked up."""
     brand: dict[str, Any] = {}
@@ -94,6 +102,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     """The key of the layout around this template."""
     sample: dict[str, Any] = {}
     """Values for previews."""
+    fields: dict[str, Any] = {}
+    """What a push or a message of the inbox carries beside its texts, with tags: image, links, actions and so on."""
     composition: Composition | None = None
     """Set for a jinja template that can be rendered."""
     fault: str | None = None

@@ -42,7 +42,7 @@ from carillon.intake.jinja.formats import Person
 from carillon.intake.parts import carried, number_shown, refuse_misplaced, refuse_number
 from carillon.intake.people import at_local_time
 from carillon.intake.plan import Content, PlanRules, plan
-from carillon.intake.render import render_message
+from carillon.intake.rendering import rendered
 from carillon.intake.telling import tell_gated, tell_skipped
 
 QUEUED_ONLY = frozenset({"inApp"})
@@ -133,7 +133,7 @@ class Contents:
         template = await self._template(intent, recipient, channel, tell)
         # What a gate skips is rendered too: an error of the sender does not hide behind it, and it can be redriven.
         person = self._person(intent, recipient, template)
-        message = render_message(template, intent.payload, self._rules.missing_variable, person)
+        message = await rendered(template, intent.payload, self._rules.missing_variable, person)
         message = carried(message, channel, intent, address, self._rules.carry)
         if tell is not None:
             tell("render", {"subject": message.subject, **msgspec.to_builtins(message_view(channel, message))})

@@ -6,7 +6,7 @@ import msgspec
 
 from carillon.domain.consent import NO_CATEGORIES, Categories
 from carillon.domain.groups import Groups
-from carillon.domain.intents import Intent, canonical, fingerprint
+from carillon.domain.intents import Intent, canonical, fingerprint, fingerprint_around
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import EVERYBODY, Collapse, Enrolment, Message, Notification, Route, Status
 from carillon.domain.policy import PolicyTable
@@ -14,6 +14,7 @@ from carillon.domain.templates import LocaleRules
 from carillon.intake.parts import CarryRules
 
 _BY_TENANT = Groups()
+_LONG = 400
 
 
 class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,13 +94,17 @@ def _collapse(intent: Intent) -> Collapse | None:
 
 def _notification(intent: Intent, notification_id: str, rules: PlanRules, now: float) -> Notification:
     user_ids = [recipient.user_id for recipient in intent.recipients if recipient.user_id is not None]
+    payload = canonical(intent.payload)
+    # The data are most of a request: they are written once, for the row and for the fingerprint.
+    same = len(payload) > _LONG and intent.content.get("data") is intent.payload
+    content = fingerprint_around(intent.content, "data", payload) if same else fingerprint(intent.content)
     return Notification(
         notification_id=notification_id,
         notification_type=intent.notification_type,
         producer=intent.producer,
         audience_kind=intent.audience_kind,
-        payload_json=canonical(intent.payload),
-        request_fingerprint=fingerprint(intent.content),
+        payload_json=payload,
+        request_fingerprint=content,
         priority=int(intent.priority),
         origin=intent.origin,
         tenant_id=intent.tenant_id,

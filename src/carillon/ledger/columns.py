@@ -105,7 +105,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
     "templates": _table(
         "template_id tenant_id template_key channel locale version name description subject body html"
         " default_variables_json engine kind mjml layout sample_json is_active created_by created_at updated_at"
-        " deleted_at category"
+        " deleted_at category fields_json"
     ),
     "admin_actions": _table("action_id at actor action tenant_id subject reason detail_json"),
     "api_keys": _table("key_id secret_hash tenant_id role name created_at last_used_at expires_at revoked_at"),

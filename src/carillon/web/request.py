@@ -54,6 +54,9 @@ class RawBody(msgspec.Struct, frozen=True, kw_only=True):
     media_types: tuple[str, ...] = ("application/json",)
 
 
+_LARGER = ": http.max_body_bytes is the limit; give a large file by its URL, or raise the limit"
+
+
 def check_head(headers: Mapping[bytes, bytes], limit: int, raw: RawBody | None = None) -> None:
     """Refuse a body by its headers alone, before a byte of it is read."""
     kind = headers.get(b"content-type", b"")
@@ -73,7 +76,7 @@ def check_head(headers: Mapping[bytes, bytes], limit: int, raw: RawBody | None =
         return
     length = headers.get(b"content-length")
     if length is not None and length.isdigit() and (len(length) > _MAX_DIGITS or int(length) > limit):
-        raise _too_large(limit)
+        raise _too_large(limit, _LARGER)
 
 
 async def read_body(
@@ -134,8 +137,9 @@ def _within(body: bytes, limit: int) -> bytes:
     return body
 
 
-def _too_large(limit: int) -> Problem:
-    return Problem("PAYLOAD_TOO_LARGE", f"the body is larger than {limit} bytes", headers={"Connection": "close"})
+def _too_large(limit: int, what_to_do: str = "") -> Problem:
+    said = f"the body is larger than {limit} bytes{what_to_do}"
+    return Problem("PAYLOAD_TOO_LARGE", said, headers={"Connection": "close"})
 
 
 def convert(value: object, kind: type[Kind], *, strict: bool = True, prefix: str = "") -> Kind:

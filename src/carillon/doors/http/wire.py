@@ -309,8 +309,8 @@ def _mail(body: SendBody, reach: Reach) -> MailParts | None:
 
 def _content(body: SendBody, payload: dict[str, Any], user_id: str | None) -> dict[str, Any]:
     # Defaults are left out, so that a request with an explicit default equals one without it.
-    content: dict[str, Any] = msgspec.to_builtins(body)
-    for name in ("correlationId", "idempotencyKey", "variables", "data"):
+    content: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(body, data=None, variables=None))
+    for name in ("correlationId", "idempotencyKey"):
         content.pop(name, None)
     if payload:
         content["data"] = payload
