@@ -4,7 +4,8 @@ import asyncio
 import importlib
 from collections.abc import Callable, Sequence
 
-from carillon.compose.intake import IntakePart, KafkaDoorPart, RabbitmqDoorPart
+from carillon.compose.doors import RabbitmqDoorPart, ServiceBusDoorPart
+from carillon.compose.intake import IntakePart, KafkaDoorPart
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.listener import Listener
 from carillon.compose.live import LivePart
@@ -21,7 +22,7 @@ from carillon.domain.errors import CarillonError
 SERVICES = {"billing": ("payment", "subscription")}
 """The services of a blueprint, which `--roles` may name beside the roles."""
 PATIENCE_SECONDS = 5.0
-ORDER = ("Ledger", "Redis", "RabbitMQ", "Kafka", "History", "Templates", "Directory", "", "Providers")
+ORDER = ("Ledger", "Redis", "RabbitMQ", "Service Bus", "Kafka", "History", "Templates", "Directory", "", "Providers")
 """The order of the doctor's questions; a part that is not named here comes before the providers."""
 
 
@@ -76,6 +77,7 @@ def _engine(process: Process) -> Sequence[Part]:
         ProbingPart(process, providers, breakers),
         *behind,
         RabbitmqDoorPart(process, ledger, intake),
+        ServiceBusDoorPart(process, ledger, intake),
         KafkaDoorPart(process, ledger),
         Listener(process, ledger, live=live, providers=providers),
     ]
