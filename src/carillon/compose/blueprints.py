@@ -44,8 +44,7 @@ def parts_of(process: Process) -> Sequence[Part]:
 def _engine(process: Process) -> Sequence[Part]:
     """The parts of local, listo, galaxy and sse."""
     ledger = LedgerPart(process)
-    before: list[Part] = []
-    behind: list[Part] = []
+    before, behind = list[Part](), list[Part]()
     breakers, live = BreakersPart(process, ledger), LivePart(process, ledger)
     if process.settings.stream is None:
         providers = ProvidersPart(process, lambda: {"live": live.seats})
@@ -60,6 +59,7 @@ def _engine(process: Process) -> Sequence[Part]:
         behind.append(RedisStreamDoorPart(process, ledger, providers, redis))
     templates = TemplatesPart(process, ledger)
     intake = IntakePart(process, ledger, providers, breakers=breakers, templates=templates, worker=worker)
+    queues = [door(process, ledger, intake) for door in (RabbitmqDoorPart, ServiceBusDoorPart)]
     alerts = AlertsPart(process, ledger, providers)
     return [
         *before,
@@ -76,8 +76,7 @@ def _engine(process: Process) -> Sequence[Part]:
         HistoryPart(process, ledger),
         ProbingPart(process, providers, breakers),
         *behind,
-        RabbitmqDoorPart(process, ledger, intake),
-        ServiceBusDoorPart(process, ledger, intake),
+        *queues,
         KafkaDoorPart(process, ledger),
         Listener(process, ledger, live=live, providers=providers),
     ]
