@@ -44,7 +44,7 @@ LONGEST: dict[int, str] = {
         domain.templates.unfit_name/1 domain.templates.unfit_name/2 domain.templates._TAG
         doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
         doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key
-        doors.http.wire._KEY doors.rabbitmq.door._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
+        doors.http.wire._KEY doors.messages._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
         intake.render._NAME intake.links._SCRIPTED intake.links._UNSAFE intake.jinja.scan._OPENS
         intake.jinja.scan._TOKEN
         intake.jinja.scan._RAW intake.jinja.scan._END_RAW intake.jinja.engine._PATH intake.jinja.engine._NAMED

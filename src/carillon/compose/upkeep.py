@@ -9,6 +9,7 @@ from carillon.compose.ledger import LedgerPart
 from carillon.compose.part import DoctorFinding, Loop, Part, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
+from carillon.config.sections import servicebus_address
 from carillon.config.settings import Settings
 from carillon.domain.alerts import AlertOutbox
 from carillon.domain.errors import ConfigurationError
@@ -87,7 +88,9 @@ class AlertsPart(Part):
 
 def _places(settings: Settings) -> dict[str, str]:
     """The servers that only alerts use."""
-    urls = {"webhook": settings.alerts.webhook_url, "rabbitmq": settings.alerts.rabbitmq_url}
+    alerts = settings.alerts
+    bus = servicebus_address(alerts.servicebus_connection_string)
+    urls = {"webhook": alerts.webhook_url, "rabbitmq": alerts.rabbitmq_url, "servicebus": bus}
     return {name: url for name in chosen_sinks(settings) if (url := urls.get(name)) is not None}
 
 
@@ -117,6 +120,8 @@ def _sink(name: str, process: Process, http: HttpClient) -> AlertSink:
             return _redis(process.settings)
         case "webhook":
             return WebhookAlerts(_post(process.settings, http), _sign(process), process.settings.service)
+        case "servicebus":
+            return _servicebus(process.settings)
         case _:
             return _rabbitmq(process.settings)
 
@@ -182,6 +187,21 @@ def _rabbitmq(settings: Settings) -> AlertSink:
             f"alerts.sinks: \"rabbitmq\" needs the package {error.name!r}; pip install 'carillon[rabbitmq]'"
         ) from None
     return RabbitAlerts(settings.alerts.rabbitmq_url, settings.alerts.name)
+
+
+def _servicebus(settings: Settings) -> AlertSink:
+    connection_string = settings.alerts.servicebus_connection_string
+    if not connection_string:
+        raise ConfigurationError('alerts.servicebus_connection_string: alerts.sinks names "servicebus"')
+    try:
+        from carillon import servicebus  # noqa: PLC0415 - slow to load, and few processes alert
+        from carillon.upkeep.alert_servicebus import ServiceBusAlerts  # noqa: PLC0415 - as said
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"alerts.sinks: \"servicebus\" needs the package {error.name!r}; pip install 'carillon[servicebus]'"
+        ) from None
+    servicebus.checked("alerts.servicebus_connection_string", connection_string)
+    return ServiceBusAlerts(connection_string, settings.alerts.name)
 
 
 class UpkeepPart(Part):

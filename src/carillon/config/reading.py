@@ -21,7 +21,7 @@ from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 
 BLUEPRINTS = files("carillon.blueprints")
-_SECRET_NAME = re.compile(r"secret|password|token|key|credential|authorization", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"secret|password|token|key|credential|authorization|connection_string", re.IGNORECASE)
 _PUBLIC = frozenset(
     {"callback_key", "lease_keys", "public_key_file", "template_service_token_file", "webhook_public_key"}
 )

@@ -19,6 +19,7 @@ from carillon.config.sections import (
     RabbitmqDoor,
     RetentionSettings,
     Section,
+    ServicebusDoor,
     SseSettings,
     Stream,
     TaskPicker,
@@ -326,6 +327,7 @@ class Settings(Section, frozen=True):
     redis: Redis = Redis()
     stream: Stream | None = None
     rabbitmq_door: RabbitmqDoor = RabbitmqDoor()
+    servicebus_door: ServicebusDoor = ServicebusDoor()
     kafka: Kafka = Kafka()
     priorities: dict[str, Literal["HIGH", "MEDIUM", "LOW"]] = {}
     """The priority of messages without one, by event type, `prefix.*` or `*`."""

@@ -14,7 +14,7 @@ from carillon.compose.outbound import BreakersPart, ProbingPart, WorkerPart
 from carillon.compose.part import Part
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
-from carillon.config.sections import Alerts, Auth, HistorySettings, Http, Kafka, RabbitmqDoor
+from carillon.config.sections import Alerts, Auth, HistorySettings, Http, Kafka, RabbitmqDoor, ServicebusDoor
 from carillon.config.settings import DrillSettings, GroupSettings, Redis, Settings, Work
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.events import Event
@@ -67,6 +67,7 @@ def _without_servers(settings: Settings, url: str) -> Settings:
         stream=None,
         directory=None,
         rabbitmq_door=RabbitmqDoor(),
+        servicebus_door=ServicebusDoor(),
         kafka=Kafka(),
         history=HistorySettings(),
         alerts=Alerts(),
