@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from carillon.domain.intents import Intent, Priority, Recipient
-from carillon.domain.people import Profile, QuietHours
-from carillon.intake.people import quiet_until, with_preferences
+from carillon.domain.people import Profile, QuietHours, quiet_until
+from carillon.intake.people import with_preferences
 
 NIGHT = QuietHours(enabled=True, start_time="22:00", end_time="07:00", timezone="Europe/Berlin")
 NOON = QuietHours(enabled=True, start_time="12:00", end_time="14:00")

@@ -174,6 +174,12 @@ class Item(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defau
 
     template_key: str
     channel: Literal["push", "sms", "email", "inApp", "webhook"] | None = None
+    channels: Sequence[str] = ()
+    """Several channels: all at once, or with `until` and `after` one after the other."""
+    until: Literal["delivered", "read", "acknowledged"] | None = None
+    """The next channel is tried only while the earlier ones have not reached this goal."""
+    after: float | str | None = None
+    """How long a channel has before the next one is tried: seconds, or a duration such as `10m` or `PT10M`."""
     recipient: str | None = None
     user_id: str | None = None
     tenant_id: str | None = None

@@ -79,6 +79,8 @@ class Claim(msgspec.Struct, gc=False):
     """Why nothing more of the notification is sent, as `read_stop` reads it."""
     priority: int | None = None
     """The notification's priority, 1 is high; None where a backlog knows none."""
+    goal: str | None = None
+    """What the chain of its person is tried for; None outside of chains."""
     unsubscribe_url: str | None = None
     """Where one click leaves the category; only for mails of a category that can be left, set before the call."""
 
@@ -204,6 +206,7 @@ def first_claim(
         group=route.group,
         expires_in=None if expires_at_ms is None else (expires_at_ms - accepted_at_ms) / 1000,
         priority=notification.priority,
+        goal=route.goal,
     )
 
 

@@ -1,7 +1,9 @@
 """People: their profiles and preferences."""
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Protocol
+from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -21,6 +23,28 @@ class QuietHours(msgspec.Struct, frozen=True, kw_only=True):
     """None is the person's own time zone, or UTC."""
     days: tuple[str, ...] = ()
     """The weekdays on which they begin, as `mon`; empty is every day."""
+
+
+def quiet_until(hours: QuietHours, unix_seconds: float) -> float | None:
+    """The end of the quiet hours that this moment lies in; None outside of them."""
+    if not hours.enabled:
+        return None
+    now = dt.datetime.fromtimestamp(unix_seconds, ZoneInfo(hours.timezone or "UTC"))
+    begins, ends = dt.time.fromisoformat(hours.start_time), dt.time.fromisoformat(hours.end_time)
+    at = now.time()
+    if begins <= ends:
+        days = 0 if begins <= at < ends else None
+    elif at >= begins:
+        days = 1
+    else:
+        days = 0 if at < ends else None
+    if days is None:
+        return None
+    # They begin on a day and may end on the next one: the morning after belongs to the evening before.
+    first = now.date() - dt.timedelta(days=int(begins > ends and days == 0))
+    if hours.days and WEEKDAYS[first.weekday()] not in hours.days:
+        return None
+    return dt.datetime.combine(now.date() + dt.timedelta(days=days), ends, now.tzinfo).timestamp()
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):

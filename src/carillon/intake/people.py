@@ -13,7 +13,6 @@ from carillon.domain.errors import BadIntent, DirectoryUnavailable
 from carillon.domain.intents import Intent, Priority, Recipient
 from carillon.domain.people import (
     CONTACTS,
-    WEEKDAYS,
     Found,
     NoSuchPerson,
     NotAnswered,
@@ -21,30 +20,9 @@ from carillon.domain.people import (
     Preferences,
     Profile,
     QuietHours,
+    quiet_until,
 )
 from carillon.domain.ports import Clock
-
-
-def quiet_until(hours: QuietHours, unix_seconds: float) -> float | None:
-    """The end of the quiet hours that this moment lies in; None outside of them."""
-    if not hours.enabled:
-        return None
-    now = dt.datetime.fromtimestamp(unix_seconds, ZoneInfo(hours.timezone or "UTC"))
-    begins, ends = dt.time.fromisoformat(hours.start_time), dt.time.fromisoformat(hours.end_time)
-    at = now.time()
-    if begins <= ends:
-        days = 0 if begins <= at < ends else None
-    elif at >= begins:
-        days = 1
-    else:
-        days = 0 if at < ends else None
-    if days is None:
-        return None
-    # They begin on a day and may end on the next one: the morning after belongs to the evening before.
-    first = now.date() - dt.timedelta(days=int(begins > ends and days == 0))
-    if hours.days and WEEKDAYS[first.weekday()] not in hours.days:
-        return None
-    return dt.datetime.combine(now.date() + dt.timedelta(days=days), ends, now.tzinfo).timestamp()
 
 
 def people(intent: Intent) -> list[str]:
@@ -88,6 +66,10 @@ def with_preferences(intent: Intent, found: Mapping[str, Profile], now: float | 
     told = at_local_time(told)
     if now is None or intent.priority is Priority.HIGH or intent.synchronous or intent.urgent:
         return told
+    if told.timing.until is not None:
+        hours = {ref: profile.quiet_hours for ref, profile in found.items()}
+        held = tuple(msgspec.structs.replace(one, quiet_hours=hours.get(person_of(one.ref))) for one in told.recipients)
+        told = msgspec.structs.replace(told, recipients=held)
     due = now if told.scheduled_for_ms is None else max(now, told.scheduled_for_ms / 1000)
     ends = [quiet_until(profile.quiet_hours, due) for profile in found.values() if profile.quiet_hours is not None]
     latest = max((end for end in ends if end is not None), default=None)

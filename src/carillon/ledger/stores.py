@@ -6,6 +6,7 @@ from carillon.domain.breaker import Breaker, BreakerPolicy, BreakerStep, Breaker
 from carillon.domain.store import Ask, Engine, Row, Steps
 from carillon.domain.targets import Change, T, TargetState, changed, read_state, written
 from carillon.ledger.admin import AdminStore, AuditStore, KeyStore
+from carillon.ledger.chains import OverdueStore
 from carillon.ledger.digests import DigestStore
 from carillon.ledger.jobs import JobStore
 from carillon.ledger.outbox import OutboxStore
@@ -105,6 +106,7 @@ class Stores(
     JobStore,
     KeyStore,
     OutboxStore,
+    OverdueStore,
     PreferenceStore,
     RightsStore,
     SealKeyStore,

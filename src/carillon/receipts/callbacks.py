@@ -8,11 +8,12 @@ import msgspec
 
 from carillon.border import clean_text
 from carillon.domain.errors import Forged, LedgerUnavailable
-from carillon.domain.events import CallbackRefused, ReceiptTaken, Trouble
+from carillon.domain.events import CallbackRefused, NotificationStopped, ReceiptTaken, Trouble
 from carillon.domain.gate_events import address_suppressed
 from carillon.domain.policy import Backoff
 from carillon.domain.ports import Clock, Observer, ReceiptLedger, ReceiptReader
 from carillon.domain.receipts import Callback, CallbackReading, Receipt, ReceiptRules, TakenReceipt
+from carillon.domain.timing import REACHED
 from carillon.web import PROOF, Answer, Endpoint, Problem, RawBody, Reply, Request
 
 _BACKOFF = Backoff(base_delay_seconds=0.5, max_delay_seconds=5.0, jitter="none")
@@ -70,6 +71,8 @@ def observe_receipts(taken: Iterable[TakenReceipt], observer: Observer) -> None:
                 reason=receipt.reason,
             )
         )
+        for gone in each.reached:
+            observer(NotificationStopped(notification_id=gone.notification_id, gate=REACHED, reason=gone.because))
         if each.suppression is not None:
             observer(address_suppressed(each.suppression, receipt.provider, each.notification_id, each.route_id))
 

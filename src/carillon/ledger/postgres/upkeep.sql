@@ -87,7 +87,8 @@ RETURNING route_id;
 
 -- name: hasten
 -- For tests and drills: time passes for what waits. A claimed route keeps its lease.
-UPDATE routes SET next_attempt_at = next_attempt_at - make_interval(secs => :seconds)
+UPDATE routes SET next_attempt_at = next_attempt_at - make_interval(secs => :seconds),
+    not_before = not_before - make_interval(secs => :seconds)
 WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL
 RETURNING route_id;
 

@@ -95,7 +95,8 @@ RETURNING route_id;
 
 -- name: hasten
 -- For tests and drills: time passes for what waits.
-UPDATE routes SET next_attempt_at = next_attempt_at - CAST(round(:seconds * 1000) AS INTEGER)
+UPDATE routes SET next_attempt_at = next_attempt_at - CAST(round(:seconds * 1000) AS INTEGER),
+    not_before = not_before - CAST(round(:seconds * 1000) AS INTEGER)
 WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL
 RETURNING route_id;
 
