@@ -43,6 +43,11 @@ def send(  # noqa: PLR0917 - a command line has many options
     template: Annotated[str, typer.Argument(help="The template's key, e.g. welcome.")],
     to: Annotated[str | None, typer.Option("--to", help="An address: email, +phone, push token, URL.")] = None,
     channel: Annotated[str | None, typer.Option(help="push, sms, email, inApp or webhook.")] = None,
+    channels: Annotated[str | None, typer.Option(help="Several, in order, e.g. inApp,push,email.")] = None,
+    until: Annotated[
+        str | None, typer.Option(help="Try the next channel until delivered, read or acknowledged.")
+    ] = None,
+    after: Annotated[str | None, typer.Option(help="How long each channel has before the next, e.g. 10m.")] = None,
     data: Data = None,
     user: Annotated[str | None, typer.Option(help="The user's id.")] = None,
     priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
@@ -68,7 +73,8 @@ def send(  # noqa: PLR0917 - a command line has many options
     """Send one notification and show its outcome; exit 1 if it failed on every route."""
     fields: dict[str, Any] = {"recipient": to, "channel": channel, "userId": user, "priority": priority}
     fields |= {"locale": locale, "serviceOrigin": origin, "scheduledFor": at, "category": category}
-    fields |= {"templateKey": template, "synchronous": synchronous or None}
+    fields |= {"templateKey": template, "synchronous": synchronous or None, "until": until, "after": after}
+    fields |= {"channels": None if channels is None else channels.split(",")}
     body = {name: value for name, value in fields.items() if value is not None}
     body |= {"data": variables(data or [])} | _metadata(metadata) | _mail(attach, cc, bcc, reply_to)
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}

@@ -88,6 +88,8 @@ class Route(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     last_error: str | None = None
     gate: str | None = None
     """What stopped a skipped route, such as `expired`, `category` or `suppressed`."""
+    goal: str | None = None
+    """What the chain of its person is tried for: delivered, read or acknowledged; None outside of chains."""
     suppression: RouteSuppression | None = None
     """Why it was skipped or given up, if the address was suppressed."""
     attempts: list[Attempt] = []
@@ -166,6 +168,15 @@ class Cancelled(msgspec.Struct, frozen=True):
 
 
 Answered = TypeVar("Answered")
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """What a receipt did."""
+
+    effect: str
+
+
+_reported = msgspec.json.Decoder(Reported).decode
 _cancelled = msgspec.json.Decoder(Cancelled).decode
 
 
@@ -288,6 +299,17 @@ def cancel(notification_id: str) -> ApiRequest[int]:
         path=f"{_NOTIFICATIONS}/{quote(notification_id, safe='')}/cancel",
         read=lambda answer: 0 if answer.status in _CONFLICT else _cancelled(answer.body).cancelled,
         understood=_CONFLICT,
+    )
+
+
+def report(notification_id: str, kind: str, channel: str | None, route_id: str | None) -> ApiRequest[str]:
+    """What the receipt did: noted, repeated or waiting."""
+    said = {"kind": kind, "channel": channel, "routeId": route_id}
+    return ApiRequest(
+        method="POST",
+        path=f"{_NOTIFICATIONS}/{quote(notification_id, safe='')}/receipts",
+        body=msgspec.json.encode({name: value for name, value in said.items() if value is not None}),
+        read=lambda answer: _reported(answer.body).effect,
     )
 
 

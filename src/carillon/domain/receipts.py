@@ -124,6 +124,8 @@ class CallbackReading(msgspec.Struct, frozen=True):
     """The body of the reply to a vendor's handshake."""
 
 
+NO_RECEIPT = "no_receipt"
+"""The cause of a failover because no delivery report came in time."""
 COMPLAINT = "the recipient called it spam"
 _OPEN = frozenset({Status.PENDING, Status.FAILED})
 _PROGRESS = (

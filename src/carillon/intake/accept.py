@@ -384,7 +384,9 @@ class SynchronousIntake:
 
 
 def refuse_queued_only(enrolment: Enrolment) -> None:
-    """Refuse a channel that is never synchronous."""
+    """Refuse a channel that is never synchronous, and several channels."""
+    if len(enrolment.routes) > 1:
+        raise BadIntent("SYNCHRONOUS_UNAVAILABLE", "a synchronous request has one channel", field="channels")
     channel = enrolment.routes[0].channel
     if channel in QUEUED_ONLY:
         raise BadIntent("SYNCHRONOUS_UNAVAILABLE", f"{channel} is never synchronous", field="synchronous")

@@ -171,7 +171,7 @@ class Explainer:
         return found
 
     async def _ending(self, enrolment: Enrolment) -> dict[str, int]:
-        """When suppressions end that are over before a channel of a chain is due: what fails before it lets it go early."""
+        """When suppressions end that are over before a channel of a chain is due: a failure lets it go earlier."""
         found: dict[str, int] = {}
         for route in enrolment.routes:
             if route.step is not None and route.address is not None:
