@@ -90,6 +90,8 @@ class Route(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What stopped a skipped route, such as `expired`, `category` or `suppressed`."""
     goal: str | None = None
     """What the chain of its person is tried for: delivered, read or acknowledged; None outside of chains."""
+    redriven_by: int | None = None
+    """The action of the audit trail that redrove it last."""
     suppression: RouteSuppression | None = None
     """Why it was skipped or given up, if the address was suppressed."""
     attempts: list[Attempt] = []

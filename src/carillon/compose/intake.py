@@ -36,6 +36,7 @@ from carillon.upkeep.api import admin as admin_api
 from carillon.upkeep.api import digests as digests_api
 from carillon.upkeep.api import notifications as api
 from carillon.upkeep.api import receipts as receipts_api
+from carillon.upkeep.api import skipped as skipped_api
 from carillon.upkeep.api import targets as targets_api
 from carillon.upkeep.api import waiting as waiting_api
 from carillon.upkeep.api.waits import Waits
@@ -255,6 +256,7 @@ class IntakePart(Part):
         reported = partial(observe_receipts, observer=self._process.observe)
         found += receipts_api.endpoints(ledger, receipts.receipt_rules(settings, chains), reported)
         admin = admin_api.endpoints(ledger, breakers, chains, lanes, clock=self._process.clock, ids=new_id)
+        admin += skipped_api.endpoints(ledger, lanes, rules.categories)
         if settings.ledger.replay != "redrive":
             # If only producers may send again, administrators may only read.
             admin = [endpoint for endpoint in admin if endpoint.method == "GET"]

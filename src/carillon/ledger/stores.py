@@ -13,6 +13,7 @@ from carillon.ledger.outbox import OutboxStore
 from carillon.ledger.people import PreferenceStore, SuppressionStore
 from carillon.ledger.rights import RightsStore
 from carillon.ledger.sealing import SealKeyStore
+from carillon.ledger.skipped import SkippedStore
 from carillon.ledger.streams import StreamStore, TicketStore
 from carillon.ledger.templates import TemplateStore
 from carillon.ledger.throttles import ThrottleStore
@@ -110,6 +111,7 @@ class Stores(
     PreferenceStore,
     RightsStore,
     SealKeyStore,
+    SkippedStore,
     StreamStore,
     SuppressionStore,
     TargetRows,
