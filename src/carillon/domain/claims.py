@@ -121,6 +121,14 @@ class Claim(msgspec.Struct, gc=False):
         parts = _read_message(text).mail
         return parts is not None and bool(parts.to_fetch or parts.copies)
 
+    def is_copied(self) -> bool:
+        """Whether others get this email too, or would have."""
+        text = self.message_json
+        if text is None or '"mail":{' not in text:
+            return False
+        parts = _read_message(text).mail
+        return parts is not None and bool(parts.copies or parts.left_out)
+
     def metadata(self) -> dict[str, Any]:
         """The metadata that the producer attached."""
         return {} if self.metadata_json is None else dict(msgspec.json.decode(self.metadata_json))

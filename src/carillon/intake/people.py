@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -136,15 +137,24 @@ def _known(recipient: Recipient, found: Mapping[str, Found]) -> Recipient:
 class StoredPeople:
     """Reads stored preferences; concurrent requests share one query."""
 
-    def __init__(self, ledger: PreferenceLedger, *, max_batch: int = 500, max_pending: int = 10_000) -> None:
+    def __init__(
+        self,
+        ledger: PreferenceLedger,
+        holidays: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        *,
+        max_batch: int = 500,
+        max_pending: int = 10_000,
+    ) -> None:
+        """`holidays` are the calendars that people may name in their quiet hours."""
         self._ledger = ledger
+        self._holidays = holidays
         self._questions: Coalescer[tuple[str | None, str], Preferences | None] = Coalescer(
             self._ask, max_batch=max_batch, max_pending=max_pending
         )
 
     async def profile(self, tenant_id: str | None, user_id: str) -> Profile | None:
         said = await self._questions.add((tenant_id, user_id))
-        return None if said is None else profile_of(said)
+        return None if said is None else profile_of(said, self._holidays)
 
     async def profiles(self, tenant_id: str | None, users: Sequence[str]) -> dict[str, Profile]:
         """The profiles of those who have one, by id."""
@@ -177,7 +187,7 @@ class PreferenceLookup:
         return with_choices(intent, found) if found else intent
 
 
-def profile_of(said: Preferences) -> Profile:
+def profile_of(said: Preferences, holidays: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Profile:
     """The part of a person's preferences that acceptance needs."""
     quiet = said.quiet_hours
     return Profile(
@@ -186,10 +196,11 @@ def profile_of(said: Preferences) -> Profile:
         refused=switched_off(said.channels),
         chosen=said.categories,
         time_zone=said.time_zone,
-        quiet_hours=None if quiet is None else _zoned(quiet, said.time_zone),
+        quiet_hours=None if quiet is None else _zoned(quiet, said.time_zone, holidays),
     )
 
 
-def _zoned(hours: QuietHours, time_zone: str | None) -> QuietHours:
-    """Quiet hours in a zone: their own, or the person's."""
-    return msgspec.structs.replace(hours, timezone=hours.timezone or time_zone or "UTC")
+def _zoned(hours: QuietHours, time_zone: str | None, holidays: Mapping[str, Sequence[str]]) -> QuietHours:
+    """Quiet hours in a zone, their own or the person's, with the days of their calendar."""
+    off = holidays.get(hours.holidays or "", ())
+    return msgspec.structs.replace(hours, timezone=hours.timezone or time_zone or "UTC", off_days=tuple(off))
