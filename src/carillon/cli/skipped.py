@@ -1,6 +1,7 @@
 """`carillon skipped`: evaluate again what a gate skipped, and stop a redrive."""
 
 import json
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
 from carillon.config.settings import Settings
+from carillon.domain.admin import AdminAction
 from carillon.domain.errors import CarillonError
 from carillon.domain.skipped import GATES, SkippedPage
 from carillon.upkeep.redriving import redrive_skipped, skipped_action, skipped_plan, stop_action
@@ -52,24 +54,34 @@ def redrive(  # noqa: PLR0917 - a command line has many options
     """Let skipped routes pass the gates as they stand now; what a gate holds still stays skipped."""
     if everything == bool(notification_ids):
         raise NothingSkipped("name notification ids, or use --all with or without filters")
-    given: dict[str, Any] = {"gate": _known(gate), "tenant_id": tenant, "notification_type": template, "user_id": user}
-    given |= {"channel": channel, "notification_ids": sorted(set(notification_ids or [])) or None}
+    given: dict[str, Any] = {
+        "channel": channel,
+        "gate": _known(gate),
+        "tenant_id": tenant,
+        "notification_type": template,
+        "user_id": user,
+    }
     given |= {"skipped_after_ms": _ms(since, "--since"), "skipped_before_ms": _ms(before, "--before")}
-    filters = {name: value for name, value in given.items() if value is not None}
+    given["notification_ids"] = sorted(set(notification_ids or [])) or None
+    filters, per = {name: value for name, value in given.items() if value is not None}, per_second(rate)
     settings = _settings(blueprint, config)
-    per = per_second(rate)
+    action = skipped_action(actor=f"cli:{who()}", reason=reason, filters=filters, rate=per)
+    work = _work(settings, filters, action, dry_run=dry_run, yes=yes or as_json, rate=per)
+    _tell(with_ledger(settings, work), dry_run=dry_run, as_json=as_json)
 
+
+def _work(
+    settings: Settings, filters: dict[str, Any], action: AdminAction, *, dry_run: bool, yes: bool, rate: float | None
+) -> Callable[[Ledger], Awaitable[SkippedPage]]:
     async def work(ledger: Ledger) -> SkippedPage:
         lanes, categories = from_settings.lanes(settings), from_settings.categories(settings)
-        action = skipped_action(actor=f"cli:{who()}", reason=reason, filters=filters, rate=per)
         found = await redrive_skipped(ledger, filters, skipped_plan(lanes, categories, dry_run=True), action)
         number = sum(found.matched.values()) - sum(found.held.values())
-        question = f"Redrive {counted(number, 'skipped route')}?"
-        if dry_run or not number or not confirmed(number, question, yes=yes or as_json):
+        if dry_run or not number or not confirmed(number, f"Redrive {counted(number, 'skipped route')}?", yes=yes):
             return found
-        return await redrive_skipped(ledger, filters, skipped_plan(lanes, categories, rate=per), action)
+        return await redrive_skipped(ledger, filters, skipped_plan(lanes, categories, rate=rate), action)
 
-    _tell(with_ledger(settings, work), dry_run=dry_run, as_json=as_json)
+    return work
 
 
 @app.command()

@@ -176,9 +176,7 @@ class Settled(StrEnum):
     """The lease was lost, and another worker holds the route or has ended it: nothing changed."""
 
 
-def first_claim(
-    enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object | None = None
-) -> Claim:
+def first_claim(enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object = None) -> Claim:
     """The first claim of a route that is enrolled and claimed in one commit, equal to what `claim` would return."""
     notification, expires_at_ms = enrolment.notification, enrolment.notification.expires_at_ms
     route = next(route for route in enrolment.routes if route.route_id == route_id)

@@ -54,13 +54,15 @@ def in_places(enrolment: Enrolment, suppressed: Collection[str]) -> Enrolment:
     return replace(enrolment, routes=tuple(placed.get(one.route_id, one) for one in enrolment.routes))
 
 
-def chain_shown(intent: Intent, enrolment: Enrolment, now: float) -> dict[str, Any] | None:
-    """What `explain` says about the order of the channels and the time of each; None outside of chains."""
+def chain_shown(intent: Intent, enrolment: Enrolment) -> dict[str, Any] | None:
+    """What `explain` says about the order of the channels and the time of each; None outside of chains.
+
+    A channel that is due at once has no time.
+    """
     if intent.timing.until is None:
         return None
-    starts = round(max(now * 1000, enrolment.notification.scheduled_for_ms or 0))
     chain = [
-        {"routeId": route.route_id, "channel": route.channel, "notBefore": route.due_ms or starts}
+        {"routeId": route.route_id, "channel": route.channel, "notBefore": route_due_ms(enrolment, route)}
         for route in sorted(enrolment.routes, key=lambda one: (one.recipient_ref, one.step or 0))
         if route.step is not None
     ]

@@ -296,7 +296,7 @@ class Explainer:
             walk.add(EXPIRED, verdict, {"expiresAt": expires})
         if enrolment.collapse is not None:
             walk.passed(COLLAPSED, {"collapseKey": enrolment.collapse.key})
-        chain = chain_shown(intent, enrolment, self._clock.wall())
+        chain = chain_shown(intent, enrolment)
         if chain is not None:
             walk.add(REACHED, "note", chain)
 

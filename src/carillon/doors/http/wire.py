@@ -14,7 +14,7 @@ from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient, own_key
 from carillon.domain.notifications import GatedRoute
 from carillon.domain.suppressions import SuppressedRoute
-from carillon.domain.timing import timing_of
+from carillon.domain.timing import Timing, timing_of
 from carillon.doors.http.fields import (
     Address,
     After,
@@ -235,19 +235,21 @@ def to_intent(body: SendBody, context: Context) -> Intent:
         push=body.push,
         in_app=body.in_app,
         scheduled_for_ms=_scheduled(body),
-        timing=timing_of(
-            {
-                "expiresAt": body.expires_at,
-                "ttl": body.ttl,
-                "collapseKey": body.collapse_key,
-                "digest": body.digest,
-                "until": body.until,
-                "after": body.after,
-            },
-            local_time=_local(body),
-        ),
+        timing=_timing(body),
         category=body.category,
     )
+
+
+def _timing(body: SendBody) -> Timing:
+    said = {
+        "expiresAt": body.expires_at,
+        "ttl": body.ttl,
+        "collapseKey": body.collapse_key,
+        "digest": body.digest,
+        "until": body.until,
+        "after": body.after,
+    }
+    return timing_of(said, local_time=_local(body))
 
 
 def _scoped(key: str | None, reach: Reach) -> str | None:
