@@ -79,7 +79,7 @@ def test_a_channel_that_cannot_reach_the_person_is_left_out(outbox: Outbox) -> N
     assert refused.value.code == "RECIPIENT_UNRESOLVED"
 
 
-@pytest.mark.req("P-321", "P-203")
+@pytest.mark.req("P-321", "P-203", "P-204")
 def test_a_category_left_on_one_channel_lets_the_next_go(outbox: Outbox) -> None:
     outbox.prefer("ada", categories={"offers": {"push": False}})
     sent = outbox.send("welcome", category="offers", **ADA)
