@@ -94,6 +94,15 @@ def test_a_chain_counts_once_against_a_throttle(outbox: Outbox) -> None:
     assert {one.reason for one in late.skipped} == {"throttle"}
 
 
+@pytest.mark.req("P-320")
+def test_a_repeat_of_the_request_is_answered_as_the_first(outbox: Outbox) -> None:
+    first = outbox.send("welcome", idempotency_key="once", **ADA)
+    outbox.assert_sent(channel="push")
+    outbox.report(first.notification_id, "read", channel="push")
+    again = outbox.send("welcome", idempotency_key="once", **ADA)
+    assert (again.replayed, again.status, again.skipped) == (True, "queued", [])
+
+
 @pytest.mark.req("P-303", "P-320")
 def test_a_digest_is_a_chain_too(outbox: Outbox) -> None:
     for _ in range(2):

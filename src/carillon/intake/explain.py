@@ -146,9 +146,9 @@ class Explainer:
             stop: GateVerdict = "stop" if entry.instead is None else "note"
             walk.add(THROTTLE, stop if over else "pass", detail)
             if over:
-                reason = entry.throttle.reason if entry.instead is None else WAITS
+                reason, gate = (entry.throttle.reason, THROTTLE) if entry.instead is None else (WAITS, None)
                 routes = [
-                    msgspec.structs.replace(one, status=Status.SKIPPED, skipped_because=reason)
+                    msgspec.structs.replace(one, status=Status.SKIPPED, skipped_because=reason, skipped_by=gate)
                     if one.status is Status.PENDING and one.recipient_ref == entry.audience
                     else one
                     for one in routes
