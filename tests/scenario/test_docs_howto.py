@@ -35,6 +35,7 @@ HERE = (
     "docs/how-to/expire-and-replace.md",
     "docs/how-to/gather-in-digests.md",
     "docs/how-to/choose-the-time.md",
+    "docs/how-to/try-another-channel.md",
     "docs/how-to/cancel-and-change.md",
     "docs/how-to/limit-rates.md",
     "docs/how-to/send-from-python.md",

@@ -25,6 +25,7 @@ HOMES = {
     "config": "settings:app",
     "billing": "billing:app",
     "dead-letters": "dead_letters:app",
+    "skipped": "skipped:app",
     "digests": "digests:app",
     "endpoints": "endpoints:app",
     "galaxy": "galaxy:app",

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from carillon.compose import reports
 from carillon.config.messages import MessageSettings
 from carillon.config.reading import blueprint_folder, variables
 from carillon.config.sections import servicebus_address
@@ -45,7 +46,7 @@ from carillon.web.gate import is_loopback
 SANDBOX = "sandbox"
 TRIAL_KEY = "a public key, for trying things out only"
 _COUNTRY = re.compile(r"[A-Z]{2}")
-NOT_OPTIONS = frozenset({"kind", "needs"})
+NOT_OPTIONS = frozenset({"kind", "needs", reports.DEADLINE})
 
 
 def chains(settings: Settings) -> dict[str, tuple[str, ...]]:
@@ -292,6 +293,7 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
         categories=categories(settings),
         carry=carry_rules(settings),
         groups=groups(settings),
+        tells=reports.goals(settings, channels),
     )
 
 

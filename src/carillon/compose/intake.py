@@ -4,12 +4,13 @@ import asyncio
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from carillon.compose import from_settings, outbound
+from carillon.compose import from_settings, outbound, receipts
 from carillon.compose.ledger import LedgerPart, parts_needed
 from carillon.compose.outbound import BreakersPart, WorkerPart
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
@@ -29,10 +30,13 @@ from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.ledger.opening import Ledger
 from carillon.outbound.admission import Admissions
 from carillon.outbound.synchronous import SynchronousDelivery
+from carillon.receipts.callbacks import observe_receipts
 from carillon.system import new_id
 from carillon.upkeep.api import admin as admin_api
 from carillon.upkeep.api import digests as digests_api
 from carillon.upkeep.api import notifications as api
+from carillon.upkeep.api import receipts as receipts_api
+from carillon.upkeep.api import skipped as skipped_api
 from carillon.upkeep.api import targets as targets_api
 from carillon.upkeep.api import waiting as waiting_api
 from carillon.upkeep.api.waits import Waits
@@ -248,7 +252,10 @@ class IntakePart(Part):
         found += event_endpoints(settings, self.intake)
         found += digests_api.endpoints(ledger)
         found += waiting_api.endpoints(ledger, self._process.clock)
+        reported = partial(observe_receipts, observer=self._process.observe)
+        found += receipts_api.endpoints(ledger, receipts.receipt_rules(settings, chains), reported)
         admin = admin_api.endpoints(ledger, breakers, chains, lanes, clock=self._process.clock, ids=new_id)
+        admin += skipped_api.endpoints(ledger, lanes, rules.categories)
         if settings.ledger.replay != "redrive":
             # If only producers may send again, administrators may only read.
             admin = [endpoint for endpoint in admin if endpoint.method == "GET"]

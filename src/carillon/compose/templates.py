@@ -68,6 +68,7 @@ def page_rules(settings: Settings) -> PageRules:
         categories=from_settings.categories(settings),
         channels=tuple(settings.channels),
         locales=settings.locale.supported,
+        holidays=tuple(settings.preferences.holidays),
         default_locale=settings.locale.default,
         tenant_locales={name: tenant.default_locale for name, tenant in tenants if tenant.default_locale is not None},
         theme=_theme(settings.consent.page),
@@ -90,7 +91,7 @@ class Wording:
             ledger, from_settings.templates(settings), clock, composer=from_settings.composer(settings)
         )
         self.add_preferences = PreferenceLookup(
-            StoredPeople(ledger), clock, quiet_hours=settings.preferences.quiet_hours
+            StoredPeople(ledger, settings.preferences.holidays), clock, quiet_hours=settings.preferences.quiet_hours
         )
 
     async def gaps(self) -> list[Gap]:
@@ -140,7 +141,9 @@ class Wording:
                 self._ledger, self.templates.filed, tools, settings.locale.supported
             )
             kept += console_templates.endpoints(reader)
-        kept += preferences_api.endpoints(self._ledger, from_settings.categories(settings))
+        kept += preferences_api.endpoints(
+            self._ledger, from_settings.categories(settings), tuple(settings.preferences.holidays)
+        )
         kept += rights.endpoints(self._ledger, history_forgets(settings))
         links = from_settings.links(settings)
         if not links.works:

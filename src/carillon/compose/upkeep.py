@@ -221,6 +221,7 @@ class UpkeepPart(Part):
             "retention": Retention(ledger, process.observe, process.clock, retention_rules(process.settings)),
             "abandoned": outbound.abandoned(process, ledger),
             "receipts": receipts.waiting(process, ledger),
+            "overdue receipts": receipts.overdue(process, ledger),
             "lease reset": _lease_cleanup(process, ledger),
             "alerts": self._alerts.relay,
         }

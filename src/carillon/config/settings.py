@@ -173,6 +173,8 @@ class PreferenceSettings(Section, frozen=True):
 
     quiet_hours: bool = False
     """True delays notifications that are not urgent until the end of the person's quiet hours."""
+    holidays: dict[str, list[str]] = {}
+    """Calendars of whole quiet days by name, such as a country: `MM-DD` for every year, or `YYYY-MM-DD`."""
 
 
 class DrillSettings(Section, frozen=True):

@@ -79,6 +79,8 @@ class Claim(msgspec.Struct, gc=False):
     """Why nothing more of the notification is sent, as `read_stop` reads it."""
     priority: int | None = None
     """The notification's priority, 1 is high; None where a backlog knows none."""
+    goal: str | None = None
+    """What the chain of its person is tried for; None outside of chains."""
     unsubscribe_url: str | None = None
     """Where one click leaves the category; only for mails of a category that can be left, set before the call."""
 
@@ -118,6 +120,14 @@ class Claim(msgspec.Struct, gc=False):
             return False
         parts = _read_message(text).mail
         return parts is not None and bool(parts.to_fetch or parts.copies)
+
+    def is_copied(self) -> bool:
+        """Whether others get this email too, or would have."""
+        text = self.message_json
+        if text is None or '"mail":{' not in text:
+            return False
+        parts = _read_message(text).mail
+        return parts is not None and bool(parts.copies or parts.left_out)
 
     def metadata(self) -> dict[str, Any]:
         """The metadata that the producer attached."""
@@ -166,9 +176,7 @@ class Settled(StrEnum):
     """The lease was lost, and another worker holds the route or has ended it: nothing changed."""
 
 
-def first_claim(
-    enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object | None = None
-) -> Claim:
+def first_claim(enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object = None) -> Claim:
     """The first claim of a route that is enrolled and claimed in one commit, equal to what `claim` would return."""
     notification, expires_at_ms = enrolment.notification, enrolment.notification.expires_at_ms
     route = next(route for route in enrolment.routes if route.route_id == route_id)
@@ -204,6 +212,7 @@ def first_claim(
         group=route.group,
         expires_in=None if expires_at_ms is None else (expires_at_ms - accepted_at_ms) / 1000,
         priority=notification.priority,
+        goal=route.goal,
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from carillon.domain.content.mail import MailParts
 from carillon.domain.content.parts import InAppParts, PushParts
+from carillon.domain.people import QuietHours
 from carillon.domain.timing import AT_ONCE, Timing
 
 
@@ -38,6 +39,8 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     """Channels that the person has switched off; an intent without a category for one of them is rejected."""
     chosen: dict[str, dict[str, bool]] = {}
     """The person's choices by category and channel."""
+    quiet_hours: QuietHours | None = None
+    """The hours that hold the later channels of a chain; None where they do not count."""
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):

@@ -158,6 +158,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     message_json: str | None = None
     group: int = 0
     """The number of its group, negative if the group has a cap; see `Groups`."""
+    goal: str | None = None
+    """What its chain is tried for; None outside of chains."""
+    step: int | None = None
+    """Its place in the chain of its person, from 0; None outside of chains, and once it is skipped at acceptance."""
+    due_ms: int | None = None
+    """When it is due, if later than its notification: it waits for the channels before it."""
+    not_before_ms: int | None = None
+    """The end of the quiet hours that hold it; no earlier failure lets it go before."""
 
 
 EVERYBODY = "all:"
@@ -192,7 +200,13 @@ def due_ms(notification: Notification) -> int | None:
 
 def is_due_now(enrolment: Enrolment, route: Route) -> bool:
     """Whether a worker could claim the route as soon as it is stored."""
-    return route.status is Status.PENDING and enrolment.notification.scheduled_for_ms is None
+    waits = enrolment.notification.scheduled_for_ms is not None or route.due_ms is not None
+    return route.status is Status.PENDING and not waits
+
+
+def route_due_ms(enrolment: Enrolment, route: Route) -> int | None:
+    """When the route is due, None for now: its own time in a chain, else that of the notification."""
+    return due_ms(enrolment.notification) if route.due_ms is None else route.due_ms
 
 
 class GatedRoute(msgspec.Struct, frozen=True, gc=False):

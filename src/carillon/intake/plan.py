@@ -4,11 +4,13 @@ from typing import Literal
 
 import msgspec
 
+from carillon.domain.chains import chained
 from carillon.domain.consent import NO_CATEGORIES, Categories
 from carillon.domain.groups import Groups
 from carillon.domain.intents import Intent, canonical, fingerprint, fingerprint_around
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import EVERYBODY, Collapse, Enrolment, Message, Notification, Route, Status
+from carillon.domain.people import quiet_until
 from carillon.domain.policy import PolicyTable
 from carillon.domain.templates import LocaleRules
 from carillon.intake.parts import CarryRules
@@ -35,6 +37,8 @@ class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
     """The locales of a renderer downstream; without any, messages are rendered before they are queued."""
     categories: Categories = NO_CATEGORIES
     carry: CarryRules = CarryRules()
+    tells: dict[str, frozenset[str]] | None = None
+    """For each channel, the goals that its providers can report; None asks nobody."""
     groups: dict[str, Groups] = {}
     """How the routes of each provider form groups; by tenant where nothing is said."""
 
@@ -81,7 +85,21 @@ def plan(intent: Intent, contents: list[Content], notification_id: str, rules: P
                 group=groups.number(intent.tenant_id, content.recipient_ref, content.address),
             )
         )
-    return Enrolment(_notification(intent, notification_id, rules, now), tuple(routes), _collapse(intent))
+    notification = _notification(intent, notification_id, rules, now)
+    return Enrolment(notification, _in_chains(intent, notification, routes, now), _collapse(intent))
+
+
+def _in_chains(intent: Intent, notification: Notification, routes: list[Route], now: float) -> tuple[Route, ...]:
+    """The routes, each person's one behind the other if the intent asks for that."""
+    people = {one.ref: one for one in intent.recipients}
+
+    def quiet(recipient_ref: str, moment: float) -> float | None:
+        hours = people[recipient_ref].quiet_hours
+        return None if hours is None else quiet_until(hours, moment)
+
+    scheduled = notification.scheduled_for_ms
+    starts = now if scheduled is None else max(now, scheduled / 1000)
+    return chained(routes, intent.timing, starts, notification.expires_at_ms, quiet)
 
 
 def _collapse(intent: Intent) -> Collapse | None:

@@ -44,7 +44,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         " last_error_classification last_error_at created_at updated_at published_at dead_lettered_at skipped_at lane"
         " provider provider_since policy budget_since claim_token lease_owner provider_message_id settled_by receipt"
         " delivered_at opened_at clicked_at claimed_at suppression_id suppression_kind suppressed_until grp turn"
-        " finished_by took_ms",
+        " finished_by took_ms goal step not_before receipt_due",
         address=Way.ADDRESS,
         message_json=Way.CONTENT,
         route_id=Way.NAME,

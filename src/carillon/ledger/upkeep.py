@@ -85,6 +85,7 @@ class UpkeepStore:
             yield Ask("hasten_expiry", {"seconds": seconds})
             yield Ask("hasten_digests", {"seconds": seconds})
             yield Ask("hasten_throttles", {"seconds": seconds})
+            yield Ask("hasten_receipts", {"seconds": seconds})
             return len(moved)
 
         count = await self.engine.change(steps, repeatable=False)

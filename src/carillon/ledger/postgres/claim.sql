@@ -25,6 +25,8 @@
 --   attempt_count + 1       counted here, so that a message that kills its worker uses up its budget.
 --   (SELECT EXISTS ...)     most ledgers have no suppressions: asked once, not for each route.
 --   NOT EXISTS              as in `enrol`: the suppression that holds longer counts.
+--   goal                    a route of a chain whose goal another route of the person has reached is stopped, as by a cancel: one
+--                           look at the routes of the notification, and only for chains.
 --   wishes_json             the person may have left the category while the message waited: one look-up by key, and only
 --                           for messages with a category.
 WITH clock AS MATERIALIZED (
@@ -197,4 +199,11 @@ RETURNING r.notification_id, r.route_id, r.claim_token AS token, r.channel, r.re
     NULL::text AS wishes_json,
     -- end
     r.ctid AS place, r.grp AS "group", (picked.nth > picked.free - picked.ahead) IS TRUE AS ahead,
-    date_part('epoch', n.expires_at - clock.now) AS expires_in, n.stopped, n.priority;
+    date_part('epoch', n.expires_at - clock.now) AS expires_in,
+    coalesce(n.stopped, CASE WHEN r.goal IS NOT NULL THEN (
+        SELECT 'reached:' || r.goal || ' on ' || e.channel FROM routes e
+        WHERE e.notification_id = r.notification_id AND e.recipient_ref = r.recipient_ref AND e.route_id <> r.route_id
+          AND CASE r.goal WHEN 'delivered' THEN e.delivered_at WHEN 'read' THEN e.opened_at ELSE e.clicked_at END IS NOT NULL
+        ORDER BY e.step LIMIT 1
+    ) END) AS stopped,
+    n.priority, r.goal;

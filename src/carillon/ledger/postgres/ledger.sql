@@ -172,7 +172,7 @@ SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
                    'gate', r.last_error_classification, 'because', r.last_error_message) ORDER BY r.route_id)::text
         FROM routes r
         WHERE r.notification_id = n.notification_id AND r.status = 'skipped'
-          AND r.last_error_classification NOT IN ('skipped', 'suppressed', 'cancelled')
+          AND r.last_error_classification NOT IN ('skipped', 'suppressed', 'cancelled', 'reached')
        ) AS gated_json
 FROM found JOIN records n ON n.notification_id = found.notification_id;
 

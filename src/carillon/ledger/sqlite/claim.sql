@@ -40,6 +40,7 @@ SELECT count(*) FROM (
 
 -- name: claim_candidates
 -- only: PostgreSQL picks and leases in one statement
+--   goal                    a route of a chain whose goal another route of the person has reached is stopped, as by a cancel.
 --   wishes_json             the person may have left the category while the message waited.
 --   next_attempt_at <= now  decides whether a route is due; `turn` only says where it stands.
 SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_ref, r.lane, r.provider, r.policy,
@@ -68,7 +69,14 @@ SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_r
        -- else
        NULL AS wishes_json,
        -- end
-       r.grp AS "group", (n.expires_at - :now) / 1000.0 AS expires_in, n.stopped, n.priority
+       r.grp AS "group", (n.expires_at - :now) / 1000.0 AS expires_in,
+       coalesce(n.stopped, CASE WHEN r.goal IS NOT NULL THEN (
+           SELECT 'reached:' || r.goal || ' on ' || e.channel FROM routes e
+           WHERE e.notification_id = r.notification_id AND e.recipient_ref = r.recipient_ref AND e.route_id <> r.route_id
+             AND CASE r.goal WHEN 'delivered' THEN e.delivered_at WHEN 'read' THEN e.opened_at ELSE e.clicked_at END IS NOT NULL
+           ORDER BY e.step IS NULL, e.step LIMIT 1
+       ) END) AS stopped,
+       n.priority, r.goal
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.lane = :lane AND r.provider = :provider AND r.next_attempt_at IS NOT NULL AND r.turn = :grp
   AND r.next_attempt_at <= :now

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from carillon.domain.claims import first_claim
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Malformed
-from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification
+from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification, is_due_now
 from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.synchronous import ClaimedEnrolment
 from carillon.ledger.rows import (
@@ -143,7 +143,7 @@ class SqliteIntake:
         claims = []
         for token, route in enumerate(enrolment.routes, last - len(enrolment.routes) + 1):
             key = {"notification_id": enrolled.notification_id, "route_id": route.route_id, "token": token}
-            if self._is_full(connection, route.group, caps.get(route.group)):
+            if not is_due_now(enrolment, route) or self._is_full(connection, route.group, caps.get(route.group)):
                 continue
             if connection.execute(self._sql["claim_enrolled"], {**lease, **key}).rowcount:
                 claims.append(first_claim(enrolment, route.route_id, token, lease["now"]))

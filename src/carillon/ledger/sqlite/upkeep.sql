@@ -8,10 +8,16 @@ WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) AND (:
 ORDER BY accepted_at DESC, notification_id DESC;
 
 -- name: routes
--- `group_calls`: how many claims hold a place of the group that a route in the turns waits for.
+-- `group_calls`: how many claims hold a place of the group that a route in the turns waits for. `redriven_by`: the last redrive.
 SELECT r.*, CASE WHEN r.grp < 0 AND r.turn IS NOT NULL AND r.next_attempt_at IS NOT NULL THEN (
            SELECT count(*) FROM routes g WHERE g.grp = r.grp AND g.grp < 0 AND g.claim_token IS NOT NULL AND g.turn IS NULL)
-       END AS group_calls
+       END AS group_calls,
+       -- if api
+       (SELECT m.action_id FROM redriven_routes m WHERE m.notification_id = r.notification_id AND m.route_id = r.route_id)
+           AS redriven_by
+       -- else
+       NULL AS redriven_by
+       -- end
 FROM routes r WHERE r.notification_id IN (SELECT value FROM json_each(:notification_ids))
 ORDER BY r.notification_id, r.route_id;
 
@@ -95,7 +101,8 @@ RETURNING route_id;
 
 -- name: hasten
 -- For tests and drills: time passes for what waits.
-UPDATE routes SET next_attempt_at = next_attempt_at - CAST(round(:seconds * 1000) AS INTEGER)
+UPDATE routes SET next_attempt_at = next_attempt_at - CAST(round(:seconds * 1000) AS INTEGER),
+    not_before = not_before - CAST(round(:seconds * 1000) AS INTEGER)
 WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL
 RETURNING route_id;
 

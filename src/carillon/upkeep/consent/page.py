@@ -52,6 +52,8 @@ class PageContent(msgspec.Struct, frozen=True, kw_only=True):
     held: Preferences
     rows: Sequence[CategoryRow]
     locales: Sequence[str]
+    holidays: Sequence[str] = ()
+    """The calendars whose days may be quiet."""
     note: str = ""
     bad: bool = False
     leave: tuple[str, str] | None = None
@@ -137,8 +139,22 @@ def _about(content: PageContent, words: Words) -> str:
         f"<div class=fields>{fields}</div><fieldset><legend>{escape(words['quiet'])}</legend>"
         f"<p class=text>{escape(words['quiet_help'])}</p><div class=times>{_time('from', words, begins)}"
         f"{_time('to', words, ends)}</div><p class=text>{escape(words['days'])}</p>"
-        f"<div class=ways>{ticks}</div></fieldset>"
+        f"<div class=ways>{ticks}</div>{_holidays(content, words)}</fieldset>"
     )
+
+
+def _holidays(content: PageContent, words: Words) -> str:
+    if not content.holidays:
+        return ""
+    quiet = content.held.quiet_hours
+    chosen = None if quiet is None else quiet.holidays
+    calendars = [(name, _place(name, content.locale)) for name in sorted(content.holidays)]
+    return f"<div class=fields>{_select('holidays', words['holidays'], words['no_holidays'], calendars, chosen)}</div>"
+
+
+def _place(name: str, locale: Locale) -> str:
+    """A calendar that is named after a country, by the country's name."""
+    return str(locale.territories.get(name, name))
 
 
 def _time(name: str, words: Words, value: str) -> str:
