@@ -110,6 +110,7 @@ class RightsStore:
 
     def _erase_rest(self, person: KnownPerson, salt: str, parts: set[str]) -> Steps[dict[str, int]]:
         removed: dict[str, int] = {}
+        yield Ask("overwrite_deleted")
         for table, ask in self._rest(person, parts).items():
             removed[table] = len((yield ask))
         removed["suppressions_kept"] = 0
@@ -198,6 +199,7 @@ def _erase(asked: Row, after: str, parts: set[str]) -> Steps[ErasedStep]:
     found = yield Ask("person_notifications", {**asked, "after": after, "until": until})
     if not found:
         return ErasedStep({}, until)
+    yield Ask("overwrite_deleted")
     whole = {"notification_ids": [row["notification_id"] for row in found if row["whole"]]}
     shared = {"notification_ids": [row["notification_id"] for row in found if not row["whole"]]}
     removed = {"records": len(whole["notification_ids"]), "routes": 0}

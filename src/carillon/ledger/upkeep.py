@@ -152,6 +152,10 @@ class HistoryStore:
         values = {**_place(after), "until_us": until_us, "limit": limit}
         return [EndedRoute(**row) for row in await self.engine.rows("endings", values)]
 
+    async def still_there(self, notification_ids: Sequence[str]) -> set[str]:
+        rows = await self.engine.rows("still_there", {"notification_ids": list(notification_ids)})
+        return {row["notification_id"] for row in rows}
+
     async def advance_history(self, owner: str, to: Mark) -> bool:
         moved = await self.engine.write("advance_history", {**_place(to), "owner": owner}, repeatable=True)
         return bool(moved)

@@ -1,5 +1,9 @@
 -- Statements of a person's rights. An erasure may be repeated: each of them removes what is still there.
 
+-- name: overwrite_deleted
+-- Nothing to do: vacuum removes deleted rows here.
+SELECT 1 AS nothing;
+
 -- name: person_addresses
 SELECT DISTINCT r.address FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.recipient_ref = :recipient_ref AND coalesce(n.tenant_id, '') = :tenant_id AND r.address IS NOT NULL;

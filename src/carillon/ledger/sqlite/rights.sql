@@ -1,5 +1,9 @@
 -- Statements of a person's rights. An erasure may be repeated: each of them removes what is still there.
 
+-- name: overwrite_deleted
+-- From now on this connection overwrites what it deletes: without it, deleted rows can be read in free pages of the file.
+PRAGMA secure_delete = ON;
+
 -- name: person_addresses
 SELECT DISTINCT r.address FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.recipient_ref = :recipient_ref AND coalesce(n.tenant_id, '') = :tenant_id AND r.address IS NOT NULL;
