@@ -103,7 +103,6 @@ class History:
             self._observe(HistoryKept(endings=len(endings), behind_seconds=max(0.0, behind)))
         return len(endings) == rules.batch
 
-
     async def _forget_erased(self, endings: Sequence[EndedRoute]) -> None:
         """Remove what was erased between reading and copying: the erasure may have cleaned the archive too early.
 
@@ -200,9 +199,7 @@ class ClickHouse:
             self._prepare(client)
             salt = secrets.token_hex(8)
             digest = hashlib.sha256(f"{salt}{user_id}".encode("utf-8", "surrogatepass")).hexdigest().upper()
-            client.command(
-                self._sql["forget"], parameters={"tenant": tenant_id or "", "salt": salt, "digest": digest}
-            )
+            client.command(self._sql["forget"], parameters={"tenant": tenant_id or "", "salt": salt, "digest": digest})
 
         await self._do(work)
 
