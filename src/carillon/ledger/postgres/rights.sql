@@ -17,15 +17,17 @@ SELECT max(notification_id) AS until FROM (
 -- Race: a notification is accepted meanwhile. The erasure looks again until a whole look finds nothing.
 --   user:                   a route to another user with the same address is that user's.
 --   whole                   nobody else gets it: the record goes with everything of it.
-SELECT n.notification_id, NOT EXISTS (
-           SELECT FROM routes r WHERE r.notification_id = n.notification_id AND r.recipient_ref <> ALL (:refs::text[])
-             AND (r.recipient_ref LIKE 'user:%' OR (r.address = ANY (:addresses::text[])) IS NOT TRUE))
-       AND coalesce(n.recipient_user_ids - :user_id::text, '[]') = '[]' AS whole
+--   LATERAL                 the routes of each record by their key: an EXISTS beside the ORs reads the whole table each time.
+SELECT n.notification_id,
+       coalesce(NOT sent.others, TRUE) AND coalesce(n.recipient_user_ids - :user_id::text, '[]') = '[]' AS whole
 FROM records n
+CROSS JOIN LATERAL (
+    SELECT bool_or(own) AS own, bool_or(NOT own) AS others
+    FROM (SELECT (r.recipient_ref = ANY (:refs::text[])
+                  OR (r.address = ANY (:addresses::text[]) AND r.recipient_ref NOT LIKE 'user:%')) IS TRUE AS own
+          FROM routes r WHERE r.notification_id = n.notification_id) AS each) AS sent
 WHERE coalesce(n.tenant_id, '') = :tenant_id AND n.notification_id > :after AND n.notification_id <= :until
-  AND (n.user_id = :user_id OR n.recipient_user_ids ? :user_id OR EXISTS (
-      SELECT FROM routes r WHERE r.notification_id = n.notification_id
-        AND (r.recipient_ref = ANY (:refs) OR (r.address = ANY (:addresses) AND r.recipient_ref NOT LIKE 'user:%'))))
+  AND (n.user_id = :user_id OR n.recipient_user_ids ? :user_id OR sent.own)
 ORDER BY n.notification_id;
 
 -- name: erase_records
