@@ -70,7 +70,7 @@ LONGEST: dict[int, str] = {
         config.checks._PAGE_URL config.checks._COLOUR upkeep.consent.api._TIME upkeep.consent.api._ONE_CLICK_PART
         domain.timing._KEY
         doors.http.wire.CollapseKey
-        domain.rights.KnownPerson._patterns/1 web.guard._UNFIT
+        domain.rights._patterns/1 web.guard._UNFIT
         domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.wire.CategoryName
         upkeep.api.templates_wire.CategoryName doors.http.events.EventBody.category
     """,
@@ -130,7 +130,7 @@ SIZES = {name: size for size, names in LONGEST.items() for name in names.split()
 
 MADE = {
     # Expressions that a function makes of its arguments: what they look like.
-    "domain.rights.KnownPerson._patterns/1": [re.compile(rf"(?<![\w@.+-]){re.escape('a' * 60)}(?![\w@.+-])")],
+    "domain.rights._patterns/1": [re.compile(rf"(?<![\w@.+-]){re.escape('a' * 60)}(?![\w@+-]|\.\w)")],
     "ledger.statements.without/1": [
         re.compile("^-- caps\\n.*?^-- end of caps\\n", re.MULTILINE | re.DOTALL),
     ],

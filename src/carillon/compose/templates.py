@@ -12,6 +12,7 @@ from carillon.compose import from_settings
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
+from carillon.compose.upkeep import history_forgets
 from carillon.config.sections import Push
 from carillon.config.settings import PageSettings, Settings
 from carillon.domain.errors import ConfigurationError
@@ -40,7 +41,6 @@ from carillon.upkeep.consent import rights
 from carillon.upkeep.consent.api import PageRules, PersonPage
 from carillon.upkeep.consent.page import Theme
 from carillon.upkeep.console import templates as console_templates
-from carillon.upkeep.history.copier import ClickHouse
 from carillon.web import Endpoint
 
 SHOWN_GAPS = 20
@@ -51,14 +51,6 @@ NOBODYS = "carillon-doctor"
 """The template the doctor asks for: a 404 proves that the service works."""
 ASK_SECONDS = 4.0
 _SERVER_ERROR = 500
-
-
-def history_forgets(settings: Settings) -> rights.Forget | None:
-    """What removes a person from the history; None where no history is kept."""
-    wanted = settings.history
-    if wanted.url is None:
-        return None
-    return ClickHouse(wanted.url, keep_days=wanted.keep_days, timeout_seconds=wanted.timeout_seconds).forget
 
 
 def page_rules(settings: Settings) -> PageRules:

@@ -21,6 +21,7 @@ from carillon.providers.webhook.signing import SigningKey, sign_standard
 from carillon.system import new_id
 from carillon.upkeep.alerts import AlertRelay, AlertSink, LogAlerts, RedisAlerts, RelayRules, WebhookAlerts
 from carillon.upkeep.cleanup import LeaseCleanup, Retention, RetentionRules
+from carillon.upkeep.consent.rights import Forget, UnfinishedErasures
 from carillon.upkeep.health import Check, answers_at, degraded
 from carillon.upkeep.history.copier import ClickHouse, History, HistoryRules
 
@@ -53,6 +54,11 @@ def kept_at(settings: Settings) -> ClickHouse:
     if wanted.url is None:
         raise ConfigurationError("history.url: no history is kept; name a ClickHouse, or chdb:///folder on one machine")
     return ClickHouse(wanted.url, keep_days=wanted.keep_days, timeout_seconds=wanted.timeout_seconds)
+
+
+def history_forgets(settings: Settings) -> Forget | None:
+    """What removes a person from the history; None where no history is kept."""
+    return None if settings.history.url is None else kept_at(settings).forget
 
 
 class AlertsPart(Part):
@@ -224,6 +230,7 @@ class UpkeepPart(Part):
             "overdue receipts": receipts.overdue(process, ledger),
             "lease reset": _lease_cleanup(process, ledger),
             "alerts": self._alerts.relay,
+            "erasures": UnfinishedErasures(ledger, history_forgets(process.settings), process.clock, process.observe),
         }
         return {name: loop.run for name, loop in loops.items() if loop is not None}
 

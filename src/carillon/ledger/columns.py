@@ -86,6 +86,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         route_id=Way.NAME,
         reason=Way.TEXT,
     ),
+    "erasures": _table("subject tenant_id began_at held_until", person_json=Way.CONTENT),
     "suppressions": _table(
         "suppression_id channel kind reason created_at expires_at tenant_id source", address=Way.ADDRESS
     ),
@@ -176,7 +177,7 @@ ERASURE: Mapping[str, Erased] = {
     **_erased("records routes attempts dead_letters outbox redriven_routes receipts", Erased.RECORD),
     **_erased("digest_members", Erased.RECORD),
     **_erased("preferences collapses throttles digests stream_entries streams presence stream_tickets", Erased.PERSON),
-    **_erased("audit_logs", Erased.PERSON),
+    **_erased("audit_logs erasures", Erased.PERSON),
     **_erased("suppressions", Erased.HASHED),
     **_erased("malformed_intents admin_actions", Erased.MENTION),
     **_erased("job_logs job_effects subscriptions payments refunds payment_webhook_requests", Erased.KEPT),

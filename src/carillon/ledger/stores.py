@@ -11,8 +11,8 @@ from carillon.ledger.digests import DigestStore
 from carillon.ledger.jobs import JobStore
 from carillon.ledger.outbox import OutboxStore
 from carillon.ledger.people import PreferenceStore, SuppressionStore
+from carillon.ledger.resealing import SealKeyStore
 from carillon.ledger.rights import RightsStore
-from carillon.ledger.sealing import SealKeyStore
 from carillon.ledger.skipped import SkippedStore
 from carillon.ledger.streams import StreamStore, TicketStore
 from carillon.ledger.templates import TemplateStore

@@ -210,7 +210,7 @@ STRANGER = Caller(role="stranger")
 _NOTHING = Reach()
 
 
-async def _nothing_to_prove() -> Proof:
+async def _nothing_to_prove(_: "Request") -> Proof:
     return Proof()
 
 
@@ -244,7 +244,7 @@ class Request:
         "found",
         "headers",
         "params",
-        "prove",
+        "prover",
         "reach",
         "scope",
     )
@@ -275,11 +275,15 @@ class Request:
         """What the guard lets this request see and change."""
         self.found: Any = None
         """The thing that an endpoint with `owned` is about."""
-        self.prove: Callable[[], Awaitable[Proof]] = _nothing_to_prove
-        """Check the caller's token again: raises 401 once it does not hold any more."""
+        self.prover: Callable[[Request], Awaitable[Proof]] = _nothing_to_prove
+        """Takes the request instead of keeping it: a request in a cycle would wait for the garbage collector."""
         given = self.headers.get(b"x-correlation-id")
         fits = given is not None and _CORRELATION.fullmatch(given)
         self.correlation_id = given.decode() if given and fits else f"{_noise.getrandbits(128):032x}"
+
+    async def prove(self) -> Proof:
+        """Check the caller's token again: raises 401 once it does not hold any more."""
+        return await self.prover(self)
 
     def check_headers(self) -> None:
         """400 for what a proxy and this server could read differently: a repeated single header, an odd coding.

@@ -309,6 +309,9 @@ WHERE r.next_attempt_at IS NULL AND r.status IN ('published', 'dead_letter', 'sk
 ORDER BY r.updated_at, r.notification_id, r.route_id
 LIMIT :limit;
 
+-- name: still_there
+SELECT notification_id FROM records WHERE notification_id = ANY (:notification_ids::text[]);
+
 -- name: advance_history
 -- Race: the lease expired and another process continued from the old place, or an operator moved it back.
 --   owner                   only the current holder may move the place.

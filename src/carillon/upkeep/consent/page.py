@@ -102,12 +102,13 @@ def _choices(rows: Sequence[CategoryRow], words: Words) -> str:
 
 
 def _fieldset(row: CategoryRow, words: Words) -> str:
-    text = f"<p class=text>{escape(row.text)}</p>" if row.text else ""
+    # The words of categories may be in another language than the page: they have a direction of their own.
+    text = f"<p class=text><bdi>{escape(row.text)}</bdi></p>" if row.text else ""
     if row.required:
-        ways = f"<p class=text>{escape(words['always'])}</p>"
+        ways = f"<p class=always>{escape(words['always'])}</p>"
     else:
         ways = f"<div class=ways>{''.join(_way(row, channel, on, words) for channel, on in row.ways.items())}</div>"
-    return f"<fieldset><legend>{escape(row.title)}</legend>{text}{ways}</fieldset>"
+    return f"<fieldset><legend><bdi>{escape(row.title)}</bdi></legend>{text}{ways}</fieldset>"
 
 
 def _way(row: CategoryRow, channel: str, on: bool, words: Words) -> str:  # noqa: FBT001 - from a mapping
@@ -138,8 +139,8 @@ def _about(content: PageContent, words: Words) -> str:
     return (
         f"<div class=fields>{fields}</div><fieldset><legend>{escape(words['quiet'])}</legend>"
         f"<p class=text>{escape(words['quiet_help'])}</p><div class=times>{_time('from', words, begins)}"
-        f"{_time('to', words, ends)}</div><p class=text>{escape(words['days'])}</p>"
-        f"<div class=ways>{ticks}</div>{_holidays(content, words)}</fieldset>"
+        f"{_time('to', words, ends)}</div><p class=text id=days>{escape(words['days'])}</p>"
+        f"<div class=ways role=group aria-labelledby=days>{ticks}</div>{_holidays(content, words)}</fieldset>"
     )
 
 
@@ -182,8 +183,8 @@ def _everything(rows: Sequence[CategoryRow], words: Words) -> str:
     if all(row.required for row in rows):
         return ""
     return (
-        f'<form method="post"><footer><p>{escape(words["all_help"])}</p>'
-        f'<button class="quiet" name="do" value="nothing">{escape(words["nothing_else"])}</button></footer></form>'
+        f'<form method="post"><footer><p id=all>{escape(words["all_help"])}</p><button class="quiet" name="do" '
+        f'value="nothing" aria-describedby=all>{escape(words["nothing_else"])}</button></footer></form>'
     )
 
 

@@ -111,7 +111,41 @@ ES: Words = {
     "inApp": "En la aplicación",
     "sse": "En vivo",
 }
-SPOKEN: Mapping[str, Words] = {"en": EN, "de": DE, "es": ES}
+AR: Words = {
+    "title": "رسائلك",
+    "lead": "اختر ما تريد أن تتلقاه، وأين تتلقاه.",
+    "saved": "تم حفظ اختياراتك.",
+    "left": "لن تتلقى {category} عبر {channel} بعد الآن.",
+    "leave_title": "إيقاف {category} عبر {channel}؟",
+    "leave": "إلغاء الاشتراك",
+    "choices": "ما تتلقاه",
+    "always": "مفعّلة دائمًا: أنت بحاجة إلى هذه الرسائل.",
+    "nothing": "لا يوجد ما يمكن اختياره بعد.",
+    "language": "اللغة",
+    "any_language": "كما يختار المرسل",
+    "time_zone": "المنطقة الزمنية",
+    "any_zone": "غير محددة",
+    "quiet": "ساعات الهدوء",
+    "quiet_help": "الرسائل التي يمكن تأجيلها تصل بعدها. اترك الوقتين فارغين إذا كنت لا تريد ساعات هدوء.",
+    "from": "من",
+    "to": "إلى",
+    "days": "في مساء أيام",
+    "holidays": "أيام العطل",
+    "no_holidays": "لا شيء",
+    "save": "حفظ",
+    "nothing_else": "إلغاء كل شيء",
+    "all_help": "يوقف كل رسالة يمكن إيقافها.",
+    "over_title": "هذا الرابط لم يعد يعمل",
+    "over": "انتهت صلاحيته أو لم يُنسخ كاملًا. افتح أحدث رسالة واستخدم الرابط الموجود فيها، "
+    "أو اطلب رابطًا جديدًا من المرسل.",
+    "wrong": "هناك خطأ في النموذج: {what}. لم يتغير شيء.",
+    "email": "البريد الإلكتروني",
+    "sms": "رسالة نصية",
+    "push": "إشعار",
+    "inApp": "داخل التطبيق",
+    "sse": "مباشر",
+}
+SPOKEN: Mapping[str, Words] = {"en": EN, "de": DE, "es": ES, "ar": AR}
 
 
 def spoken(*wished: str | None, header: str | None = None) -> Locale:
