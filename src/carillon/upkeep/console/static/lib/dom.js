@@ -57,12 +57,12 @@ export function empty(sentence, ...beside) {
 }
 
 /** A badge: a word in the colour of its meaning. */
-export function badge(word) {
-  return h("span", { class: `badge ${MOODS[word] ?? ""}`, text: word });
+export function badge(word, said = String(word).replaceAll("_", " ")) {
+  return h("span", { class: `badge ${MOODS[word] ?? ""}`, text: said });
 }
 
 const MOODS = {
-  delivered: "good", opened: "good", sent: "good", closed: "good", finish: "good", success: "good", active: "good",
+  passed: "good", delivered: "good", opened: "good", sent: "good", closed: "good", finish: "good", success: "good", active: "good",
   queued: "wait", retry: "wait", defer: "wait", half_open: "wait", throttled: "wait", fail_over: "wait",
   failed: "bad", bury: "bad", open: "bad", disabled: "bad", endpoint_disabled: "bad", endpoint_enabled: "good", unavailable: "bad", refused: "bad", unknown: "bad", rejected: "bad",
   skipped: "dull",
