@@ -4,8 +4,8 @@ import { ask } from "../lib/api.js";
 import * as bulk from "../lib/bulk.js";
 import { badge, empty, fill, h, head, loading, num, table, toast, when } from "../lib/dom.js";
 import { download } from "../lib/export.js";
-import { field, given, newest, recall, refill } from "../lib/forms.js";
-import { many, number } from "../lib/format.js";
+import { field, given, newest, pager, recall, refill } from "../lib/forms.js";
+import { number } from "../lib/format.js";
 import { views } from "../lib/views.js";
 import { story } from "./story.js";
 
@@ -34,14 +34,13 @@ async function list(main, shell) {
     const found = await ask(PATH, { query: { ...wire(state.asked), cursor: state.cursor, count: state.cursor ? undefined : "capped", pageSize: PAGE_SIZE } });
     if (!still()) return;
     state.found = found;
-    refill(places.results, found.items.length ? rows(found.items, state, acts) : nothing(state.asked), pager(state, turn));
+    refill(places.results, found.items.length ? rows(found.items, state, acts) : nothing(state.asked), pager({ ...found, totalCount: null }, state, turn));
     acts();
   };
   const acts = () => refill(places.acts, actions(state, shell, again));
   const again = () => { state.chosen.clear(); return draw(); };
-  const turn = (cursor, trail) => {
-    Object.assign(state, { cursor, trail });
-    shell.keep({ ...state.asked, cursor });
+  const turn = () => {
+    shell.keep({ ...state.asked, cursor: state.cursor });
     return draw().catch(told);
   };
   const search = (asked) => {
@@ -149,19 +148,8 @@ function actions(state, shell, again) {
   const fits = chosen.length ? { cancel: true, redrive: true } : bulk.fitting(state.asked);
   const whom = chosen.length ? `${number(chosen.length)} chosen` : "all that match";
   const act = (id, text, call) => h("button", { type: "button", id, text, onclick: () => Promise.resolve(call(chosen, wire(state.asked), again)).catch(told) });
-  const total = state.found?.totalCount;
-  const count = state.found && total !== null ? h("span", { class: "quiet", text: total >= CAPPED ? `${number(CAPPED)} or more` : `${number(total)} in all` }) : h("span", {});
+  const total = state.found?.totalCount ?? null;
+  const count = total === null ? h("span", {}) : h("span", { class: "quiet", text: total >= CAPPED ? `${number(CAPPED)} or more` : `${number(total)} in all` });
   return [count, h("span", { class: "grow" }), may && fits.cancel ? act("bulk-cancel", `Cancel ${whom}`, bulk.cancel) : null, may && fits.redrive ? act("bulk-redrive", `Try ${whom} again`, bulk.redrive) : null,
     state.found?.items.length ? [act("export-csv", "CSV", () => download("csv", PATH, wire(state.asked), COLUMNS)), act("export-ndjson", "NDJSON", () => download("ndjson", PATH, wire(state.asked), COLUMNS))] : null];
-}
-
-function pager(state, turn) {
-  const { nextCursor } = state.found;
-  if (!state.cursor && !nextCursor) return null;
-  const back = state.trail.slice(0, -1);
-  return h("p", { class: "pager" },
-    h("button", { type: "button", id: "newest", text: "Newest", disabled: !state.cursor, onclick: () => turn(undefined, []) }),
-    h("button", { type: "button", id: "newer", text: "Newer", disabled: !state.trail.length, onclick: () => turn(state.trail[state.trail.length - 1], back) }),
-    h("button", { type: "button", id: "older", text: "Older", disabled: !nextCursor, onclick: () => turn(nextCursor, [...state.trail, state.cursor]) }),
-    h("span", { text: `${many(state.found.items.length, "notification")} on this page` }));
 }
