@@ -132,7 +132,7 @@ STOP = AdminAction(actor="ops@example.org", action="stop_redrive", reason="down 
 
 
 @pytest.mark.req("P-544")
-async def test_a_stopped_redrive_gives_back_what_waits_for_its_turn(engine: Engine, ledger: Ledger) -> None:
+async def test_a_stopped_redrive_gives_back_what_waits_for_its_turn(ledger: Ledger) -> None:
     known = await fail(ledger, 5)
     began = (await ledger.failed_counts({})).now_ms
     slowly = RedrivePlan(rate=0.001, began_ms=began)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -22,7 +22,9 @@ MOST_GROUPS = 50
 DEFAULT_MS = 3_600_000
 _SHARE = 10
 """An answer is kept ten times as long as it took: looking at a chart costs the ledger at most a tenth of its time."""
+_CHEAP_SECONDS = 0.05
 _KEPT_SECONDS = 120.0
+_STALE_SECONDS = 60.0
 _MOST_KEPT = 64
 
 Moment = Annotated[
@@ -95,35 +97,43 @@ class HistoryView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Remembered:
-    """Answers that are expensive, kept for ten times as long as they took; callers at the same time share one."""
+    """Answers that are expensive. A cheap one is asked for each time; callers at the same time share one.
+
+    An expensive one is kept for ten times as long as it took. Later callers get it at once while a new one is made.
+    """
 
     def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
         self._ticks = ticks
-        self._kept: OrderedDict[Hashable, tuple[float, asyncio.Future[Any]]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+        """Until when each answer is fresh."""
+        self._running: dict[Hashable, asyncio.Task[Any]] = {}
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[Kind]]) -> Kind:
-        until, running = self._kept.get(key, (0.0, None))
-        if running is None or (running.done() and self._ticks() >= until):
-            running = asyncio.ensure_future(self._asked(key, ask))
-            self._kept[key] = (self._ticks(), running)
-            self._kept.move_to_end(key)
-            while len(self._kept) > _MOST_KEPT:
-                self._kept.popitem(last=False)
+        kept = self._kept.get(key)
+        if kept is not None and self._ticks() < kept[0]:
+            return cast("Kind", kept[1])
+        running = self._running.get(key)
+        if running is None:
+            running = self._running[key] = asyncio.ensure_future(self._asked(key, ask))
+            running.add_done_callback(lambda task: task.cancelled() or task.exception())
+        if kept is not None and self._ticks() < kept[0] + _STALE_SECONDS:
+            return cast("Kind", kept[1])
         # A caller who leaves does not take the answer away from the others.
-        answer: Kind = await asyncio.shield(running)
-        return answer
+        return cast("Kind", await asyncio.shield(running))
 
     async def _asked(self, key: Hashable, ask: Callable[[], Awaitable[Kind]]) -> Kind:
         began = self._ticks()
-        until = 0.0
         try:
             answer = await ask()
             ended = self._ticks()
-            until = ended + min(_KEPT_SECONDS, (ended - began) * _SHARE)
+            self._kept.pop(key, None)
+            if ended - began >= _CHEAP_SECONDS:
+                self._kept[key] = (ended + min(_KEPT_SECONDS, (ended - began) * _SHARE), answer)
+            while len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
             return answer
         finally:
-            if key in self._kept:
-                self._kept[key] = (until, self._kept[key][1])
+            del self._running[key]
 
 
 class History:

@@ -14,7 +14,7 @@ const PATH = "/api/v1/notifications";
 const STATUSES = ["queued", "sent", "delivered", "opened", "failed", "skipped"];
 const FURTHER = [["userId", "Person"], ["recipient", "Address"], ["templateKey", "Template"], ["traceId", "Trace"], ["serviceOrigin", "Origin"]];
 const TIMES = [["acceptedAfter", "Accepted after"], ["acceptedBefore", "and before"]];
-const CAPPED = 10_000;
+const CAPPED = 1000;
 const ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const COLUMNS = {
   id: (one) => one.id, createdAt: (one) => one.createdAt, templateKey: (one) => one.templateKey, userId: (one) => one.userId, recipient: (one) => one.recipient,

@@ -2,7 +2,7 @@
 
 import { ask } from "../lib/api.js";
 import { bar, chart } from "../lib/charts.js";
-import { badge, card, empty, fill, h, head, num, table, titled, toast, when } from "../lib/dom.js";
+import { badge, card, empty, fill, h, head, loading, num, table, titled, toast, when } from "../lib/dom.js";
 import { newest, refill } from "../lib/forms.js";
 import { millis, moment, number, percent, span } from "../lib/format.js";
 import { verdict } from "../lib/verdict.js";
@@ -16,22 +16,27 @@ const MOODS = { breaker_open: "bad", breaker_closed: "good" };
 
 export async function render(main, shell) {
   const state = chosen(shell.query);
-  const places = { top: h("div", { class: "page" }), groups: h("div", {}), bottom: h("div", { class: "page" }), when: h("div", { class: "row" }) };
+  const places = { top: h("div", { class: "page" }), groups: h("div", {}, card("What ended in this time", loading())), bottom: h("div", { class: "page" }), when: h("div", { class: "row" }) };
   const charts = { ended: chart("Accepted, delivered, failed and skipped over the time"), calls: chart("Average and slowest call that delivered, over the time") };
   const asking = newest();
   let known = null;
   const draw = async () => {
     const still = asking();
-    const [overview, history, providers, targets, health] = await Promise.all([
-      ask("/api/v1/console/overview"), ask("/api/v1/console/history", { query: asked(state) }),
-      ask("/api/v1/admin/providers").catch(() => ({ items: [] })),
+    const charted = ask("/api/v1/console/history", { query: asked(state) });
+    const [overview, providers, targets, health] = await Promise.all([
+      ask("/api/v1/console/overview"), ask("/api/v1/admin/providers").catch(() => ({ items: [] })),
       // Only operators may see them: an endpoint may belong to any tenant.
       ask("/api/v1/admin/targets").catch(() => ({ items: [] })), ask("/health").catch((error) => error.body)]);
     if (!still()) return;
-    known = history;
-    refill(places.top, verdict({ overview, providers: providers.items, targets: targets.items, health }), figures(overview, history, state));
-    plot(charts, history);
-    refill(places.groups, groups(history, state, pick));
+    const top = (history) => refill(places.top, verdict({ overview, providers: providers.items, targets: targets.items, health }), figures(overview, history, state));
+    // A long time in a large ledger takes a moment; the verdict does not wait for it.
+    top(known);
+    charted.then((history) => {
+      known = history;
+      top(history);
+      plot(charts, history);
+      refill(places.groups, groups(history, state, pick));
+    }, (error) => toast(error.message, "bad"));
     refill(places.bottom, h("div", { class: "two" }, lanes(overview.lanes), carriers(providers.items)), receivers(targets.items, draw), lately(overview.recent));
   };
   const choose = (change) => {
@@ -97,6 +102,7 @@ function figures(overview, history, state) {
   const queued = "#/notifications?status=queued";
   const within = RANGES[state.range]?.[0] ?? "this time";
   const delta = (name) => {
+    if (!history) return "…";
     const now = history.totals[name];
     const before = history.before[name];
     if (!now && !before) return `none in ${within}`;
