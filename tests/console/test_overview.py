@@ -76,6 +76,30 @@ async def test_a_channel_that_fails_is_named_with_its_reason(
             await expect(page.get_by_role("table", name="Dead letters").locator("tbody tr")).to_have_count(5)
 
 
+@pytest.mark.req("P-546")
+async def test_charts_of_a_time_with_a_table_behind_each(console: Console) -> None:
+    await console.send("email")
+    await console.send("push")
+    page = await console.open()
+    ended = page.get_by_role("table", name="What ended")
+    await expect(ended).to_contain_text("email")
+    await page.get_by_role("button", name="7 d").click()
+    await expect(page.get_by_role("button", name="7 d")).to_have_attribute("aria-pressed", "true")
+    assert "range=7d" in page.url
+    await page.get_by_text("as a table").first.click()
+    shown = page.get_by_role("table", name=re.compile("Accepted, delivered.*as a table"))
+    await expect(shown.locator("tbody tr")).to_have_count(60)
+    await expect(shown).to_contain_text("Carillon 0.1.0 started")
+    await page.get_by_role("button", name="template").click()
+    await ended.get_by_role("button", name="welcome").click()
+    await expect(page.get_by_role("button", name="Only template welcome")).to_be_visible()
+    await page.reload()
+    await expect(page.get_by_role("button", name="Only template welcome")).to_be_visible()
+    drawing = page.locator("svg.chart").first
+    await drawing.hover(position={"x": 300, "y": 60})
+    await expect(page.locator(".tip").first).to_contain_text("delivered")
+
+
 async def standing(page: Page) -> str:
     """The id of what has the focus."""
     return str(await page.evaluate("document.activeElement.id"))

@@ -249,7 +249,7 @@ def endpoints(
 ) -> list[Endpoint]:
     """The administrators' endpoints; those that change something ask for X-Admin-Override."""
     administration = Administration(ledger, breakers, chains, lanes, clock=clock, ids=ids)
-    return [*_changing(administration), _coming(administration), *_reading(administration)]
+    return [*_changing(administration), _stopping(administration), _coming(administration), *_reading(administration)]
 
 
 def _changing(administration: Administration) -> list[Endpoint]:
@@ -286,26 +286,29 @@ def _changing(administration: Administration) -> list[Endpoint]:
             tag="Administration",
             about=About(callers=Callers.ADMINISTRATORS, tenant=in_body("tenantId")),
         ),
-        Endpoint(
-            method="POST",
-            path=f"{_PATH}/redrives/{{id}}/stop",
-            call=administration.stop_redrive,
-            name="stopRedrive",
-            summary="Stop a redrive",
-            description="Its routes that wait for their turn are dead letters again, with their old reason. What was "
-            "attempted already, or is in a provider's call, goes on.",
-            override=True,
-            path_examples={"id": "7"},
-            body=StopBody,
-            body_examples={"stop": {"reason": "The provider is down again"}},
-            answers=(Answer(status=200, description="How many were stopped", kind=StoppedRedrive),),
-            tag="Administration",
-            about=About(
-                callers=Callers.ADMINISTRATORS,
-                owned=Owned(param="id", find=administration.find_redrive, missing="there is no such redrive"),
-            ),
-        ),
     ]
+
+
+def _stopping(administration: Administration) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=f"{_PATH}/redrives/{{id}}/stop",
+        call=administration.stop_redrive,
+        name="stopRedrive",
+        summary="Stop a redrive",
+        description="Its routes that wait for their turn are dead letters again, with their old reason. What was "
+        "attempted already, or is in a provider's call, goes on.",
+        override=True,
+        path_examples={"id": "7"},
+        body=StopBody,
+        body_examples={"stop": {"reason": "The provider is down again"}},
+        answers=(Answer(status=200, description="How many were stopped", kind=StoppedRedrive),),
+        tag="Administration",
+        about=About(
+            callers=Callers.ADMINISTRATORS,
+            owned=Owned(param="id", find=administration.find_redrive, missing="there is no such redrive"),
+        ),
+    )
 
 
 def _coming(administration: Administration) -> Endpoint:

@@ -197,7 +197,7 @@ class Console:
         self._blueprint = blueprint
         self._pages = list(pages)
         self._remembered = history.Remembered()
-        self.history = history.History(ledger, series, clock, self._remembered)
+        self.history = history.ConsoleHistory(ledger, series, clock, self._remembered)
         self.channels: Mapping[str, Sequence[str]] = {}
         self.sandboxes: Sequence[str] = ()
 

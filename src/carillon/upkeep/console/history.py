@@ -136,7 +136,7 @@ class Remembered:
             del self._running[key]
 
 
-class History:
+class ConsoleHistory:
     """Answers the endpoint of the charts."""
 
     def __init__(self, ledger: UpkeepLedger, series: Series, clock: Clock, remembered: Remembered) -> None:
@@ -222,7 +222,7 @@ def _group(row: dict[str, Any]) -> HistoryGroup:
     )
 
 
-def endpoint(history: History) -> Endpoint:
+def endpoint(history: ConsoleHistory) -> Endpoint:
     """The charts show every tenant, so they are for operators."""
     return Endpoint(
         method="GET",
