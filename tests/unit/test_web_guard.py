@@ -99,12 +99,12 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
         ),
         ("createTemplate redriveFailed listSuppressions addSuppression removeSuppression", ADMINS_NAMED, ADMINS_NAMED),
         ("exportPerson erasePerson", ADMINS_NAMED, ADMINS_NAMED),
-        ("retryNotification showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
+        ("retryNotification stopRedrive showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
         ("readTemplateByCode consoleSurface", OF_THE_TENANT, OF_THE_TENANT),
         (
             (
                 "listSandboxMessages listDrills showDrill beginDrill endDrill listQueues listJobLogs listFailedMessages"
-                " listQueueActions requeueFailedMessages consoleOverview consoleLive consoleStreams"
+                " listQueueActions requeueFailedMessages consoleOverview consoleHistory consoleLive consoleStreams"
                 " listTargets enableEndpoint"
             ),
             OPERATORS_ONLY,

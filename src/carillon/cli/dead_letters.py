@@ -146,6 +146,42 @@ def redrive(  # noqa: PLR0917 - a command line has many options
     _tell(found, redriven, dry_run=dry_run, as_json=as_json)
 
 
+@app.command()
+def stop(
+    redrive_id: Annotated[
+        int | None, typer.Argument(help="The redrive; the newest that still waits by default.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="The reason for the audit trail.")] = "stopped from the command line",
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a redrive: what waits for its turn is as it was before; what was attempted already goes on."""
+    action = AdminAction(actor=f"cli:{who()}", action="stop_redrive", reason=reason)
+
+    async def work(ledger: Ledger) -> tuple[int, int]:
+        row = await (_running(ledger) if redrive_id is None else ledger.action(redrive_id))
+        if row is None or row["action"] != "redrive":
+            raise NoSuchDeadLetter("no redrive waits" if redrive_id is None else f"there is no redrive {redrive_id}")
+        number = row["action_id"]
+        about = msgspec.structs.replace(action, tenant_id=row["tenant_id"], subject=str(number))
+        return number, await ledger.stop_redrive(number, about)
+
+    number, stopped = _with_ledger(blueprint, config, work)
+    if as_json:
+        typer.echo(json.dumps({"redrive": number, "stopped": stopped}))
+        return
+    typer.echo(f"Redrive {number} is stopped; {counted(stopped, 'route')} as before.")
+
+
+async def _running(ledger: Ledger) -> dict[str, Any] | None:
+    """The newest redrive of which something waits."""
+    rows, _ = await ledger.actions({"action": "redrive"}, PAGE, 0)
+    waiting = {one["action_id"] for one in await ledger.redriven([row["action_id"] for row in rows]) if one["waiting"]}
+    return next((row for row in rows if row["action_id"] in waiting), None)
+
+
 def _tell(found: FailedCounts, redriven: int, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         said = {"found": found.total, "redriven": redriven, "dry_run": dry_run, "suppressed": found.suppressed}

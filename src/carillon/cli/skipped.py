@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
-from carillon.cli.dead_letters import per_second
+from carillon.cli.dead_letters import per_second, stop
 from carillon.cli.options import AsJson, Blueprint, Config
 from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
@@ -17,7 +17,7 @@ from carillon.config.settings import Settings
 from carillon.domain.admin import AdminAction
 from carillon.domain.errors import CarillonError
 from carillon.domain.skipped import GATES, SkippedPage
-from carillon.upkeep.redriving import redrive_skipped, skipped_action, skipped_plan, stop_action
+from carillon.upkeep.redriving import redrive_skipped, skipped_action, skipped_plan
 
 app = typer.Typer(help="Evaluate again what a gate skipped.", no_args_is_help=True)
 Why = Annotated[str, typer.Option("--reason", help="The reason for the audit trail.")]
@@ -84,20 +84,7 @@ def _work(
     return work
 
 
-@app.command()
-def stop(
-    action: Annotated[int, typer.Argument(help="The id of the redrive, as the redrive printed it.")],
-    reason: Why = "stopped from the command line",
-    blueprint: Blueprint = None,
-    config: Config = None,
-) -> None:
-    """Stop a redrive of skipped routes or of dead letters: what has not had its turn is as it was before."""
-    settings = _settings(blueprint, config)
-    about = stop_action(actor=f"cli:{who()}", reason=reason, tenant_id=None, action_id=action)
-    stopped = with_ledger(settings, lambda ledger: ledger.stop_redrive(action, None, about))
-    if stopped is None:
-        raise NothingSkipped(f"there is no redrive {action}")
-    typer.echo(f"{counted(stopped, 'route')} taken back")
+app.command()(stop)
 
 
 def _tell(found: SkippedPage, *, dry_run: bool, as_json: bool) -> None:
