@@ -18,7 +18,7 @@ from carillon.upkeep.api import digests as digests_api
 from carillon.upkeep.api import notifications as api
 from carillon.upkeep.api import preferences as preferences_api
 from carillon.upkeep.api import queues as queues_api
-from carillon.upkeep.api import sandbox
+from carillon.upkeep.api import sandbox, templates_sending
 from carillon.upkeep.api import targets as targets_api
 from carillon.upkeep.api import templates as templates_api
 from carillon.upkeep.api import waiting as waiting_api
@@ -49,6 +49,7 @@ def declared() -> list[Endpoint]:
         *admin_api.endpoints(nobody, nobody, {}, Lanes({}), clock=nobody, ids=nobody),
         *sandbox.endpoints([], [], msgspec.Struct),
         *templates_api.endpoints(nobody, nobody, nobody),
+        *templates_sending.endpoints(nobody, nobody),
         *preferences_api.endpoints(nobody, NO_CATEGORIES),
         *consent_api.endpoints(nobody),
         *rights.endpoints(nobody, None),

@@ -97,7 +97,11 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             ADMINS,
             ADMINS,
         ),
-        ("createTemplate redriveFailed listSuppressions addSuppression removeSuppression", ADMINS_NAMED, ADMINS_NAMED),
+        (
+            "createTemplate testSendTemplate redriveFailed listSuppressions addSuppression removeSuppression",
+            ADMINS_NAMED,
+            ADMINS_NAMED,
+        ),
         ("exportPerson erasePerson", ADMINS_NAMED, ADMINS_NAMED),
         ("retryNotification showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
         ("readTemplateByCode consoleSurface", OF_THE_TENANT, OF_THE_TENANT),

@@ -111,10 +111,9 @@ class Wording:
             check_parts(template)
         return await self.templates.composed(template, tenant_id)
 
-    def endpoints(self) -> list[Endpoint]:
-        """Templates and preferences over HTTP."""
+    def tools(self) -> TemplateTools:
+        """What the endpoints about templates use of the intake."""
         settings = self._settings
-
         carry = from_settings.carry_rules(settings)
 
         def render(template: Template, data: Mapping[str, Any], zone: str | None) -> Message:
@@ -122,7 +121,7 @@ class Wording:
             message = render_message(template, data, settings.templates.missing_variable, person)
             return spelled(message, template.channel, template.code, carry)
 
-        tools = TemplateTools(
+        return TemplateTools(
             templates=self.templates,
             names=template_variables,
             ready=self._checked,
@@ -132,6 +131,10 @@ class Wording:
             locale=LocaleRules(settings.locale.default, settings.locale.on_missing),
             categories=from_settings.categories(settings),
         )
+
+    def endpoints(self) -> list[Endpoint]:
+        """Templates and preferences over HTTP."""
+        settings, tools = self._settings, self.tools()
         kept = templates_api.endpoints(self._ledger, tools, new_id, open_mount=settings.templates.open_mount)
         if settings.http.console:
             reader = console_templates.CatalogueReader(

@@ -14,7 +14,7 @@ from carillon.domain.ports import Clock, UpkeepLedger
 from carillon.domain.streams import person_of
 from carillon.upkeep.console.series import Failing, Series
 from carillon.web import EVERYBODY, KNOWN, OPERATORS, Answer, Endpoint, Outlet, Reply, Request
-from carillon.web.endpoint import KINDS, fixed
+from carillon.web.endpoint import FRAMED, KINDS, POLICY, fixed
 
 MOST_READERS = 200
 _FOLDER = "static"
@@ -85,7 +85,8 @@ def file_endpoints() -> list[Endpoint]:
     for path, file in _walk(files("carillon.upkeep.console").joinpath(_FOLDER), "/console"):
         kind = file.name.rpartition(".")[2]
         if kind in KINDS:
-            found.append(fixed(path, file.read_bytes(), kind))
+            policy = FRAMED if file.name == "frame.html" else POLICY
+            found.append(fixed(path, file.read_bytes(), kind, policy=policy))
             if file.name == "index.html":
                 found.append(fixed("/console", file.read_bytes(), kind))
     return found
