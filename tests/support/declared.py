@@ -16,6 +16,7 @@ from carillon.upkeep import health
 from carillon.upkeep.api import admin as admin_api
 from carillon.upkeep.api import digests as digests_api
 from carillon.upkeep.api import notifications as api
+from carillon.upkeep.api import pauses as pauses_api
 from carillon.upkeep.api import preferences as preferences_api
 from carillon.upkeep.api import queues as queues_api
 from carillon.upkeep.api import sandbox, templates_sending
@@ -44,6 +45,7 @@ def declared() -> list[Endpoint]:
         *http.endpoints(nobody, explains=cast("Any", object())),
         *api.endpoints(nobody, {}, Lanes({})),
         *targets_api.endpoints(nobody, nobody, nobody),
+        *pauses_api.endpoints(nobody, nobody, nobody, nobody, nobody),
         *digests_api.endpoints(nobody),
         *waiting_api.endpoints(nobody, nobody),
         *admin_api.endpoints(nobody, nobody, {}, Lanes({}), clock=nobody, ids=nobody),

@@ -109,7 +109,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             (
                 "listSandboxMessages listDrills showDrill beginDrill endDrill listQueues listJobLogs listFailedMessages"
                 " listQueueActions requeueFailedMessages consoleOverview consoleLive consoleStreams"
-                " listTargets enableEndpoint"
+                " listTargets enableEndpoint listPauses pauseCalls resumeCalls forceBreaker"
             ),
             OPERATORS_ONLY,
             OPERATORS_ONLY,

@@ -35,6 +35,7 @@ from carillon.system import new_id
 from carillon.upkeep.api import admin as admin_api
 from carillon.upkeep.api import digests as digests_api
 from carillon.upkeep.api import notifications as api
+from carillon.upkeep.api import pauses as pauses_api
 from carillon.upkeep.api import targets as targets_api
 from carillon.upkeep.api import templates_sending
 from carillon.upkeep.api import waiting as waiting_api
@@ -263,10 +264,13 @@ class IntakePart(Part):
         if settings.ledger.replay != "redrive":
             # If only producers may send again, administrators may only read.
             admin = [endpoint for endpoint in admin if endpoint.method == "GET"]
-        return [*found, *admin, *targets_api.endpoints(self._breakers.targets, ledger, self._process.clock)]
+        targets, clock = self._breakers.targets, self._process.clock
+        known = pauses_api.Known(frozenset(name for chain in chains.values() for name in chain), lanes)
+        found += pauses_api.endpoints(targets, breakers, ledger, clock, known)
+        return [*found, *admin, *targets_api.endpoints(targets, ledger, clock)]
 
     def pages(self) -> Sequence[str]:
-        return ("overview", "notifications", "dead-letters")
+        return ("overview", "notifications", "dead-letters", "providers")
 
 
 class RabbitmqDoorPart(Part):

@@ -14,7 +14,8 @@ import { versions } from "./template-versions.js";
 import { samples } from "./samples.js";
 
 const PAUSE_MS = 250;
-const NAME = /\{\{-?\s*([a-zA-Z_][\w.]*)/g;
+/** Not of a call: macros and functions are no variables. */
+const NAME = /\{\{-?\s*([a-zA-Z_][\w.]*)(?![\w.]*\s*\()/g;
 /** Names that templates have without data. */
 const GIVEN = new Set(["loop", "brand", "t", "super", "caller", "range", "self"]);
 const ROWS = { subjectTemplate: 1, bodyTemplate: 6, htmlTemplate: 12, mjml: 12 };

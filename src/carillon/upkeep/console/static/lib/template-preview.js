@@ -33,7 +33,7 @@ export function seen(channel) {
     "div",
     { class: "seen-tools", role: "toolbar", "aria-label": "Preview" },
     choices("View", look, "view", { message: "Message", text: "Text", ...(channel === "email" ? { source: "Source" } : {}) }, draw),
-    choices("Width", look, "width", { desk: "Desktop", phone: "Phone" }, draw),
+    channel === "email" ? choices("Width", look, "width", { desk: "Desktop", phone: "Phone" }, draw) : null,
     choices("Colours", look, "scheme", { light: "Light", dark: "Dark" }, draw),
   );
   return {
