@@ -24,7 +24,7 @@ from carillon.cli.options import AsJson
 from carillon.cli.plots import bar, histogram, percentile
 from carillon.cli.remote import Remote, RemoteFailed, Token, TokenFile, token_of
 from carillon.cli.send import Data, variables
-from carillon.client import Client, Item
+from carillon.client import Client, Item, Notification
 from carillon.domain.errors import CarillonError
 
 START_SECONDS, END_SECONDS = 60.0, 30.0
@@ -243,7 +243,7 @@ def _send(client: Client, plan: LoadPlan, show: Callable[[int], None]) -> tuple[
 def _wait(client: Client, plan: LoadPlan, accepted: int, show: Callable[[int], None]) -> int:
     """The number of notifications that have not ended when the time is over."""
     while True:
-        left = client.search(user_id=plan.item.user_id, status="queued", page_size=1).total_count
+        left = client.search(user_id=plan.item.user_id, status="queued", page_size=1).total_count or 0
         show(accepted - left)
         if not left or time.monotonic() > plan.ends_at:
             return left
@@ -255,17 +255,25 @@ def _ends(client: Client, plan: LoadPlan) -> tuple[list[str], list[float], float
     states: list[str] = []
     deliveries: list[float] = []
     first, last = float("inf"), 0.0
-    pages, page = 1, 1
-    while page <= pages:
-        found = client.search(user_id=plan.item.user_id, page=page, page_size=_PAGE)
-        pages, page = found.total_pages, page + 1
-        for one in found.items:
+    for found in _pages(client, plan):
+        for one in found:
             states.append(one.status)
             if one.delivered_at is not None:
                 begun, ended = (datetime.fromisoformat(at).timestamp() for at in (one.created_at, one.delivered_at))
                 first, last = min(first, begun), max(last, ended)
                 deliveries.append(max(0.0, (ended - begun) * 1000))
     return states, deliveries, max(0.0, last - first)
+
+
+def _pages(client: Client, plan: LoadPlan) -> Iterator[list[Notification]]:
+    """Every notification of this load, page by page: a cursor has no last page."""
+    cursor: str | None = None
+    while True:
+        found = client.search(user_id=plan.item.user_id, cursor=cursor, page_size=_PAGE)
+        yield found.items
+        cursor = found.next_cursor
+        if cursor is None:
+            return
 
 
 def _spread(values: list[float]) -> dict[str, float | None]:

@@ -78,7 +78,7 @@ class Watch:
 
     def begin(self, last: int) -> list[Told]:
         """The newest notifications, oldest first; older ones count as printed."""
-        items = self._page(1)
+        items, _ = self._page(None)
         told = [one for one in self._news(items) if self._status in (None, one["status"])]
         return told[-last:] if last else []
 
@@ -98,16 +98,21 @@ class Watch:
 
     def _look(self) -> list[Told]:
         items: list[Told] = []
-        for page in range(1, PAGES + 1):
-            found = self._page(page)
+        cursor: str | None = None
+        for _ in range(PAGES):
+            found, cursor = self._page(cursor)
             items += found
-            if len(found) < PAGE or any(one["id"] in self._known for one in found):
+            if cursor is None or any(one["id"] in self._known for one in found):
                 break
         return [one for one in self._news(items) if self._status in (None, one["status"])]
 
-    def _page(self, number: int) -> list[Told]:
-        query = urlencode({**self._filters, "page": number, "pageSize": PAGE})
-        return list(self._remote.get(f"/api/v1/notifications?{query}")["items"])
+    def _page(self, cursor: str | None) -> tuple[list[Told], str | None]:
+        # The total is not shown: counting it would cost more than the page in a large ledger.
+        place = {"count": "capped"} if cursor is None else {"cursor": cursor}
+        query = urlencode({**self._filters, **place, "pageSize": PAGE})
+        found = self._remote.get(f"/api/v1/notifications?{query}")
+        # A server of an earlier release sends no cursor.
+        return list(found["items"]), found.get("nextCursor")
 
     def _news(self, items: list[Told]) -> list[Told]:
         news = []

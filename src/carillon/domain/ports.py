@@ -118,8 +118,10 @@ class UpkeepLedger(Protocol):
         """One notification with all its routes and attempts."""
         ...
 
-    async def search(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Story], int]:
-        """One page of notifications, newest first, and the total number that match."""
+    async def search(
+        self, filters: Mapping[str, Any], limit: int, offset: int, most: int = 2**62
+    ) -> tuple[list[Story], int]:
+        """One page of notifications, newest first, and how many match, counted up to `most`."""
         ...
 
     async def counts(self) -> dict[str, Any]:

@@ -24,7 +24,8 @@ FAILED_FILTERS = (
     "notification_ids",
     "letters",
 )
-ACTION_FILTERS = ("actor", "action", "subject", "tenant_id", "after_ms")
+FAILED_PLACE = ("before_us", "before_id", "before_route")
+ACTION_FILTERS = ("actor", "action", "subject", "tenant_id", "after_ms", "before_id")
 _BETWEEN = "\x1f"
 """Neither a notification's id nor a route's contains it."""
 
@@ -36,7 +37,9 @@ class AdminStore:
     signal: Signal
 
     async def failed(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Row], int]:
-        rows = await self.engine.rows("failed", {**_failed(filters), "limit": limit, "offset": offset})
+        place = {name: filters.get(name) for name in FAILED_PLACE}
+        given = {name: value for name, value in filters.items() if name not in FAILED_PLACE}
+        rows = await self.engine.rows("failed", {**_failed(given), **place, "limit": limit, "offset": offset})
         return _page(rows, "notification_id")
 
     async def failed_counts(self, filters: Mapping[str, Any]) -> FailedCounts:

@@ -11,7 +11,7 @@ from carillon.domain.timing import EXPIRED, Stop
 from carillon.ledger.rows import chosen
 
 _ROUNDS = 5
-FILTERS = ("tenant_id", "open")
+FILTERS = ("tenant_id", "open", "before_us", "before_id")
 Place = tuple[str, str, str, str]
 """Tenant, audience, channels and key: there is at most one open digest for each."""
 

@@ -77,7 +77,7 @@ def _wanted(row: Row, user_id: str) -> Preferences:
     )
 
 
-SUPPRESSION_FILTERS = ("channel", "address", "tenant_id", "source", "kind")
+SUPPRESSION_FILTERS = ("channel", "address", "tenant_id", "source", "kind", "before_us", "before_id")
 
 
 class SuppressionStore:

@@ -20,7 +20,10 @@ WITH matching AS MATERIALIZED (
       AND (:notification_ids::text[] IS NULL OR d.notification_id = ANY (:notification_ids))
       AND (:letters::text[] IS NULL OR d.notification_id || chr(31) || d.route_id = ANY (:letters))
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, (extract(epoch FROM created_at) * 1000000)::bigint AS place FROM matching
+    WHERE :before_us::bigint IS NULL OR (created_at, notification_id, route_id)
+        < (timestamptz 'epoch' + :before_us::float8 * interval '1 microsecond', :before_id::text, :before_route::text)
+    ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)
@@ -141,7 +144,8 @@ WITH matching AS MATERIALIZED (
       AND (:tenant_id::text IS NULL OR a.tenant_id = :tenant_id)
       AND (:after_ms::float8 IS NULL OR a.at >= to_timestamp(:after_ms / 1000.0))
 ), page AS (
-    SELECT * FROM matching ORDER BY action_id DESC LIMIT :limit OFFSET :offset
+    SELECT * FROM matching WHERE :before_id::bigint IS NULL OR action_id < :before_id
+    ORDER BY action_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)

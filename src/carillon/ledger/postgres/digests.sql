@@ -92,7 +92,9 @@ WITH matching AS MATERIALIZED (
     WHERE (:tenant_id::text IS NULL OR d.tenant_id = :tenant_id)
       AND (:open::boolean IS NULL OR (d.told_at IS NULL) = :open)
 ), page AS (
-    SELECT * FROM matching ORDER BY opened_at DESC, digest_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, (extract(epoch FROM opened_at) * 1000000)::bigint AS place FROM matching
+    WHERE :before_us::bigint IS NULL OR (opened_at, digest_id) < (timestamptz 'epoch' + :before_us::float8 * interval '1 microsecond', :before_id::text)
+    ORDER BY opened_at DESC, digest_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)

@@ -40,7 +40,10 @@ WITH matching AS MATERIALIZED (
       AND (:kind::text IS NULL OR s.kind = :kind)
       AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, suppression_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, (extract(epoch FROM created_at) * 1000000)::bigint AS place FROM matching
+    WHERE :before_us::bigint IS NULL OR (created_at, suppression_id)
+        < (timestamptz 'epoch' + :before_us::float8 * interval '1 microsecond', :before_id::bigint)
+    ORDER BY created_at DESC, suppression_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)

@@ -20,7 +20,10 @@ WITH matching AS MATERIALIZED (
       AND (:notification_ids IS NULL OR d.notification_id IN (SELECT value FROM json_each(:notification_ids)))
       AND (:letters IS NULL OR d.notification_id || char(31) || d.route_id IN (SELECT value FROM json_each(:letters)))
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, created_at * 1000 AS place FROM matching
+    WHERE :before_us IS NULL
+       OR (created_at, notification_id, route_id) < (:before_us / 1000, :before_id, :before_route)
+    ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always
@@ -130,7 +133,8 @@ WITH matching AS MATERIALIZED (
       AND (:tenant_id IS NULL OR a.tenant_id = :tenant_id)
       AND (:after_ms IS NULL OR a.at >= :after_ms)
 ), page AS (
-    SELECT * FROM matching ORDER BY action_id DESC LIMIT :limit OFFSET :offset
+    SELECT * FROM matching WHERE :before_id IS NULL OR action_id < :before_id
+    ORDER BY action_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always

@@ -69,7 +69,9 @@ WITH matching AS MATERIALIZED (
     FROM digests d
     WHERE (:tenant_id IS NULL OR d.tenant_id = :tenant_id) AND (:open IS NULL OR (d.told_at IS NULL) = :open)
 ), page AS (
-    SELECT * FROM matching ORDER BY opened_at DESC, digest_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, opened_at * 1000 AS place FROM matching
+    WHERE :before_us IS NULL OR (opened_at, digest_id) < (:before_us / 1000, :before_id)
+    ORDER BY opened_at DESC, digest_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always

@@ -32,7 +32,9 @@ WITH matching AS MATERIALIZED (
       AND (:kind IS NULL OR s.kind = :kind)
       AND (s.expires_at IS NULL OR s.expires_at > :now)
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, suppression_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, created_at * 1000 AS place FROM matching
+    WHERE :before_us IS NULL OR (created_at, suppression_id) < (:before_us / 1000, :before_id)
+    ORDER BY created_at DESC, suppression_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always

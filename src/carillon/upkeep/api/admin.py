@@ -12,6 +12,8 @@ from carillon.domain.notifications import Status, Story
 from carillon.domain.ports import Clock, Ids
 from carillon.domain.suppressions import SUPPRESSED
 from carillon.upkeep.api.admin_wire import (
+    ACTIONS,
+    FAILED,
     ActionPage,
     AuditQuery,
     CauseCount,
@@ -47,7 +49,6 @@ from carillon.web.request import unix_ms
 
 NEWEST = 1000
 """The number of recent attempts that the state of providers is computed from."""
-_DEEPEST = 10_000
 _PATH = "/api/v1/admin"
 _FOR_ADMINISTRATORS: dict[str, Any] = {"tag": "Administration", "about": ADMINISTRATORS}
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
@@ -111,9 +112,10 @@ class Administration:
 
     async def failed(self, request: Request) -> Reply:
         query = request.query(FailedQuery)
-        filters = _given(query) | request.reach.filters()
-        rows, total = await self.ledger.failed(filters, query.page_size, _offset(query))
-        return Reply(200, failed_page(rows, total, query.page_number, query.page_size))
+        place, offset = FAILED.place(query.cursor, query.page_number, query.page_size)
+        filters = _given(query) | request.reach.filters() | place
+        rows, total = await self.ledger.failed(filters, query.page_size + 1, offset)
+        return Reply(200, failed_page(rows, total, query))
 
     async def redrive(self, request: Request) -> Reply:
         body = request.json(RedriveFailedBody)
@@ -150,10 +152,11 @@ class Administration:
 
     async def redrives(self, request: Request) -> Reply:
         query = request.query(RedrivesQuery)
-        filters = {"action": "redrive", **request.reach.filters()}
-        rows, total = await self.ledger.actions(filters, query.page_size, _offset(query))
+        place, offset = ACTIONS.place(query.cursor, query.page_number, query.page_size)
+        filters = {"action": "redrive", **request.reach.filters(), **place}
+        rows, total = await self.ledger.actions(filters, query.page_size + 1, offset)
         became = await self.ledger.redriven([row["action_id"] for row in rows])
-        return Reply(200, redrive_page(rows, became, total, query.page_number, query.page_size))
+        return Reply(200, redrive_page(rows, became, total, query))
 
     async def providers(self, request: Request) -> Reply:
         names = {name for chain in self._chains.values() for name in chain}
@@ -167,8 +170,10 @@ class Administration:
         filters: dict[str, Any] = {name: value for name, value in asked.items() if value is not UNSET}
         if query.after is not UNSET:
             filters["after_ms"] = unix_ms(query.after, "after")
-        rows, total = await self.ledger.actions(filters | request.reach.filters(), query.page_size, _offset(query))
-        return Reply(200, action_page(rows, total, query.page_number, query.page_size))
+        place, offset = ACTIONS.place(query.cursor, query.page_number, query.page_size)
+        filters |= request.reach.filters() | place
+        rows, total = await self.ledger.actions(filters, query.page_size + 1, offset)
+        return Reply(200, action_page(rows, total, query))
 
     def _channels(self, dead: Sequence[Mapping[str, Any]], provider: str | None) -> list[str]:
         channels = list(dict.fromkeys(str(route["channel"]) for route in dead))
@@ -335,9 +340,3 @@ def _named(body: RedriveFailedBody) -> dict[str, Any]:
 
 def _ms(moment: Any, field: str) -> int | None:  # noqa: ANN401 - text, None or UNSET
     return unix_ms(moment, field) if isinstance(moment, str) else None
-
-
-def _offset(query: FailedQuery | AuditQuery | RedrivesQuery) -> int:
-    if query.page_number * query.page_size > _DEEPEST:
-        raise Problem("VALIDATION_ERROR", f"only the first {_DEEPEST} can be paged through: narrow the search")
-    return (query.page_number - 1) * query.page_size

@@ -7,10 +7,11 @@ from msgspec import UNSET, UnsetType
 
 from carillon.domain.store import Row
 from carillon.upkeep.api.notifications_wire import Page, PageSize
-from carillon.web import ADMINISTRATORS, Answer, Endpoint, Problem, Reply, Request
+from carillon.web import ADMINISTRATORS, Answer, Endpoint, Reply, Request
+from carillon.web.paging import Cursor, CursorShape, counts
 from carillon.web.problems import rfc3339_ms
 
-_DEEPEST = 10_000
+_LISTED = CursorShape("digests", {"before_us": ("place", int), "before_id": ("digest_id", str)})
 
 
 class ListedDigests(Protocol):
@@ -26,6 +27,7 @@ class DigestQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 
     page: Page = 1
     page_size: PageSize = 50
+    cursor: Cursor | UnsetType = UNSET
     open: bool | UnsetType = UNSET
     """Only those that are not told yet, or only those that are."""
 
@@ -51,9 +53,13 @@ class DigestPage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One page of digests, the newest first."""
 
     items: list[DigestView]
-    total_count: int
-    page_number: int
+    total_count: int | None
+    """None behind a cursor: only pages are counted."""
+    page_number: int | None
     page_size: int
+    total_pages: int | None
+    next_cursor: str | None
+    """Goes on after the last item; None at the end."""
 
 
 def endpoints(ledger: ListedDigests) -> list[Endpoint]:
@@ -61,14 +67,14 @@ def endpoints(ledger: ListedDigests) -> list[Endpoint]:
 
     async def show(request: Request) -> Reply:
         query = request.query(DigestQuery)
-        if query.page * query.page_size > _DEEPEST:
-            raise Problem("VALIDATION_ERROR", f"only the first {_DEEPEST} can be paged through")
+        place, offset = _LISTED.place(query.cursor, query.page, query.page_size)
         filters: dict[str, Any] = {} if query.open is UNSET else {"open": query.open}
         if not request.reach.every_tenant:
             filters["tenant_id"] = request.reach.tenant_id or ""
-        rows, total = await ledger.digests(filters, query.page_size, (query.page - 1) * query.page_size)
-        items = [_view(row) for row in rows]
-        return Reply(200, DigestPage(items=items, total_count=total, page_number=query.page, page_size=query.page_size))
+        found, total = await ledger.digests({**filters, **place}, query.page_size + 1, offset)
+        rows, cursor = _LISTED.cut(found, query.page_size, found)
+        figures = counts(query.cursor, query.page, query.page_size, total)
+        return Reply(200, DigestPage(items=[_view(row) for row in rows], next_cursor=cursor, **figures))
 
     return [
         Endpoint(
