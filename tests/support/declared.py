@@ -24,7 +24,7 @@ from carillon.upkeep.api import targets as targets_api
 from carillon.upkeep.api import templates as templates_api
 from carillon.upkeep.api import waiting as waiting_api
 from carillon.upkeep.consent import api as consent_api
-from carillon.upkeep.consent import rights
+from carillon.upkeep.consent import people, rights
 from carillon.upkeep.console import api as console_api
 from carillon.upkeep.console import templates as console_templates
 from carillon.web import Endpoint
@@ -55,6 +55,7 @@ def declared() -> list[Endpoint]:
         *preferences_api.endpoints(nobody, NO_CATEGORIES),
         *consent_api.endpoints(nobody),
         *rights.endpoints(nobody, None),
+        *people.endpoints(nobody, NO_CATEGORIES, nobody, links=True),
         *callbacks.endpoints(reported, dict.fromkeys(reported, ()), nobody, nobody, nobody),
         *suppressions.endpoints(nobody, nobody, nobody),
         *payment_api.endpoints(nobody, "the-service-token"),

@@ -92,7 +92,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             (
                 "showTemplate listTemplates changeTemplate deleteTemplate listTemplateVersions publishTemplate"
                 " renderTemplate listDeadLetters redriveDeadLetters listRedrives listFailedNotifications listProviders"
-                " listActions consoleTemplates listRefunds listDigests cancelWaiting changeWaiting"
+                " listActions consoleTemplates listRefunds listDigests showDigest cancelWaiting changeWaiting"
             ),
             ADMINS,
             ADMINS,

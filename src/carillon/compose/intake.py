@@ -270,7 +270,7 @@ class IntakePart(Part):
         return [*found, *admin, *targets_api.endpoints(targets, ledger, clock)]
 
     def pages(self) -> Sequence[str]:
-        return ("overview", "notifications", "dead-letters", "providers")
+        return ("overview", "notifications", "dead-letters", "providers", "digests", "audit")
 
 
 class RabbitmqDoorPart(Part):

@@ -34,7 +34,7 @@ from carillon.upkeep.api import preferences as preferences_api
 from carillon.upkeep.api import templates as templates_api
 from carillon.upkeep.api.templates_reading import TemplateTools
 from carillon.upkeep.consent import api as consent_api
-from carillon.upkeep.consent import rights
+from carillon.upkeep.consent import people, rights
 from carillon.upkeep.consent.api import PageRules, PersonPage
 from carillon.upkeep.consent.page import Theme
 from carillon.upkeep.console import templates as console_templates
@@ -144,6 +144,7 @@ class Wording:
         kept += preferences_api.endpoints(self._ledger, from_settings.categories(settings))
         kept += rights.endpoints(self._ledger, history_forgets(settings))
         links = from_settings.links(settings)
+        kept += people.endpoints(self._ledger, from_settings.categories(settings), self._clock, links=links.works)
         if not links.works:
             return kept
         page = PersonPage(self._ledger, links, page_rules(settings), self._clock)
@@ -169,7 +170,7 @@ class TemplatesPart(Part):
         return self.wording.endpoints()
 
     def pages(self) -> Sequence[str]:
-        return ("templates",)
+        return ("templates", "people", "categories")
 
     async def examine(self) -> list[DoctorFinding]:
         settings = self._process.settings

@@ -22,7 +22,9 @@ TICK_SECONDS = 1.0
 HEARTBEAT_TICKS = 5
 """The console calls the connection lost after three times as long without a word."""
 LIFETIME_TICKS = 3600
-OF_A_TENANT = frozenset({"notifications", "dead-letters", "suppressions", "templates"})
+OF_A_TENANT = frozenset(
+    {"notifications", "dead-letters", "suppressions", "templates", "people", "digests", "categories", "audit"}
+)
 """The pages for administrators of one tenant; the others show all tenants."""
 OF_ANYBODY = frozenset({"notifications"})
 _encode = msgspec.json.Encoder().encode
