@@ -102,7 +102,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             ADMINS_NAMED,
             ADMINS_NAMED,
         ),
-        ("exportPerson erasePerson", ADMINS_NAMED, ADMINS_NAMED),
+        ("exportPerson erasePerson showPerson listCategories", ADMINS_NAMED, ADMINS_NAMED),
         ("retryNotification showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
         ("readTemplateByCode consoleSurface", OF_THE_TENANT, OF_THE_TENANT),
         (

@@ -19,6 +19,7 @@ from carillon.compose.templates import TemplatesPart
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Templates
+from carillon.domain.targets import EndpointProvider
 from carillon.doors.http import endpoints as http_door
 from carillon.doors.http import events as http_events
 from carillon.intake.accept import Intake
@@ -270,7 +271,11 @@ class IntakePart(Part):
         return [*found, *admin, *targets_api.endpoints(targets, ledger, clock)]
 
     def pages(self) -> Sequence[str]:
-        return ("overview", "notifications", "dead-letters", "providers", "digests", "audit")
+        endpoints = any(isinstance(one, EndpointProvider) for one in self._providers.providers.values())
+        return (
+            *("overview", "notifications", "dead-letters", "providers", "digests", "audit"),
+            *(("endpoints",) if endpoints else ()),
+        )
 
 
 class RabbitmqDoorPart(Part):

@@ -1,5 +1,6 @@
 """The endpoint that lists digests: which are open, how many events wait in each, and what became of the others."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -107,19 +108,7 @@ def endpoints(ledger: ListedDigests) -> list[Endpoint]:
         return Reply(200, DigestContents(digest=digest_view(rows[0]), events=events))
 
     return [
-        Endpoint(
-            method="GET",
-            path="/api/v1/digests/{id}",
-            call=contents,
-            name="showDigest",
-            summary="Show one digest and its events",
-            description=f"At most {MOST_EVENTS} events, the oldest first.",
-            tag="Digests",
-            about=ADMINISTRATORS,
-            path_examples={"id": "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"},
-            answers=(Answer(status=200, description="The digest", kind=DigestContents),),
-            problems=("NOT_FOUND",),
-        ),
+        _show(contents),
         Endpoint(
             method="GET",
             path="/api/v1/digests",
@@ -132,6 +121,22 @@ def endpoints(ledger: ListedDigests) -> list[Endpoint]:
             answers=(Answer(status=200, description="One page", kind=DigestPage),),
         ),
     ]
+
+
+def _show(contents: Callable[[Request], Awaitable[Reply]]) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path="/api/v1/digests/{id}",
+        call=contents,
+        name="showDigest",
+        summary="Show one digest and its events",
+        description=f"At most {MOST_EVENTS} events, the oldest first.",
+        tag="Digests",
+        about=ADMINISTRATORS,
+        path_examples={"id": "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"},
+        answers=(Answer(status=200, description="The digest", kind=DigestContents),),
+        problems=("NOT_FOUND",),
+    )
 
 
 def _event(row: Row) -> DigestEvent:

@@ -11,25 +11,15 @@ from carillon.domain.breaker import State
 from carillon.domain.lanes import Lanes
 from carillon.domain.pauses import Paused, Scope
 from carillon.domain.ports import Clock
-from carillon.domain.targets import TargetView, lane_target, target_of, template_target, tenant_target
+from carillon.domain.targets import lane_target, target_of, template_target, tenant_target
 from carillon.upkeep.api.notifications_wire import Reason
+from carillon.upkeep.api.targets import ChangedTargets
 from carillon.web import OPERATORS, Answer, Endpoint, Problem, Reply, Request
 from carillon.web.problems import rfc3339_ms
 
 _PATH = "/api/v1/admin/pauses"
 _FOR_OPERATORS: dict[str, Any] = {"tag": "Administration", "about": OPERATORS}
-
-
-class PausedTargets(Protocol):
-    """Targets that can be paused."""
-
-    async def views(self) -> dict[str, TargetView]:
-        """Every target in trouble, paused or kept at a pace, as the fleet knows it now."""
-        ...
-
-    async def pause(self, target: str, paused: Paused | None) -> Paused | None:
-        """Pause a target for the whole fleet, or resume it with None; what paused it before."""
-        ...
+_CHANGES: dict[str, Any] = {"problems": ("UNKNOWN_PROVIDER", "UNAVAILABLE"), "override": True, **_FOR_OPERATORS}
 
 
 class ForcedBreakers(Protocol):
@@ -110,7 +100,7 @@ class Brakes:
     """Answers the endpoints."""
 
     def __init__(
-        self, targets: PausedTargets, breakers: ForcedBreakers, ledger: AdminLedger, clock: Clock, *, known: "Known"
+        self, targets: ChangedTargets, breakers: ForcedBreakers, ledger: AdminLedger, clock: Clock, *, known: "Known"
     ) -> None:
         self._targets = targets
         self._breakers = breakers
@@ -207,13 +197,10 @@ def _what(body: PauseBody) -> str:
 
 
 def endpoints(
-    targets: PausedTargets, breakers: ForcedBreakers, ledger: AdminLedger, clock: Clock, known: Known
+    targets: ChangedTargets, breakers: ForcedBreakers, ledger: AdminLedger, clock: Clock, known: Known
 ) -> list[Endpoint]:
     """The operators' endpoints about pauses and breakers."""
     brakes = Brakes(targets, breakers, ledger, clock, known=known)
-    example = {"incident": {"scope": "provider", "name": "twilio", "reason": "Twilio sends twice"}}
-    answers = (Answer(status=200, description="How it is now", kind=PauseAnswer),)
-    shared: dict[str, Any] = {"problems": ("UNKNOWN_PROVIDER", "UNAVAILABLE"), "override": True, **_FOR_OPERATORS}
     return [
         Endpoint(
             method="GET",
@@ -224,6 +211,27 @@ def endpoints(
             answers=(Answer(status=200, description="The newest first", kind=PauseList),),
             **_FOR_OPERATORS,
         ),
+        *_pausing(brakes),
+        Endpoint(
+            method="POST",
+            path="/api/v1/admin/breakers",
+            call=brakes.force,
+            name="forceBreaker",
+            summary="Open a provider's breaker by hand, or let a message probe the provider now",
+            description="An open breaker sends calls to the next provider of the chain; after its usual time a message "
+            "probes the provider. Where breakers are not shared, this is about the process that answers.",
+            body=ForceBody,
+            body_examples={"open": {"provider": "twilio", "to": "open", "reason": "Twilio loses messages"}},
+            answers=(Answer(status=200, description="The breaker afterwards", kind=Forced),),
+            **_CHANGES,
+        ),
+    ]
+
+
+def _pausing(brakes: Brakes) -> list[Endpoint]:
+    example = {"incident": {"scope": "provider", "name": "twilio", "reason": "Twilio sends twice"}}
+    answers = (Answer(status=200, description="How it is now", kind=PauseAnswer),)
+    return [
         Endpoint(
             method="POST",
             path=_PATH,
@@ -235,7 +243,7 @@ def endpoints(
             body=PauseBody,
             body_examples=example,
             answers=answers,
-            **shared,
+            **_CHANGES,
         ),
         Endpoint(
             method="POST",
@@ -248,19 +256,6 @@ def endpoints(
             body=PauseBody,
             body_examples=example,
             answers=answers,
-            **shared,
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/v1/admin/breakers",
-            call=brakes.force,
-            name="forceBreaker",
-            summary="Open a provider's breaker by hand, or let a message probe the provider now",
-            description="An open breaker sends calls to the next provider of the chain; after its usual time a message "
-            "probes the provider. Where breakers are not shared, this is about the process that answers.",
-            body=ForceBody,
-            body_examples={"open": {"provider": "twilio", "to": "open", "reason": "Twilio loses messages"}},
-            answers=(Answer(status=200, description="The breaker afterwards", kind=Forced),),
-            **shared,
+            **_CHANGES,
         ),
     ]

@@ -89,7 +89,7 @@ class CategoryList(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """There are more people than were counted."""
 
 
-class PeopleDesk:
+class PeopleReader:
     """Answers the endpoints."""
 
     def __init__(self, ledger: PersonLedger, categories: Categories, clock: Clock, *, links: bool) -> None:
@@ -154,13 +154,13 @@ def _category(category: Category, rows: list[Row]) -> CategoryView:
 
 def endpoints(ledger: PersonLedger, categories: Categories, clock: Clock, *, links: bool) -> list[Endpoint]:
     """The administrators' endpoints about one person and about categories."""
-    desk = PeopleDesk(ledger, categories, clock, links=links)
+    reader = PeopleReader(ledger, categories, clock, links=links)
     shared: dict[str, Any] = {"tag": "People", "about": _ABOUT, "query": TenantOf}
     return [
         Endpoint(
             method="GET",
             path="/api/v1/people/{id}",
-            call=desk.show,
+            call=reader.show,
             name="showPerson",
             summary="Show what a person wants and waits for",
             description="Preferences with what holds for every category, digests that gather events, and throttles.",
@@ -171,7 +171,7 @@ def endpoints(ledger: PersonLedger, categories: Categories, clock: Clock, *, lin
         Endpoint(
             method="GET",
             path="/api/v1/categories",
-            call=desk.categories,
+            call=reader.categories,
             name="listCategories",
             summary="List categories with their defaults, and how many people have left them",
             answers=(Answer(status=200, description="The categories", kind=CategoryList),),

@@ -9,7 +9,7 @@ import { sheet } from "../lib/sheet.js";
 
 const PATH = "/api/v1/admin/pauses";
 const OVERRIDE = { "X-Admin-Override": "true" };
-/** The first steps of the runbook's pages; the rest stands in the documentation. */
+/** The first steps of the runbook's pages; the documentation has the whole pages. */
 const RUNBOOK = {
   closed: ["provider-fails.md", "Read the newest error: a refused key or a wrong sender is ours, a 5xx is theirs.", "Look at the vendor's status page.", "If messages are lost or sent twice, pause the provider. If another one can take over, open its breaker.", "Afterwards, redrive the dead letters, slowly."],
   open: ["breaker-opens.md", "Calls go to the next provider of the chain; without one, notifications wait and nothing is lost.", "Read the newest error and the vendor's status page.", "When the vendor is back, the breaker closes by itself; “Probe now” does not wait for its time.", "Afterwards, redrive the dead letters, slowly."],
