@@ -92,20 +92,24 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             (
                 "showTemplate listTemplates changeTemplate deleteTemplate listTemplateVersions publishTemplate"
                 " renderTemplate listDeadLetters redriveDeadLetters listRedrives listFailedNotifications listProviders"
-                " listActions consoleTemplates listRefunds listDigests cancelWaiting changeWaiting"
+                " listActions consoleTemplates listRefunds listDigests showDigest cancelWaiting changeWaiting"
             ),
             ADMINS,
             ADMINS,
         ),
-        ("createTemplate redriveFailed listSuppressions addSuppression removeSuppression", ADMINS_NAMED, ADMINS_NAMED),
-        ("exportPerson erasePerson", ADMINS_NAMED, ADMINS_NAMED),
+        (
+            "createTemplate testSendTemplate redriveFailed listSuppressions addSuppression removeSuppression",
+            ADMINS_NAMED,
+            ADMINS_NAMED,
+        ),
+        ("exportPerson erasePerson showPerson listCategories", ADMINS_NAMED, ADMINS_NAMED),
         ("retryNotification stopRedrive showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
         ("readTemplateByCode consoleSurface", OF_THE_TENANT, OF_THE_TENANT),
         (
             (
                 "listSandboxMessages listDrills showDrill beginDrill endDrill listQueues listJobLogs listFailedMessages"
                 " listQueueActions requeueFailedMessages consoleOverview consoleHistory consoleLive consoleStreams"
-                " listTargets enableEndpoint"
+                " listTargets enableEndpoint listPauses pauseCalls resumeCalls forceBreaker"
             ),
             OPERATORS_ONLY,
             OPERATORS_ONLY,

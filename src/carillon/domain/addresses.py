@@ -9,6 +9,8 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 _LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _MAX_EMAIL, _MAX_LOCAL, _MAX_USER = 254, 64, 255
+REFERENCES = {"email": "email", "sms": "phone", "push": "token", "webhook": "url", "inApp": "inapp"}
+"""What stands before an address in the reference of a recipient without a user id, by channel."""
 
 
 def unfit(channel: str, address: str) -> str | None:

@@ -109,6 +109,15 @@ class DigestStore:
         rows = await self.engine.rows("digests", values)
         return [row for row in rows if row["digest_id"] is not None], int(rows[0]["total"])
 
+    async def person_digests(self, tenant_id: str | None, audience: str, limit: int) -> list[Row]:
+        """The open digests of one person, the first to close first."""
+        asked = {"tenant_id": tenant_id or "", "audience": audience, "limit": limit}
+        return await self.engine.rows("person_digests", asked)
+
+    async def digest_contents(self, digest_id: str, limit: int) -> list[Row]:
+        """One digest with its events, one row each, the oldest first; no row if there is no such digest."""
+        return await self.engine.rows("digest_contents", {"digest_id": digest_id, "limit": limit})
+
 
 def _due(row: Row, events: Sequence[GatheredEvent]) -> DueDigest:
     return DueDigest(

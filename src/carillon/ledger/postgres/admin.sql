@@ -208,16 +208,16 @@ WITH ended AS MATERIALIZED (
     SELECT * FROM routes WHERE next_attempt_at IS NULL ORDER BY updated_at DESC LIMIT :limit
 ), recent AS MATERIALIZED (
     SELECT * FROM (
-        (SELECT notification_id, route_id, attempt_id, provider, outcome, error, started_at
+        (SELECT notification_id, route_id, attempt_id, provider, outcome, classification, error, started_at, duration_ms
          FROM attempts ORDER BY notification_id DESC, attempt_id DESC LIMIT :limit)
         UNION ALL
-        SELECT notification_id, route_id, finished_by, provider, 'sent', NULL,
-               published_at - took_ms * interval '1 millisecond'
+        SELECT notification_id, route_id, finished_by, provider, 'sent', NULL, NULL,
+               published_at - took_ms * interval '1 millisecond', took_ms
         FROM ended WHERE finished_by IS NOT NULL
     ) AS newest
     ORDER BY started_at DESC, attempt_id DESC LIMIT :limit
 )
-SELECT r.channel, a.provider, a.outcome, a.error, a.started_at
+SELECT r.channel, a.provider, a.outcome, a.classification, a.error, a.started_at, a.duration_ms
 FROM recent a
 JOIN routes r ON r.notification_id = a.notification_id AND r.route_id = a.route_id
 JOIN records n ON n.notification_id = a.notification_id

@@ -91,3 +91,17 @@ SET preferred_locale = CASE WHEN :replace::boolean OR :has_locale::boolean THEN 
                             ELSE p.quiet_hours_json END,
     updated_at = clock_timestamp()
 RETURNING *;
+
+-- name: category_choices
+-- How many people have switched a category on or off, channel by channel, among at most so many people.
+WITH people AS MATERIALIZED (
+    SELECT p.categories_json::json AS chosen FROM preferences p
+    WHERE :tenant_id::text IS NULL OR p.tenant_id = :tenant_id LIMIT :limit
+)
+SELECT category.key AS category, channel.key AS channel, count(*) FILTER (WHERE channel.value = 'true') AS wanted,
+       count(*) FILTER (WHERE channel.value = 'false') AS unwanted, (SELECT count(*) FROM people) AS people
+FROM (VALUES (1)) AS always (row)
+LEFT JOIN people ON TRUE
+LEFT JOIN LATERAL json_each(people.chosen) AS category ON TRUE
+LEFT JOIN LATERAL json_each_text(category.value) AS channel ON TRUE
+GROUP BY category.key, channel.key;

@@ -195,13 +195,15 @@ WITH ended AS MATERIALIZED (
 ), newest AS MATERIALIZED (
     SELECT * FROM attempts ORDER BY attempt_id DESC LIMIT :limit
 ), recent AS MATERIALIZED (
-    SELECT notification_id, route_id, attempt_id, provider, outcome, error, started_at FROM newest
+    SELECT notification_id, route_id, attempt_id, provider, outcome, classification, error, started_at, duration_ms
+    FROM newest
     UNION ALL
-    SELECT notification_id, route_id, finished_by, provider, 'sent', NULL, published_at - CAST(round(took_ms) AS INTEGER)
+    SELECT notification_id, route_id, finished_by, provider, 'sent', NULL, NULL,
+           published_at - CAST(round(took_ms) AS INTEGER), took_ms
     FROM ended WHERE finished_by IS NOT NULL
     ORDER BY started_at DESC, attempt_id DESC LIMIT :limit
 )
-SELECT r.channel, a.provider, a.outcome, a.error, a.started_at
+SELECT r.channel, a.provider, a.outcome, a.classification, a.error, a.started_at, a.duration_ms
 FROM recent a
 JOIN routes r ON r.notification_id = a.notification_id AND r.route_id = a.route_id
 JOIN records n ON n.notification_id = a.notification_id

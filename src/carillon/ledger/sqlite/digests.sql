@@ -87,3 +87,23 @@ UPDATE digests SET closes_at = closes_at - CAST(:seconds * 1000 AS INTEGER) WHER
 DELETE FROM digests WHERE rowid IN (
     SELECT d.rowid FROM digests d WHERE d.told_at < :now - CAST(:older_than_seconds * 1000 AS INTEGER)
     ORDER BY d.told_at LIMIT :limit);
+
+-- name: person_digests
+-- The open digests of one person, by the index of open ones.
+SELECT d.digest_id, d.tenant_id, d.audience, d.channels, d.digest_key, d.opened_at, d.closes_at, d.closed_at, d.told_at,
+       d.event_count, d.error
+FROM digests d
+WHERE d.tenant_id = :tenant_id AND d.audience = :audience AND d.closed_at IS NULL
+ORDER BY d.closes_at, d.digest_id
+LIMIT :limit;
+
+-- name: digest_contents
+-- The events of one digest, the oldest first: ids grow with time.
+SELECT d.digest_id, d.tenant_id, d.audience, d.channels, d.digest_key, d.opened_at, d.closes_at, d.closed_at, d.told_at,
+       d.event_count, d.error, m.notification_id, n.notification_type, n.category, n.accepted_at
+FROM digests d
+LEFT JOIN digest_members m ON m.digest_id = d.digest_id
+LEFT JOIN records n ON n.notification_id = m.notification_id
+WHERE d.digest_id = :digest_id
+ORDER BY m.notification_id
+LIMIT :limit;

@@ -186,6 +186,15 @@ class RedrivePage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Goes on after the last item; None at the end."""
 
 
+class ErrorClass(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Calls that failed in the same way."""
+
+    classification: str
+    count: int
+    error: str | None
+    """The newest text."""
+
+
 class ProviderView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One provider of one channel; counts are of the newest attempts."""
 
@@ -198,6 +207,11 @@ class ProviderView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     failures: int
     share: float | None
     """Of the channel's newest attempts."""
+    p50_ms: float | None
+    """Half of the newest calls took no longer."""
+    p95_ms: float | None
+    errors: list[ErrorClass]
+    """By class, the most frequent first."""
     last_outcome: str | None
     last_error: str | None
     last_attempt_at: str | None
@@ -308,10 +322,28 @@ def _provider(
         attempts=len(rows),
         failures=sum(row["outcome"] in _BAD for row in rows),
         share=round(len(rows) / of_channel, 4) if of_channel else None,
+        p50_ms=_percentile(rows, 0.5),
+        p95_ms=_percentile(rows, 0.95),
+        errors=_errors(rows),
         last_outcome=last.get("outcome"),
         last_error=next((row["error"] for row in reversed(rows) if row["error"]), None),
         last_attempt_at=rfc3339_ms(last["started_at"]) if rows else None,
     )
+
+
+def _percentile(rows: Sequence[Row], share: float) -> float | None:
+    took = sorted(row["duration_ms"] for row in rows)
+    return round(took[min(len(took) - 1, int(len(took) * share))], 1) if took else None
+
+
+def _errors(rows: Sequence[Row]) -> list[ErrorClass]:
+    found: dict[str, tuple[int, str | None]] = {}
+    for row in rows:
+        if row["outcome"] in _BAD:
+            name = row["classification"] or row["outcome"]
+            found[name] = (found.get(name, (0, None))[0] + 1, row["error"])
+    ordered = sorted(found.items(), key=lambda one: (-one[1][0], one[0]))
+    return [ErrorClass(classification=name, count=count, error=error) for name, (count, error) in ordered]
 
 
 def _failed(row: Row) -> FailedView:

@@ -11,6 +11,7 @@ from carillon.domain.groups import Groups
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Story
 from carillon.domain.ports import UpkeepLedger
+from carillon.domain.targets import Waiting
 from carillon.upkeep.api.dead_letters_wire import (
     DeadLetterPage,
     DeadLetterQuery,
@@ -195,7 +196,8 @@ class _Notifications:
     async def show(self, request: Request) -> Reply:
         query = request.query(ShowQuery)
         view = self._view(request.found, query)
-        routes = [await self._waiting(route, view.tenant_id) for route in view.routes]
+        lanes = {route["route_id"]: route["lane"] for route in request.found.routes}
+        routes = [await self._waiting(route, view, lanes[route.route_id]) for route in view.routes]
         return Reply(200, msgspec.structs.replace(view, routes=routes))
 
     def _view(self, story: Story, query: ShowQuery | SearchQuery) -> NotificationView:
@@ -205,11 +207,18 @@ class _Notifications:
                 route["waits_for"] = groups.waits_for(route["grp"], route["group_calls"])
         return notification_view(story, _included(query), chains=self._providers, strict=self._strict)
 
-    async def _waiting(self, route: RouteView, tenant_id: str | None) -> RouteView:
+    async def _waiting(self, route: RouteView, view: NotificationView, lane: int) -> RouteView:
         """The route, with what keeps it from its call if it is queued."""
         if self._waits_for is None or route.status != "queued":
             return route
-        said = [route.waits_for, await self._waits_for(route.provider, route.recipient, tenant_id)]
+        waiting = Waiting(
+            provider=route.provider,
+            address=route.recipient,
+            tenant_id=view.tenant_id,
+            lane=lane,
+            template_key=view.template_key,
+        )
+        said = [route.waits_for, await self._waits_for(waiting)]
         return msgspec.structs.replace(route, waits_for="; ".join(word for word in said if word) or None)
 
     async def cancel(self, request: Request) -> Reply:

@@ -16,7 +16,7 @@ from carillon.upkeep.api.notifications import OperatorLedger
 from carillon.upkeep.console import history
 from carillon.upkeep.console.series import Series
 from carillon.web import EVERYBODY, KNOWN, OPERATORS, Answer, Endpoint, Outlet, Reply, Request
-from carillon.web.endpoint import KINDS, fixed
+from carillon.web.endpoint import FRAMED, KINDS, POLICY, fixed
 
 MOST_READERS = 200
 _FOLDER = "static"
@@ -29,7 +29,9 @@ FAILING_SECONDS = 300.0
 FEWEST_CALLS = 5
 """Fewer calls say nothing about a provider."""
 FAILING_SHARE = 0.2
-OF_A_TENANT = frozenset({"notifications", "dead-letters", "suppressions", "templates"})
+OF_A_TENANT = frozenset(
+    {"notifications", "dead-letters", "suppressions", "templates", "people", "digests", "categories", "audit"}
+)
 """The pages for administrators of one tenant; the others show all tenants."""
 OF_ANYBODY = frozenset({"notifications"})
 _encode = msgspec.json.Encoder().encode
@@ -92,7 +94,8 @@ def file_endpoints() -> list[Endpoint]:
     for path, file in _walk(files("carillon.upkeep.console").joinpath(_FOLDER), "/console"):
         kind = file.name.rpartition(".")[2]
         if kind in KINDS:
-            found.append(fixed(path, file.read_bytes(), kind))
+            policy = FRAMED if file.name == "frame.html" else POLICY
+            found.append(fixed(path, file.read_bytes(), kind, policy=policy))
             if file.name == "index.html":
                 found.append(fixed("/console", file.read_bytes(), kind))
     return found

@@ -18,6 +18,7 @@ export const PAGES = [
   { page: "queues", title: "Queues", group: "Delivery", key: "q", icon: "M2 4h12M2 8h12M2 12h8" },
   { page: "streams", title: "Streams", group: "Delivery", key: "s", icon: "M3 6a7 7 0 0 1 10 0M5 8.5a4 4 0 0 1 6 0M8 12h.01" },
   { page: "suppressions", title: "Suppressions", group: "Rules", key: "u", icon: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM4 4l8 8" },
+  { page: "categories", title: "Categories", group: "Rules", key: "c", icon: "M2 3h5v5H2zM9 3h5v5H9zM2 10h5v4H2zM9 10h5v4H9z" },
   { page: "digests", title: "Digests", group: "Rules", key: "i", icon: "M3 5l5-3 5 3-5 3zM3 8l5 3 5-3M3 11l5 3 5-3" },
   { page: "drills", title: "Drills", group: "Sandbox", key: "r", icon: "M8 2v4M5 14h6M8 6l5 8H3z" },
   { page: "outbox", title: "Outbox", group: "Sandbox", key: "b", icon: "M2 9l2-6h8l2 6v4H2zM2 9h3.5l1 2h3l1-2H14" },
