@@ -87,7 +87,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
         ("health", WELCOMED, WELCOMED),
         ("sendBatch", OF_THE_TENANT, OF_THE_TENANT),
         ("searchNotifications", SEARCH_WIDE, SEARCH_OWN),
-        ("showNotification cancelNotification", FOUND_WIDE, FOUND_OWN),
+        ("showNotification cancelNotification reportReceipt", FOUND_WIDE, FOUND_OWN),
         (
             (
                 "showTemplate listTemplates changeTemplate deleteTemplate listTemplateVersions publishTemplate"
@@ -98,7 +98,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             ADMINS,
         ),
         (
-            "createTemplate testSendTemplate redriveFailed listSuppressions addSuppression removeSuppression",
+            "createTemplate testSendTemplate redriveFailed redriveSkipped listSuppressions addSuppression removeSuppression",
             ADMINS_NAMED,
             ADMINS_NAMED,
         ),

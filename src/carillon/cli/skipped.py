@@ -54,13 +54,8 @@ def redrive(  # noqa: PLR0917 - a command line has many options
     """Let skipped routes pass the gates as they stand now; what a gate holds still stays skipped."""
     if everything == bool(notification_ids):
         raise NothingSkipped("name notification ids, or use --all with or without filters")
-    given: dict[str, Any] = {
-        "channel": channel,
-        "gate": _known(gate),
-        "tenant_id": tenant,
-        "notification_type": template,
-        "user_id": user,
-    }
+    given: dict[str, Any] = {"channel": channel, "gate": _known(gate), "tenant_id": tenant}
+    given |= {"notification_type": template, "user_id": user}
     given |= {"skipped_after_ms": _ms(since, "--since"), "skipped_before_ms": _ms(before, "--before")}
     given["notification_ids"] = sorted(set(notification_ids or [])) or None
     filters, per = {name: value for name, value in given.items() if value is not None}, per_second(rate)

@@ -112,7 +112,7 @@ class DigestStore:
     async def person_digests(self, tenant_id: str | None, audience: str, limit: int) -> list[Row]:
         """The open digests of one person, the first to close first."""
         asked = {"tenant_id": tenant_id or "", "audience": audience, "limit": limit}
-        return await self.engine.rows("person_digests", asked)
+        return await self.engine.rows("open_digests_of_person", asked)
 
     async def digest_contents(self, digest_id: str, limit: int) -> list[Row]:
         """One digest with its events, one row each, the oldest first; no row if there is no such digest."""

@@ -7,8 +7,8 @@ from msgspec import UNSET, UnsetType
 
 from carillon.domain.content.mail import Attachment, Invitation, MailParts
 from carillon.domain.content.parts import InAppParts, PushParts
+from carillon.domain.content.sms import Segments, segments_of
 from carillon.domain.notifications import Message
-from carillon.domain.sms import Segments, segments_of
 
 
 class AttachmentView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -112,7 +112,7 @@ DELETE FROM digests WHERE ctid = ANY (ARRAY(
     WHERE told_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
     ORDER BY told_at LIMIT :limit));
 
--- name: person_digests
+-- name: open_digests_of_person
 -- The open digests of one person, by the index of open ones.
 SELECT d.digest_id, d.tenant_id, d.audience, d.channels, d.digest_key, d.opened_at, d.closes_at, d.closed_at, d.told_at,
        d.event_count, d.error

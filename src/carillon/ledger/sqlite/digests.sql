@@ -88,7 +88,7 @@ DELETE FROM digests WHERE rowid IN (
     SELECT d.rowid FROM digests d WHERE d.told_at < :now - CAST(:older_than_seconds * 1000 AS INTEGER)
     ORDER BY d.told_at LIMIT :limit);
 
--- name: person_digests
+-- name: open_digests_of_person
 -- The open digests of one person, by the index of open ones.
 SELECT d.digest_id, d.tenant_id, d.audience, d.channels, d.digest_key, d.opened_at, d.closes_at, d.closed_at, d.told_at,
        d.event_count, d.error

@@ -393,9 +393,5 @@ def _mount(reader: TemplateReader, *, open_mount: bool) -> Endpoint:
 
 def _ordering(stored: StoredTemplate) -> dict[str, str]:
     """What the list is ordered by, under the names of the ledger's filters."""
-    return {
-        "after_key": stored.template_key,
-        "after_channel": stored.channel,
-        "after_locale": stored.locale,
-        "after_tenant": stored.tenant_id or "",
-    }
+    said = {"key": stored.template_key, "channel": stored.channel, "locale": stored.locale}
+    return {f"after_{name}": value for name, value in {**said, "tenant": stored.tenant_id or ""}.items()}

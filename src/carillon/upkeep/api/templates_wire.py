@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.consent import NAME
 from carillon.domain.content.parts import InAppParts, PushParts
-from carillon.domain.sms import Segments
+from carillon.domain.content.sms import Segments
 from carillon.domain.templates import (
     KEY,
     LOCALE,
