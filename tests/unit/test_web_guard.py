@@ -98,11 +98,11 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             ADMINS,
         ),
         (
-            "createTemplate testSendTemplate redriveFailed redriveSkipped listSuppressions addSuppression removeSuppression",
+            "createTemplate testSendTemplate redriveFailed listSuppressions addSuppression removeSuppression",
             ADMINS_NAMED,
             ADMINS_NAMED,
         ),
-        ("exportPerson erasePerson showPerson listCategories", ADMINS_NAMED, ADMINS_NAMED),
+        ("redriveSkipped exportPerson erasePerson showPerson listCategories", ADMINS_NAMED, ADMINS_NAMED),
         ("retryNotification stopRedrive showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
         ("readTemplateByCode consoleSurface", OF_THE_TENANT, OF_THE_TENANT),
         (
