@@ -2,6 +2,7 @@
 
 import re
 import time
+from pathlib import Path
 
 import jwt
 import pytest
@@ -46,7 +47,6 @@ async def test_what_needs_a_human_comes_first(console: Console) -> None:
         link = page.locator("#to-dead-letters")
         await expect(link).to_contain_text("dead letter")
         await expect(page.get_by_role("table", name="Recent events")).to_contain_text("drill: refused")
-        await console.picture("overview")
         await link.click()
         await expect(page.locator("main h1")).to_have_text("Dead letters")
     finally:
@@ -54,12 +54,12 @@ async def test_what_needs_a_human_comes_first(console: Console) -> None:
 
 
 async def test_a_channel_that_fails_is_named_with_its_reason(
-    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory, pictures: Path | None
 ) -> None:
     folder = tmp_path_factory.mktemp("failing")
     environment = {"DATABASE_URL": f"sqlite:///{folder}/c.db", "CARILLON_HTTP__PORT": "0"}
     with Program("serve", env=environment, cwd=folder) as program:
-        async with Console(browser, str(program.wait_ready(60)["addresses"][0])) as console:
+        async with Console(browser, str(program.wait_ready(60)["addresses"][0]), pictures) as console:
             await console.ask("PUT", "/api/v1/sandbox/drills/sms", {"outcome": "refused"})
             for _ in range(5):
                 await console.send("sms")
@@ -71,6 +71,8 @@ async def test_a_channel_that_fails_is_named_with_its_reason(
                 "sms fails: 100 % of 5 calls to sandbox in 5 min, the newest with “drill: refused”"
             )
             await expect(page.locator("#figure-Scheduled")).to_have_text("1")
+            await expect(page.get_by_role("table", name="What ended")).to_contain_text("sms")
+            await console.picture("overview")
             await failing.click()
             await expect(page.get_by_label("Channel")).to_have_value("sms")
             await expect(page.get_by_role("table", name="Dead letters").locator("tbody tr")).to_have_count(5)

@@ -79,7 +79,8 @@ function planned(now, width) {
   const stacked = now.series.filter((one) => one.kind === "bar");
   const sums = now.times.map((_, at) => stacked.reduce((sum, one) => sum + (one.values[at] ?? 0), 0));
   const alone = now.series.filter((one) => one.kind !== "bar").flatMap((one) => one.values.filter((value) => value !== null));
-  const top = nice(Math.max(now.least ?? 1, ...sums, ...alone));
+  // Whole numbers have a whole number in the middle.
+  const top = nice(Math.max(now.say && now.say !== number ? 1 : 2, ...sums, ...alone));
   const slot = (width - LEFT - RIGHT) / Math.max(1, now.times.length);
   return {
     width, top, slot,
@@ -179,7 +180,7 @@ function asTable(label, now) {
 /** The next round number. */
 function nice(value) {
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * 0.9999);
+  return [1, 2, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.9999);
 }
 
 /** A share as a bar. */

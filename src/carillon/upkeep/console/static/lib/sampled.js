@@ -4,6 +4,7 @@ import { chart } from "./charts.js";
 import { number } from "./format.js";
 
 const MOST = 150;
+const FEWEST = 60;
 const STEP_MS = 2000;
 
 /**
@@ -23,8 +24,11 @@ export function sampled(label, series) {
       if (last && now - last.at < STEP_MS / 2) last.values = values;
       else seen.push({ at: now, values });
       if (seen.length > MOST) seen.shift();
-      element.update({ times: seen.map((one) => one.at / 1000), step: STEP_MS / 1000, say: number,
-        series: series.map((one, at) => ({ ...one, values: seen.map((each) => each.values[at]) })) });
+      // The line begins at the right and grows to the left.
+      const empty = Math.max(0, FEWEST - seen.length);
+      const before = Array.from({ length: empty }, (_, at) => (seen[0].at - (empty - at) * STEP_MS) / 1000);
+      element.update({ times: [...before, ...seen.map((one) => one.at / 1000)], step: STEP_MS / 1000, say: number,
+        series: series.map((one, at) => ({ ...one, values: [...before.map(() => null), ...seen.map((each) => each.values[at])] })) });
     },
   };
 }
