@@ -152,6 +152,23 @@ async def test_what_is_under_way_is_seen_again_in_another_tab(graves: Console) -
     await expect(progress).to_contain_text("1 delivered, 0 failed again, 0 waiting, 2 skipped")
 
 
+@pytest.mark.req("P-544")
+async def test_a_redrive_is_stopped_with_a_reason(graves: Console) -> None:
+    page = await choose(graves, 3, "too early")
+    await page.route("**/api/v1/admin/redrive", slowed)
+    await page.get_by_role("button", name="Redrive 3 chosen").click()
+    progress = page.get_by_role("progressbar", name="Redrive: too early")
+    await expect(progress).to_contain_text("1 delivered, 0 failed again, 2 waiting")
+    before = (await graves.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"]
+    await page.get_by_role("button", name="Stop the redrive: too early").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("2 routes that wait for their turn are dead letters again")
+    await page.get_by_label("Reason, for the audit trail").last.fill("down again")
+    await page.get_by_role("button", name="Stop it").click()
+    await expect(progress).to_contain_text("0 waiting, 2 stopped")
+    await expect(page.get_by_role("table", name="Audit").locator("tbody tr").first).to_contain_text("down again")
+    assert (await graves.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"] == before + 2
+
+
 async def test_no_more_are_chosen_than_may_be_named(graves: Console) -> None:
     async def many(route: Route) -> None:
         answer = await route.fetch()

@@ -31,6 +31,7 @@ MATRIX: dict[str, tuple[str, ...]] = {
     "carillon dead-letters list": (),
     "carillon dead-letters show": ("{dead}",),
     "carillon dead-letters redrive": ("--all", "--dry-run"),
+    "carillon dead-letters stop": (),
     "carillon digests list": (),
     "carillon endpoints list": (),
     "carillon galaxy dead-letters": ("-b", "local"),

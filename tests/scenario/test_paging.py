@@ -1,6 +1,6 @@
 """Every list has a cursor, which goes on where pages end and loses nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ def fill(program: Program, client: Client) -> None:
     client.call("PUT", "/api/v1/sandbox/drills/sms", '{"outcome": "refused"}', content_type="application/json")
     for number in range(MANY):
         sent = client.send(SMS).json["notificationId"]
-        program.wait_for("route_attempted", lambda line, sent=sent: line["notification_id"] == sent)
+        program.wait_for("route_attempted", of(sent))
         address = {"channel": "email", "address": f"{number}@example.org", "reason": "asked"}
         assert client.post("/api/v1/suppressions", address).status == 200
         template = {"templateKey": f"t-{number}", "channel": "sms", "locale": "en-US", "bodyTemplate": "Hello"}
@@ -37,10 +37,11 @@ def fill(program: Program, client: Client) -> None:
         since = len(program.lines)
         body = {"reason": f"redrive {number}", "items": [chosen]}
         assert client.post("/api/v1/admin/redrive", body, x_admin_override="true").status == 200
-        of_this = chosen["notificationId"]
-        program.wait_for(
-            "route_attempted", lambda line, of_this=of_this: line["notification_id"] == of_this, since=since
-        )
+        program.wait_for("route_attempted", of(chosen["notificationId"]), since=since)
+
+
+def of(notification_id: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda line: bool(line["notification_id"] == notification_id)
 
 
 def letter(client: Client) -> dict[str, str]:

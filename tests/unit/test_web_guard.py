@@ -103,12 +103,12 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             ADMINS_NAMED,
         ),
         ("exportPerson erasePerson showPerson listCategories", ADMINS_NAMED, ADMINS_NAMED),
-        ("retryNotification showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
+        ("retryNotification stopRedrive showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
         ("readTemplateByCode consoleSurface", OF_THE_TENANT, OF_THE_TENANT),
         (
             (
                 "listSandboxMessages listDrills showDrill beginDrill endDrill listQueues listJobLogs listFailedMessages"
-                " listQueueActions requeueFailedMessages consoleOverview consoleLive consoleStreams"
+                " listQueueActions requeueFailedMessages consoleOverview consoleHistory consoleLive consoleStreams"
                 " listTargets enableEndpoint listPauses pauseCalls resumeCalls forceBreaker"
             ),
             OPERATORS_ONLY,

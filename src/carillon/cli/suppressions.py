@@ -195,7 +195,7 @@ async def _matching(ledger: Ledger, filters: dict[str, Any]) -> list[dict[str, A
 
 
 def _without_total(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "total"}
+    return {name: value for name, value in row.items() if name not in {"total", "place"}}
 
 
 def _time(unix_ms: int | None) -> str:

@@ -77,6 +77,17 @@ class AdminLedger(Protocol):
         """Give the oldest matching dead letters a fresh budget and record the action, in one commit."""
         ...
 
+    async def stop_redrive(self, action_id: int, action: AdminAction) -> int:
+        """Make the routes of a redrive that wait for their turn dead letters again, and record the action.
+
+        Returns how many. What a worker holds or has attempted goes on, and the redrive takes no further ones.
+        """
+        ...
+
+    async def action(self, action_id: int) -> dict[str, Any] | None:
+        """One recorded action."""
+        ...
+
     async def note_action(self, action: AdminAction) -> int:
         """Record an action of an operator; returns its id."""
         ...

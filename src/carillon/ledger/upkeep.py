@@ -9,7 +9,7 @@ import msgspec
 from carillon.domain.claims import Claim
 from carillon.domain.history import Cursor, EndedRoute, Mark
 from carillon.domain.notifications import Story
-from carillon.domain.ports import Signal
+from carillon.domain.ports import HistorySteps, Signal
 from carillon.domain.store import Ask, Engine, Row, Steps
 from carillon.ledger.rows import chosen, counted, stories
 from carillon.ledger.sealing import Codec
@@ -40,6 +40,7 @@ DEAD_LETTER_FILTERS = (
     "before_id",
     "before_route",
 )
+HISTORY_FILTERS = ("channel", "provider", "template", "tenant")
 ALL = 2**62
 """No table has so many rows."""
 _WILD = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
@@ -67,11 +68,15 @@ class UpkeepStore:
         def steps() -> Steps[tuple[list[Story], int]]:
             rows = yield Ask("search", {**values, **place, "limit": limit, "offset": offset})
             places = {row["notification_id"]: row["place"] for row in rows}
-            (counted,) = yield Ask("search_count", {**values, "most": most})
+            if most and place["before_us"] is None and not offset and len(rows) < limit:
+                # The page holds all of them.
+                total = min(len(rows), most)
+            else:
+                total = (yield Ask("search_count", {**values, "most": most}))[0]["total"]
             found = yield from _stories(list(places), None)
             for story in found:
                 story.notification["place"] = places[story.notification["notification_id"]]
-            return found, counted["total"]
+            return found, total
 
         return await self.engine.snapshot(steps)
 
@@ -86,6 +91,19 @@ class UpkeepStore:
 
     async def counts(self) -> dict[str, Any]:
         return counted(await self.engine.rows("counts"))
+
+    async def history(self, filters: Mapping[str, Any], steps: HistorySteps) -> tuple[list[Row], list[Row]]:
+        where = {**chosen(filters, HISTORY_FILTERS), **msgspec.structs.asdict(steps)}
+
+        def both() -> Steps[tuple[list[Row], list[Row]]]:
+            ended = yield Ask("history_steps", where)
+            return ended, (yield Ask("history_accepted", where))
+
+        return await self.engine.snapshot(both)
+
+    async def history_groups(self, by: str, steps: HistorySteps, limit: int) -> list[Row]:
+        values = {"by": by, "from_ms": steps.step_from_ms, "until_ms": steps.until_ms, "limit": limit}
+        return await self.engine.rows("history_groups", values)
 
     async def dead_letters(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Row], int]:
         values = {**chosen(filters, DEAD_LETTER_FILTERS), "limit": limit, "offset": offset}

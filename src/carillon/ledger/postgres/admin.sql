@@ -163,6 +163,44 @@ JOIN routes r ON r.notification_id = m.notification_id AND r.route_id = m.route_
 WHERE m.action_id = ANY (:action_ids::bigint[])
 GROUP BY m.action_id;
 
+-- name: action
+SELECT * FROM admin_actions WHERE action_id = :action_id;
+
+-- name: lock_action
+-- Race: a redrive writes its next page while somebody stops it.
+--   FOR UPDATE              the page is written first and stopped with the others, or it is not written.
+SELECT detail_json FROM admin_actions WHERE action_id = :action_id FOR UPDATE;
+
+-- name: stop_redrive
+-- Race: a worker claims a route of the redrive at this moment.
+--   claim_token IS NULL     what a worker holds goes on: its call may be under way.
+--   attempt_count = 0       what was attempted since is a retry, and no part of what waits for its turn.
+UPDATE routes r
+SET status = 'dead_letter', dead_lettered_at = clock_timestamp(), next_attempt_at = NULL, updated_at = clock_timestamp(),
+    attempt_count = (SELECT count(*) FROM attempts a WHERE a.notification_id = r.notification_id AND a.route_id = r.route_id)
+FROM redriven_routes m
+WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
+  AND r.status = 'failed' AND r.attempt_count = 0 AND r.claim_token IS NULL AND r.next_attempt_at > clock_timestamp()
+RETURNING r.notification_id, r.route_id;
+
+-- name: stop_redrive_bury
+-- Runs in the transaction of `stop_redrive`. The last error is still the reason.
+INSERT INTO dead_letters (
+    notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
+    failure_message, recovery_hint, created_at)
+SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref, r.attempt_count, r.max_attempts,
+       coalesce(r.last_error_classification, 'stopped'), coalesce(r.last_error_message, 'the redrive was stopped'),
+       :recovery_hint, r.dead_lettered_at
+FROM unnest(:notification_id::text[], :route_id::text[]) AS stopped (notification_id, route_id)
+JOIN routes r ON r.notification_id = stopped.notification_id AND r.route_id = stopped.route_id
+ON CONFLICT (notification_id, route_id) DO NOTHING;
+
+-- name: stop_redrive_forget
+-- Runs in the transaction of `stop_redrive`: these routes are no longer part of the redrive.
+DELETE FROM redriven_routes m
+USING unnest(:notification_id::text[], :route_id::text[]) AS stopped (notification_id, route_id)
+WHERE m.notification_id = stopped.notification_id AND m.route_id = stopped.route_id;
+
 -- name: recent_outcomes
 -- Ids grow with time, so the primary key finds the newest attempts in a table of any size; the newest successes are among
 -- the routes that ended last.

@@ -152,6 +152,41 @@ JOIN routes r ON r.notification_id = m.notification_id AND r.route_id = m.route_
 WHERE m.action_id IN (SELECT value FROM json_each(:action_ids))
 GROUP BY m.action_id;
 
+-- name: action
+SELECT * FROM admin_actions WHERE action_id = :action_id;
+
+-- name: lock_action
+-- Race: a redrive writes its next page while somebody stops it.
+--   BEGIN IMMEDIATE         the page is written first and stopped with the others, or it is not written.
+SELECT detail_json FROM admin_actions WHERE action_id = :action_id;
+
+-- name: stop_redrive
+-- Race: a worker claims a route of the redrive at this moment.
+--   claim_token IS NULL     what a worker holds goes on: its call may be under way.
+--   attempt_count = 0       what was attempted since is a retry, and no part of what waits for its turn.
+UPDATE routes
+SET status = 'dead_letter', dead_lettered_at = :now, next_attempt_at = NULL, updated_at = :now,
+    attempt_count = (SELECT count(*) FROM attempts a
+                     WHERE a.notification_id = routes.notification_id AND a.route_id = routes.route_id)
+WHERE (notification_id, route_id) IN (SELECT notification_id, route_id FROM redriven_routes WHERE action_id = :action_id)
+  AND status = 'failed' AND attempt_count = 0 AND claim_token IS NULL AND next_attempt_at > :now
+RETURNING notification_id, route_id;
+
+-- name: stop_redrive_bury
+-- Runs in the transaction of `stop_redrive`. The last error is still the reason.
+INSERT INTO dead_letters (
+    notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
+    failure_message, recovery_hint, created_at)
+SELECT notification_id, route_id, channel, recipient_ref, attempt_count, max_attempts,
+       coalesce(last_error_classification, 'stopped'), coalesce(last_error_message, 'the redrive was stopped'),
+       :recovery_hint, dead_lettered_at
+FROM routes WHERE notification_id = :notification_id AND route_id = :route_id
+ON CONFLICT (notification_id, route_id) DO NOTHING;
+
+-- name: stop_redrive_forget
+-- Runs in the transaction of `stop_redrive`: these routes are no longer part of the redrive.
+DELETE FROM redriven_routes WHERE notification_id = :notification_id AND route_id = :route_id;
+
 -- name: recent_outcomes
 -- The primary key finds the newest attempts in a table of any size; the newest successes are among the routes that ended
 -- last.

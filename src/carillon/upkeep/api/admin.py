@@ -1,5 +1,6 @@
 """The administrators' endpoints: retry, redrive, the state of providers, and the audit trail."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -26,6 +27,8 @@ from carillon.upkeep.api.admin_wire import (
     RedrivesQuery,
     Retried,
     RetryBody,
+    StopBody,
+    StoppedRedrive,
     action_page,
     failed_page,
     provider_list,
@@ -39,6 +42,8 @@ from carillon.web import (
     Answer,
     Callers,
     Endpoint,
+    Found,
+    Owned,
     Problem,
     Reply,
     Request,
@@ -50,6 +55,7 @@ from carillon.web.request import unix_ms
 NEWEST = 1000
 """The number of recent attempts that the state of providers is computed from."""
 _PATH = "/api/v1/admin"
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _FOR_ADMINISTRATORS: dict[str, Any] = {"tag": "Administration", "about": ADMINISTRATORS}
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
 
@@ -158,6 +164,28 @@ class Administration:
         became = await self.ledger.redriven([row["action_id"] for row in rows])
         return Reply(200, redrive_page(rows, became, total, query))
 
+    async def find_redrive(self, action_id: str, tenant_id: str | None) -> Found | None:
+        if not _NUMBER.fullmatch(action_id):
+            return None
+        row = await self.ledger.action(int(action_id))
+        if row is None or row["action"] != "redrive" or (tenant_id is not None and row["tenant_id"] != tenant_id):
+            return None
+        return Found(row, row["tenant_id"], None, None)
+
+    async def stop_redrive(self, request: Request) -> Reply:
+        body = request.json(StopBody)
+        row = request.found
+        subject = str(row["action_id"])
+        action = AdminAction(
+            actor=_actor(request),
+            action="stop_redrive",
+            reason=body.reason,
+            tenant_id=row["tenant_id"],
+            subject=subject,
+            detail={},
+        )
+        return Reply(200, StoppedRedrive(await self.ledger.stop_redrive(row["action_id"], action)))
+
     async def providers(self, request: Request) -> Reply:
         names = {name for chain in self._chains.values() for name in chain}
         states = await self._breakers.look(names)
@@ -221,7 +249,7 @@ def endpoints(
 ) -> list[Endpoint]:
     """The administrators' endpoints; those that change something ask for X-Admin-Override."""
     administration = Administration(ledger, breakers, chains, lanes, clock=clock, ids=ids)
-    return [*_changing(administration), _coming(administration), *_reading(administration)]
+    return [*_changing(administration), _stopping(administration), _coming(administration), *_reading(administration)]
 
 
 def _changing(administration: Administration) -> list[Endpoint]:
@@ -259,6 +287,28 @@ def _changing(administration: Administration) -> list[Endpoint]:
             about=About(callers=Callers.ADMINISTRATORS, tenant=in_body("tenantId")),
         ),
     ]
+
+
+def _stopping(administration: Administration) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=f"{_PATH}/redrives/{{id}}/stop",
+        call=administration.stop_redrive,
+        name="stopRedrive",
+        summary="Stop a redrive",
+        description="Its routes that wait for their turn are dead letters again, with their old reason. What was "
+        "attempted already, or is in a provider's call, goes on.",
+        override=True,
+        path_examples={"id": "7"},
+        body=StopBody,
+        body_examples={"stop": {"reason": "The provider is down again"}},
+        answers=(Answer(status=200, description="How many were stopped", kind=StoppedRedrive),),
+        tag="Administration",
+        about=About(
+            callers=Callers.ADMINISTRATORS,
+            owned=Owned(param="id", find=administration.find_redrive, missing="there is no such redrive"),
+        ),
+    )
 
 
 def _coming(administration: Administration) -> Endpoint:

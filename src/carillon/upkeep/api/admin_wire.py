@@ -130,6 +130,18 @@ class RedrivenFailed(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Those of `matched` that stay dead letters, because their address is suppressed."""
 
 
+class StopBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a redrive is stopped."""
+
+    reason: Reason
+
+
+class StoppedRedrive(msgspec.Struct, frozen=True):
+    """How many routes are dead letters again; what was attempted already goes on."""
+
+    stopped: int
+
+
 class RedrivesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """Which redrives to list."""
 
@@ -156,6 +168,8 @@ class RedriveView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     delivered: int
     failed_again: int
     skipped: int
+    stopped: int | None
+    """How many became dead letters again when somebody stopped it; None where nobody did."""
     last_turn_at: str | None
 
 
@@ -378,5 +392,6 @@ def _redrive(row: Row, became: Row) -> RedriveView:
         delivered=became.get("delivered", 0),
         failed_again=became.get("failed_again", 0),
         skipped=became.get("skipped", 0),
+        stopped=detail.get("stopped"),
         last_turn_at=None if last is None else rfc3339_ms(last),
     )

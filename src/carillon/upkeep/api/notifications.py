@@ -44,7 +44,7 @@ from carillon.web import (
     Request,
     in_query,
 )
-from carillon.web.paging import DEEPEST, CursorShape, counts
+from carillon.web.paging import CursorShape, counts
 from carillon.web.request import unix_ms
 
 _PATH = "/api/v1"
@@ -55,6 +55,7 @@ _LETTERS = CursorShape(
     {"before_us": ("place", int), "before_id": ("notification_id", str), "before_route": ("route_id", str)},
 )
 _ALL = 2**62
+CAPPED = 1000
 _FILTERS = {
     "channel": "channel",
     "classification": "classification",
@@ -240,7 +241,7 @@ class _Notifications:
         if query.q is not UNSET:
             filters["text"] = query.q
         place, offset = _STORIES.place(query.cursor, query.page, query.page_size)
-        most = 0 if query.cursor is not UNSET else DEEPEST if query.count == "capped" else _ALL
+        most = 0 if query.cursor is not UNSET else CAPPED if query.count == "capped" else _ALL
         found, total = await self.ledger.search({**filters, **place}, query.page_size + 1, offset, most)
         stories, cursor = _STORIES.cut(found, query.page_size, [story.notification for story in found])
         page = NotificationPage(

@@ -33,7 +33,7 @@ Moment = Annotated[
 """Text, because loose conversion would also read `0.5` as a time."""
 Counted = Annotated[
     Literal["exact", "capped"],
-    Meta(description="`capped` counts no further than 10000, which is fast in every ledger."),
+    Meta(description="`capped` counts no further than 1000, which is fast in every ledger."),
 ]
 ChannelWord = Literal["push", "sms", "email", "inApp", "webhook"]
 Chains = Mapping[str, Sequence[str]]

@@ -57,12 +57,12 @@ export function empty(sentence, ...beside) {
 }
 
 /** A badge: a word in the colour of its meaning. */
-export function badge(word) {
-  return h("span", { class: `badge ${MOODS[word] ?? ""}`, text: word });
+export function badge(word, said = String(word).replaceAll("_", " ")) {
+  return h("span", { class: `badge ${MOODS[word] ?? ""}`, text: said });
 }
 
 const MOODS = {
-  delivered: "good", opened: "good", sent: "good", closed: "good", finish: "good", success: "good", active: "good",
+  passed: "good", delivered: "good", opened: "good", sent: "good", closed: "good", finish: "good", success: "good", active: "good",
   queued: "wait", retry: "wait", defer: "wait", half_open: "wait", throttled: "wait", fail_over: "wait",
   failed: "bad", bury: "bad", open: "bad", disabled: "bad", endpoint_disabled: "bad", endpoint_enabled: "good", unavailable: "bad", refused: "bad", unknown: "bad", rejected: "bad",
   skipped: "dull",
@@ -80,14 +80,24 @@ const MOODS = {
 export function table(label, columns, rows, { cards = false } = {}) {
   const named = columns.map((column) => (typeof column === "string" ? { name: column } : column));
   const kind = (column) => (column.num ? "num" : column.cut ? "cut" : null);
-  return h("div", { class: `scroll${cards ? " cards" : ""}` }, h("table", { "aria-label": label },
-    h("thead", {}, h("tr", {}, named.map((column) => h("th", { scope: "col", class: column.num ? "num" : null, text: column.name })))),
+  const place = h("div", { class: `scroll${cards ? " cards" : ""}` }, h("table", { "aria-label": label },
+    h("thead", {}, h("tr", {}, named.map((column) => h("th", { scope: "col", class: column.num ? "num" : null }, column.name || h("span", { class: "unseen", text: "actions" }))))),
     h("tbody", {}, rows.map((row) => {
       const { cells, href } = Array.isArray(row) ? { cells: row } : row;
       return h("tr", href ? { class: "opens", onclick: (event) => opened(event, href) } : {}, cells.map((cell, at) =>
         h("td", { class: kind(named[at]), data: named[at].name ? { name: named[at].name } : {}, title: named[at].cut && typeof cell === "string" ? cell : null }, cell ?? "–")));
     }))));
+  WIDTHS.observe(place);
+  return place;
 }
+
+/** What scrolls sideways can be reached by keyboard; what fits is no stop on the way. */
+const WIDTHS = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    if (target.scrollWidth > target.clientWidth + 1) target.tabIndex = 0;
+    else target.removeAttribute("tabindex");
+  }
+});
 
 /** A column of numbers. */
 export function num(name) {

@@ -34,7 +34,8 @@ export function moment(value) {
 }
 
 export function percent(share) {
-  return share === null || share === undefined ? "–" : `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`;
+  if (share === null || share === undefined) return "–";
+  return `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 }
 
 /** 12 s ago, in 3 min; beyond two days the date. */
