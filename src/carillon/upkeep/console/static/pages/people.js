@@ -3,7 +3,7 @@
 import { ask, token } from "../lib/api.js";
 import { confirm } from "../lib/dialog.js";
 import { badge, card, copies, empty, fill, h, head, num, table, titled, toast, when } from "../lib/dom.js";
-import { choice, field, given } from "../lib/forms.js";
+import { field, given, refill } from "../lib/forms.js";
 import { number } from "../lib/format.js";
 import { chosen, wishes } from "../lib/person-wishes.js";
 import { sheet } from "../lib/sheet.js";
@@ -100,7 +100,7 @@ async function person(main, shell, id, tenant) {
       head(id, who.tenantId ? h("span", { class: "quiet", text: `of ${who.tenantId}` }) : null, copies(id, "Copy id"), h("a", { class: "button", href: "#/people", text: "Find another" })),
       who.known || own.length ? null : h("section", { class: "card human needed" }, h("p", { text: "Nothing is kept about this person: what is shown are the defaults." })),
       h("div", { class: "two" }, reached(addresses, held, again), about(who, query, again)),
-      titled("What they want", null, chosen(who.preferences, (change) => changed(id, query, change, again))),
+      titled("What they want", null, wanted(id, query, who.preferences)),
       h("div", { class: "two" }, gathering(who), throttled(who)),
       newestOnes(id, own),
       rights(id, who, query),
@@ -153,17 +153,29 @@ async function lift(row, again) {
 }
 
 function about(who, query, again) {
-  return card("Language and time", wishes(who.preferences, (change) => changed(who.id, query, change, again)));
+  return card("Language and time", wishes(who.preferences, async (change) => {
+    if (await changed(who.id, query, change)) await again();
+  }));
 }
 
-async function changed(id, query, change, again) {
+/** The switches; a change draws only them anew, so that nothing that is being typed elsewhere is lost. */
+function wanted(id, query, first) {
+  const place = h("div", {});
+  const draw = (held) => refill(place, chosen(held, async (change) => draw((await changed(id, query, change)) ?? held)));
+  draw(first);
+  return place;
+}
+
+/** The preferences afterwards; null if the change was refused. */
+async function changed(id, query, change) {
   try {
-    await ask(`/api/v1/preferences/user/${encodeURIComponent(id)}`, { method: "PATCH", query, body: change });
+    const held = await ask(`/api/v1/preferences/user/${encodeURIComponent(id)}`, { method: "PATCH", query, body: change });
     toast("Changed.");
+    return held;
   } catch (error) {
     toast(error.message, "bad");
+    return null;
   }
-  await again();
 }
 
 function gathering(who) {
