@@ -141,6 +141,7 @@ async function causes(place, state, narrow, still) {
               }),
             ];
           }),
+          { cards: true },
         ),
       ),
     ),

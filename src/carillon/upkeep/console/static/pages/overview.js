@@ -106,7 +106,8 @@ function figures(overview, history, state) {
     const now = history.totals[name];
     const before = history.before[name];
     if (!now && !before) return `none in ${within}`;
-    const change = before ? `${now >= before ? "+" : "−"}${percent(Math.abs(now - before) / before)}` : "none before";
+    if (before && now > 10 * before) return `${number(now)} in ${within}, ${number(Math.round(now / before))} times as many`;
+    const change = before ? `${now >= before ? "+" : "−"}${percent(Math.abs(now - before) / before).replace(" ", "\u00a0")}` : "none before";
     return `${number(now)} in ${within}, ${change}`;
   };
   const shown = [
