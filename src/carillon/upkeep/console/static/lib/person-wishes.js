@@ -32,7 +32,7 @@ export function chosen(held, change) {
   return h(
     "div",
     { class: "scroll" },
-    h("table", { class: "wishes", "aria-label": "What they want" }, h("thead", {}, h("tr", {}, h("th", {}), channels.map((channel) => h("th", { scope: "col", text: TITLES[channel] ?? channel })))), h("tbody", {}, all, rows)),
+    h("table", { class: "wishes", "aria-label": "What they want" }, h("thead", {}, h("tr", {}, h("th", { scope: "col", text: "category" }), channels.map((channel) => h("th", { scope: "col", text: TITLES[channel] ?? channel })))), h("tbody", {}, all, rows)),
     categories.length ? null : h("p", { class: "quiet", text: "No categories are configured: whole channels are all there is to choose." }),
   );
 }
