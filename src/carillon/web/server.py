@@ -49,7 +49,10 @@ async def serve(application: Application, scope: Scope, protocol: HTTPProtocol) 
     reply = await application.reply(request)
     if callable(reply.body) and method != "HEAD":
         exchange.begin(reply.status, head(request, reply, None))
-        await pour(reply.body, exchange.receive, exchange.send, application.lasting)
+        try:
+            await pour(reply.body, exchange.receive, exchange.send, application.lasting)
+        finally:
+            exchange.end()
         return
     body = encoded(reply.body)
     protocol.response_bytes(reply.status, head(request, reply, len(body)), b"" if method == "HEAD" else body)
@@ -127,6 +130,10 @@ class _Exchange:
     def begin(self, status: int, headers: list[tuple[str, str]]) -> None:
         """Keep the head until the first piece of the answer goes with it."""
         self._head = (status, headers)
+
+    def end(self) -> None:
+        """Let go of the answer: granian ends it when nobody holds it, and its writer may hold itself in a circle."""
+        self._stream = None
 
     async def send(self, message: Message) -> None:
         """Write a piece of the answer; ConnectionResetError once the client has left."""
