@@ -58,3 +58,5 @@ _ADDRESSES: dict[str, tuple[Callable[[str], object], str]] = {
     "push": (_TOKEN.fullmatch, "a device token of printable ASCII"),
     "inApp": (_is_user, f"a user id of at most {_MAX_USER} characters, none of them a control character"),
 }
+KNOWN_CHANNELS = frozenset({*_ADDRESSES, "sse"})
+"""Every channel that some door takes messages for."""
