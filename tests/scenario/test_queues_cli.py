@@ -143,7 +143,7 @@ def test_requeue_counts_first_and_takes_the_oldest(command: Command, lived: Live
     assert command("requeue", REFUND, "--all", "--dry-run") == "3 failed messages found, 0 requeued (dry run)\n"
     assert lived.redis.llen(f"{REFUND}:failed") == 3
     done = command("requeue", REFUND, lived.ids[1], "unknown", "--json", "--reason", "gateway mended")
-    assert done == {"queue": REFUND, "found": 1, "requeued": 1, "dry_run": False}
+    assert done == {"queue": REFUND, "found": 1, "requeued": 1, "dryRun": False}
     assert command("requeue", REFUND, "--limit", "1") == "2 failed messages found, 1 requeued\n"
     waiting = [json.loads(text) for text in reversed(lived.redis.lrange(REFUND, 0, -1))]
     assert [(each["id"], each["attempts"]) for each in waiting] == [(lived.ids[1], 0), (lived.ids[0], 0)]
@@ -165,9 +165,9 @@ def test_requeue_of_many_goes_on_in_pieces(command: Command, lived: Lived) -> No
 @pytest.mark.req("S3-85", "S3-80")
 def test_logs_are_rows_in_sql_and_steps_in_redis(command: Command, lived: Lived) -> None:
     rows = command("logs", "--queue", REFUND, "--status", "failed", "--json")["jobLogs"]
-    assert {row["message_id"] for row in rows} == set(lived.ids)
+    assert {row["messageId"] for row in rows} == set(lived.ids)
     (row,) = command("logs", "--correlation-id", "sub-1", "--json")["jobLogs"]
-    assert "the gateway refuses 1" in row["last_error"]
+    assert "the gateway refuses 1" in row["lastError"]
     (row,) = command("logs", "--idempotency-key", "evt-1", "--json")["jobLogs"]
     assert (row["queue"], row["status"]) == (UPDATE, "success")
     assert "the gateway refuses 2" in command("logs", "--limit", "10")
