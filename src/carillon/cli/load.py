@@ -49,6 +49,16 @@ _ADDRESSES = {
 }
 
 
+_COLUMNS = (
+    TextColumn("{task.description:9}"),
+    BarColumn(bar_width=None),
+    MofNCompleteColumn(),
+    TextColumn("{task.fields[rate]}"),
+    TimeElapsedColumn(),
+    TimeRemainingColumn(),
+)
+
+
 class NotStarted(CarillonError):
     """The throw-away instance did not start."""
 
@@ -194,16 +204,8 @@ def _refuse_vendors(remote: Remote, channel: str, *, own: bool) -> None:
 def _run(
     plan: LoadPlan, address: str, token: str | None, *, quiet: bool, own: bool
 ) -> tuple[Result, dict[str, list[float]]]:
-    columns = (
-        TextColumn("{task.description:9}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     with (
-        Progress(*columns, console=Console(stderr=True, emoji=False), disable=quiet) as progress,
+        Progress(*_COLUMNS, console=Console(stderr=True, emoji=False), disable=quiet) as progress,
         Client(address, token=token) as client,
     ):
         bars = {name: progress.add_task(name, total=plan.count, rate="") for name in ("accepted", "delivered")}
@@ -213,7 +215,6 @@ def _run(
             progress.update(bars[name], completed=number, rate=f"{number / passed:,.0f}/s")
 
         began = time.monotonic()
-
         accepts, errors = _send(client, plan, lambda number: show("accepted", number))
         accepted_after = time.monotonic() - began
         waiting = _wait(client, plan, len(accepts), lambda number: show("delivered", number))

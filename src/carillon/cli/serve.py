@@ -73,9 +73,7 @@ def serve(
     if processes > 1 and not index:
         if any(settings.http.port == 0 for settings in several):
             raise ConfigurationError("http.port: several processes need one port to share; with 0 each gets its own")
-        for settings in several:
-            # The processes share the port, and so would another program that listens there already.
-            reserve(server_settings(settings, share_port=False)).close()
+        _refuse_taken(several)
         sys.exit(_supervise(processes))
     if index:
         _die_with_parent(int(parent))
@@ -96,6 +94,12 @@ def serve(
         logs.failed_to_start(str(error))
         sys.exit(2 if isinstance(error, ConfigurationError) else 1)
     collect_no_more()
+
+
+def _refuse_taken(several: Sequence[Settings]) -> None:
+    for settings in several:
+        # The processes share the port, and so would another program that listens there already.
+        reserve(server_settings(settings, share_port=False)).close()
 
 
 def _settings(blueprint: str | None, config: list[Path] | None, environ: Mapping[str, str]) -> list[Settings]:
