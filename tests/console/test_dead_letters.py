@@ -13,14 +13,14 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def bury(console: Console, channel: str, number: int) -> None:
+async def bury(console: Console, channel: str, number: int, **more: str) -> None:
     """So many more dead letters of a channel."""
     path = f"/api/v1/dead-letters?channel={channel}&pageSize=1"
     before = (await console.ask("GET", path))["totalCount"]
     await console.ask("PUT", f"/api/v1/sandbox/drills/{channel}", {"outcome": "refused"})
     try:
         for _ in range(number):
-            await console.send(channel)
+            await console.send(channel, **more)
 
         async def buried() -> bool:
             return bool((await console.ask("GET", path))["totalCount"] == before + number)
@@ -202,8 +202,8 @@ async def test_the_focus_stays_on_its_dead_letter_when_more_arrive(graves: Conso
 async def test_new_ones_appear_by_themselves(console: Console) -> None:
     page = await console.open("dead-letters")
     await expect(page.get_by_role("button", name=re.compile("Redrive all"))).to_be_visible()
-    await bury(console, "inApp", 1)
-    await expect(page.get_by_role("table", name="Causes")).to_contain_text("inApp")
+    await bury(console, "webhook", 1, recipient="https://example.org/hook")
+    await expect(page.get_by_role("table", name="Causes")).to_contain_text("webhook")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

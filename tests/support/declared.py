@@ -10,6 +10,7 @@ from carillon.domain.lanes import Lanes
 from carillon.doors.http import endpoints as http
 from carillon.doors.http import events as http_events
 from carillon.live import endpoints as streams_api
+from carillon.live.choices import InboxChoices
 from carillon.providers import callback, has_receipts, kinds
 from carillon.receipts import callbacks, suppressions
 from carillon.upkeep import health
@@ -67,7 +68,7 @@ def declared() -> list[Endpoint]:
         *webhooks.endpoints(nobody, nobody, {}, nobody, nobody),
         *queues_api.endpoints([], nobody, nobody),
         *http_events.endpoints(nobody, nobody),
-        *streams_api.endpoints(seats=nobody, ledger=nobody, tickets=nobody, rules=nobody, clock=nobody),
+        *streams_api.endpoints(nobody, InboxChoices(nobody, nobody), tickets=nobody, rules=nobody, clock=nobody),
         *console_api.endpoints(console_api.Console(nobody, Lanes({}), nobody, nobody, blueprint="", pages=[])),
         *console_templates.endpoints(console_templates.CatalogueReader(nobody, nobody, nobody, [])),
         *console_api.stream_endpoints(nobody, 0),

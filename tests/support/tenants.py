@@ -13,7 +13,7 @@ _METHODS = frozenset({"get", "put", "post", "delete", "patch"})
 # What changes from answer to answer and tells nothing about anybody.
 _VARYING = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{32}\b"
-    r'|(?<="id": )\d+\b|(?<=_at": )\d{13}\b|(?<=/u/)[\w-]+'
+    r'|(?<="id": )\d+\b|(?<=_at": )\d{13}\b|(?<=/u/)[\w-]+|\bst_[\w-]{20,}'
 )
 
 

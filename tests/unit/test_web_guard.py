@@ -125,6 +125,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             PERSON,
             PERSON,
         ),
+        ("archiveNotifications showInboxChoices changeInboxChoices", PERSON, PERSON),
         ("showSubscription renewSubscription changePlan showPaymentEvent", SUBSCRIPTION, SUBSCRIPTION),
         ("cancelSubscription", SUBSCRIPTION, SUBSCRIPTION),
         ("postEvent", SERVICES_TOO, SERVICES_TOO),

@@ -1,6 +1,5 @@
 """`carillon dead-letters`: list, show and redrive dead letters."""
 
-import json
 import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from carillon.cli.by_hand import confirmed, is_there, who, why, with_ledger
-from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
@@ -60,7 +59,7 @@ def list_(
     filters = _filters(channel=channel, classification=classification)
     rows, total = _with_ledger(blueprint, config, lambda ledger: ledger.dead_letters(filters, limit, 0))
     if as_json:
-        typer.echo(json.dumps({"items": [_shown(row) for row in rows], "total": total}, ensure_ascii=False))
+        print_json({"items": [_shown(row) for row in rows], "total": total})
         return
     table = Table(title=f"{len(rows)} of {counted(total, 'dead letter')}", title_justify="left")
     for heading in ("notification", "route", "cause", "attempts", "since"):
@@ -97,7 +96,7 @@ def show(
 
     found = _with_ledger(blueprint, config, find)
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        print_json(found)
         return
     console = Console(emoji=False)
     kind = found["notification"]["notification_type"]
@@ -176,7 +175,7 @@ def stop(
 
     number, stopped = _with_ledger(blueprint, config, work)
     if as_json:
-        typer.echo(json.dumps({"redrive": number, "stopped": stopped}))
+        print_json({"redrive": number, "stopped": stopped})
         return
     if number is None:
         typer.echo("No redrive waits.")
@@ -194,7 +193,7 @@ async def _running(ledger: Ledger) -> dict[str, Any] | None:
 def _tell(found: FailedCounts, redriven: int, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         said = {"found": found.total, "redriven": redriven, "dry_run": dry_run, "suppressed": found.suppressed}
-        typer.echo(json.dumps(said))
+        print_json(said)
         return
     held = f"; {found.suppressed} stay, because their address is suppressed" if found.suppressed else ""
     typer.echo(

@@ -1,6 +1,5 @@
 """`carillon skipped`: evaluate again what a gate skipped, and stop a redrive."""
 
-import json
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any
@@ -9,7 +8,7 @@ import typer
 
 from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
 from carillon.cli.dead_letters import per_second, stop
-from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
@@ -85,7 +84,7 @@ app.command()(stop)
 def _tell(found: SkippedPage, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         said = {"found": sum(found.matched.values()), "redriven": found.redriven, "dry_run": dry_run}
-        typer.echo(json.dumps(said | {"by_gate": found.matched, "held": found.held, "action": found.action_id}))
+        print_json(said | {"by_gate": found.matched, "held": found.held, "action": found.action_id})
         return
     held = "".join(f"; {number} stay, held by {gate}" for gate, number in sorted(found.held.items()))
     noted = f"; redrive {found.action_id}" if found.action_id is not None else ""

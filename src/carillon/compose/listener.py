@@ -110,7 +110,9 @@ class Listener(Part):
             return Server(app(endpoints), where)
         streams = self._live.streams if self._live is not None and doors else None
         application = self._application(endpoints, None if streams is None else streams.tickets)
-        return Server(application, where) if streams is None else streams.server(application, where)
+        if streams is None or not streams.own_listener:
+            return Server(application, where)
+        return streams.server(application, where)
 
     def _application(self, endpoints: list[Endpoint], tickets: "Tickets | None") -> Application:
         process = self._process
