@@ -85,7 +85,12 @@ class Planted:
         sent = {"templateKey": self.key, "channel": "inApp", "userId": USER}
         told = str(self._call("POST", "/api/v1/notifications/send", sent, ACME_USER)["notificationId"])
         path = f"/notifications/{USER}"
-        wait_until(lambda: self.client.get(path, ACME_USER).body["count"] == 1, timeout=60, what=path)
+
+        def there() -> bool:
+            found = self.client.get(path, ACME_USER).body["notifications"]
+            return told in {one["notification_id"] for one in found}
+
+        wait_until(there, timeout=60, what=path)
         return told
 
     def _sent(self, address: str, **more: Any) -> str:
