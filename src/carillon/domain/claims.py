@@ -33,7 +33,7 @@ class Claim(msgspec.Struct, gc=False):
     notification_id: str
     route_id: str
     token: int
-    """Grows with every claim of the ledger; settling and renewing require the current one."""
+    """Grows with every claim of a route, and no two claims of the ledger share one; settling and renewing require it."""
     channel: str
     recipient_ref: str
     lane: int
@@ -79,6 +79,8 @@ class Claim(msgspec.Struct, gc=False):
     """Why nothing more of the notification is sent, as `read_stop` reads it."""
     priority: int | None = None
     """The notification's priority, 1 is high; None where a backlog knows none."""
+    lease: int = 0
+    """The lease that this claim shares with the rest of its batch; 0 if the route's own row has the lease."""
     unsubscribe_url: str | None = None
     """Where one click leaves the category; only for mails of a category that can be left, set before the call."""
 
@@ -167,7 +169,7 @@ class Settled(StrEnum):
 
 
 def first_claim(
-    enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object | None = None
+    enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object | None = None, lease: int = 0
 ) -> Claim:
     """The first claim of a route that is enrolled and claimed in one commit, equal to what `claim` would return."""
     notification, expires_at_ms = enrolment.notification, enrolment.notification.expires_at_ms
@@ -201,6 +203,7 @@ def first_claim(
         intent_key=notification.idempotency_key,
         category=notification.category,
         place=place,
+        lease=lease,
         group=route.group,
         expires_in=None if expires_at_ms is None else (expires_at_ms - accepted_at_ms) / 1000,
         priority=notification.priority,

@@ -1,0 +1,44 @@
+-- Routes get tickets. Runs as 0012 does, while older processes accept and send: every statement may run again.
+-- online
+
+SET lock_timeout = '500ms';
+
+-- Filled while the route stands in `due` or in a lease. Empty: it waits for its time, is held by its own columns, or has ended.
+ALTER TABLE routes ADD COLUMN IF NOT EXISTS ticket bigint;
+
+RESET lock_timeout;
+
+-- From a ticket to its route. Nothing has a ticket yet, so it is made at once.
+DROP INDEX CONCURRENTLY IF EXISTS routes_ticket_idx;
+
+CREATE UNIQUE INDEX CONCURRENTLY routes_ticket_idx ON routes (ticket) WHERE ticket IS NOT NULL;
+
+-- What waits for its time; each claim gives tickets to what has become due, so what waits today gets them as it is claimed.
+DROP INDEX CONCURRENTLY IF EXISTS routes_later_idx;
+
+CREATE INDEX CONCURRENTLY routes_later_idx ON routes (lane, provider, next_attempt_at) WHERE next_attempt_at IS NOT NULL AND ticket IS NULL;
+
+-- The turns of live streams, whose leases are in their rows as the table `notifications` shows them.
+DROP INDEX CONCURRENTLY IF EXISTS routes_live_turns_idx;
+
+CREATE INDEX CONCURRENTLY routes_live_turns_idx ON routes (lane, provider, turn, next_attempt_at) WHERE next_attempt_at IS NOT NULL AND provider = 'sse';
+
+SET lock_timeout = '500ms';
+
+DROP TRIGGER IF EXISTS route_left_due ON routes;
+
+CREATE TRIGGER route_left_due AFTER UPDATE ON routes FOR EACH ROW
+    WHEN (OLD.ticket IS NOT NULL AND NEW.ticket = OLD.ticket AND (
+        NEW.next_attempt_at IS DISTINCT FROM OLD.next_attempt_at OR NEW.claim_token IS NOT NULL OR NEW.lane <> OLD.lane
+        OR NEW.provider <> OLD.provider OR NEW.grp <> OLD.grp OR NEW.status NOT IN ('pending', 'failed')))
+    EXECUTE FUNCTION route_left_due();
+
+DROP TRIGGER IF EXISTS route_gone ON routes;
+
+CREATE TRIGGER route_gone AFTER DELETE ON routes FOR EACH ROW WHEN (OLD.ticket IS NOT NULL) EXECUTE FUNCTION route_left_due();
+
+RESET lock_timeout;
+
+DROP INDEX CONCURRENTLY IF EXISTS routes_due_idx;
+
+ALTER INDEX routes_later_idx RENAME TO routes_due_idx;
