@@ -8,6 +8,7 @@ from typing import Any
 from carillon.domain.claims import Claim, Reset, Settled, Settlement, Want
 from carillon.domain.store import Ask
 from carillon.domain.streams import Entry, log_of_claim
+from carillon.ledger.leases import LIVE, Ended, Leases
 from carillon.ledger.people import suppression_rows
 from carillon.ledger.rows import SETTLEMENT_FIELDS, caused_suppressions, settlement_values
 from carillon.ledger.sealing import Codec
@@ -32,6 +33,7 @@ class SqliteBacklog:
     _recovery_hint: str
     _alert_from: int | None
     _turns: ClaimTurns
+    _leases: Leases
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
         if total <= 0 or not wants:
@@ -40,6 +42,7 @@ class SqliteBacklog:
             lambda connection, now: self._is_due(connection, now, wants),
             lambda connection, now: self._claim(connection, now, wants, total, owner),
         )
+        self._leases.took(claims or [])
         return self._codec.claims(claims or [])
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
@@ -50,7 +53,9 @@ class SqliteBacklog:
             until = now + round(self._lease_seconds * 1000)
             return [claim for claim in claims if not self._extend(connection, now, until, claim)]
 
-        return await self._file.write(work)
+        lost = await self._file.write(work)
+        self._leases.lost(lost)
+        return lost
 
     async def reset_expired(self, limit: int) -> Reset:
         reset = await self._file.write_if(
@@ -64,14 +69,26 @@ class SqliteBacklog:
             return []
         values = [settlement_values(each, self._codec, noted=self._record_attempts) for each in settlements]
         rows = [dict(zip(SETTLEMENT_FIELDS, row, strict=True)) for row in values]
+        claims = [one.claim for one in settlements]
+        ended = self._leases.ended_by(claims)
 
         def work(connection: sqlite3.Connection, now: int) -> list[Settled]:
             settled = [self._settle(connection, now, row) for row in rows]
+            self._end(connection, ended)
             suppressed = suppression_rows(caused_suppressions(settlements, settled))
             self._engine.ask(connection, now, Ask("suppress", each=suppressed))
             return settled
 
-        return await self._file.write(work)
+        settled = await self._file.write(work)
+        self._leases.settled(claims, ended)
+        return settled
+
+    def _end(self, connection: sqlite3.Connection, ended: Ended) -> None:
+        if ended.leases:
+            connection.execute(self._sql["end_leases"], {"leases": json.dumps(ended.leases)})
+        if ended.capped:
+            freed = {"leases": json.dumps(ended.capped), "tokens": json.dumps(ended.tokens)}
+            connection.execute(self._sql["free_places"], freed)
 
     def _expired(self, connection: sqlite3.Connection, now: int, most: int) -> list[sqlite3.Row]:
         return connection.execute(self._sql["expired_leases"], {"now": now, "most": most}).fetchall()
@@ -90,8 +107,13 @@ class SqliteBacklog:
 
     def _is_due(self, connection: sqlite3.Connection, now: int, wants: Sequence[Want]) -> bool:
         pairs = {(want.lane, want.provider) for want in wants if want.limit > 0}
-        asked = [{"lane": lane, "provider": provider, "now": now} for lane, provider in pairs]
-        return any(connection.execute(self._sql["claimable"], each).fetchone()[0] for each in asked)
+        return any(
+            connection.execute(
+                self._sql["claimable_live" if provider == LIVE else "claimable"],
+                {"lane": lane, "provider": provider, "now": now},
+            ).fetchone()[0]
+            for lane, provider in pairs
+        )
 
     def _claim(
         self, connection: sqlite3.Connection, now: int, wants: Sequence[Want], total: int, owner: str
@@ -104,10 +126,11 @@ class SqliteBacklog:
             "notification_id": claim.notification_id,
             "route_id": claim.route_id,
             "token": claim.token,
+            "lease": claim.lease,
             "lease_until": until,
             "now": now,
         }
-        return connection.execute(self._sql["extend"], values).rowcount > 0
+        return connection.execute(self._sql["extend" if claim.lease else "extend_live"], values).rowcount > 0
 
     def _settle(self, connection: sqlite3.Connection, now: int, row: dict[str, Any]) -> Settled:
         # Almost every settlement is a success of the holder, and changes one row and nothing else.

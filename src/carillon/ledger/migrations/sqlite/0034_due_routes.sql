@@ -1,0 +1,43 @@
+-- Routes get tickets.
+
+-- Filled while the route stands in `due` or in a lease. Empty: it waits for its time, is held by its own columns, or has ended.
+ALTER TABLE routes ADD COLUMN ticket INTEGER;
+
+-- From a ticket to its route.
+CREATE UNIQUE INDEX routes_ticket_idx ON routes (ticket) WHERE ticket IS NOT NULL;
+
+-- What waits for its time; each claim gives tickets to what has become due, so what waits today gets them as it is claimed.
+DROP INDEX routes_due_idx;
+CREATE INDEX routes_due_idx ON routes (lane, provider, next_attempt_at) WHERE next_attempt_at IS NOT NULL AND ticket IS NULL;
+
+-- The turns of live streams, whose leases are in their rows as the table `notifications` shows them.
+CREATE INDEX routes_live_turns_idx ON routes (lane, provider, turn, next_attempt_at)
+    WHERE next_attempt_at IS NOT NULL AND provider = 'sse';
+
+-- What changes a route without knowing tickets, by hand or from an older release, takes it out of `due`: the route alone then says
+-- when it is due and who holds it. A route that a worker holds under a lease is claimed by nobody else, and another lane or provider
+-- is no reason to take it from its worker.
+CREATE TRIGGER route_left_due AFTER UPDATE OF next_attempt_at, claim_token, lane, provider, grp, status ON routes
+    WHEN OLD.ticket IS NOT NULL AND NEW.ticket = OLD.ticket AND (
+        NEW.next_attempt_at IS NOT OLD.next_attempt_at OR NEW.claim_token IS NOT NULL OR NEW.lane <> OLD.lane
+        OR NEW.provider <> OLD.provider OR NEW.grp <> OLD.grp OR NEW.status NOT IN ('pending', 'failed'))
+BEGIN
+    SELECT RAISE(ABORT, 'a worker of a newer release holds the route')
+    WHERE NEW.claim_token IS NOT NULL AND EXISTS (
+        SELECT 1 FROM leases l, json_each(l.tickets) t
+        WHERE t.value = OLD.ticket AND l.expires_at > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER));
+    UPDATE routes SET ticket = NULL
+    WHERE rowid = NEW.rowid AND (
+        NEW.next_attempt_at IS NOT OLD.next_attempt_at OR NEW.claim_token IS NOT NULL OR NEW.status NOT IN ('pending', 'failed')
+        OR EXISTS (
+            SELECT 1 FROM due d WHERE d.lane = OLD.lane AND d.provider = OLD.provider AND d.grp = OLD.grp
+                AND d.due_at = OLD.next_attempt_at AND d.ticket = OLD.ticket));
+    DELETE FROM due WHERE lane = OLD.lane AND provider = OLD.provider AND grp = OLD.grp AND due_at = OLD.next_attempt_at
+        AND ticket = OLD.ticket;
+END;
+
+CREATE TRIGGER route_gone AFTER DELETE ON routes WHEN OLD.ticket IS NOT NULL
+BEGIN
+    DELETE FROM due WHERE lane = OLD.lane AND provider = OLD.provider AND grp = OLD.grp AND due_at = OLD.next_attempt_at
+        AND ticket = OLD.ticket;
+END;
