@@ -75,6 +75,7 @@ class LedgerMachine(RuleBasedStateMachine):
         due = self.model.due(provider)
         claims = self.run(self.ledger.claim([want(limit, provider=provider)], 10, "worker"))
         assert len(claims) == min(limit, len(due))
+        self.model.lapse()
         for claim in claims:
             self.model.claim(claim)
         self.claims += claims

@@ -216,7 +216,12 @@ class PostgresBacklog:
         """Settle plain successes the fast way; returns the tokens of the settled claims."""
         plain.sort(key=_route)
         columns = finished_columns(plain)
-        return await connection.fetchval(self._sql["settle_finished"], *columns, self._record_attempts, *msgspec.structs.astuple(ended)) or []
+        return (
+            await connection.fetchval(
+                self._sql["settle_finished"], *columns, self._record_attempts, *msgspec.structs.astuple(ended)
+            )
+            or []
+        )
 
     async def _settle_rest(
         self, connection: Connection, settlements: Sequence[Settlement], done: list[int]
@@ -226,9 +231,7 @@ class PostgresBacklog:
         answers = iter(await self._settle(connection, rest, NOTHING_ENDED))
         return [Settled.APPLIED if one.claim.token in tokens else next(answers) for one in settlements]
 
-    async def _settle(
-        self, connection: Connection, settlements: Sequence[Settlement], ended: Ended
-    ) -> list[Settled]:
+    async def _settle(self, connection: Connection, settlements: Sequence[Settlement], ended: Ended) -> list[Settled]:
         answers = await self._settle_rounds(connection, settlements, ended)
         return [answers.get(place, Settled.STALE) for place in range(len(settlements))]
 
@@ -250,7 +253,9 @@ class PostgresBacklog:
         values = [settlement_values(settlements[place], self._codec, noted=self._record_attempts) for place in places]
         columns: list[list[Any]] = [list(column) for column in zip(*values, strict=True)]
         # The server numbers the rows from 1, in key order, which is the order they are locked in.
-        rows = await connection.fetch(self._sql["settle"], self._recovery_hint, *columns, self._alert_from, *msgspec.structs.astuple(ended))
+        rows = await connection.fetch(
+            self._sql["settle"], self._recovery_hint, *columns, self._alert_from, *msgspec.structs.astuple(ended)
+        )
         return {places[place - 1]: Settled(settled) for place, settled in rows}
 
 

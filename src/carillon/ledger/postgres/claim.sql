@@ -39,7 +39,7 @@ WITH clock AS MATERIALIZED (
 ), expired AS (
     DELETE FROM leases WHERE lease_id IN (
         SELECT l.lease_id FROM leases l WHERE l.expires_at <= (SELECT now FROM clock)
-        ORDER BY l.expires_at LIMIT 8
+        ORDER BY l.expires_at LIMIT 16
         FOR UPDATE SKIP LOCKED)
     RETURNING owner, expires_at, tickets
 ), lapsed AS (

@@ -5,8 +5,8 @@ from typing import Any
 
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Signal
-from carillon.ledger.leases import Leases
 from carillon.ledger.adoption import ChunkPlan
+from carillon.ledger.leases import Leases
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import PARTS, applied_postgres, migrate_postgres, missing, plan_postgres, refuse_newer
 from carillon.ledger.postgres.backlog import PostgresBacklog, PostgresStreams, Vacuum

@@ -97,7 +97,7 @@ WITH clock AS MATERIALIZED (
            CASE WHEN r.gone THEN r.suppression_id END, CASE WHEN r.gone THEN r.kind END,
            CASE WHEN r.gone THEN r.expires_at END,
            r.grp, CASE WHEN r.live AND NOT r.held AND NOT r.skipped AND r.scheduled_for_ms IS NULL THEN r.grp END,
-           CASE WHEN NOT r.live AND NOT r.skipped AND r.scheduled_for_ms IS NULL THEN nextval('claim_tokens') END
+           CASE WHEN NOT r.live AND (r.held OR (NOT r.skipped AND r.scheduled_for_ms IS NULL)) THEN nextval('claim_tokens') END
     FROM clock, (
         SELECT given.*, given.provider = 'sse' AS live, coalesce(
                    to_timestamp(given.scheduled_for_ms / 1000.0), clock.now + given.place * interval '1 microsecond'
@@ -270,7 +270,8 @@ SELECT held.token, held.place FROM held WHERE held.ticketed AND held.lease IN (S
 --   ticket, claim_token     a stale failure changes nothing.
 --   finish                  a late success is adopted while the route is open, because that message did go out. If the route waits
 --                           again, the trigger of `routes` takes it out of `due`.
---   counted                 a claim under a ticket did not count its attempt: the settlement does, or the end of the lease.
+--   attempt_count           a claim under a ticket did not count its attempt: the settlement does, or the end of the lease. An
+--                           adopted success counts the attempt of the present holder too.
 --   ended, freed            leases of which nothing is left, $19, end. A lease of a group with a cap, $20, loses the settled tickets:
 --                           their places are free when the settlement commits, and a repeat frees nothing twice.
 --   locked                  before the routes, in one order: a claim that takes a lease apart does so too.
@@ -302,7 +303,8 @@ WITH locked AS MATERIALIZED (
             WHEN 'finish' THEN 'published' WHEN 'bury' THEN 'dead_letter' WHEN 'skip' THEN 'skipped'
             WHEN 'defer' THEN r.status ELSE 'failed' END,
         attempt_count = CASE WHEN given.verdict NOT IN ('defer', 'skip')
-                THEN r.attempt_count + CASE WHEN r.ticket = given.token THEN 1 ELSE 0 END
+                THEN r.attempt_count + CASE WHEN r.ticket = given.token
+                    OR EXISTS (SELECT FROM leases l WHERE r.ticket = ANY (l.tickets)) THEN 1 ELSE 0 END
             WHEN r.ticket = given.token THEN r.attempt_count ELSE greatest(r.attempt_count - 1, 0) END,
         next_attempt_at = clock.now + given.delay * interval '1 second',
         provider = coalesce(given.next_provider, r.provider),

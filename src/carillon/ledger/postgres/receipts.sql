@@ -129,6 +129,8 @@ WITH clock AS MATERIALIZED (
         dead_lettered_at = CASE WHEN given.buried THEN clock.now ELSE r.dead_lettered_at END,
         next_attempt_at = CASE WHEN given.reopened THEN clock.now
                                WHEN NOT given.finished AND NOT given.buried THEN r.next_attempt_at END,
+        attempt_count = r.attempt_count + CASE WHEN (given.finished OR given.buried)
+            AND EXISTS (SELECT FROM leases l WHERE r.ticket = ANY (l.tickets)) THEN 1 ELSE 0 END,
         claim_token = CASE WHEN NOT given.finished AND NOT given.buried THEN r.claim_token END,
         lease_owner = CASE WHEN NOT given.finished AND NOT given.buried THEN r.lease_owner END,
         last_error_classification = coalesce(given.error_classification, r.last_error_classification),

@@ -3,19 +3,30 @@
 -- name: claim_enrolled
 -- Race: our own repeat after a COMMIT whose answer was lost; `enrol` has leased the routes to us, and the tokens are lost.
 --   owner                   only our own routes: another worker that has claimed one meanwhile keeps it.
---   renewed                 the repeat takes its own route again, under the same ticket: nobody has learnt it.
+--   ticket                  a new one and a lease of its own: what came of the first try changes nothing any more.
+--   freed                   the first lease loses the route, so that the route has one place of its group.
 --   attempt_count = 1       a live stream's route is taken again under a new token and has still spent one attempt.
 --   status                  a route to a suppressed address was enrolled as skipped and is not claimed.
-WITH ticketed AS MATERIALIZED (
-    SELECT r.notification_id, r.route_id, r.ticket, r.ctid AS place FROM routes r
-    WHERE r.notification_id = ANY ($1::text[]) AND r.status = 'pending' AND r.ticket IS NOT NULL
-), held AS MATERIALIZED (
-    SELECT l.lease_id FROM leases l WHERE l.owner = $2 AND l.tickets && ARRAY(SELECT ticket FROM ticketed)
+WITH held AS MATERIALIZED (
+    SELECT l.lease_id, l.grp, l.tickets FROM leases l
+    WHERE l.owner = $2 AND l.tickets && ARRAY(SELECT r.ticket FROM routes r WHERE r.notification_id = ANY ($1::text[]))
     ORDER BY l.lease_id FOR UPDATE
-), renewed AS (
-    UPDATE leases l SET expires_at = clock_timestamp() + $3::float8 * interval '1 second'
+), ticketed AS MATERIALIZED (
+    SELECT r.notification_id, r.route_id, r.ticket, held.grp, nextval('claim_tokens') AS token
+    FROM routes r JOIN held ON r.ticket = ANY (held.tickets)
+    WHERE r.notification_id = ANY ($1::text[]) AND r.status = 'pending'
+), anew AS (
+    UPDATE routes r SET ticket = ticketed.token, updated_at = clock_timestamp()
+    FROM ticketed
+    WHERE r.notification_id = ticketed.notification_id AND r.route_id = ticketed.route_id AND r.ticket = ticketed.ticket
+    RETURNING r.notification_id, r.route_id, r.ticket, r.ctid AS place, ticketed.grp
+), freed AS (
+    UPDATE leases l
+    SET tickets = ARRAY(SELECT t.ticket FROM unnest(l.tickets) AS t (ticket) WHERE t.ticket NOT IN (SELECT ticket FROM ticketed))
     FROM held WHERE l.lease_id = held.lease_id
-    RETURNING l.lease_id, l.tickets
+), leased AS (
+    INSERT INTO leases (lease_id, grp, owner, claimed_at, expires_at, tickets)
+    SELECT ticket, grp, $2, clock_timestamp(), clock_timestamp() + $3::float8 * interval '1 second', ARRAY[ticket] FROM anew
 ), in_row AS (
     UPDATE routes r
     SET claim_token = nextval('claim_tokens'), lease_owner = $2, attempt_count = 1, turn = NULL,
@@ -25,8 +36,7 @@ WITH ticketed AS MATERIALIZED (
 ), ours AS (
     SELECT notification_id, route_id, claim_token AS token, place, 0::bigint AS lease FROM in_row
     UNION ALL
-    SELECT ticketed.notification_id, ticketed.route_id, ticketed.ticket, ticketed.place, renewed.lease_id
-    FROM renewed JOIN ticketed ON ticketed.ticket = ANY (renewed.tickets)
+    SELECT notification_id, route_id, ticket, place, ticket FROM anew
 )
 SELECT ours.notification_id, ours.route_id, ours.token,
     (date_part('epoch', date_trunc('milliseconds', n.accepted_at)) * 1000)::bigint AS accepted_at_ms, ours.place, ours.lease

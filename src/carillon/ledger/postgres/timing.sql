@@ -24,7 +24,8 @@ WHERE n.notification_id = given.notification_id AND n.stopped IS NULL;
 -- Race: a worker claims the route at this moment. The second one waits, looks again and finds it taken.
 --   taken                   whoever has the row of `due` has the route: this waits for a claim that is under way, and a claim passes over
 --                           a row that is locked here.
---   claim_token, leases     a claimed route may be on its way and stays; a lease that ran out does not protect it.
+--   claim_token, leases     a claimed route may be on its way and stays; a lease that ran out does not protect it,
+--                           and its attempt counts.
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(:notification_id::text[], :gate::text[], :reason::text[]) AS given (notification_id, gate, reason)
 ), taken AS (
@@ -35,6 +36,7 @@ WITH given AS MATERIALIZED (
 )
 UPDATE routes r
 SET status = 'skipped', skipped_at = clock_timestamp(), next_attempt_at = NULL, claim_token = NULL, lease_owner = NULL,
+    attempt_count = r.attempt_count + CASE WHEN r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken) THEN 0 ELSE 1 END,
     ticket = NULL, last_error_classification = given.gate, last_error_message = given.reason,
     last_error_at = clock_timestamp(), updated_at = clock_timestamp()
 FROM given

@@ -14,7 +14,7 @@ SELECT EXISTS (
 
 -- name: expired
 -- only: PostgreSQL does it in the statement that claims
-SELECT lease_id, owner, expires_at, tickets FROM leases WHERE expires_at <= :now ORDER BY expires_at LIMIT 8;
+SELECT lease_id, owner, expires_at, tickets FROM leases WHERE expires_at <= :now ORDER BY expires_at LIMIT 16;
 
 -- name: lapse
 -- only: PostgreSQL does it in the statement that claims

@@ -157,7 +157,9 @@ class SqliteClaim:
         found = self._connection.execute(self._sql["claim_candidates_live"], asked).fetchall()
         if not found:
             return []
-        rows = [{**dict(row), "token": token} for token, row in enumerate(found, self._draw(len(found)) - len(found) + 1)]
+        rows = [
+            {**dict(row), "token": token} for token, row in enumerate(found, self._draw(len(found)) - len(found) + 1)
+        ]
         self._connection.executemany(
             self._sql["claim_live"], [{**self._lease, "token": row["token"], "place": row.pop("place")} for row in rows]
         )

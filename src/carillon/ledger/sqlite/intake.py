@@ -176,7 +176,13 @@ class SqliteIntake:
         ticket = place["ticket"]
         if not connection.execute(self._sql["take_due"], place).rowcount:
             own = connection.execute(self._sql["own_lease"], {**key, "ticket": ticket}).fetchone()
-            return None if own is None else (ticket, own[0])
+            if own is None:
+                return None
+            (anew,) = connection.execute(self._sql["claim_tokens"], (1,)).fetchone()
+            connection.execute(self._sql["ticket_anew"], {**key, "ticket": ticket, "anew": anew})
+            freed = {"leases": json.dumps([own[0]]), "tokens": json.dumps([ticket])}
+            connection.execute(self._sql["free_places"], freed)
+            ticket = anew
         group = place["grp"] if place["grp"] < 0 else None
         lease = {"lease_id": ticket, "grp": group, "tickets": json.dumps([ticket])}
         connection.execute(self._sql["lease"], {**key, **lease})

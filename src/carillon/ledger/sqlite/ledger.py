@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from carillon.domain.errors import ConfigurationError
-from carillon.ledger.leases import Leases
 from carillon.ledger.adoption import ChunkPlan
+from carillon.ledger.leases import Leases
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import PARTS, applied_sqlite, migrate_sqlite, missing, plan_sqlite, refuse_newer
 from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT

@@ -152,7 +152,8 @@ UPDATE routes
 SET status = CASE :verdict
         WHEN 'finish' THEN 'published' WHEN 'bury' THEN 'dead_letter' WHEN 'skip' THEN 'skipped'
         WHEN 'defer' THEN status ELSE 'failed' END,
-    attempt_count = CASE WHEN :verdict NOT IN ('defer', 'skip') THEN attempt_count + (ticket IS :token)
+    attempt_count = CASE WHEN :verdict NOT IN ('defer', 'skip') THEN attempt_count + (
+                             ticket IS :token OR coalesce(ticket IN (SELECT t.value FROM leases l, json_each(l.tickets) t), 0))
                          WHEN ticket IS :token THEN attempt_count ELSE max(attempt_count - 1, 0) END,
     next_attempt_at = :now + CAST(round(:delay * 1000) AS INTEGER),
     provider = coalesce(:next_provider, provider),

@@ -91,6 +91,8 @@ SET status = :status,
     published_at = CASE WHEN :finished THEN :now WHEN NOT :reopened THEN published_at END,
     dead_lettered_at = CASE WHEN :buried THEN :now ELSE dead_lettered_at END,
     next_attempt_at = CASE WHEN :reopened THEN :now WHEN NOT :finished AND NOT :buried THEN next_attempt_at END,
+    attempt_count = attempt_count + ((:finished OR :buried) AND coalesce(
+        ticket IN (SELECT t.value FROM leases l, json_each(l.tickets) t), 0)),
     claim_token = CASE WHEN NOT :finished AND NOT :buried THEN claim_token END,
     lease_owner = CASE WHEN NOT :finished AND NOT :buried THEN lease_owner END,
     last_error_classification = coalesce(:error_classification, last_error_classification),

@@ -11,10 +11,12 @@ DELETE FROM due WHERE lane = :lane AND provider = :provider AND grp = :grp AND d
 
 -- name: own_lease
 -- only: PostgreSQL finds it in `claim_enrolled`
--- Race: our own repeat after a COMMIT whose answer was lost: it takes its own route again, under the same ticket.
-UPDATE leases SET expires_at = :lease_until
-WHERE owner = :owner AND :ticket IN (SELECT value FROM json_each(leases.tickets))
-RETURNING lease_id;
+SELECT lease_id FROM leases WHERE owner = :owner AND :ticket IN (SELECT value FROM json_each(leases.tickets));
+
+-- name: ticket_anew
+-- only: PostgreSQL does it in `claim_enrolled`
+-- Race: our own repeat after a COMMIT whose answer was lost: what came of the first try changes nothing any more.
+UPDATE routes SET ticket = :anew, updated_at = :now WHERE ticket = :ticket;
 
 -- name: claim_enrolled
 -- For routes of live streams, whose leases are in their rows.

@@ -15,9 +15,11 @@ RETURNING notification_id, before;
 UPDATE records SET stopped = :stopped, updated_at = :now WHERE notification_id = :notification_id AND stopped IS NULL;
 
 -- name: stop_routes
---   claim_token, leases     a claimed route may be on its way and stays; a lease that ran out does not protect it.
+--   claim_token, leases     a claimed route may be on its way and stays; a lease that ran out does not protect it,
+--                           and its attempt counts.
 UPDATE routes
 SET status = 'skipped', skipped_at = :now, next_attempt_at = NULL, claim_token = NULL, lease_owner = NULL,
+    attempt_count = attempt_count + coalesce(ticket IN (SELECT t.value FROM leases l, json_each(l.tickets) t), 0),
     last_error_classification = :gate, last_error_message = :reason, last_error_at = :now, updated_at = :now
 WHERE notification_id = :notification_id AND status IN ('pending', 'failed')
   AND (claim_token IS NULL OR next_attempt_at <= :now)
