@@ -157,7 +157,10 @@ def test_engine_and_model_agree(engine: Engine) -> None:
             {"settle": (" OR given.verdict = 'finish'", "")},
             {"settle_judge": ("WHEN :verdict = 'finish' THEN 'adopted'", "")},
         ),
-        ({"extend": ("AND r.claim_token = held.token", "")}, {"extend": ("AND claim_token = :token", "")}),
+        (
+            {"extend": ("(r.ticket = held.token OR r.claim_token = held.token) AND", "")},
+            {"extend": ("AND ticket = :token ", "")},
+        ),
     ],
     ids=["no adoption", "extend without token"],
 )

@@ -321,7 +321,8 @@ async def accepts_beside_a_rival(engine: PostgresEngine, statements: dict[str, s
             async with rival.transaction():
                 await rival.execute(
                     "WITH taken AS (DELETE FROM due WHERE grp = -1 RETURNING ticket) "
-                    "INSERT INTO leases SELECT 98, -1, 'rival', now(), now() + interval '1 h', array_agg(ticket) FROM taken"
+                    "INSERT INTO leases SELECT 98, -1, 'rival', now(), now() + interval '1 h', array_agg(ticket) "
+                    "FROM taken"
                 )
                 await rival.execute("INSERT INTO slots (grp, fence, taken_at) VALUES (-1, 99, now())")
                 late = asyncio.create_task(accepted(ledger, -1, 1, "late"))
@@ -395,11 +396,3 @@ MUTANTS: Mutants = {
 
 
 test_each_clause_is_needed = clauses_needed(MUTANTS)
-
-
-async def test_without_its_trigger_a_row_moved_by_hand_is_claimed(engine: Engine, ledger: Ledger) -> None:
-    """Control: the trigger takes out of `due` what a statement by hand has moved."""
-    off = {"postgres": "DROP TRIGGER route_left_due ON routes", "sqlite": "DROP TRIGGER route_left_due"}
-    await engine.execute(off[engine.dialect])
-    with pytest.raises(AssertionError):
-        await test_rows_that_were_moved_into_the_future_by_hand_hide_nobody(engine, ledger)

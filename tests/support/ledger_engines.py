@@ -21,6 +21,7 @@ from carillon.ledger.rows import as_held
 from carillon.ledger.sqlite.ledger import SqliteLedger
 from carillon.ledger.statements import load
 from tests.support.databases import Prepared
+from tests.support.tables import ROUTES
 
 Rows: TypeAlias = list[dict[str, Any]]
 
@@ -31,10 +32,6 @@ TABLES = (
     *("streams", "stream_entries", "presence", "replicas", "due", "leases"),
 )
 _EVERYTHING = {table: f"SELECT * FROM {table}" for table in (*TABLES, "attempts_told")}  # noqa: S608 - the names above
-_HELD = (
-    "SELECT r.*, l.owner AS held_by, l.claimed_at AS held_since, l.expires_at AS held_until"
-    " FROM routes r LEFT JOIN leases l ON"
-)
 _EMPTY = [f"DELETE FROM {table}" for table in reversed(TABLES)]  # noqa: S608 - the names above
 
 
@@ -72,7 +69,7 @@ class Engine:
 
     async def rows(self, table: str) -> Rows:
         if table == "routes":
-            return [as_held(row) for row in await self.execute(f"{_HELD} {self.MEMBER}")]
+            return [as_held(row) for row in await self.execute(ROUTES)]
         return await self.execute(_EVERYTHING[table])
 
     async def only(self, table: str) -> dict[str, Any]:
@@ -97,7 +94,6 @@ class Engine:
         """Move a time into the past."""
         await self.execute(self.OLDER.format(table=table, column=column, seconds=seconds))
 
-    MEMBER: str
     PAST: str
     OVER: str
     OLDER: str
@@ -105,7 +101,6 @@ class Engine:
 
 class PostgresEngine(Engine):
     dialect = "postgres"
-    MEMBER = "r.ticket = ANY (l.tickets)"
     PAST = (
         "UPDATE routes SET next_attempt_at = clock_timestamp() - interval '1 ms'"
         " WHERE next_attempt_at IS NOT NULL AND ticket IS NULL"
@@ -166,7 +161,6 @@ class PostgresEngine(Engine):
 
 class SqliteEngine(Engine):
     dialect = "sqlite"
-    MEMBER = "r.ticket IN (SELECT value FROM json_each(l.tickets))"
     PAST = (
         "UPDATE routes SET next_attempt_at = next_attempt_at - 10000000000000"
         " WHERE next_attempt_at IS NOT NULL AND ticket IS NULL"

@@ -168,6 +168,9 @@ class Settled(StrEnum):
     """The lease was lost, and another worker holds the route or has ended it: nothing changed."""
 
 
+_FIRST: dict[str, Any] = {"attempt": 1, "attempts_before": 0, "age_seconds": 0.0}
+
+
 def first_claim(
     enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object | None = None, lease: int = 0
 ) -> Claim:
@@ -176,17 +179,15 @@ def first_claim(
     route = next(route for route in enrolment.routes if route.route_id == route_id)
     return Claim(
         notification_id=notification.notification_id,
-        route_id=route.route_id,
+        route_id=route_id,
         token=token,
         channel=route.channel,
         recipient_ref=route.recipient_ref,
         lane=route.lane,
         provider=route.provider,
         policy=route.policy,
-        attempt=1,
-        attempts_before=0,
+        **_FIRST,
         max_attempts=route.max_attempts,
-        age_seconds=0.0,
         notification_type=notification.notification_type,
         producer=notification.producer,
         payload_json=notification.payload_json,

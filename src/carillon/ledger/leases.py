@@ -16,7 +16,7 @@ class Ended(msgspec.Struct, frozen=True):
     leases: list[int]
     """Nothing is left of them."""
     capped: list[int]
-    """Leases of groups with a cap that stay, and lose the settled claims."""
+    """LeaseBook of groups with a cap that stay, and lose the settled claims."""
     tokens: list[int]
     """The settled claims among them."""
 
@@ -24,11 +24,11 @@ class Ended(msgspec.Struct, frozen=True):
 NOTHING_ENDED = Ended([], [], [])
 
 
-class Leases:
+class LeaseBook:
     """Says which leases have nothing left once some claims are settled.
 
-    A lease that nobody ends runs out, and then none of its routes has its ticket any more. So a lease may stay too long,
-    and never ends too early: a claim counts as settled only when its settlement is committed.
+    A lease that nobody ends runs out, and then none of its routes has its ticket any more. So a lease may stay too
+    long, and never ends too early: a claim counts as settled only when its settlement is committed.
     """
 
     def __init__(self) -> None:

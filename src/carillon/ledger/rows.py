@@ -339,11 +339,11 @@ def as_held(route: dict[str, Any]) -> dict[str, Any]:
         return route
     return {
         **route,
-        "claim_token": route["ticket"],
+        "claim_token": route["held_token"],
         "lease_owner": route["held_by"],
         "claimed_at": route["held_since"],
         "next_attempt_at": route["held_until"],
-        "attempt_count": route["attempt_count"] + 1,
+        "attempt_count": route["held_attempt"],
     }
 
 

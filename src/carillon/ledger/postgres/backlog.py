@@ -13,7 +13,7 @@ import msgspec
 from carillon.domain.claims import Claim, Reset, Settled, Settlement, Want
 from carillon.domain.store import Ask
 from carillon.domain.streams import Entry, log_of_claim
-from carillon.ledger.leases import LIVE, NOTHING_ENDED, Ended, Leases
+from carillon.ledger.leases import LIVE, NOTHING_ENDED, Ended, LeaseBook
 from carillon.ledger.people import suppression_rows
 from carillon.ledger.postgres.engine import PostgresEngine
 from carillon.ledger.postgres.pools import UNAVAILABLE, Address, Connection, Pools
@@ -91,7 +91,7 @@ class PostgresBacklog:
     _vacuum: Vacuum
     _alert_from: int | None
     _turns: ClaimTurns
-    _leases: Leases
+    _leases: LeaseBook
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
         claims: list[Claim] = []
@@ -208,7 +208,7 @@ class PostgresBacklog:
             if len(settled) == len(settlements):
                 return [Settled.APPLIED] * len(settlements)
             return await self._settle_rest(connection, settlements, settled)
-        # The leases end with the first statement: whoever takes one apart locks it before its routes.
+        # The leases end with the first statement: a claim that takes one apart locks it before its routes too.
         async with connection.transaction():
             return await self._settle_rest(connection, settlements, await self._finish(connection, plain, ended))
 

@@ -28,8 +28,8 @@
 --   caps, no caps           a claim without groups that have a cap leaves the passages of `caps` out: they cost 0.3 ms.
 --   ctid                    safe only because the row is locked by this very statement.
 --   OFFSET 0                one look into an index for each claim; a plan made for a small table would read all of it.
---   r.ticket                the route is read and not written: `due` and the route change in one commit, so that whoever has the row
---                           of `due` has the route.
+--   r.ticket                the route is read and not written: `due` and the route change in one commit, so that the row of
+--                           `due` stands for the route.
 --   (SELECT EXISTS ...)     most ledgers have no suppressions: asked once, not for each route.
 --   NOT EXISTS              as in `enrol`: the suppression that holds longer counts.
 --   wishes_json             the person may have left the category while the message waited: one look-up by key, and only

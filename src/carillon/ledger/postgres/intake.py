@@ -13,7 +13,7 @@ from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification
 from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.synchronous import ClaimedEnrolment
-from carillon.ledger.leases import Leases
+from carillon.ledger.leases import LeaseBook
 from carillon.ledger.postgres.engine import PostgresEngine
 from carillon.ledger.postgres.pools import Connection, Pools
 from carillon.ledger.rows import (
@@ -53,7 +53,7 @@ class PostgresIntake:
     _engine: PostgresEngine
     _sql: Mapping[str, str]
     _codec: Codec
-    _leases: Leases
+    _leases: LeaseBook
 
     async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
         batch = self._codec.named(batch)

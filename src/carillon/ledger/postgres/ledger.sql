@@ -233,7 +233,7 @@ ON CONFLICT (stream_entry_id) DO NOTHING;
 -- by a claim at this moment.
 --   ticket, claim_token     only the holder of the current one may extend the lease.
 --   status                  a route that a late success has finished has no lease to extend.
---   ORDER BY lease_id       whoever locks several leases locks them in this order: nobody waits in a circle.
+--   ORDER BY lease_id       every statement that locks several leases locks them in this order: nobody waits in a circle.
 --   turn                    a lease of a live stream that ran out and stands in the turns, not claimed yet, goes back among the leases.
 WITH held AS MATERIALIZED (
     SELECT held.*, r.ctid AS place, r.ticket IS NOT NULL AS ticketed

@@ -44,7 +44,7 @@ FROM ours JOIN records n ON n.notification_id = ours.notification_id;
 
 -- name: queue_unclaimed
 -- Races: a delivery that is under way; a worker claims the route at this moment.
---   taken                   whoever has the row of `due` has the route: a claimed route stays, only a released one is queued.
+--   taken                   the row of `due` stands for the route: a claimed route stays, only a released one is queued.
 --   claim_token, ticket     a route that waits for its time has neither.
 WITH taken AS (
     DELETE FROM due WHERE lane = $1 RETURNING ticket

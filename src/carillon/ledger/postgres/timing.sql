@@ -22,7 +22,7 @@ WHERE n.notification_id = given.notification_id AND n.stopped IS NULL;
 
 -- name: stop_routes
 -- Race: a worker claims the route at this moment. The second one waits, looks again and finds it taken.
---   taken                   whoever has the row of `due` has the route: this waits for a claim that is under way, and a claim passes over
+--   taken                   the row of `due` stands for the route: this waits for a claim that is under way, and a claim passes over
 --                           a row that is locked here.
 --   claim_token, leases     a claimed route may be on its way and stays; a lease that ran out does not protect it,
 --                           and its attempt counts.
@@ -97,7 +97,7 @@ WHERE n.notification_id = ANY (:notification_ids::text[]) AND n.stopped IS NULL;
 
 -- name: change_due
 -- Race: a worker claims the route at this moment. The second one waits, looks again and finds it taken.
---   taken                   whoever has the row of `due` has the route, as in `stop_routes`.
+--   taken                   the row of `due` stands for the route, as in `stop_routes`.
 --   claim_token, ticket     a claimed route may be on its way and stays.
 --   attempt_count           a route that was tried waits for its retry, not for its schedule.
 --   turn                    a route that stood in the turns waits for its new time.

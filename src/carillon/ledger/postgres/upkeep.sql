@@ -9,7 +9,8 @@ ORDER BY accepted_at DESC, notification_id DESC;
 -- name: routes
 -- `held_by`, `held_since`, `held_until`: the lease of a claim under a ticket. `group_calls`: how many claims hold a place of the group
 -- that a route in the turns waits for.
-SELECT r.*, held.owner AS held_by, held.claimed_at AS held_since, held.expires_at AS held_until,
+SELECT r.*, held.owner AS held_by, held.claimed_at AS held_since, held.expires_at AS held_until, r.ticket AS held_token,
+       r.attempt_count + 1 AS held_attempt,
        CASE WHEN r.grp < 0 AND (r.turn IS NOT NULL OR (r.ticket IS NOT NULL AND held.owner IS NULL)) AND r.next_attempt_at IS NOT NULL
            THEN (SELECT coalesce(sum(cardinality(l.tickets)), 0) FROM leases l WHERE l.grp = r.grp)
                 + (SELECT count(*) FROM routes g

@@ -8,7 +8,7 @@ from typing import Any
 from carillon.domain.claims import Claim, Reset, Settled, Settlement, Want
 from carillon.domain.store import Ask
 from carillon.domain.streams import Entry, log_of_claim
-from carillon.ledger.leases import LIVE, Ended, Leases
+from carillon.ledger.leases import LIVE, Ended, LeaseBook
 from carillon.ledger.people import suppression_rows
 from carillon.ledger.rows import SETTLEMENT_FIELDS, caused_suppressions, settlement_values
 from carillon.ledger.sealing import Codec
@@ -33,7 +33,7 @@ class SqliteBacklog:
     _recovery_hint: str
     _alert_from: int | None
     _turns: ClaimTurns
-    _leases: Leases
+    _leases: LeaseBook
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
         if total <= 0 or not wants:

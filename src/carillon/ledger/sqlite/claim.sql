@@ -61,7 +61,7 @@ SELECT (SELECT coalesce(sum(json_array_length(l.tickets)), 0) FROM leases l WHER
 -- name: claim_candidates
 -- only: PostgreSQL picks and leases in one statement
 --   wishes_json             the person may have left the category while the message waited.
---   r.ticket                the route is read and not written: whoever has the row of `due` has the route.
+--   r.ticket                the route is read and not written: the row of `due` stands for the route.
 SELECT d.due_at, r.ticket AS token, r.notification_id, r.route_id, r.channel, r.recipient_ref, r.lane, r.provider, r.policy,
        r.attempt_count + 1 AS attempt, r.provider_since AS attempts_before, r.max_attempts,
        max((:now - r.budget_since) / 1000.0, 0) AS age_seconds,

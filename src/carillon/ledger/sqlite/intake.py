@@ -14,7 +14,7 @@ from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification
 from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.synchronous import ClaimedEnrolment
-from carillon.ledger.leases import LIVE, Leases
+from carillon.ledger.leases import LIVE, LeaseBook
 from carillon.ledger.rows import (
     LAID_FIELDS,
     RECORD_FIELDS,
@@ -41,7 +41,7 @@ class SqliteIntake:
     _engine: SqliteEngine
     _sql: Mapping[str, str]
     _codec: Codec
-    _leases: Leases
+    _leases: LeaseBook
 
     async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
         if not batch:

@@ -51,9 +51,8 @@ BEGIN
         RAISE EXCEPTION 'a worker of a newer release holds the route % of %', OLD.route_id, OLD.notification_id
             USING ERRCODE = 'lock_not_available';
     END IF;
-    -- Another lane or provider is no reason to take it from its worker.
-    IF NOT waited AND NEW.next_attempt_at IS NOT DISTINCT FROM OLD.next_attempt_at AND NEW.claim_token IS NULL
-        AND NEW.status IN ('pending', 'failed') THEN
+    -- Another time, lane or provider is no reason to take it from its worker.
+    IF NOT waited AND NEW.claim_token IS NULL AND NEW.status IN ('pending', 'failed') THEN
         RETURN NULL;
     END IF;
     UPDATE routes r SET ticket = NULL

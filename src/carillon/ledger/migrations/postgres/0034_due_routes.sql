@@ -42,3 +42,14 @@ RESET lock_timeout;
 DROP INDEX CONCURRENTLY IF EXISTS routes_due_idx;
 
 ALTER INDEX routes_later_idx RENAME TO routes_due_idx;
+
+-- Who holds which route, since when and until when, and which attempt it is: under a lease, or in the route's own row.
+CREATE OR REPLACE VIEW routes_held AS
+SELECT r.notification_id, r.route_id, r.ticket AS claim_token, l.owner AS held_by, l.claimed_at AS held_since,
+       l.expires_at AS held_until, r.attempt_count + 1 AS held_attempt
+FROM leases l CROSS JOIN LATERAL unnest(l.tickets) AS t (ticket) JOIN routes r ON r.ticket = t.ticket
+WHERE r.status IN ('pending', 'failed')
+UNION ALL
+SELECT notification_id, route_id, claim_token, lease_owner, claimed_at, next_attempt_at, attempt_count
+FROM routes
+WHERE claim_token IS NOT NULL AND status IN ('pending', 'failed');

@@ -15,8 +15,8 @@ CREATE INDEX routes_live_turns_idx ON routes (lane, provider, turn, next_attempt
     WHERE next_attempt_at IS NOT NULL AND provider = 'sse';
 
 -- What changes a route without knowing tickets, by hand or from an older release, takes it out of `due`: the route alone then says
--- when it is due and who holds it. A route that a worker holds under a lease is claimed by nobody else, and another lane or provider
--- is no reason to take it from its worker.
+-- when it is due and who holds it. A route that a worker holds under a lease is claimed by nobody else, and another time, lane or
+-- provider is no reason to take it from its worker.
 CREATE TRIGGER route_left_due AFTER UPDATE OF next_attempt_at, claim_token, lane, provider, grp, status ON routes
     WHEN OLD.ticket IS NOT NULL AND NEW.ticket = OLD.ticket AND (
         NEW.next_attempt_at IS NOT OLD.next_attempt_at OR NEW.claim_token IS NOT NULL OR NEW.lane <> OLD.lane
@@ -28,8 +28,7 @@ BEGIN
         WHERE t.value = OLD.ticket AND l.expires_at > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER));
     UPDATE routes SET ticket = NULL
     WHERE rowid = NEW.rowid AND (
-        NEW.next_attempt_at IS NOT OLD.next_attempt_at OR NEW.claim_token IS NOT NULL OR NEW.status NOT IN ('pending', 'failed')
-        OR EXISTS (
+        NEW.claim_token IS NOT NULL OR NEW.status NOT IN ('pending', 'failed') OR EXISTS (
             SELECT 1 FROM due d WHERE d.lane = OLD.lane AND d.provider = OLD.provider AND d.grp = OLD.grp
                 AND d.due_at = OLD.next_attempt_at AND d.ticket = OLD.ticket));
     DELETE FROM due WHERE lane = OLD.lane AND provider = OLD.provider AND grp = OLD.grp AND due_at = OLD.next_attempt_at
@@ -41,3 +40,14 @@ BEGIN
     DELETE FROM due WHERE lane = OLD.lane AND provider = OLD.provider AND grp = OLD.grp AND due_at = OLD.next_attempt_at
         AND ticket = OLD.ticket;
 END;
+
+-- Who holds which route, since when and until when, and which attempt it is: under a lease, or in the route's own row.
+CREATE VIEW routes_held AS
+SELECT r.notification_id, r.route_id, r.ticket AS claim_token, l.owner AS held_by, l.claimed_at AS held_since,
+       l.expires_at AS held_until, r.attempt_count + 1 AS held_attempt
+FROM leases l CROSS JOIN json_each(l.tickets) t CROSS JOIN routes r ON r.ticket = t.value
+WHERE r.status IN ('pending', 'failed')
+UNION ALL
+SELECT notification_id, route_id, claim_token, lease_owner, claimed_at, next_attempt_at, attempt_count
+FROM routes
+WHERE claim_token IS NOT NULL AND status IN ('pending', 'failed');
