@@ -9,7 +9,9 @@ import pytest
 from carillon.domain.claims import Settled, Want
 from carillon.domain.groups import Turns
 from carillon.ledger.opening import Ledger
-from tests.contract.test_ledger_turns import test_rows_that_were_moved_into_the_future_by_hand_hide_nobody as moved_by_hand
+from tests.contract.test_ledger_turns import (
+    test_rows_that_were_moved_into_the_future_by_hand_hide_nobody as moved_by_hand,
+)
 from tests.support.ledger_builders import LANE, PROVIDER, bury, enrolment, finish, redrive, retry, route, want
 from tests.support.ledger_engines import Engine, PostgresEngine, engine_fixture, ledger_fixture
 from tests.support.ledger_mutants import Mutants, clauses_needed
@@ -20,7 +22,9 @@ engine = engine_fixture()
 ledger = ledger_fixture()
 
 TRIGGER = {"postgres": "DROP TRIGGER route_left_due ON routes", "sqlite": "DROP TRIGGER route_left_due"}
-OLDER_CLAIM = "UPDATE routes SET claim_token = -7, lease_owner = 'older', turn = NULL, attempt_count = attempt_count + 1"
+OLDER_CLAIM = (
+    "UPDATE routes SET claim_token = -7, lease_owner = 'older', turn = NULL, attempt_count = attempt_count + 1"
+)
 CAPPED = Want(LANE, PROVIDER, 50, Turns(2))
 
 
@@ -116,7 +120,9 @@ async def test_an_older_process_claims_what_waits_and_nothing_that_is_held(engin
     assert await ledger.claim([want()], 10, "w") == []
     await ledger.enrol([enrolment(route("bob"))])
     await claim_one(ledger)
-    with pytest.raises((asyncpg.LockNotAvailableError, sqlite3.IntegrityError), match="a newer release holds the route"):
+    with pytest.raises(
+        (asyncpg.LockNotAvailableError, sqlite3.IntegrityError), match="a newer release holds the route"
+    ):
         await engine.execute(f"{OLDER_CLAIM}, next_attempt_at = {later} WHERE claim_token IS NULL")
 
 

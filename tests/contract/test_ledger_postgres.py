@@ -47,7 +47,7 @@ def looks_only_at_what_it_takes(plan: str) -> None:
     assert "Index Scan using due_turns_idx on due" in picked
     assert "due_at <=" in picked.partition("CTE first")[2].partition("Index Cond")[2].partition("\n")[0]
     assert "Tid Scan on due" in changed
-    assert "Index Scan using routes_ticket_idx on routes" in changed
+    assert "Index Scan using routes_due_idx on routes" in changed
     assert "Index Scan using records_pkey on records" in changed
     assert "Seq Scan" not in plan
     assert "Hash Join" not in plan
@@ -89,7 +89,8 @@ async def test_batches_go_by_index_too(engine: PostgresEngine) -> None:
     async with connected(engine.dsn, plan_cache_mode="force_generic_plan", **BY_INDEX) as connection:
         plan = await plan_of(connection, sql["settle"], RECOVERY_HINT, *settled, 0, [7], [8], [9])
         assert "Index Scan using routes_pkey on routes r" in plan
-        assert "Seq Scan" not in plan
+        # A late success looks whether somebody else holds the route; there are few leases.
+        assert "Seq Scan" not in plan.replace("Seq Scan on leases", "")
         text = without(without(sql["enrol"], "caps"), "first claims")
         plain = await plan_of(connection, text, *records, *routes, None, 30.0)
         text = without(sql["enrol"], "no first claims")
@@ -190,7 +191,7 @@ async def test_keys_indexes_and_checks_are_the_documented_ones(engine: PostgresE
     async with engine.ledger():
         pass
     indexes = {row["indexname"]: row["indexdef"] for row in await engine.execute("SELECT * FROM pg_indexes")}
-    later = "(lane, provider, next_attempt_at) WHERE ((next_attempt_at IS NOT NULL) AND (ticket IS NULL))"
+    later = "(ticket, lane, provider, next_attempt_at) WHERE (next_attempt_at IS NOT NULL)"
     assert indexes["routes_due_idx"].endswith(later)
     assert indexes["due_turns_idx"].endswith("(lane, provider, grp, due_at)")
     assert "(producer, idempotency_key)" in indexes["records_key"]
@@ -200,7 +201,7 @@ async def test_keys_indexes_and_checks_are_the_documented_ones(engine: PostgresE
     paid = {
         name for name, said in indexes.items() if name.startswith("routes") and not any(each in said for each in free)
     }
-    assert paid == {"routes_pkey", "routes_ticket_idx", "routes_due_idx", "routes_ended_idx", "routes_message_idx"}
+    assert paid == {"routes_pkey", "routes_due_idx", "routes_ended_idx", "routes_message_idx"}
     followed = "SELECT conrelid::regclass::text AS name FROM pg_constraint WHERE contype = 'f' AND confdeltype = 'c'"
     found = {row["name"] for row in await engine.execute(followed)}
     assert found == {"routes", "dead_letters", "redriven_routes", "digest_members"}, "they go with what they belong to"

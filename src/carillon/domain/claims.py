@@ -33,7 +33,7 @@ class Claim(msgspec.Struct, gc=False):
     notification_id: str
     route_id: str
     token: int
-    """Grows with every claim of a route, and no two claims of the ledger share one; settling and renewing require it."""
+    """Grows with every claim of a route, and no two claims share one; settling and renewing require the current one."""
     channel: str
     recipient_ref: str
     lane: int
@@ -172,7 +172,7 @@ _FIRST: dict[str, Any] = {"attempt": 1, "attempts_before": 0, "age_seconds": 0.0
 
 
 def first_claim(
-    enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object | None = None, lease: int = 0
+    enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object | None = None, *, lease: int = 0
 ) -> Claim:
     """The first claim of a route that is enrolled and claimed in one commit, equal to what `claim` would return."""
     notification, expires_at_ms = enrolment.notification, enrolment.notification.expires_at_ms

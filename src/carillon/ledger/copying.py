@@ -21,7 +21,7 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 
 PARENTS_FIRST = ("records", "routes", "dead_letters", "digests")
 BOOKKEEPING = frozenset({"schema_migrations", "schema_parts", "claim_tokens", "due", "leases"})
-"""Tables that are not copied. Routes are copied without tickets: what stood in `due` or in a lease is due in the target."""
+"""Not copied. Routes are copied without tickets: what stood in `due` or in a lease is due in the target."""
 TICKET = "ticket"
 
 

@@ -7,6 +7,7 @@
 --                           again, so the late holder is told from the next. The attempt is counted here, so that a message that
 --                           kills its worker uses up its budget. Routes that were settled have another ticket or none.
 --   ripe                    what has become due since gets a ticket and goes into the turns, at most $16 at a time.
+--   r.ticket, ...           the order of the index: without the first, a flood of ripe routes would be sorted in every claim.
 --   $18                     take nothing if there was something ripe: a caller that got nothing asks again, without this, and finds
 --                           it before what came later. So no claim waits for a flood of it.
 --   after, before           the head of each group in the turns, each found by one look into the index: the groups behind the one
@@ -50,7 +51,7 @@ WITH clock AS MATERIALIZED (
         SELECT expired.owner, expired.expires_at, member.ticket
         FROM expired CROSS JOIN LATERAL unnest(expired.tickets) AS member (ticket)
     ) AS held
-    WHERE r.ticket = held.ticket AND r.status IN ('pending', 'failed')
+    WHERE r.ticket = held.ticket AND r.next_attempt_at IS NOT NULL AND r.status IN ('pending', 'failed')
     RETURNING r.lane, r.provider, r.grp, r.next_attempt_at, r.ticket
 ), ripe AS MATERIALIZED (
     SELECT waiting.place
@@ -60,7 +61,7 @@ WITH clock AS MATERIALIZED (
         FROM routes r
         WHERE r.lane = want.lane AND r.provider = want.provider AND r.ticket IS NULL
           AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at <= (SELECT now FROM clock)
-        ORDER BY r.next_attempt_at
+        ORDER BY r.ticket, r.next_attempt_at
         LIMIT $16
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS waiting
@@ -254,7 +255,7 @@ SELECT r.notification_id, r.route_id, r.ticket AS token, r.channel, r.recipient_
     date_part('epoch', n.expires_at - clock.now) AS expires_in, n.stopped, n.priority,
     taken.lease
 FROM taken
-CROSS JOIN LATERAL (SELECT r.*, r.ctid AS place FROM routes r WHERE r.ticket = taken.ticket OFFSET 0) AS r
+CROSS JOIN LATERAL (SELECT r.*, r.ctid AS place FROM routes r WHERE r.ticket = taken.ticket AND r.next_attempt_at IS NOT NULL OFFSET 0) AS r
 CROSS JOIN LATERAL (SELECT n.* FROM records n WHERE n.notification_id = r.notification_id OFFSET 0) AS n
 CROSS JOIN clock
 WHERE r.status IN ('pending', 'failed')

@@ -195,7 +195,7 @@ class PostgresIntake:
         enrolments = {enrolment.notification.notification_id: enrolment for enrolment in batch}
         for row in rows:
             key, route_id, token, accepted_at_ms, place, lease = row[:6]
-            claims[key].append(first_claim(enrolments[key], route_id, token, accepted_at_ms, place, lease))
+            claims[key].append(first_claim(enrolments[key], route_id, token, accepted_at_ms, place, lease=lease))
         self._leases.took(claim for each in claims.values() for claim in each)
         return [
             ClaimedEnrolment(answers[place], tuple(claims.pop(enrolment.notification.notification_id, ())))

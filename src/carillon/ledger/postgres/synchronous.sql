@@ -49,7 +49,7 @@ FROM ours JOIN records n ON n.notification_id = ours.notification_id;
 WITH taken AS (
     DELETE FROM due WHERE lane = $1 RETURNING ticket
 ), waiting AS (
-    SELECT r.notification_id, r.route_id, r.ticket FROM taken JOIN routes r ON r.ticket = taken.ticket
+    SELECT r.notification_id, r.route_id, r.ticket FROM taken JOIN routes r ON r.ticket = taken.ticket AND r.next_attempt_at IS NOT NULL
     UNION ALL
     SELECT r.notification_id, r.route_id, NULL FROM routes r
     WHERE r.lane = $1 AND r.next_attempt_at IS NOT NULL AND r.ticket IS NULL AND r.claim_token IS NULL

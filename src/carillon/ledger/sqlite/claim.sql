@@ -23,7 +23,7 @@ SELECT lease_id, owner, expires_at, tickets FROM leases WHERE expires_at <= :now
 --   attempt_count + 1       counted here, so that a message that kills its worker uses up its budget.
 UPDATE routes
 SET ticket = :ticket, next_attempt_at = :due_at, attempt_count = attempt_count + 1, lease_owner = :owner, updated_at = :now
-WHERE ticket = :held AND status IN ('pending', 'failed');
+WHERE ticket = :held AND next_attempt_at IS NOT NULL AND status IN ('pending', 'failed');
 
 -- name: ripe
 -- only: PostgreSQL does it in the statement that claims
@@ -43,7 +43,7 @@ UPDATE routes SET ticket = :ticket, turn = NULL, claim_token = NULL WHERE rowid 
 -- Every route that got a ticket in this transaction and that nobody holds.
 INSERT INTO due (lane, provider, grp, due_at, ticket)
 SELECT r.lane, r.provider, r.grp, r.next_attempt_at, r.ticket FROM routes r
-WHERE r.ticket > :last AND r.ticket IS NOT NULL;
+WHERE r.ticket > :last AND r.next_attempt_at IS NOT NULL;
 
 -- name: next_group
 -- only: PostgreSQL walks over the groups in the statement that claims
@@ -91,7 +91,7 @@ SELECT d.due_at, r.ticket AS token, r.notification_id, r.route_id, r.channel, r.
        r.grp AS "group", (n.expires_at - :now) / 1000.0 AS expires_in, n.stopped, n.priority
 FROM due d CROSS JOIN routes r ON r.ticket = d.ticket CROSS JOIN records n ON n.notification_id = r.notification_id
 WHERE d.lane = :lane AND d.provider = :provider AND d.grp = :grp AND d.due_at <= :now
-  AND r.status IN ('pending', 'failed')
+  AND r.next_attempt_at IS NOT NULL AND r.status IN ('pending', 'failed')
 ORDER BY d.due_at, d.ticket
 LIMIT :most;
 

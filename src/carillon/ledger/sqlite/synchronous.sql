@@ -16,7 +16,7 @@ SELECT lease_id FROM leases WHERE owner = :owner AND :ticket IN (SELECT value FR
 -- name: ticket_anew
 -- only: PostgreSQL does it in `claim_enrolled`
 -- Race: our own repeat after a COMMIT whose answer was lost: what came of the first try changes nothing any more.
-UPDATE routes SET ticket = :anew, updated_at = :now WHERE ticket = :ticket;
+UPDATE routes SET ticket = :anew, updated_at = :now WHERE ticket = :ticket AND next_attempt_at IS NOT NULL;
 
 -- name: claim_enrolled
 -- For routes of live streams, whose leases are in their rows.

@@ -3,12 +3,10 @@
 -- Filled while the route stands in `due` or in a lease. Empty: it waits for its time, is held by its own columns, or has ended.
 ALTER TABLE routes ADD COLUMN ticket INTEGER;
 
--- From a ticket to its route.
-CREATE UNIQUE INDEX routes_ticket_idx ON routes (ticket) WHERE ticket IS NOT NULL;
-
--- What waits for its time; each claim gives tickets to what has become due, so what waits today gets them as it is claimed.
+-- What is open, in one of two orders: by ticket what stands in `due` or in a lease, and before all tickets, by time, what waits for it. Each
+-- claim gives tickets to what has become due, so what waits today gets them as it is claimed.
 DROP INDEX routes_due_idx;
-CREATE INDEX routes_due_idx ON routes (lane, provider, next_attempt_at) WHERE next_attempt_at IS NOT NULL AND ticket IS NULL;
+CREATE INDEX routes_due_idx ON routes (ticket, lane, provider, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
 
 -- The turns of live streams, whose leases are in their rows as the table `notifications` shows them.
 CREATE INDEX routes_live_turns_idx ON routes (lane, provider, turn, next_attempt_at)
@@ -46,7 +44,7 @@ CREATE VIEW routes_held AS
 SELECT r.notification_id, r.route_id, r.ticket AS claim_token, l.owner AS held_by, l.claimed_at AS held_since,
        l.expires_at AS held_until, r.attempt_count + 1 AS held_attempt
 FROM leases l CROSS JOIN json_each(l.tickets) t CROSS JOIN routes r ON r.ticket = t.value
-WHERE r.status IN ('pending', 'failed')
+WHERE r.next_attempt_at IS NOT NULL AND r.status IN ('pending', 'failed')
 UNION ALL
 SELECT notification_id, route_id, claim_token, lease_owner, claimed_at, next_attempt_at, attempt_count
 FROM routes
