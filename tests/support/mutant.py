@@ -77,7 +77,8 @@ def extend_without_token() -> None:
                 statements,
                 "extend",
                 "SELECT held.*,",
-                "SELECT held.notification_id, held.route_id, held.token, (SELECT l.lease_id FROM leases l WHERE r.ticket = ANY (l.tickets)) AS lease,",
+                "SELECT held.notification_id, held.route_id, held.token,"
+                " (SELECT l.lease_id FROM leases l WHERE r.ticket = ANY (l.tickets)) AS lease,",
             )
         else:
             _replace(statements, "extend", "lease_id = :lease AND EXISTS (", "EXISTS (")
