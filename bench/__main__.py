@@ -33,6 +33,7 @@ from bench import (
     shape,
     sse,
     strangers,
+    timing,
     vendors,
     web,
 )
@@ -59,6 +60,7 @@ PARTS: dict[str, Callable[[Postgres, Callable[[str], None]], Outcome]] = {
     "web": web.measure,
     "strangers": strangers.measure,
     "neighbours": neighbours.measure,
+    "timing": timing.measure,
     "extras": extras.measure,
 }
 RESULTS = Path(".bench/results.json")

@@ -1,9 +1,10 @@
-"""The order mail beside Jinja2 and Django templates, and what it costs to accept one."""
+"""The order mail beside Jinja2 and Django templates, what it costs to accept one, and what a bomb costs the others."""
 
 import datetime as dt
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,15 @@ PART = "render"
 ROUNDS, MAILS = 5, 300
 OURS, JINJA, DJANGO = "Carillon", "Jinja2 with Babel", "Django templates with Babel"
 ACCEPT_WELCOME, ACCEPT_ORDER = "accepted: welcome", "accepted: the order mail"
+ACCEPT_PLAIN = "accepted: the same data and as long a mail, without logic"
+ALONE, BESIDE = "p99 of welcome alone", "p99 of welcome beside bombs"
+BOMBS = {
+    "loops": "{% for a in range(9999) %}{% for b in range(9999) %}{{ a * b }}{% endfor %}{% endfor %}",
+    "output": "{% set t = range(5000)|join('xxxxxxxx') %}{% for a in range(9999) %}{{ t }}{% endfor %}",
+    "recursion": "{% macro m(n) %}{{ n }}{{ m(n + 1) }}{% endmacro %}{{ m(1) }}",
+    "table": "{% for a in range(5000) %}<tr>{% for b in range(50) %}<td>{{ b|money('EUR') }}</td>{% endfor %}</tr>"
+    "{% endfor %}",
+}
 PERSON = Person("de-DE", "Europe/Berlin", 1.8e9)
 DAY = "2026-11-20"
 LAYOUT = (
@@ -67,10 +77,14 @@ def measure(postgres: Postgres, progress: Callable[[str], None], seconds: float 
     with tempfile.TemporaryDirectory() as folder:
         loads = _loads(postgres, Path(folder), seconds)
         outcome.add(Outcome(interleaved(PART, "requests/s", loads, 3, progress)))
+        waits = _waits(postgres, Path(folder), seconds)
+        outcome.add(Outcome(interleaved(PART, "ms", waits, 3, progress)))
     outcome.ratios = [
         Ratio("render/Jinja2", outcome.median(OURS) / outcome.median(JINJA), 2.0),
         Ratio("render/Django", outcome.median(OURS) / outcome.median(DJANGO), 5.0),
         Ratio("render/accept-order-beside-welcome", outcome.median(ACCEPT_ORDER) / outcome.median(ACCEPT_WELCOME), 0.8),
+        Ratio("render/accept-order-beside-no-logic", outcome.median(ACCEPT_ORDER) / outcome.median(ACCEPT_PLAIN), 0.8),
+        Ratio("render/p99-alone-to-beside-bombs", outcome.median(ALONE) / outcome.median(BESIDE), 0.5),
     ]
     return outcome
 
@@ -137,6 +151,9 @@ def _loads(postgres: Postgres, folder: Path, seconds: float) -> dict[str, Callab
     (place / "html.jinja").write_text(source('money("EUR")', 'date("full")', "base"))
     (place / "text.jinja").write_text("Order {{ order.number }}")
     (place / "subject.jinja").write_text("Order {{ order.number }}")
+    (folder / "order_plain" / "en-US" / "email").mkdir(parents=True)
+    for part, written in {"html": _ours()(), "text": "Order {{order.number}}", "subject": "Order"}.items():
+        (folder / "order_plain" / "en-US" / "email" / f"{part}.tmpl").write_text(written)
     order = {"templateKey": "order_mail", "channel": "email", "recipient": "ada@example.org", "data": ORDER}
 
     def load(body: dict[str, Any]) -> float:
@@ -151,4 +168,38 @@ def _loads(postgres: Postgres, folder: Path, seconds: float) -> dict[str, Callab
             raise RuntimeError(f"{found['bad']:.0f} requests were not accepted")
         return found["rate"]
 
-    return {ACCEPT_WELCOME: lambda: load(WELCOME), ACCEPT_ORDER: lambda: load(order)}
+    return {
+        ACCEPT_WELCOME: lambda: load(WELCOME),
+        ACCEPT_ORDER: lambda: load(order),
+        ACCEPT_PLAIN: lambda: load({**order, "templateKey": "order_plain"}),
+    }
+
+
+def _waits(postgres: Postgres, folder: Path, seconds: float) -> dict[str, Callable[[], float]]:
+    """The 99th percentile of accepting `welcome` over eight connections, without and with a stream of bombs beside."""
+    for name, text in BOMBS.items():
+        place = folder / f"bomb_{name}" / "en-US" / "email"
+        place.mkdir(parents=True)
+        (place / "html.jinja").write_text(text)
+        (place / "subject.jinja").write_text("Bomb")
+
+    def wait(bombs: tuple[str, ...]) -> float:
+        env = {"DATABASE_URL": postgres.database(), "CARILLON_TEMPLATES__FOLDERS": f"blueprint:templates,{folder}"}
+        with carillon(env, "--roles", "doors") as (_, address), ThreadPoolExecutor(len(BOMBS)) as pool:
+            wrk(address, 1.0, connections=8)
+            thrown = [
+                pool.submit(
+                    wrk,
+                    address,
+                    seconds,
+                    connections=1,
+                    body={"templateKey": f"bomb_{name}", "channel": "email", "recipient": "eve@example.org"},
+                )
+                for name in bombs
+            ]
+            found = wrk(address, seconds, connections=8)
+            if any(one.result()["bad"] == 0 for one in thrown) or found["bad"]:
+                raise RuntimeError("a bomb was accepted, or welcome was not")
+        return found["p99_ms"]
+
+    return {ALONE: lambda: wait(()), BESIDE: lambda: wait(tuple(BOMBS))}

@@ -30,6 +30,8 @@ _UNSTORABLE = re.compile(
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
 
 
+_SURE_DIGITS = 19
+"""So few of them are always within 64 bits."""
 _MARKS = (b'"', b"[", b"{", b",", b"]", b"}")
 _MOST_MARKS = 150_000
 """A vendor's batch of 1 MiB has a quarter of these; more of them in a broken batch would stop the process for long."""
@@ -151,6 +153,8 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _bounded_int(digits: str) -> int:
+    if len(digits) < _SURE_DIGITS:
+        return int(digits)
     if len(digits) > MAX_DIGITS or not MIN_INTEGER <= int(digits) <= MAX_INTEGER:
         raise BadIntent("VALIDATION_ERROR", f"an integer is outside 64 bits ({MIN_INTEGER} to {MAX_INTEGER})")
     return int(digits)

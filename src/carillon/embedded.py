@@ -15,12 +15,16 @@ from carillon.compose import Ledger, Program
 from carillon.compose.intake import IntakePart
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.providers import ProvidersPart
+from carillon.compose.receipts import receipt_rules
 from carillon.config.reading import load
 from carillon.domain.errors import BadIntent, CarillonError
+from carillon.domain.people import PreferenceChange
 from carillon.doors.http.wire import Context, SendBody, reach_named, skipped_routes, to_intent
 from carillon.providers.sandbox import Sandbox
 from carillon.system import new_id
 from carillon.upkeep.api.notifications_wire import notification_view
+from carillon.upkeep.api.receipts import ReceiptBody, receipt_of
+from carillon.web import Problem
 
 POLL_SECONDS = 0.05
 
@@ -111,6 +115,26 @@ class Embedded:
                     return found
                 await asyncio.sleep(POLL_SECONDS)
 
+    async def report(self, notification_id: str, kind: str, **about: str) -> str:
+        """Report that a person got, read or acknowledged a message, by `channel` or `route_id`; returns the effect."""
+        story = await self._ledger.story(notification_id, None)
+        if story is None:
+            raise Rejected(404, "NOT_FOUND", "there is no notification with this id", {})
+        try:
+            body = msgspec.convert({"kind": kind, **{_camel(name): word for name, word in about.items()}}, ReceiptBody)
+            receipt = receipt_of(story, body, None)
+        except msgspec.ValidationError as error:
+            raise Rejected(400, "VALIDATION_ERROR", str(error), {}) from None
+        except Problem as problem:
+            raise Rejected(409, problem.code, str(problem), {}) from None
+        rules = receipt_rules(self._settings, self.program.part(LedgerPart).chains)
+        (taken,) = await self._ledger.take_receipts([receipt], rules)
+        return str(taken.effect)
+
+    async def prefer(self, user_id: str, tenant_id: str | None = None, **wishes: Any) -> None:  # noqa: ANN401 - fields
+        """Change a person's preferences; `wishes` are the fields of PreferenceChange."""
+        await self._ledger.change_preferences(tenant_id, user_id, PreferenceChange(**wishes))
+
     async def hasten(self, seconds: float) -> int:
         """Make waiting routes due earlier by so many seconds; for tests and drills."""
         return await self._ledger.hasten(seconds)
@@ -128,6 +152,10 @@ class Embedded:
     def _seen(self, story: Any) -> Notification:  # noqa: ANN401 - a ledger's rows
         view = notification_view(story, {"attempts"}, strict=self._settings.strict_receipts)
         return msgspec.convert(msgspec.to_builtins(view), Notification)
+
+
+def _camel(name: str) -> str:
+    return "routeId" if name == "route_id" else name
 
 
 def open_embedded(

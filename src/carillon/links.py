@@ -68,12 +68,13 @@ class Links:
     def unsubscribe(self, claim: Claim, categories: Categories) -> str | None:
         """The URL at which one click leaves the message's category; None where it cannot be left by mail.
 
+        Everybody who gets a copy would hold a link that acts for the recipient: an email with copies carries none.
         The end counts from the acceptance, so that every repeat of the message carries the same URL.
         """
         if claim.category is None or claim.channel != "email" or self._url is None or not self._ciphers:
             return None
         category = categories.find(claim.category, claim.tenant_id)
-        if category is None or category.required:
+        if category is None or category.required or claim.is_copied():
             return None
         until = int(claim.accepted_at_ms / 1000 + self._unsubscribe_seconds)
         link = Link(claim.tenant_id or "", _person(claim), until, claim.category, claim.channel)

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 import pytest
 
-from carillon.client import Accepted, Item, Notification
+from carillon.client import Accepted, Item, Notification, Route
 from carillon.domain.timing import duration
 from carillon.embedded import Embedded, open_embedded
 from carillon.providers.sandbox import Captured, Drill, OutcomeWord
@@ -76,6 +76,21 @@ class Outbox:
     def wait(self, notification_id: str, timeout_seconds: float = PATIENCE_SECONDS) -> Notification:
         """As carillon.client.Client.wait."""
         return self._do(self._opened.wait(notification_id, timeout_seconds))
+
+    def get_routes(self, notification_id: str) -> list[Route]:
+        """The routes of a notification as they stand once nothing is due."""
+        self._settle()
+        found = self.get(notification_id)
+        return [] if found is None else found.routes
+
+    def report(self, notification_id: str, kind: str, **about: str) -> str:
+        """As carillon.client.Client.report, once nothing is due."""
+        self._settle()
+        return self._do(self._opened.report(notification_id, kind, **about))
+
+    def prefer(self, user_id: str, tenant_id: str | None = None, **wishes: Any) -> None:  # noqa: ANN401 - fields
+        """Change a person's preferences; `wishes` are the fields of carillon.domain.people.PreferenceChange."""
+        self._do(self._opened.prefer(user_id, tenant_id, **wishes))
 
     def fail(self, channel: str = "*", outcome: OutcomeWord = "unavailable", *, times: int | None = None) -> None:
         """Make the providers of this channel answer so, for the first `times` calls of each message or always."""

@@ -11,7 +11,8 @@ from carillon.domain.errors import LedgerUnavailable, Overloaded
 from carillon.domain.events import Event, Trouble
 from carillon.domain.intents import Intent, Malformed
 from carillon.domain.notifications import Acceptance, Enrolled, Enrolment
-from carillon.doors.rabbitmq.door import STRANGE_TRIES, ConsumerSession, QueueWire, RabbitDoor, RabbitDoorRules
+from carillon.doors.messages import STRANGE_TRIES, QueueWire
+from carillon.doors.rabbitmq.door import ConsumerSession, RabbitDoor, RabbitDoorRules
 from tests.support.dispatches import LoopClock
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.rabbitmq_queue import BODY, Queue, queue
@@ -72,7 +73,7 @@ class Home:
         self.events: list[Event] = []
         self.door = kind(
             rules=RabbitDoorRules(url=url, queue=name, prefetch=prefetch),
-            wire=QueueWire(name, 262_144, lambda: "made"),
+            wire=QueueWire("rabbitmq", name, 262_144, lambda: "made"),
             acceptor=ledger,
             ledger=ledger,
             clock=LoopClock(),

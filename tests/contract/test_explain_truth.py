@@ -114,8 +114,18 @@ class Drawn(random.Random):
             priority=self.choice(list(Priority)),
             synchronous=synchronous,
             scheduled_for_ms=None if synchronous else self.choice([None, 0, self.randint(-40_000, 90_000)]),
-            timing=self.timing(),
+            timing=self.chain(channels) or self.timing(),
         )
+
+    def chain(self, channels: tuple[str, ...]) -> Timing | None:
+        """Half of those with two channels try one after the other; some expire in between."""
+        if len(channels) == 1 or self.one_in(2):
+            return None
+        goal, after = (
+            self.choice(["delivered", "read", "acknowledged"]),
+            self.choice([0.5013, 13.0017, 90.0023, 9_000.0]),
+        )
+        return Timing(until=goal, after_seconds=after, ttl_seconds=self.choice([None, None, 71.9013, 20_000.0]))
 
     def timing(self) -> Timing:
         """Some expire before their first attempt, some between two, most never; offsets avoid exact ties."""

@@ -126,3 +126,30 @@ def test_urls_are_read() -> None:
     assert (served.scheme, served.host, served.port, served.database) == ("https", "ch.example", 8443, "notes")
     assert (served.username, served.password) == ("me", "s@crt")
     assert ArchiveAddress.parse("chdb:////var/lib/history").folder == "/var/lib/history"
+
+
+@pytest.mark.req("P-220")
+async def test_an_erased_person_leaves_no_line_and_others_keep_theirs(place: Server) -> None:
+    archive = ClickHouse(place.url, timeout_seconds=60)
+    await archive.forget(None, "canary")
+    people = [("canary", None), ("canary", "acme"), ("other", None)]
+    for number, (user, tenant) in enumerate(people):
+        line = ending(notification_id=f"n-{number}", user_id=user, tenant_id=tenant)
+        # A line that is copied again lies in a second part until ClickHouse merges: both must go.
+        await archive.add([line])
+        await archive.add([line])
+    await archive.forget(None, "canary")
+    left = "SELECT user_id, tenant_id FROM notification_history"
+    rows = await asyncio.to_thread(place.rows, left)
+    assert {(row["user_id"], row["tenant_id"]) for row in rows} == {("canary", "acme"), ("other", "")}
+    await archive.forget("acme", "canary")
+    await archive.forget("acme", "canary")
+    assert {row["user_id"] for row in await asyncio.to_thread(place.rows, left)} == {"other"}
+
+
+async def test_a_line_that_was_being_copied_goes_too(place: Server) -> None:
+    archive = ClickHouse(place.url, timeout_seconds=60)
+    await archive.add([ending(notification_id=f"n-{number}") for number in range(3)])
+    await archive.forget_notifications(["n-0", "n-2", "it's not there"])
+    rows = await asyncio.to_thread(place.rows, "SELECT notification_id FROM notification_history")
+    assert [row["notification_id"] for row in rows] == ["n-1"]

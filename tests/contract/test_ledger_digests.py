@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from carillon.domain.digests import DigestEntry, DueDigest
-from carillon.domain.notifications import Enrolment, Status
+from carillon.domain.digests import DigestEntry, DueDigest, GatheredEvent
+from carillon.domain.events import Event, Trouble
+from carillon.domain.intents import Intent
+from carillon.domain.notifications import Acceptance, Enrolment, Status
+from carillon.intake.digests import DigestCloser
 from carillon.ledger.opening import Ledger
+from tests.support.clocks import ManualClock
 from tests.support.ledger_builders import enrolment, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 
@@ -157,3 +161,30 @@ async def test_retention_keeps_the_events_of_an_open_digest(engine: Engine, ledg
     assert [row["notification_id"] for row in await engine.rows("records")] == [name(waiting)]
     assert (await ledger.digests({}, 10, 0))[1] == 1
     assert json.loads((await engine.rows("records"))[0]["payload_json"])
+
+
+@pytest.mark.req("P-303")
+async def test_a_digest_that_cannot_be_told_keeps_no_other_from_it() -> None:
+    """One whose intent cannot be read comes first in the batch; the others are told all the same."""
+    said: list[Event] = []
+    due = [
+        DueDigest(digest_id=name, digest_key="k", intent_json=text, events=(GatheredEvent("n", "{}"),))
+        for name, text in (("bad", "{"), ("empty", "{}"))
+    ]
+    told: list[tuple[str, str | None]] = []
+
+    class Digests:
+        async def close_digests(self, limit: int, lease_seconds: float) -> list[DueDigest]:
+            del limit, lease_seconds
+            return [*due, DueDigest(digest_id="left", digest_key="k", intent_json="{}")]
+
+        async def told_digest(self, digest_id: str, error: str | None) -> None:
+            told.append((digest_id, error))
+
+    async def accept(intent: Intent) -> Acceptance:
+        raise AssertionError(intent)
+
+    closer = DigestCloser(Digests(), accept, ManualClock(), said.append, lease_seconds=1.0)
+    assert await closer.tell_due() == 3
+    assert told == [("left", "no event was left to tell")]
+    assert [one.error.partition(":")[0] for one in said if isinstance(one, Trouble)] == ["bad", "empty"]

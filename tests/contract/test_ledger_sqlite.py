@@ -173,6 +173,30 @@ async def test_an_idle_poll_needs_no_commit(tmp_path: Path) -> None:
         assert commits == []
 
 
+async def test_a_thread_that_the_machine_runs_late_answers_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if the machine had suspended the thread between looking at the clock and taking the first write.
+    monkeypatch.setattr("carillon.ledger.sqlite.file._GROUP_SECONDS", -1.0)
+    async with grouped(tmp_path) as (file, _commits), asyncio.timeout(10):
+        assert await together(file, [partial(added, number) for number in range(5)]) == list(range(5))
+        assert await file.read(kept) == list(range(5))
+
+
+async def test_a_write_whose_caller_left_before_its_turn_is_not_carried_out(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as (file, _commits):
+        held = threading.Event()
+        holding = asyncio.create_task(file.alone(lambda _connection: held.wait(10)))
+        left, kept_waiting = (asyncio.create_task(file.write(partial(added, number))) for number in (1, 2))
+        await asyncio.sleep(0)
+        left.cancel()
+        await asyncio.wait([left])
+        held.set()
+        assert await asyncio.wait_for(kept_waiting, 10) == 2
+        await holding
+        assert await file.read(kept) == [2]
+
+
 @asynccontextmanager
 async def grouped(folder: Path) -> AsyncIterator[tuple[SqliteFile, list[str]]]:
     file = SqliteFile(folder / "group.db", load("sqlite"))

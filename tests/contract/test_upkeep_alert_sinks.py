@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aio_pika
 import msgspec
@@ -26,6 +26,7 @@ from carillon.upkeep.logs import lines as logs
 from tests.contract.test_upkeep_alerts import ALERT
 from tests.support import servers
 from tests.support.rabbitmq import RabbitMQ
+from tests.support.servicebus import KEY, Bus
 from tests.support.vendor import Reply, Vendor
 
 NAME = "listo-notifications-alerts"
@@ -130,9 +131,33 @@ async def test_a_rabbitmq_that_is_away_does_not_confirm(tmp_path: Path) -> None:
         assert "AMQPConnectionError" in (await sink.tell(ALERT) or "")
 
 
+@pytest.mark.req("X2-6", "S2-119")
+async def test_service_bus_accepts_a_message_in_a_queue_or_topic(tmp_path: Path) -> None:
+    with Bus() as bus:
+        bus.create(NAME)
+        settings = f'[alerts]\nsinks = ["servicebus"]\nservicebus_connection_string = "{bus.connection}"\n'
+        async with sinks(tmp_path, settings) as (sink,):
+            # Side by side on one connection, as the relay does.
+            assert await asyncio.gather(*(sink.tell(ALERT) for _ in range(20))) == [None] * 20
+            found = bus.messages(NAME)
+            assert (len(found), found[0].id, found[0].subject) == (20, "7", ALERT.event_type)
+            assert json.loads(bytes(cast("bytes", found[0].body))) == msgspec.to_builtins(ALERT)
+            bus.leave()
+            assert "Error" in (await sink.tell(ALERT) or "")
+            bus.come()
+            assert await sink.tell(ALERT) is None
+        wrong = settings.replace(KEY, "bm90LXRoZS1rZXk=")
+        async with sinks(tmp_path, wrong) as (sink,):
+            said = await sink.tell(ALERT) or ""
+        assert "AuthenticationError" in said
+        assert "bm90" not in said
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
+        ('sinks = ["servicebus"]', "alerts.servicebus_connection_string"),
+        ('sinks = ["servicebus"]\nservicebus_connection_string = "nonsense"', "servicebus_connection_string"),
         ('sinks = ["redis"]', "redis.url"),
         ('sinks = ["webhook"]', "alerts.webhook_url"),
         ('sinks = ["webhook"]\nwebhook_url = "http://127.0.0.1:9/"', "alerts.webhook_secrets"),

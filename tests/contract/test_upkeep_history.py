@@ -52,6 +52,7 @@ class Forgetful:
     def __init__(self, archive: Archive, times: int) -> None:
         self._archive = archive
         self.times = times
+        self.forget_notifications = archive.forget_notifications
 
     async def add(self, endings: Sequence[EndedRoute]) -> None:
         await self._archive.add(endings)
@@ -85,6 +86,7 @@ class Deaf:
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
         self._asked = 0
+        self.forget_notifications = archive.forget_notifications
 
     async def add(self, endings: Sequence[EndedRoute]) -> None:
         self._asked += 1
@@ -99,6 +101,7 @@ class Hasty:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.take_history = ledger.take_history
+        self.still_there = ledger.still_there
         self.advance_history = ledger.advance_history
         self.rewind_history = ledger.rewind_history
 

@@ -17,7 +17,8 @@ from carillon.domain.intents import Intent, Malformed
 from carillon.domain.notifications import Template
 from carillon.doors.http.wire import SendBody, idempotency_key
 from carillon.doors.kafka.wire import Record, TopicWire
-from carillon.doors.rabbitmq.door import QueueWire
+from carillon.doors.messages import QueueWire
+from carillon.doors.rabbitmq.door import seen
 from carillon.doors.redis_stream.offset import parse_id
 from carillon.intake.render import check_template, render_message
 from carillon.live import endpoints as streams
@@ -36,7 +37,7 @@ from tests.fuzz.stores import arrived, storable
 MOST_BYTES = 256 * 1024
 EVENTS = EventWire({"*": "LOW"}, lambda: "id")
 TOPIC = TopicWire(EVENTS.decode, MOST_BYTES)
-QUEUE = QueueWire("q", MOST_BYTES, lambda: "id")
+QUEUE = QueueWire("rabbitmq", "q", MOST_BYTES, lambda: "id")
 GALAXY = galaxy_wire.open_wire(None, {})
 REDACTION = Redaction(["a-configured-secret"])
 
@@ -147,7 +148,7 @@ def _rabbit(body: bytes) -> Intent | Malformed:
     inner = field + key if head[:1] < b"a" else key
     _, headers = amqp.read_table(len(inner).to_bytes(4, "big") + inner)
     message = SimpleNamespace(body=rest or body, headers=headers, message_id=name, correlation_id=name[:9])
-    return QUEUE.read(cast("Any", message))
+    return QUEUE.read(seen(cast("Any", message)))
 
 
 def _doors() -> dict[str, Target]:

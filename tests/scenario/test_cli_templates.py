@@ -100,3 +100,32 @@ def test_a_stored_template_is_sent_to_oneself_with_its_sample(listo: Listo, tmp_
     )
     story = listo.story(json.loads(said)["notificationId"], admin)
     assert story["routes"][0]["message"]["text"] == "Hi Ada"
+
+
+@pytest.mark.req("P-411", "P-121", "P-122")
+def test_fields_and_defaults_of_both_engines_go_to_the_ledger_and_back(tmp_path: Path) -> None:
+    ours = tmp_path / "ours"
+    files = {
+        "ping/en-US/push/text.jinja": "Order {{ number }}\n",
+        "ping/en-US/push/push.json": '{\n  "actionUrl": "https://example.org/{{ number }}",\n  "badge": 2\n}\n',
+        "ping/en-US/push/sample.json": '{\n  "number": "7"\n}\n',
+        "note/en-US/inApp/text.tmpl": "Hi {{name}}\n",
+        "note/en-US/inApp/inApp.json": '{\n  "url": "/o/{{number}}"\n}\n',
+        "note/en-US/inApp/template.json": '{\n  "defaultVariables": {\n    "name": "you"\n  }\n}\n',
+    }
+    for name, content in files.items():
+        (ours / name).parent.mkdir(parents=True, exist_ok=True)
+        (ours / name).write_text(content)
+    shown = json.loads(carillon(tmp_path, "preview", "ours", "ping", "--json"))
+    assert shown["push"] == {"actionUrl": "https://example.org/7", "badge": 2}
+    assert "2 written" in carillon(tmp_path, "push", "ours")
+    assert "no differences" in carillon(tmp_path, "diff", "ours")
+    (tmp_path / "again/ping/en-US/push").mkdir(parents=True)
+    (tmp_path / "again/ping/en-US/push/template.json").write_text("{}")
+    carillon(tmp_path, "pull", "again")
+    found = {str(file.relative_to(tmp_path / "again")): file.read_text() for file in (tmp_path / "again").rglob("*.*")}
+    assert found == files
+    (ours / "ping/en-US/push/push.json").write_text('{"badge": 3}')
+    assert '+  "badge": 3' in carillon(tmp_path, "diff", "ours", exit_code=1)
+    (ours / "ping/en-US/push/push.json").write_text('{"badges": 3}')
+    assert "badges" in carillon(tmp_path, "check", "ours", exit_code=2)

@@ -34,7 +34,10 @@ def export(listo: Listo, user: str) -> list[dict[str, Any]]:
     asked = urllib.request.Request(f"{listo.address}/api/v1/people/{user}/export", headers=ADMIN)  # noqa: S310 - loopback
     with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310 - loopback
         assert answer.headers["content-type"] == "application/x-ndjson"
-        return [json.loads(line) for line in answer.read().splitlines()]
+        assert answer.headers["content-length"] is None, "written as it is read"
+        *things, end = [json.loads(line) for line in answer.read().splitlines()]
+        assert end == {"what": "end", "count": len(things)}
+        return things
 
 
 @pytest.mark.req("P-223")
@@ -79,7 +82,8 @@ def test_the_command_does_the_same(listo: Listo, user: str) -> None:
     done = subprocess.run(
         [*command, "export", user, *given], capture_output=True, text=True, env=environment, check=True
     )
-    assert [json.loads(line)["what"] for line in done.stdout.splitlines()][-1] == "notification"
+    assert [json.loads(line)["what"] for line in done.stdout.splitlines()][-2:] == ["notification", "end"]
+    assert done.stderr.splitlines()[-1] == f"{len(done.stdout.splitlines())} lines, whole"
     done = subprocess.run(
         [*command, "erase", user, "--yes", "--json", *given],
         capture_output=True,
@@ -91,7 +95,7 @@ def test_the_command_does_the_same(listo: Listo, user: str) -> None:
     done = subprocess.run(
         [*command, "export", user, *given], capture_output=True, text=True, env=environment, check=True
     )
-    assert len(done.stdout.splitlines()) == 1
+    assert [json.loads(line)["what"] for line in done.stdout.splitlines()] == ["person", "end"]
 
 
 @pytest.mark.req("P-224")

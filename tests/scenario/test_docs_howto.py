@@ -30,10 +30,12 @@ HERE = (
     "docs/how-to/write-templates.md",
     "docs/how-to/retry-and-lanes.md",
     "docs/how-to/rehearse-failures.md",
+    "docs/how-to/rehearse-an-outage.md",
     "docs/how-to/see-what-would-happen.md",
     "docs/how-to/expire-and-replace.md",
     "docs/how-to/gather-in-digests.md",
     "docs/how-to/choose-the-time.md",
+    "docs/how-to/try-another-channel.md",
     "docs/how-to/cancel-and-change.md",
     "docs/how-to/limit-rates.md",
     "docs/how-to/send-from-python.md",
@@ -44,7 +46,12 @@ HERE = (
     "docs/how-to/seal-addresses.md",
     "docs/how-to/use-the-terminal.md",
 )
-BLUEPRINTS = ("docs/blueprints/local.md", "docs/blueprints/listo.md", "docs/blueprints/sse.md")
+BLUEPRINTS = (
+    "docs/blueprints/local.md",
+    "docs/blueprints/listo.md",
+    "docs/blueprints/sse.md",
+)
+SCENARIOS = "docs/blueprints/listo-scenarios.md"
 BILLING_PAGE = "docs/blueprints/billing.md"
 GALAXY_PAGE = "docs/blueprints/galaxy.md"
 PUSH_PAGE = "docs/blueprints/push-worker.md"
@@ -67,6 +74,11 @@ BLOCKS = [
 @pytest.mark.parametrize("page", [*HERE, *BLUEPRINTS])
 def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     follow(ROOT / page, tmp_path)
+
+
+@pytest.mark.req("X2-10", "S2-133", "S2-134", "S2-135", "S2-136", "S2-137", "S2-138")
+def test_the_scenarios_of_listo_answer_as_their_page_says(tmp_path: Path) -> None:
+    follow(ROOT / SCENARIOS, tmp_path)
 
 
 @pytest.mark.parametrize("name", [POSTGRESQL, MOVE])
@@ -132,6 +144,7 @@ def test_every_page_with_commands_is_followed() -> None:
         BILLING_PAGE,
         GALAXY_PAGE,
         PUSH_PAGE,
+        SCENARIOS,
         CELERY,
         QUEUES,
         docs_pages.name(CHANNEL),

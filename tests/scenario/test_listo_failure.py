@@ -79,7 +79,9 @@ def test_a_used_up_budget_is_stored_and_told(listo: Listo, alerts: Alerts) -> No
     assert row["AttemptCount"] == 6
     assert row["LastError"] == f"Retry exhausted after 6 attempts. Last error: {last}"
     assert row["FailedAt"] is not None
-    assert listo.rows("SELECT Status, LastError FROM NotificationQueue") is not None
+    asked = f"""SELECT count(*) AS n FROM "NotificationQueue" WHERE "Id" = '{known}' AND "Status" = 'failed'"""  # noqa: S608 - ours
+    (count,) = listo.rows(asked)
+    assert count["n"] == 1, "all attempts are one row"
     (alert,) = alerts.until(known)
     assert alert.pop("alertId") > 0
     assert alert == {

@@ -50,13 +50,16 @@ def test_neither_a_priority_nor_a_synchronous_message_waits_for_bulk(listo: List
     began = time.monotonic()
     assert listo.send("order_confirmed", "email", synchronous=True).status == 200
     by_the_busy_vendor = time.monotonic() - began
-    began = time.monotonic()
-    hurried = listo.sent("order_confirmed", "email", priority="high")
-    listo.until(hurried, "delivered", timeout=40)
-    in_a_hurry = time.monotonic() - began
+    hurries = []
+    for _ in range(3):
+        began = time.monotonic()
+        hurried = listo.sent("order_confirmed", "email", priority="high")
+        listo.until(hurried, "delivered", timeout=40)
+        hurries.append(time.monotonic() - began)
     left = listo.rows("SELECT count(*) AS n FROM routes WHERE status = 'pending' AND lane = 3")[0]["n"]
     assert left > MANY // 2, "the queue was nearly empty, and this proved nothing"
     # Most of the bulk still waits: nobody waited for it. A busy machine may be late by itself.
     assert sorted(waits)[len(waits) // 2] < 1.5, waits
     assert max(*waits, by_the_busy_vendor) < 5.0
-    assert in_a_hurry < 20.0
+    # The mode's latency is 5 s; one of three may meet the machine's own delays.
+    assert sorted(hurries)[1] < 5.0, hurries

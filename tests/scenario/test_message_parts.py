@@ -143,6 +143,96 @@ def test_the_inbox_gets_title_link_icon_and_actions(listo: Listo) -> None:
     assert message["inApp"] == {"url": "https://example.org/7", "icon": "/offer.png", "actions": actions}
 
 
+@pytest.mark.req("P-121")
+@pytest.mark.parametrize("engine", ["jinja", "simple"])
+def test_a_template_of_a_push_writes_its_fields(listo: Listo, engine: str) -> None:
+    key = f"shipped.{engine}"
+    push = {
+        "title": "On its way: {{number}}",
+        "image": "https://example.org/{{number}}.png",
+        "actionUrl": "https://example.org/o/{{number}}",
+        "collapseKey": "order-{{number}}",
+        "ttlSeconds": 600,
+        "badge": "{{open}}",
+        "sound": "bell",
+        "channelId": "orders",
+        "data": {"number": "{{number}}"},
+    }
+    make(listo, key, "push", "It comes {{day}}", engine=engine, push=push)
+    data = {"number": f"7-{engine}", "open": 3, "day": "today"}
+    preview = listo.client.call("POST", f"{PATH}/render", {"templateKey": key, "data": data}).body
+    assert (preview["subject"], preview["text"]) == (f"On its way: 7-{engine}", "It comes today")
+    assert (preview["push"]["badge"], preview["push"]["ttlSeconds"]) == (3, 600)
+    said = explained(listo, templateKey=key, channel="push", recipient="device", data=data)
+    (step,) = [one for one in said["steps"] if one["step"] == "render"]
+    assert step["detail"]["push"] == preview["push"]
+    # What the request says counts more than what the template says.
+    one = listo.sent(key, "push", data=data, push={"sound": "gong", "data": {"more": "x"}})
+    listo.until(one, "delivered")
+    (call,) = listo.calls("FCM", f"order-7-{engine}")
+    message = json.loads(call["body"])["message"]
+    assert message["notification"]["image"] == f"https://example.org/7-{engine}.png"
+    assert message["data"].items() >= {"number": f"7-{engine}", "more": "x"}.items()
+    shown = message["android"]["notification"]
+    assert (shown["channel_id"], shown["sound"], shown["notification_count"]) == ("orders", "gong", 3)
+    assert message["android"]["ttl"] == "600s"
+    missing = listo.send(key, "push", data={"number": "7", "day": "today"})
+    assert (missing.status, missing.body["error"]["code"]) == (400, "TEMPLATE_RENDER_ERROR")
+    assert "missing template variables: open" in missing.body["error"]["message"]
+
+
+@pytest.mark.req("P-122")
+def test_a_template_of_the_inbox_writes_link_icon_and_actions(listo: Listo) -> None:
+    fields = {
+        "url": "/orders/{{ number }}",
+        "icon": "{% if urgent|default(false) %}/red.png{% endif %}",
+        "actions": [
+            {"label": "Track", "url": "/track/{{ number }}"},
+            {"label": "Pay", "url": "{% if urgent|default(false) %}/pay/{{ number }}{% endif %}"},
+        ],
+    }
+    make(listo, "inbox.order", "inApp", "Order {{ number }}", subjectTemplate="Order", inApp=fields)
+    one = listo.sent("inbox.order", "inApp", recipient="user-8", data={"number": "8"})
+    message = listo.until(one, "delivered")["routes"][0]["message"]
+    assert message["inApp"] == {"url": "/orders/8", "actions": [{"label": "Track", "url": "/track/8"}]}
+    urgent = {"templateKey": "inbox.order", "data": {"number": "8", "urgent": True}}
+    preview = listo.client.call("POST", f"{PATH}/render", urgent).body
+    assert (preview["inApp"]["icon"], len(preview["inApp"]["actions"])) == ("/red.png", 2)
+    evil = listo.send("inbox.order", "inApp", recipient="user-8", data={"number": "8\u202e"})
+    assert (evil.status, evil.body["error"]["details"][0]["field"]) == (400, "inApp.url")
+    (stored,) = listo.client.call("GET", f"{PATH}?templateKey=inbox.order").body["items"]
+    assert (stored["inApp"], stored["push"]) == (fields, None)
+    # A next version keeps its fields; null takes them away.
+    changed = listo.client.call("PUT", f"{PATH}/{stored['id']}", {"bodyTemplate": "Hi {{ number }}"}).body
+    assert changed["inApp"] == fields
+    assert listo.client.call("PUT", f"{PATH}/{stored['id']}", {"inApp": None}).body["inApp"] is None
+
+
+@pytest.mark.req("P-121", "P-122")
+@pytest.mark.parametrize(
+    ("channel", "fields", "said"),
+    [
+        ("push", {"push": {"titel": "x"}}, "titel"),
+        ("push", {"push": {"actionUrl": "javascript:x"}}, "push.actionUrl"),
+        ("push", {"push": {"badge": "many"}}, "badge"),
+        ("push", {"push": {"image": "{{ a"}}, "is not closed"),
+        ("push", {"inApp": {"url": "/x"}}, "only a template of the channel inApp"),
+        ("email", {"push": {"badge": 1}}, "only a template of the channel push"),
+        ("inApp", {"inApp": {"actions": [{"label": "x", "url": "{% for %}"}]}}, "inApp.actions[0].url"),
+    ],
+)
+def test_fields_that_no_message_could_have_are_refused_when_they_are_saved(
+    listo: Listo, channel: str, fields: Any, said: str
+) -> None:
+    body = {"templateKey": "unfit.fields", "channel": channel, "bodyTemplate": "x", **fields}
+    for path in (PATH, f"{PATH}/render"):
+        if path != PATH:
+            body.pop("templateKey")
+        reply = listo.client.call("POST", path, body)
+        assert (reply.status, reply.body["error"]["code"]) == (400, "VALIDATION_ERROR")
+        assert said in json.dumps(reply.body)
+
+
 @pytest.mark.req("P-121", "P-122")
 @pytest.mark.parametrize(
     ("channel", "fields", "field"),

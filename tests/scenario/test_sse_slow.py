@@ -1,5 +1,6 @@
 """Readers who do not read, too many of them, and those who vanish: nobody else suffers, nothing is lost."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -66,6 +67,23 @@ async def test_a_reader_who_does_not_read_loses_its_place_and_nothing_else(sse: 
     await again.number(number - seen)
     assert [int(frame.id or 0) for frame in again.told] == list(range(seen + 1, number + 1))
     assert not beside.ended.is_set()
+
+
+@pytest.mark.req("S4-24")
+async def test_of_a_batch_of_a_hundred_one_slow_client_holds_up_none_of_the_others(tmp_path: Path) -> None:
+    """100 people with a stream each; one of them reads nothing, and has more waiting than its connection holds."""
+    settings = SETTINGS.format(patience=60, lifetime=3600).replace("max_connections = 12", "max_connections = 120")
+    async with SseStand(tmp_path, f"sqlite:///{tmp_path / 'sse.db'}", settings) as sse:
+        await sse.start()
+        stalled = await sse.read("slow", receive_buffer=4096)
+        others = [await sse.read(f"quick-{number}") for number in range(99)]
+        await stalled.stall()
+        for _ in range(20):
+            await sse.tell("slow", payload=LARGE)
+        await asyncio.gather(sse.tell("slow"), *(sse.tell(f"quick-{number}") for number in range(99)))
+        await asyncio.gather(*(other.number(1) for other in others))
+        assert not any(other.ended.is_set() for other in others)
+        assert len(stalled.told) < 21, "it was slow, and this proved something"
 
 
 @pytest.mark.parametrize("mutant", ["buffer_without_end", "dropped_when_full"])

@@ -18,7 +18,9 @@ from carillon.upkeep.api import digests as digests_api
 from carillon.upkeep.api import notifications as api
 from carillon.upkeep.api import preferences as preferences_api
 from carillon.upkeep.api import queues as queues_api
+from carillon.upkeep.api import receipts as receipts_api
 from carillon.upkeep.api import sandbox
+from carillon.upkeep.api import skipped as skipped_api
 from carillon.upkeep.api import targets as targets_api
 from carillon.upkeep.api import templates as templates_api
 from carillon.upkeep.api import waiting as waiting_api
@@ -46,6 +48,8 @@ def declared() -> list[Endpoint]:
         *targets_api.endpoints(nobody, nobody, nobody),
         *digests_api.endpoints(nobody),
         *waiting_api.endpoints(nobody, nobody),
+        *receipts_api.endpoints(nobody, nobody, nobody),
+        *skipped_api.endpoints(nobody, Lanes({}), NO_CATEGORIES),
         *admin_api.endpoints(nobody, nobody, {}, Lanes({}), clock=nobody, ids=nobody),
         *sandbox.endpoints([], [], msgspec.Struct),
         *templates_api.endpoints(nobody, nobody, nobody),

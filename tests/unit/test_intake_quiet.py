@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from carillon.domain.intents import Intent, Priority, Recipient
-from carillon.domain.people import Profile, QuietHours
-from carillon.intake.people import quiet_until, with_preferences
+from carillon.domain.people import Profile, QuietHours, is_off_day, quiet_until
+from carillon.intake.people import with_preferences
 
 NIGHT = QuietHours(enabled=True, start_time="22:00", end_time="07:00", timezone="Europe/Berlin")
 NOON = QuietHours(enabled=True, start_time="12:00", end_time="14:00")
@@ -76,3 +76,43 @@ def test_only_what_is_not_urgent_is_put_off() -> None:
 def test_without_being_asked_to_nothing_is_put_off() -> None:
     told = with_preferences(INTENT, {"ada": Profile(quiet_hours=NOON)}, None)
     assert told.scheduled_for_ms is None
+
+
+DAYS = ("12-25", "12-26", "2027-01-01")
+
+
+@pytest.mark.req("P-326")
+@pytest.mark.parametrize(
+    ("moment", "ends"),
+    [
+        ("2026-12-24T12:00", None),
+        ("2026-12-24T23:00", "2026-12-27T07:00"),
+        ("2026-12-25T12:00", "2026-12-27T07:00"),
+        ("2026-12-26T23:30", "2026-12-27T07:00"),
+        ("2026-12-27T08:00", None),
+        ("2027-12-25T08:00", "2027-12-27T07:00"),
+        ("2026-12-31T23:00", "2027-01-02T07:00"),
+        ("2028-01-01T12:00", None),
+    ],
+)
+def test_a_holiday_is_quiet_all_day(moment: str, ends: str | None) -> None:
+    zone = dt.UTC
+    hours = QuietHours(enabled=True, start_time="22:00", end_time="07:00", off_days=DAYS)
+    found = quiet_until(hours, dt.datetime.fromisoformat(moment).replace(tzinfo=zone).timestamp())
+    said = None if found is None else dt.datetime.fromtimestamp(found, zone).isoformat(timespec="minutes")[:16]
+    assert said == ends
+
+
+@pytest.mark.req("P-326")
+def test_a_calendar_without_an_end_is_not_waited_for_for_ever() -> None:
+    every = tuple(f"{month:02}-{day:02}" for month in range(1, 13) for day in range(1, 32))
+    hours = QuietHours(enabled=True, start_time="00:00", end_time="00:00", off_days=every)
+    found = quiet_until(hours, 1_800_000_000.0)
+    assert found is not None
+    assert found - 1_800_000_000.0 < 3 * 366 * 86_400
+
+
+@pytest.mark.req("P-326")
+@pytest.mark.parametrize("day", ["25-12", "12/25", "", "2027-13-01", "02-30", "1225"])
+def test_what_is_no_day(day: str) -> None:
+    assert not is_off_day(day)

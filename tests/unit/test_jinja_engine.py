@@ -1,5 +1,6 @@
 """The jinja engine: what templates can say, what they may not, and where an error is."""
 
+import asyncio
 import datetime as dt
 import random
 import time
@@ -10,9 +11,11 @@ import pytest
 
 from carillon.domain.errors import BadIntent, BadTemplate
 from carillon.domain.notifications import Message, Template
+from carillon.intake.jinja.budget import TooHeavy
 from carillon.intake.jinja.formats import Person
 from carillon.intake.jinja.ready import Composer
 from carillon.intake.render import render_message
+from carillon.intake.rendering import rendered
 
 ADA = Person("en-US", "UTC", dt.datetime(2026, 11, 17, 9, 0, tzinfo=dt.UTC).timestamp())
 ANNA = Person("de-DE", "Europe/Berlin", ADA.now)
@@ -291,3 +294,75 @@ def test_brands() -> None:
 def test_defaults_are_under_the_data_also_inside() -> None:
     made = ready(text="{{ a.b }}{{ a.c }}", default_variables={"a": {"b": 1, "c": 2}})
     assert render_message(made, {"a": {"b": 5, "c": None}}).text == "52"
+
+
+def made(source: str, **parts: Any) -> Template:
+    written = Template(code="t", channel="email", locale="en", engine="jinja", text=source, **parts)
+    return Composer().ready(written, lambda _: {})
+
+
+@pytest.mark.req("P-404")
+@pytest.mark.parametrize("name", ["items", "values", "get", "pop", "count", "append"])
+def test_a_missing_field_that_is_called_like_a_method_is_missing(name: str) -> None:
+    for text in (f"{{{{ order.{name} }}}}", f'{{{{ order["{name}"] }}}}', f"{{% if order.{name} %}}x{{% endif %}}"):
+        with pytest.raises(BadIntent, match=f"missing template variables: order.*{name}"):
+            render_message(made(text), {"order": {"number": 1}})
+    assert render_message(made(f"{{{{ order.{name}|default('none') }}}}"), {"order": {}}).text == "none"
+    assert render_message(made(f"{{{{ order.{name} }}}}"), {"order": {name: "here"}}).text == "here"
+
+
+@pytest.mark.req("P-403")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<p>{{ a|safe }}</p>",
+        "{% if a %}<a href='{% else %}<p>{% endif %}{{ b }}'>x",
+        '<a title=">" href="{{ b }}">x</a>',
+        "{% set q %}<a href='{{ b }}'>{% endset %}{{ q }}",
+        "{% macro m(q) %}<img src={{ q }}>{% endmacro %}{{ m(b) }}",
+    ],
+)
+def test_a_link_that_a_value_writes_is_looked_at_wherever_it_stands(text: str) -> None:
+    data = {"a": '<a href="javascript:x">', "b": "javascript:x"}
+    with pytest.raises(BadIntent, match="a link would begin with javascript:"):
+        render_message(made("t", html=text), data)
+
+
+@pytest.mark.req("P-406")
+async def test_a_long_render_gives_way_and_says_the_same_as_a_quick_one() -> None:
+    row = "{% for i in range(3000) %}{{ i|money('EUR') }}{% endfor %}"
+    template, ticks = made(row), 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0)
+            ticks += 1
+
+    with pytest.raises(TooHeavy):
+        render_message(template, {}, quick=True)
+    ticking = asyncio.create_task(tick())
+    message = await rendered(template, {})
+    ticking.cancel()
+    assert message == render_message(template, {})
+    # A control on the same thread would leave one turn at most.
+    assert ticks > 3
+    with pytest.raises(BadIntent, match="steps"):
+        await rendered(made("{% for a in range(9999) %}{% for b in range(99) %}{{ b }}{% endfor %}{% endfor %}"), {})
+
+
+@pytest.mark.req("P-406")
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "{% for i in text|default('x') if text|map('upper') %}{{ i }}{% endfor %}",
+        "{% for i in [1]|list recursive %}{{ i }}{{ loop(range(9000)|unique) }}{% endfor %}",
+        "{% for i in text %}{{ text|reverse|length }}{% endfor %}",
+    ],
+)
+def test_what_looks_at_each_letter_counts_each_letter(bomb: str) -> None:
+    """Found by hostile templates: each step was one, however long its text."""
+    began = time.process_time()
+    with pytest.raises(BadIntent, match=r"too much work|steps|recursion"):
+        render_message(made(bomb), {"text": "y" * 2000})
+    assert time.process_time() - began < 1.0

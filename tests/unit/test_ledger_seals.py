@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carillon.domain.errors import ConfigurationError
-from carillon.ledger.sealing import Seals, again, read_keys
+from carillon.ledger.resealing import again
+from carillon.ledger.sealing import Seals, read_keys
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 OURS, ROTATED, THEIRS = Seals([OLD]), Seals([NEW, OLD]), Seals([NEW])

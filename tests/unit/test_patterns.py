@@ -44,7 +44,7 @@ LONGEST: dict[int, str] = {
         domain.templates.unfit_name/1 domain.templates.unfit_name/2 domain.templates._TAG
         doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
         doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key
-        doors.http.wire._KEY doors.rabbitmq.door._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
+        doors.http.wire._KEY doors.messages._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
         intake.render._NAME intake.links._SCRIPTED intake.links._UNSAFE intake.jinja.scan._OPENS
         intake.jinja.scan._TOKEN
         intake.jinja.scan._RAW intake.jinja.scan._END_RAW intake.jinja.engine._PATH intake.jinja.engine._NAMED
@@ -70,7 +70,7 @@ LONGEST: dict[int, str] = {
         config.checks._PAGE_URL config.checks._COLOUR upkeep.consent.api._TIME upkeep.consent.api._ONE_CLICK_PART
         domain.timing._KEY
         doors.http.wire.CollapseKey
-        domain.rights.KnownPerson._patterns/1 web.guard._UNFIT
+        domain.rights._patterns/1 web.guard._UNFIT
         domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.wire.CategoryName
         upkeep.api.templates_wire.CategoryName doors.http.events.EventBody.category
     """,
@@ -130,7 +130,7 @@ SIZES = {name: size for size, names in LONGEST.items() for name in names.split()
 
 MADE = {
     # Expressions that a function makes of its arguments: what they look like.
-    "domain.rights.KnownPerson._patterns/1": [re.compile(rf"(?<![\w@.+-]){re.escape('a' * 60)}(?![\w@.+-])")],
+    "domain.rights._patterns/1": [re.compile(rf"(?<![\w@.+-]){re.escape('a' * 60)}(?![\w@+-]|\.\w)")],
     "ledger.statements.without/1": [
         re.compile("^-- caps\\n.*?^-- end of caps\\n", re.MULTILINE | re.DOTALL),
     ],

@@ -9,7 +9,7 @@ import typer
 from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config
 from carillon.compose import Ledger
-from carillon.compose.templates import history_forgets
+from carillon.compose.upkeep import history_forgets
 from carillon.config.reading import load
 from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError
@@ -19,6 +19,7 @@ from carillon.upkeep.consent.rights import erasure_view, exported
 app = typer.Typer(help="Export or erase everything about a person.", no_args_is_help=True)
 
 PersonId = Annotated[str, typer.Argument(metavar="ID", help="A user's id, or email:ADDRESS for a person without one.")]
+_TOLD_EACH = 5000
 Tenant = Annotated[str | None, typer.Option(help="The person's tenant.")]
 
 
@@ -36,11 +37,16 @@ def _settings(blueprint: str | None, config: Any) -> Settings:  # noqa: ANN401 -
 
 @app.command()
 def export(person: PersonId, tenant: Tenant = None, blueprint: Blueprint = None, config: Config = None) -> None:
-    """Print everything about a person as lines of JSON."""
+    """Print everything about a person as lines of JSON; the last line is `end`. Progress goes to stderr."""
 
     async def work(ledger: Ledger) -> None:
+        count = 0
         async for thing in exported(ledger, tenant, person):
             typer.echo(json.dumps(thing, ensure_ascii=False))
+            count += 1
+            if count % _TOLD_EACH == 0:
+                typer.echo(f"{count:,} lines", err=True)
+        typer.echo(f"{count:,} lines, whole", err=True)
 
     with_ledger(_settings(blueprint, config), work)
 

@@ -43,6 +43,11 @@ def send(  # noqa: PLR0917 - a command line has many options
     template: Annotated[str, typer.Argument(help="The template's key, e.g. welcome.")],
     to: Annotated[str | None, typer.Option("--to", help="An address: email, +phone, push token, URL.")] = None,
     channel: Annotated[str | None, typer.Option(help="push, sms, email, inApp or webhook.")] = None,
+    channels: Annotated[str | None, typer.Option(help="Several, in order, e.g. inApp,push,email.")] = None,
+    until: Annotated[
+        str | None, typer.Option(help="Try the next channel until delivered, read or acknowledged.")
+    ] = None,
+    after: Annotated[str | None, typer.Option(help="How long each channel has before the next, e.g. 10m.")] = None,
     data: Data = None,
     user: Annotated[str | None, typer.Option(help="The user's id.")] = None,
     priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
@@ -66,24 +71,31 @@ def send(  # noqa: PLR0917 - a command line has many options
     as_json: AsJson = False,
 ) -> None:
     """Send one notification and show its outcome; exit 1 if it failed on every route."""
-    fields: dict[str, Any] = {"recipient": to, "channel": channel, "userId": user, "priority": priority}
-    fields |= {"locale": locale, "serviceOrigin": origin, "scheduledFor": at, "category": category}
-    fields |= {"templateKey": template, "synchronous": synchronous or None}
-    body = {name: value for name, value in fields.items() if value is not None}
+    body = _given(recipient=to, channel=channel, userId=user, priority=priority, locale=locale, serviceOrigin=origin)
+    body |= _given(scheduledFor=at, category=category, templateKey=template, synchronous=synchronous or None)
+    body |= _given(channels=None if channels is None else channels.split(","), until=until, after=after)
     body |= {"data": variables(data or [])} | _metadata(metadata) | _mail(attach, cc, bcc, reply_to)
-    headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
-    headers |= bearer(token_of(context, token, token_file))
-    if dry_run:
-        _show_explanation(call(f"{url}/api/v1/notifications/explain", headers, body), as_json=as_json)
-        return
-    _send(url, headers, body, _patience(wait, at), as_json=as_json)
+    headers = _headers(key) | bearer(token_of(context, token, token_file))
+    _send(url, headers, body, None if dry_run else _patience(wait, at), as_json=as_json)
+
+
+def _headers(key: str | None) -> dict[str, str]:
+    return {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
+
+
+def _given(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 - what the command line says
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _patience(wait: float | None, at: str | None) -> float:
     return (0.0 if at else WAIT_SECONDS) if wait is None else wait
 
 
-def _send(url: str, headers: dict[str, str], body: dict[str, Any], wait: float, *, as_json: bool) -> None:
+def _send(url: str, headers: dict[str, str], body: dict[str, Any], wait: float | None, *, as_json: bool) -> None:
+    """Send, and wait for the outcome so long; without a time only explain."""
+    if wait is None:
+        _show_explanation(call(f"{url}/api/v1/notifications/explain", headers, body), as_json=as_json)
+        return
     accepted = call(f"{url}/api/v1/notifications/send", headers, body)
     story = accepted
     if wait > 0 and accepted["status"] == "queued":

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from carillon.domain.templates import Draft
+from carillon.intake.carried_fields import KINDS
 from carillon.intake.template_files import JINJA_PARTS, LOCALES, PARTS, SHARED, SHARED_CHANNEL
 
+_BESIDE = frozenset({"sample.json", "template.json", *(f"{channel}.json" for channel in KINDS)})
 Files = dict[str, str]
 """The content of each file by its path in the folder."""
 
@@ -33,7 +35,9 @@ def files_of(draft: Draft, default_locale: str) -> Files:
         found[f"{draft.template_key}/category"] = _line(draft.category)
     if draft.sample:
         found[f"{place}/sample.json"] = _json(draft.sample)
-    if notes and ending == "jinja":
+    if draft.fields:
+        found[f"{place}/{draft.channel}.json"] = _json(draft.fields)
+    if notes:
         found[f"{place}/template.json"] = _json(notes)
     return found
 
@@ -56,6 +60,8 @@ def write(root: Path, files: Mapping[str, str]) -> int:
 
 
 def _is_part(file: Path) -> bool:
+    if file.name in _BESIDE:
+        return True
     parts = JINJA_PARTS if file.suffix == ".jinja" else PARTS
     return file.suffix in {".jinja", ".tmpl"} and file.stem in parts
 

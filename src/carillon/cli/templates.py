@@ -159,12 +159,16 @@ def preview(  # noqa: PLR0917 - a command line has many options
     person = Person(template.locale, settings.locale.time_zone, SystemClock().wall())
     message = render_message(template, _values(data) or template.sample, settings.templates.missing_variable, person)
     shown = {"subject": message.subject, "text": message.text, "html": message.html}
+    carried = {"push": message.push, "inApp": message.in_app}
+    fields = {name: msgspec.to_builtins(said) for name, said in carried.items() if said is not None}
     if as_json:
-        typer.echo(json.dumps(shown, ensure_ascii=False))
+        typer.echo(json.dumps({**shown, **fields}, ensure_ascii=False))
     elif part is not None:
         typer.echo(shown.get(part) or "")
     else:
-        typer.echo("\n\n".join(text for text in (message.subject, message.text, message.html) if text))
+        texts = [message.subject, message.text, message.html]
+        texts += [json.dumps(said, ensure_ascii=False, indent=2) for said in fields.values()]
+        typer.echo("\n\n".join(text for text in texts if text))
 
 
 @app.command("test-send")
@@ -357,4 +361,4 @@ def _next(draft: Draft, there: StoredTemplate | None, changed: list[Draft]) -> i
 
 def _content(draft: Draft) -> tuple[Any, ...]:
     said = (draft.subject, draft.body, draft.html, draft.mjml, draft.default_variables)
-    return *said, draft.engine, draft.kind, draft.layout, draft.sample, draft.category
+    return *said, draft.engine, draft.kind, draft.layout, draft.sample, draft.category, draft.fields

@@ -63,6 +63,12 @@ class Client:
         """Cancel the routes that no worker has claimed; returns their number."""
         return self.run(wire.cancel(notification_id))
 
+    def report(
+        self, notification_id: str, kind: str, *, channel: str | None = None, route_id: str | None = None
+    ) -> str:
+        """Report that a person got, read or acknowledged a message; returns `noted`, `repeated` or `waiting`."""
+        return self.run(wire.report(notification_id, kind, channel, route_id))
+
     def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
         """What would happen to the notification, gate by gate; nothing is sent."""
         return self.run(wire.explain(Item(template_key=template_key, **about)))
@@ -125,6 +131,12 @@ class AsyncClient:
     async def cancel(self, notification_id: str) -> int:
         """Cancel the routes that no worker has claimed; returns their number."""
         return await self._run(wire.cancel(notification_id))
+
+    async def report(
+        self, notification_id: str, kind: str, *, channel: str | None = None, route_id: str | None = None
+    ) -> str:
+        """Report that a person got, read or acknowledged a message; returns `noted`, `repeated` or `waiting`."""
+        return await self._run(wire.report(notification_id, kind, channel, route_id))
 
     async def explain(self, template_key: str, /, **about: Any) -> Explanation:  # noqa: ANN401 - fields of Item
         """What would happen to the notification, gate by gate; nothing is sent."""

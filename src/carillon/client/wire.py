@@ -88,6 +88,10 @@ class Route(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     last_error: str | None = None
     gate: str | None = None
     """What stopped a skipped route, such as `expired`, `category` or `suppressed`."""
+    goal: str | None = None
+    """What the chain of its person is tried for: delivered, read or acknowledged; None outside of chains."""
+    redriven_by: int | None = None
+    """The action of the audit trail that redrove it last."""
     suppression: RouteSuppression | None = None
     """Why it was skipped or given up, if the address was suppressed."""
     attempts: list[Attempt] = []
@@ -166,6 +170,15 @@ class Cancelled(msgspec.Struct, frozen=True):
 
 
 Answered = TypeVar("Answered")
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """What a receipt did."""
+
+    effect: str
+
+
+_reported = msgspec.json.Decoder(Reported).decode
 _cancelled = msgspec.json.Decoder(Cancelled).decode
 
 
@@ -174,6 +187,12 @@ class Item(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defau
 
     template_key: str
     channel: Literal["push", "sms", "email", "inApp", "webhook"] | None = None
+    channels: Sequence[str] = ()
+    """Several channels: all at once, or with `until` and `after` one after the other."""
+    until: Literal["delivered", "read", "acknowledged"] | None = None
+    """The next channel is tried only while the earlier ones have not reached this goal."""
+    after: float | str | None = None
+    """How long a channel has before the next one is tried: seconds, or a duration such as `10m` or `PT10M`."""
     recipient: str | None = None
     user_id: str | None = None
     tenant_id: str | None = None
@@ -282,6 +301,17 @@ def cancel(notification_id: str) -> ApiRequest[int]:
         path=f"{_NOTIFICATIONS}/{quote(notification_id, safe='')}/cancel",
         read=lambda answer: 0 if answer.status in _CONFLICT else _cancelled(answer.body).cancelled,
         understood=_CONFLICT,
+    )
+
+
+def report(notification_id: str, kind: str, channel: str | None, route_id: str | None) -> ApiRequest[str]:
+    """What the receipt did: noted, repeated or waiting."""
+    said = {"kind": kind, "channel": channel, "routeId": route_id}
+    return ApiRequest(
+        method="POST",
+        path=f"{_NOTIFICATIONS}/{quote(notification_id, safe='')}/receipts",
+        body=msgspec.json.encode({name: value for name, value in said.items() if value is not None}),
+        read=lambda answer: _reported(answer.body).effect,
     )
 
 

@@ -4,7 +4,8 @@ import asyncio
 import importlib
 from collections.abc import Callable, Sequence
 
-from carillon.compose.intake import IntakePart, KafkaDoorPart, RabbitmqDoorPart
+from carillon.compose.doors import RabbitmqDoorPart, ServiceBusDoorPart
+from carillon.compose.intake import IntakePart, KafkaDoorPart
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.listener import Listener
 from carillon.compose.live import LivePart
@@ -21,7 +22,7 @@ from carillon.domain.errors import CarillonError
 SERVICES = {"billing": ("payment", "subscription")}
 """The services of a blueprint, which `--roles` may name beside the roles."""
 PATIENCE_SECONDS = 5.0
-ORDER = ("Ledger", "Redis", "RabbitMQ", "Kafka", "History", "Templates", "Directory", "", "Providers")
+ORDER = ("Ledger", "Redis", "RabbitMQ", "Service Bus", "Kafka", "History", "Templates", "Directory", "", "Providers")
 """The order of the doctor's questions; a part that is not named here comes before the providers."""
 
 
@@ -43,8 +44,7 @@ def parts_of(process: Process) -> Sequence[Part]:
 def _engine(process: Process) -> Sequence[Part]:
     """The parts of local, listo, galaxy and sse."""
     ledger = LedgerPart(process)
-    before: list[Part] = []
-    behind: list[Part] = []
+    before, behind = list[Part](), list[Part]()
     breakers, live = BreakersPart(process, ledger), LivePart(process, ledger)
     if process.settings.stream is None:
         providers = ProvidersPart(process, lambda: {"live": live.seats})
@@ -59,6 +59,7 @@ def _engine(process: Process) -> Sequence[Part]:
         behind.append(RedisStreamDoorPart(process, ledger, providers, redis))
     templates = TemplatesPart(process, ledger)
     intake = IntakePart(process, ledger, providers, breakers=breakers, templates=templates, worker=worker)
+    queues = [door(process, ledger, intake) for door in (RabbitmqDoorPart, ServiceBusDoorPart)]
     alerts = AlertsPart(process, ledger, providers)
     return [
         *before,
@@ -75,7 +76,7 @@ def _engine(process: Process) -> Sequence[Part]:
         HistoryPart(process, ledger),
         ProbingPart(process, providers, breakers),
         *behind,
-        RabbitmqDoorPart(process, ledger, intake),
+        *queues,
         KafkaDoorPart(process, ledger),
         Listener(process, ledger, live=live, providers=providers),
     ]

@@ -10,8 +10,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from carillon.compose import reports
 from carillon.config.messages import MessageSettings
 from carillon.config.reading import blueprint_folder, variables
+from carillon.config.sections import servicebus_address
 from carillon.config.settings import CategorySettings, GroupSettings, Settings
 from carillon.domain.breaker import BreakerPolicy
 from carillon.domain.claims import Claim
@@ -44,7 +46,7 @@ from carillon.web.gate import is_loopback
 SANDBOX = "sandbox"
 TRIAL_KEY = "a public key, for trying things out only"
 _COUNTRY = re.compile(r"[A-Z]{2}")
-NOT_OPTIONS = frozenset({"kind", "needs"})
+NOT_OPTIONS = frozenset({"kind", "needs", reports.DEADLINE})
 
 
 def chains(settings: Settings) -> dict[str, tuple[str, ...]]:
@@ -123,7 +125,8 @@ def _unserved(settings: Settings, name: str, asked: Callback) -> str:
 def tools(settings: Settings, clock: Clock, dice: Dice, **more: Any) -> Tools:  # noqa: ANN401 - fields of Tools
     """The tools of the providers; a URL from a tenant must not reach our own listener or stores."""
     own = [f"{settings.http.host}:{settings.http.port}"]
-    brokers = (settings.rabbitmq_door.url, settings.alerts.rabbitmq_url)
+    buses = (settings.servicebus_door.connection_string, settings.alerts.servicebus_connection_string)
+    brokers = (settings.rabbitmq_door.url, settings.alerts.rabbitmq_url, *map(servicebus_address, buses))
     for url in (settings.ledger.url, settings.redis.location(), *brokers):
         parts = urlsplit(url or "")
         if parts.hostname:
@@ -290,6 +293,7 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
         categories=categories(settings),
         carry=carry_rules(settings),
         groups=groups(settings),
+        tells=reports.goals(settings, channels),
     )
 
 

@@ -1,15 +1,16 @@
-"""The parts of the intake: it accepts, explains and looks up notifications from HTTP, RabbitMQ and Kafka."""
+"""The parts of the intake: it accepts, explains and looks up notifications from HTTP and Kafka."""
 
 import asyncio
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from carillon.compose import from_settings, outbound
+from carillon.compose import from_settings, outbound, receipts
 from carillon.compose.ledger import LedgerPart, parts_needed
 from carillon.compose.outbound import BreakersPart, WorkerPart
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
@@ -29,21 +30,23 @@ from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.ledger.opening import Ledger
 from carillon.outbound.admission import Admissions
 from carillon.outbound.synchronous import SynchronousDelivery
+from carillon.receipts.callbacks import observe_receipts
 from carillon.system import new_id
 from carillon.upkeep.api import admin as admin_api
 from carillon.upkeep.api import digests as digests_api
 from carillon.upkeep.api import notifications as api
+from carillon.upkeep.api import receipts as receipts_api
+from carillon.upkeep.api import skipped as skipped_api
 from carillon.upkeep.api import targets as targets_api
 from carillon.upkeep.api import waiting as waiting_api
 from carillon.upkeep.api.waits import Waits
-from carillon.upkeep.health import Check, answers_at, degraded
+from carillon.upkeep.health import Check, degraded
 from carillon.upkeep.metrics.meters import Metrics
 from carillon.web import Endpoint
 
 if TYPE_CHECKING:
     from carillon.blueprints.sse.wire import EventWire
     from carillon.doors.kafka.door import KafkaDoor
-    from carillon.doors.rabbitmq.door import RabbitDoor
 
 
 ASK_SECONDS = 5.0
@@ -249,7 +252,10 @@ class IntakePart(Part):
         found += event_endpoints(settings, self.intake)
         found += digests_api.endpoints(ledger)
         found += waiting_api.endpoints(ledger, self._process.clock)
+        reported = partial(observe_receipts, observer=self._process.observe)
+        found += receipts_api.endpoints(ledger, receipts.receipt_rules(settings, chains), reported)
         admin = admin_api.endpoints(ledger, breakers, chains, lanes, clock=self._process.clock, ids=new_id)
+        admin += skipped_api.endpoints(ledger, lanes, rules.categories)
         if settings.ledger.replay != "redrive":
             # If only producers may send again, administrators may only read.
             admin = [endpoint for endpoint in admin if endpoint.method == "GET"]
@@ -257,84 +263,3 @@ class IntakePart(Part):
 
     def pages(self) -> Sequence[str]:
         return ("overview", "notifications", "dead-letters")
-
-
-class RabbitmqDoorPart(Part):
-    """Reads a RabbitMQ queue into the ledger, if the settings name one."""
-
-    title = "RabbitMQ"
-    role = Role.DOORS
-
-    def __init__(self, process: Process, ledger: LedgerPart, intake: IntakePart) -> None:
-        self._process = process
-        self._ledger = ledger
-        self._intake = intake
-        self.door: RabbitDoor | None = None
-
-    def refuse(self) -> None:
-        self._build(None)
-
-    async def open(self, stack: AsyncExitStack) -> None:
-        del stack
-        self.door = self._build(self._intake)
-
-    def run(self) -> Mapping[str, Loop]:
-        return {} if self.door is None else {"rabbitmq_door": self.door.run}
-
-    async def stop(self, ending: PartEnd) -> None:
-        if self.door is not None:
-            self.door.stop()
-            await ending.finish(seconds=ending.deadline.left())
-
-    def checks(self) -> Mapping[str, Check]:
-        url = self._process.settings.rabbitmq_door.url
-        # Without RabbitMQ the process still accepts requests over HTTP: degraded, not down.
-        return {} if self.door is None or url is None else {"rabbitmq": degraded(answers_at(url))}
-
-    async def examine(self) -> list[DoctorFinding]:
-        settings = self._process.settings.rabbitmq_door
-        if settings.queue is None or settings.url is None:
-            return []
-        try:
-            from carillon.ledger.rabbitmq.connection import depths  # noqa: PLC0415 - its client is an extra
-        except ModuleNotFoundError as error:
-            return [
-                DoctorFinding("RabbitMQ", "ill", f"needs the package {error.name!r}; pip install 'carillon[rabbitmq]'")
-            ]
-        (depth,) = (await depths(settings.url, [settings.queue])).values()
-        said = "not there yet" if depth is None else f"{depth} waiting"
-        return [DoctorFinding("RabbitMQ", "ok", f"{settings.queue}: {said}")]
-
-    def _build(self, intake: IntakePart | None) -> "RabbitDoor | None":
-        """Build the door; without intake only check the settings."""
-        settings = self._process.settings.rabbitmq_door
-        if settings.queue is None:
-            return None
-        if settings.url is None:
-            raise ConfigurationError(
-                "rabbitmq_door.url: rabbitmq_door.queue names a queue; set its broker (RABBITMQ_URL)"
-            )
-        try:
-            # Here, because the client is an extra and slow to load.
-            from carillon.doors.rabbitmq.door import (  # noqa: PLC0415 - as said
-                QueueWire,
-                RabbitDoor,
-                RabbitDoorRules,
-            )
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"rabbitmq_door.queue: needs the package {error.name!r}; pip install 'carillon[rabbitmq]'"
-            ) from None
-        if intake is None:
-            return None
-        rules = RabbitDoorRules(
-            url=settings.url, queue=settings.queue, queue_type=settings.queue_type, prefetch=settings.prefetch
-        )
-        return RabbitDoor(
-            rules=rules,
-            wire=QueueWire(rules.queue, self._process.settings.http.max_body_bytes, new_id),
-            acceptor=intake.intake,
-            ledger=self._ledger.ledger,
-            clock=self._process.clock,
-            observer=self._process.observe,
-        )

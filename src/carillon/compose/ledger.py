@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from carillon.compose import reports
 from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
 from carillon.config.settings import Settings
@@ -29,15 +30,25 @@ class LedgerPart(Part):
 
     def __init__(self, process: Process, check: str = "ledger") -> None:
         """`check` is the name of the ledger in /health."""
+        self._process = process
         self._settings = process.settings
         self._check = check
         self._opened = False
 
+    def refuse(self) -> None:
+        reports.deadlines(self._settings, self._process.chains)
+
     async def open(self, stack: AsyncExitStack) -> None:
         self.ledger = await open_ledger(self._settings)
+        self.ledger.receipt_deadlines = reports.deadlines(self._settings, self._process.chains)
         stack.push_async_callback(self.ledger.aclose)
         await self.ledger.migrate()
         self._opened = True
+
+    @property
+    def chains(self) -> dict[str, tuple[str, ...]]:
+        """The providers of each channel."""
+        return self._process.chains
 
     def cut_off(self) -> None:
         if self._opened:

@@ -14,7 +14,7 @@ from carillon.compose.process import Process, process_of
 from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError, ServerUnavailable
 from carillon.domain.events import Event, Trouble
-from carillon.domain.ports import Observer
+from carillon.domain.ports import Clock, Observer
 from carillon.ending import ended
 from carillon.outbound.shutdown import Deadline
 from carillon.system import SystemClock, Watchdog
@@ -45,7 +45,7 @@ P = TypeVar("P", bound=Part)
 class Telemetry:
     """Sends every event of a process to its logs, metrics, series and traces."""
 
-    def __init__(self, settings: Settings, sink: LogSink | None = None) -> None:
+    def __init__(self, settings: Settings, clock: Clock, sink: LogSink | None = None) -> None:
         if sink is None:
             # The variables of a host program are about the host's own exporters too.
             refuse_unknown_exporters()
@@ -54,7 +54,7 @@ class Telemetry:
         named, only = settings.metrics.instruments, settings.metrics.only
         self.metrics = Metrics(table={name: one for name, one in named.items() if name not in QUEUES}, only=only)
         lines = logs.log_observer(sink, sentences=settings.log.sentences, name_people=settings.log.name_people)
-        self.series = Series(SystemClock())
+        self.series = Series(clock)
         observers: list[Observer] = [lines, self.series]
         # Without the SDK nothing exports metrics, and counting is a tenth of the cost; a host may load the SDK later.
         if sink is not None or "opentelemetry.sdk.metrics" in sys.modules:
@@ -92,12 +92,13 @@ class Program:
         share_port: bool = False,
         embedded: bool = False,
         parts: Parts = parts_of,
+        clock: Clock | None = None,
     ) -> None:
         access.refuse_open_door(settings)
         self._settings = settings
         self._roles = roles
-        self._clock = SystemClock()
-        self._observe = Telemetry(settings, LoggerSink() if embedded else None)
+        self._clock = SystemClock() if clock is None else clock
+        self._observe = Telemetry(settings, self._clock, LoggerSink() if embedded else None)
         more = {"services": services, "share_port": share_port, "embedded": embedded, "clock": self._clock}
         self._process = process_of(settings, self._observe, **more)
         self._parts = [part for part in parts(self._process) if part.role is None or part.role in roles]

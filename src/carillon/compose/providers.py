@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from carillon.compose import from_settings
+from carillon.compose import from_settings, reports
 from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
 from carillon.config.settings import Settings
@@ -57,6 +57,9 @@ class ProvidersPart(Part):
         settings, chains = self._process.settings, self._process.chains
         findings = [DoctorFinding(f"Channel {channel}", "ok", " → ".join(chain)) for channel, chain in chains.items()]
         findings += [DoctorFinding(f"Provider {name}", "warn", said) for name, said in from_settings.remarks(settings)]
+        findings += [
+            DoctorFinding(f"Goals {channel}", "ok", said) for channel, said in reports.remarks(settings, chains)
+        ]
         async with AsyncExitStack() as stack:
             tools = from_settings.tools(settings, SystemClock(), system_dice, **self._more())
             stack.push_async_callback(tools.http.aclose)

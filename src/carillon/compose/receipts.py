@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from carillon.compose import from_settings
+from carillon.compose import from_settings, reports
 from carillon.compose.from_settings import NOT_OPTIONS
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.part import Part
@@ -13,7 +13,7 @@ from carillon.domain.receipts import ReceiptRules
 from carillon.ledger.opening import Ledger
 from carillon.providers import callback, has_receipts, load_reader
 from carillon.receipts import callbacks, suppressions
-from carillon.receipts.callbacks import WaitingReceipts
+from carillon.receipts.callbacks import OverdueReceipts, WaitingReceipts
 from carillon.web import Endpoint
 
 Chains = dict[str, tuple[str, ...]]
@@ -80,3 +80,16 @@ def waiting(process: Process, ledger: Ledger) -> WaitingReceipts | None:
         return None
     rules = receipt_rules(settings, process.chains)
     return WaitingReceipts(ledger, rules, process.observe, process.clock, settings.receipts.look_again_seconds)
+
+
+def overdue(process: Process, ledger: Ledger) -> OverdueReceipts | None:
+    """The loop that gives up delivery reports that do not come in time; None if no provider has a deadline."""
+    settings = process.settings
+    deadlines = reports.deadlines(settings, process.chains)
+    if not deadlines:
+        return None
+    rules = receipt_rules(settings, process.chains)
+    interval = settings.receipts.look_again_seconds
+    return OverdueReceipts(
+        ledger, rules, deadlines, observer=process.observe, clock=process.clock, interval_seconds=interval
+    )

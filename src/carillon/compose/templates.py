@@ -12,6 +12,7 @@ from carillon.compose import from_settings
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
+from carillon.compose.upkeep import history_forgets
 from carillon.config.sections import Push
 from carillon.config.settings import PageSettings, Settings
 from carillon.domain.errors import ConfigurationError
@@ -21,9 +22,11 @@ from carillon.domain.ports import Breakers, Clock
 from carillon.domain.templates import Gap, LocaleRules
 from carillon.intake.jinja.catalogues import read_messages
 from carillon.intake.jinja.formats import Person
+from carillon.intake.jinja.ready import Composer
 from carillon.intake.parts import spelled
 from carillon.intake.people import PreferenceLookup, StoredPeople
-from carillon.intake.render import check_parts, is_plain, render_message, template_variables
+from carillon.intake.render import check_parts, is_plain, template_variables
+from carillon.intake.rendering import composing, rendered
 from carillon.intake.templates import StoredTemplates
 from carillon.ledger.opening import Ledger
 from carillon.outbound.prepare import PrepareRules, TemplatePreparer, read_template, unreachable
@@ -38,7 +41,6 @@ from carillon.upkeep.consent import rights
 from carillon.upkeep.consent.api import PageRules, PersonPage
 from carillon.upkeep.consent.page import Theme
 from carillon.upkeep.console import templates as console_templates
-from carillon.upkeep.history.copier import ClickHouse
 from carillon.web import Endpoint
 
 SHOWN_GAPS = 20
@@ -51,14 +53,6 @@ ASK_SECONDS = 4.0
 _SERVER_ERROR = 500
 
 
-def history_forgets(settings: Settings) -> rights.Forget | None:
-    """What removes a person from the history; None where no history is kept."""
-    wanted = settings.history
-    if wanted.url is None:
-        return None
-    return ClickHouse(wanted.url, keep_days=wanted.keep_days, timeout_seconds=wanted.timeout_seconds).forget
-
-
 def page_rules(settings: Settings) -> PageRules:
     """What the pages show, and how they look for each tenant."""
     tenants = settings.tenant.items()
@@ -66,6 +60,7 @@ def page_rules(settings: Settings) -> PageRules:
         categories=from_settings.categories(settings),
         channels=tuple(settings.channels),
         locales=settings.locale.supported,
+        holidays=tuple(settings.preferences.holidays),
         default_locale=settings.locale.default,
         tenant_locales={name: tenant.default_locale for name, tenant in tenants if tenant.default_locale is not None},
         theme=_theme(settings.consent.page),
@@ -88,7 +83,7 @@ class Wording:
             ledger, from_settings.templates(settings), clock, composer=from_settings.composer(settings)
         )
         self.add_preferences = PreferenceLookup(
-            StoredPeople(ledger), clock, quiet_hours=settings.preferences.quiet_hours
+            StoredPeople(ledger, settings.preferences.holidays), clock, quiet_hours=settings.preferences.quiet_hours
         )
 
     async def gaps(self) -> list[Gap]:
@@ -117,9 +112,9 @@ class Wording:
 
         carry = from_settings.carry_rules(settings)
 
-        def render(template: Template, data: Mapping[str, Any], zone: str | None) -> Message:
+        async def render(template: Template, data: Mapping[str, Any], zone: str | None) -> Message:
             person = Person(template.locale, zone or settings.locale.time_zone, self._clock.wall())
-            message = render_message(template, data, settings.templates.missing_variable, person)
+            message = await rendered(template, data, settings.templates.missing_variable, person)
             return spelled(message, template.channel, template.code, carry)
 
         tools = TemplateTools(
@@ -138,7 +133,9 @@ class Wording:
                 self._ledger, self.templates.filed, tools, settings.locale.supported
             )
             kept += console_templates.endpoints(reader)
-        kept += preferences_api.endpoints(self._ledger, from_settings.categories(settings))
+        kept += preferences_api.endpoints(
+            self._ledger, from_settings.categories(settings), tuple(settings.preferences.holidays)
+        )
         kept += rights.endpoints(self._ledger, history_forgets(settings))
         links = from_settings.links(settings)
         if not links.works:
@@ -174,6 +171,27 @@ class TemplatesPart(Part):
             return [DoctorFinding("Templates", "ok", "this process renders no templates")]
         count = from_settings.templates(settings).count()
         return [DoctorFinding("Templates", "ok" if count else "warn", f"{count} read and checked")]
+
+
+class AloneTemplates:
+    """Templates without layouts, partials and translations, made ready once and not for each message."""
+
+    def __init__(self, composer: Composer, most: int = 1000) -> None:
+        self._composer = composer
+        self._most = most
+        self._made: dict[tuple[str, str], tuple[Template, Template]] = {}
+
+    async def ready(self, template: Template) -> Template:
+        """Raises BadTemplate."""
+        if template.engine == "simple":
+            return template
+        of, made = self._made.get((template.code, template.locale), (None, template))
+        if of is not template:
+            made = await composing().run(lambda: self._composer.ready(template, lambda _: {}))
+            if len(self._made) >= self._most:
+                self._made.clear()
+            self._made[template.code, template.locale] = (template, made)
+        return made
 
 
 class ServiceToken:
@@ -228,13 +246,13 @@ def preparing(settings: Settings, push: Push, provider: str, tools: Tools, break
             retry_after = parse_retry_after(answer.headers.get("retry-after"), tools.clock.wall())
         return read_template(code, answer.status, answer.body, retry_after)
 
-    composer = from_settings.composer(settings)
+    alone = AloneTemplates(from_settings.composer(settings))
 
-    def render(template: Template, variables: Mapping[str, Any]) -> Message:
+    async def render(template: Template, variables: Mapping[str, Any]) -> Message:
         # The service hands out one template: a layout, a partial or a translation of its own is not there.
-        ready = composer.ready(template, lambda _: {})
+        ready = await alone.ready(template)
         person = Person(template.locale or settings.locale.default, settings.locale.time_zone, tools.clock.wall())
-        return render_message(ready, variables, push.missing_variable, person)
+        return await rendered(ready, variables, push.missing_variable, person)
 
     policies = from_settings.policies(settings)
     rules = PrepareRules(

@@ -9,6 +9,7 @@ from carillon.compose.ledger import LedgerPart
 from carillon.compose.part import DoctorFinding, Loop, Part, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
+from carillon.config.sections import servicebus_address
 from carillon.config.settings import Settings
 from carillon.domain.alerts import AlertOutbox
 from carillon.domain.errors import ConfigurationError
@@ -20,6 +21,7 @@ from carillon.providers.webhook.signing import SigningKey, sign_standard
 from carillon.system import new_id
 from carillon.upkeep.alerts import AlertRelay, AlertSink, LogAlerts, RedisAlerts, RelayRules, WebhookAlerts
 from carillon.upkeep.cleanup import LeaseCleanup, Retention, RetentionRules
+from carillon.upkeep.consent.rights import Forget, UnfinishedErasures
 from carillon.upkeep.health import Check, answers_at, degraded
 from carillon.upkeep.history.copier import ClickHouse, History, HistoryRules
 
@@ -52,6 +54,11 @@ def kept_at(settings: Settings) -> ClickHouse:
     if wanted.url is None:
         raise ConfigurationError("history.url: no history is kept; name a ClickHouse, or chdb:///folder on one machine")
     return ClickHouse(wanted.url, keep_days=wanted.keep_days, timeout_seconds=wanted.timeout_seconds)
+
+
+def history_forgets(settings: Settings) -> Forget | None:
+    """What removes a person from the history; None where no history is kept."""
+    return None if settings.history.url is None else kept_at(settings).forget
 
 
 class AlertsPart(Part):
@@ -87,7 +94,9 @@ class AlertsPart(Part):
 
 def _places(settings: Settings) -> dict[str, str]:
     """The servers that only alerts use."""
-    urls = {"webhook": settings.alerts.webhook_url, "rabbitmq": settings.alerts.rabbitmq_url}
+    alerts = settings.alerts
+    bus = servicebus_address(alerts.servicebus_connection_string)
+    urls = {"webhook": alerts.webhook_url, "rabbitmq": alerts.rabbitmq_url, "servicebus": bus}
     return {name: url for name in chosen_sinks(settings) if (url := urls.get(name)) is not None}
 
 
@@ -117,6 +126,8 @@ def _sink(name: str, process: Process, http: HttpClient) -> AlertSink:
             return _redis(process.settings)
         case "webhook":
             return WebhookAlerts(_post(process.settings, http), _sign(process), process.settings.service)
+        case "servicebus":
+            return _servicebus(process.settings)
         case _:
             return _rabbitmq(process.settings)
 
@@ -184,6 +195,21 @@ def _rabbitmq(settings: Settings) -> AlertSink:
     return RabbitAlerts(settings.alerts.rabbitmq_url, settings.alerts.name)
 
 
+def _servicebus(settings: Settings) -> AlertSink:
+    connection_string = settings.alerts.servicebus_connection_string
+    if not connection_string:
+        raise ConfigurationError('alerts.servicebus_connection_string: alerts.sinks names "servicebus"')
+    try:
+        from carillon import servicebus  # noqa: PLC0415 - slow to load, and few processes alert
+        from carillon.upkeep.alert_servicebus import ServiceBusAlerts  # noqa: PLC0415 - as said
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"alerts.sinks: \"servicebus\" needs the package {error.name!r}; pip install 'carillon[servicebus]'"
+        ) from None
+    servicebus.checked("alerts.servicebus_connection_string", connection_string)
+    return ServiceBusAlerts(connection_string, settings.alerts.name)
+
+
 class UpkeepPart(Part):
     """Retention, abandoned deliveries, early receipts, expired leases, and alerts."""
 
@@ -201,8 +227,10 @@ class UpkeepPart(Part):
             "retention": Retention(ledger, process.observe, process.clock, retention_rules(process.settings)),
             "abandoned": outbound.abandoned(process, ledger),
             "receipts": receipts.waiting(process, ledger),
+            "overdue receipts": receipts.overdue(process, ledger),
             "lease reset": _lease_cleanup(process, ledger),
             "alerts": self._alerts.relay,
+            "erasures": UnfinishedErasures(ledger, history_forgets(process.settings), process.clock, process.observe),
         }
         return {name: loop.run for name, loop in loops.items() if loop is not None}
 

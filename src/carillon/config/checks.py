@@ -8,6 +8,7 @@ from carillon.config.sections import Section
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.pace import check_rate
+from carillon.domain.people import is_off_day
 
 CALL_SHARE = 0.9
 """A call must be shorter than this share of its lease."""
@@ -17,6 +18,7 @@ _EMAIL = re.compile(
 )
 _COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 _PAGE_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]{1,255}(?:/[\x21\x23-\x25\x28-\x3b\x3d\x3f-\x7e]*)?")
+_CALENDAR = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _LONGEST_EMAIL = 254
 _MOST_WEIGHT = 1000
 
@@ -37,6 +39,7 @@ def check(settings: Settings, environ: Mapping[str, str]) -> None:
     _check_neighbours(settings)
     _check_picker(settings)
     _check_pages(settings)
+    _check_holidays(settings)
     if settings.templates.strict and not settings.locale.supported:
         raise ConfigurationError("templates.strict: name the locales under locale.supported")
     for channel, providers in settings.channels.items():
@@ -62,6 +65,15 @@ def _check_pages(settings: Settings) -> None:
                 raise ConfigurationError(f"{place}.{field}: write a URL that begins with https://")
     if settings.consent.url is not None and not _PAGE_URL.fullmatch(settings.consent.url):
         raise ConfigurationError("consent.url: write the public URL of this program, such as https://example.org")
+
+
+def _check_holidays(settings: Settings) -> None:
+    for name, days in settings.preferences.holidays.items():
+        if not _CALENDAR.fullmatch(name):
+            raise ConfigurationError(f'preferences.holidays."{name}": write a name such as DE or de-BY')
+        for day in days:
+            if not is_off_day(day):
+                raise ConfigurationError(f'preferences.holidays.{name}: "{day}" is no day such as 12-25 or 2027-03-26')
 
 
 def _check_bounds(settings: Settings) -> None:

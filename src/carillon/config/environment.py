@@ -72,6 +72,25 @@ def filled_by(tables: Mapping[str, Tree], environ: Mapping[str, str]) -> Origins
     return found
 
 
+_STAND_INS = (
+    ("DATABASE_URL", "sqlite:///nobody.db"),
+    ("RABBITMQ_URL", "amqp://nobody.invalid/"),
+    ("REDIS_URL", "redis://nobody.invalid:6379/0"),
+    ("_DSN", "postgresql://nobody.invalid/nobody?search_path=notification&sslmode=disable"),
+    ("_ADDR", "nobody.invalid:6379"),
+    ("_URL", "http://nobody.invalid"),
+    ("", "nobody's, and long enough to look like a secret"),
+)
+
+
+def stand_ins(tables: Mapping[str, Tree]) -> dict[str, str]:
+    """Values for the variables that a blueprint cannot do without, for a program that calls no server."""
+    return {
+        variable: next(value for ending, value in _STAND_INS if variable.endswith(ending))
+        for variable in tables.get("env_required", {})
+    }
+
+
 def ignored(tables: Mapping[str, Tree], environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Variables that are set and have no effect, each with the reason."""
     return [(variable, str(why)) for variable, why in tables.get("env_ignored", {}).items() if environ.get(variable)]

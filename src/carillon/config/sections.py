@@ -1,6 +1,7 @@
 """The sections of the settings around the engine: doors, upkeep, and those of single blueprints."""
 
 from typing import ClassVar, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -121,6 +122,30 @@ class RabbitmqDoor(Section, frozen=True):
     """Unacknowledged deliveries at once."""
 
 
+class ServicebusDoor(Section, frozen=True):
+    """The queue of Azure Service Bus from which send requests are read; none without a name."""
+
+    bounds: ClassVar[dict[str, Bounds]] = {
+        "prefetch": (1, 10_000),
+    }
+
+    connection_string: str = ""
+    """As the portal shows it: `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…`."""
+    queue: str | None = None
+    prefetch: int = 200
+    """Messages that the door locks at once."""
+
+
+def servicebus_address(connection_string: str) -> str | None:
+    """Where a namespace listens, as a URL without its key; None for no connection string."""
+    fields = dict(field.split("=", 1) for field in connection_string.split(";") if "=" in field)
+    known = {name.strip().lower(): value.strip() for name, value in fields.items()}
+    place = urlsplit(known.get("endpoint", "")).netloc
+    # Only the emulator listens without TLS.
+    scheme = "amqp" if known.get("usedevelopmentemulator") == "true" else "amqps"
+    return f"{scheme}://{place}" if place else None
+
+
 class Kafka(Section, frozen=True):
     """The Kafka topic from which messages are read; none without brokers."""
 
@@ -187,16 +212,17 @@ class Alerts(Section, frozen=True):
         "poll_seconds": (0.001, 3600),
     }
 
-    sinks: list[Literal["auto", "redis", "log", "webhook", "rabbitmq"]] = []
+    sinks: list[Literal["auto", "redis", "log", "webhook", "rabbitmq", "servicebus"]] = []
     """Every sink gets every alert; `auto` is Redis if it is configured, else the log."""
     name: str = "listo-notifications-alerts"
-    """The stream in Redis, the queue in RabbitMQ."""
+    """The stream in Redis, the queue in RabbitMQ, the queue or topic in Service Bus."""
     synchronous: bool = False
     """True sends alerts about synchronous deliveries too, whose callers know already."""
     webhook_url: str | None = None
     webhook_secrets: list[str] = []
     """Newest first; each of them signs."""
     rabbitmq_url: str | None = None
+    servicebus_connection_string: str = ""
     poll_seconds: float = 1.0
 
 

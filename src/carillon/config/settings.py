@@ -19,6 +19,7 @@ from carillon.config.sections import (
     RabbitmqDoor,
     RetentionSettings,
     Section,
+    ServicebusDoor,
     SseSettings,
     Stream,
     TaskPicker,
@@ -172,6 +173,8 @@ class PreferenceSettings(Section, frozen=True):
 
     quiet_hours: bool = False
     """True delays notifications that are not urgent until the end of the person's quiet hours."""
+    holidays: dict[str, list[str]] = {}
+    """Calendars of whole quiet days by name, such as a country: `MM-DD` for every year, or `YYYY-MM-DD`."""
 
 
 class DrillSettings(Section, frozen=True):
@@ -326,6 +329,7 @@ class Settings(Section, frozen=True):
     redis: Redis = Redis()
     stream: Stream | None = None
     rabbitmq_door: RabbitmqDoor = RabbitmqDoor()
+    servicebus_door: ServicebusDoor = ServicebusDoor()
     kafka: Kafka = Kafka()
     priorities: dict[str, Literal["HIGH", "MEDIUM", "LOW"]] = {}
     """The priority of messages without one, by event type, `prefix.*` or `*`."""

@@ -5,6 +5,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from carillon.domain.skipped import SkippedPage, SkippedPlan
+
 
 class AdminAction(msgspec.Struct, frozen=True, kw_only=True):
     """Who did what, to what, and why."""
@@ -94,6 +96,24 @@ class AdminLedger(Protocol):
 
     async def recent_outcomes(self, tenant_id: str | None, limit: int) -> list[dict[str, Any]]:
         """The newest attempts, oldest first, each with channel, provider, outcome, error and started_at."""
+        ...
+
+
+class SkippedLedger(Protocol):
+    """The ledger as redrives of skipped routes use it."""
+
+    async def now_ms(self) -> float:
+        """The ledger's clock."""
+        ...
+
+    async def redrive_skipped(
+        self, filters: Mapping[str, Any], plan: SkippedPlan, limit: int, action: AdminAction, before: SkippedPage
+    ) -> SkippedPage:
+        """Evaluate one page of skipped routes again, after the page `before`, and record the action, in one commit."""
+        ...
+
+    async def stop_redrive(self, action_id: int, tenant_id: str | None, action: AdminAction) -> int | None:
+        """Take back what still waits for its turn in a redrive; None if there is no such redrive."""
         ...
 
 

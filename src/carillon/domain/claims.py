@@ -79,6 +79,8 @@ class Claim(msgspec.Struct, gc=False):
     """Why nothing more of the notification is sent, as `read_stop` reads it."""
     priority: int | None = None
     """The notification's priority, 1 is high; None where a backlog knows none."""
+    goal: str | None = None
+    """What the chain of its person is tried for; None outside of chains."""
     lease: int = 0
     """The lease that this claim shares with the rest of its batch; 0 if the route's own row has the lease."""
     unsubscribe_url: str | None = None
@@ -120,6 +122,14 @@ class Claim(msgspec.Struct, gc=False):
             return False
         parts = _read_message(text).mail
         return parts is not None and bool(parts.to_fetch or parts.copies)
+
+    def is_copied(self) -> bool:
+        """Whether others get this email too, or would have."""
+        text = self.message_json
+        if text is None or '"mail":{' not in text:
+            return False
+        parts = _read_message(text).mail
+        return parts is not None and bool(parts.copies or parts.left_out)
 
     def metadata(self) -> dict[str, Any]:
         """The metadata that the producer attached."""
@@ -208,6 +218,7 @@ def first_claim(
         group=route.group,
         expires_in=None if expires_at_ms is None else (expires_at_ms - accepted_at_ms) / 1000,
         priority=notification.priority,
+        goal=route.goal,
     )
 
 

@@ -112,7 +112,8 @@ def digest_intent(due: DueDigest) -> Intent:
         content={"digest": due.digest_id},
         idempotency_key=None,
         scheduled_for_ms=None,
-        timing=Timing(gathered=True),
+        # A digest for several channels tries them one after the other too.
+        timing=Timing(gathered=True, until=first.timing.until, after_seconds=first.timing.after_seconds),
         metadata={**first.metadata, "digest": {"key": due.digest_key, "count": len(members), "members": members}},
     )
 

@@ -53,6 +53,7 @@ GATES = (
     "digest",
     "expired",
     "collapsed",
+    "reached",
     "lane",
     "policy",
     "providers",
@@ -160,6 +161,11 @@ class SimulatedRoute(msgspec.Struct, kw_only=True):
     """Until when an earlier attempt has suppressed the address, in seconds from now."""
     expires: float | None = None
     """When the notification expires, in seconds from now."""
+    step: int | None = None
+    """Its place in the chain of its person."""
+    not_before: float = 0.0
+    """The end of the quiet hours that hold it, in seconds from now."""
+    claimed: bool = False
 
     def expired(self) -> bool:
         """Whether the notification has expired when the next attempt is due."""
@@ -231,7 +237,7 @@ class Simulation:
             route.end(Status.DEAD_LETTER, outcome.error)
 
     def _turn(self, route: SimulatedRoute, routes: Sequence[SimulatedRoute]) -> None:
-        claim = route.claim
+        claim, route.claimed = route.claim, True
         claim.age_seconds = max(round(route.due - route.since, 3), 0.0)
         claim.suppression_json = _IMAGINED if route.suppressed_until > route.due else None
         claim.expires_in = None if route.expires is None else route.expires - route.due
@@ -254,6 +260,8 @@ class Simulation:
                     self._breakers[provider] = trip(self._breakers[provider], route.due)
                 verdict = FINISH if isinstance(outcome, Sent) else decide(outcome, policy, stands)
         _settle(route, verdict)
+        if route.ended in (Status.DEAD_LETTER, Status.SKIPPED):
+            _release(routes, route.due)
 
     def _choose(self, route: SimulatedRoute) -> str | list[Held]:
         held: list[Held] = []
@@ -326,6 +334,23 @@ def _suppress(caused: Suppression, routes: Sequence[SimulatedRoute], now: float)
     for route in routes:
         if (route.claim.channel, route.claim.address) == (caused.channel, caused.address):
             route.suppressed_until = max(route.suppressed_until, until)
+
+
+def _release(routes: Sequence[SimulatedRoute], now: float) -> None:
+    """Let the next route of each chain go whose one before has ended unsent, as the ledger does; others move up."""
+    people: dict[str, list[SimulatedRoute]] = {}
+    for route in routes:
+        if route.step is not None:
+            people.setdefault(route.claim.recipient_ref, []).append(route)
+    for chain in people.values():
+        chain.sort(key=lambda route: route.step or 0)
+        at = next((at for at, route in enumerate(chain) if route.ended is None), 0)
+        ahead = chain[at].due - now
+        if at == 0 or chain[at - 1].ended is Status.PUBLISHED or chain[at].claimed or ahead <= 0.0:
+            continue
+        for route in chain[at:]:
+            if not route.claimed:
+                route.due = route.since = round(max(route.due - ahead, route.not_before), 3)
 
 
 def _settle(route: SimulatedRoute, verdict: Verdict) -> None:

@@ -74,6 +74,10 @@ class HistoryLedger(Protocol):
         """Ended routes that were last changed after the mark and before `until_us`, in the order of their marks."""
         ...
 
+    async def still_there(self, notification_ids: Sequence[str]) -> set[str]:
+        """Which of these notifications the ledger still has."""
+        ...
+
     async def advance_history(self, owner: str, to: Mark) -> bool:
         """Store the mark up to which history is copied; False, and nothing written, if the lease was lost."""
         ...
@@ -88,4 +92,8 @@ class Archive(Protocol):
 
     async def add(self, endings: Sequence[EndedRoute]) -> None:
         """Store all of them; after ArchiveUnavailable, any part of them may be stored."""
+        ...
+
+    async def forget_notifications(self, notification_ids: Sequence[str]) -> None:
+        """Remove the lines of notifications; returns once they are gone."""
         ...

@@ -9,6 +9,7 @@ import msgspec
 
 from carillon.domain.content.mail import MailParts
 from carillon.domain.content.parts import InAppParts, PushParts
+from carillon.domain.people import QuietHours
 from carillon.domain.timing import AT_ONCE, Timing
 
 
@@ -38,6 +39,8 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     """Channels that the person has switched off; an intent without a category for one of them is rejected."""
     chosen: dict[str, dict[str, bool]] = {}
     """The person's choices by category and channel."""
+    quiet_hours: QuietHours | None = None
+    """The hours that hold the later channels of a chain; None where they do not count."""
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +134,13 @@ def canonical(value: Any) -> str:
 def fingerprint(value: Any) -> str:
     """The SHA-256 of the canonical text, in lower-case hex."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def fingerprint_around(value: dict[str, Any], name: str, written: str) -> str:
+    """The same for an object whose field `name` is `written` in canonical text already, as large data are."""
+    names = sorted(value)
+    texts = (f"{canonical(one)}:{written if one == name else canonical(value[one])}" for one in names)
+    return hashlib.sha256(f"{{{','.join(texts)}}}".encode()).hexdigest()
 
 
 # No key that a caller may say holds it.

@@ -43,6 +43,8 @@ class ComposedPart(msgspec.Struct, frozen=True, kw_only=True):
     """The source of a subject, a text or an HTML as the jinja engine gets it, with the places of its tags."""
 
     source: str
+    name: str = ""
+    """What the engine calls the source: the same for the same source."""
     starts: tuple[int, ...] = ()
     """Where each tag begins in `source`."""
     places: tuple[Place, ...] = ()
@@ -51,6 +53,10 @@ class ComposedPart(msgspec.Struct, frozen=True, kw_only=True):
     """Each tag as its template says it."""
     grows: bool = False
     """It can make values that are longer than the data."""
+    reads: frozenset[str] = frozenset()
+    """How it reads data, where it does more than name fields: `methods`, `items` and `pairs` of the guard."""
+    links: bool = False
+    """A value of the data can be a part of a link."""
     escapes: bool = False
     tidies: bool = False
     """It is made from HTML: the empty lines that its statements leave are taken away."""
@@ -62,6 +68,8 @@ class Composition(msgspec.Struct, frozen=True, kw_only=True):
     text: ComposedPart
     subject: ComposedPart | None = None
     html: ComposedPart | None = None
+    fields: dict[str, ComposedPart] = {}
+    """The texts of the template's fields that have tags, by what the template says."""
     messages: tuple[Any, ...] = ()
     """The catalogues, in the order in which a key is looked up."""
     brand: dict[str, Any] = {}
@@ -94,6 +102,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     """The key of the layout around this template."""
     sample: dict[str, Any] = {}
     """Values for previews."""
+    fields: dict[str, Any] = {}
+    """What a push or a message of the inbox carries beside its texts, with tags: image, links, actions and so on."""
     composition: Composition | None = None
     """Set for a jinja template that can be rendered."""
     fault: str | None = None
@@ -148,6 +158,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     message_json: str | None = None
     group: int = 0
     """The number of its group, negative if the group has a cap; see `Groups`."""
+    goal: str | None = None
+    """What its chain is tried for; None outside of chains."""
+    step: int | None = None
+    """Its place in the chain of its person, from 0; None outside of chains, and once it is skipped at acceptance."""
+    due_ms: int | None = None
+    """When it is due, if later than its notification: it waits for the channels before it."""
+    not_before_ms: int | None = None
+    """The end of the quiet hours that hold it; no earlier failure lets it go before."""
 
 
 EVERYBODY = "all:"
@@ -182,7 +200,13 @@ def due_ms(notification: Notification) -> int | None:
 
 def is_due_now(enrolment: Enrolment, route: Route) -> bool:
     """Whether a worker could claim the route as soon as it is stored."""
-    return route.status is Status.PENDING and enrolment.notification.scheduled_for_ms is None
+    waits = enrolment.notification.scheduled_for_ms is not None or route.due_ms is not None
+    return route.status is Status.PENDING and not waits
+
+
+def route_due_ms(enrolment: Enrolment, route: Route) -> int | None:
+    """When the route is due, None for now: its own time in a chain, else that of the notification."""
+    return due_ms(enrolment.notification) if route.due_ms is None else route.due_ms
 
 
 class GatedRoute(msgspec.Struct, frozen=True, gc=False):

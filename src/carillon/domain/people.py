@@ -1,17 +1,22 @@
 """People: their profiles and preferences."""
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Protocol
+from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_YEARLY, _ONCE = len("12-25"), len("2027-12-25")
+_MOST_ENDS = 800
+"""A calendar of holidays all the year round is a mistake; more than two years are not waited for."""
 CONTACTS = {"email": "email", "phone": "sms", "pushToken": "push"}
 """The channel that uses each kind of contact."""
 
 
-class QuietHours(msgspec.Struct, frozen=True, kw_only=True):
+class QuietHours(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The hours in which a person gets no messages; times are `HH:MM` in the zone, and may cross midnight."""
 
     enabled: bool
@@ -21,6 +26,54 @@ class QuietHours(msgspec.Struct, frozen=True, kw_only=True):
     """None is the person's own time zone, or UTC."""
     days: tuple[str, ...] = ()
     """The weekdays on which they begin, as `mon`; empty is every day."""
+    holidays: str | None = None
+    """The calendar of the settings whose days are quiet from midnight to midnight."""
+    off_days: tuple[str, ...] = ()
+    """The days of that calendar, `MM-DD` for every year or `YYYY-MM-DD`; never stored with a person."""
+
+
+def quiet_until(hours: QuietHours, unix_seconds: float) -> float | None:
+    """The end of the quiet time that this moment lies in, holidays that follow included; None outside of it."""
+    ends, moment = None, unix_seconds
+    for _ in range(_MOST_ENDS):
+        end = _quiet_once(hours, moment)
+        if end is None:
+            return ends
+        ends = moment = end
+    return ends
+
+
+def _quiet_once(hours: QuietHours, unix_seconds: float) -> float | None:
+    if not hours.enabled:
+        return None
+    now = dt.datetime.fromtimestamp(unix_seconds, ZoneInfo(hours.timezone or "UTC"))
+    day = now.date()
+    if hours.off_days and (f"{day:%m-%d}" in hours.off_days or day.isoformat() in hours.off_days):
+        return dt.datetime.combine(day + dt.timedelta(days=1), dt.time(), now.tzinfo).timestamp()
+    begins, ends = dt.time.fromisoformat(hours.start_time), dt.time.fromisoformat(hours.end_time)
+    at = now.time()
+    if begins <= ends:
+        days = 0 if begins <= at < ends else None
+    elif at >= begins:
+        days = 1
+    else:
+        days = 0 if at < ends else None
+    if days is None:
+        return None
+    # They begin on a day and may end on the next one: the morning after belongs to the evening before.
+    first = day - dt.timedelta(days=int(begins > ends and days == 0))
+    if hours.days and WEEKDAYS[first.weekday()] not in hours.days:
+        return None
+    return dt.datetime.combine(day + dt.timedelta(days=days), ends, now.tzinfo).timestamp()
+
+
+def is_off_day(text: str) -> bool:
+    """Whether this is a day of a calendar: `MM-DD`, or `YYYY-MM-DD`."""
+    try:
+        dt.date.fromisoformat(text if len(text) > _YEARLY else f"2000-{text}")
+    except ValueError:
+        return False
+    return len(text) in (_YEARLY, _ONCE)
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from carillon.domain.intents import Arrival, Intent, Malformed, Progress
 from carillon.domain.notifications import Acceptance, Enrolled, Enrolment, Message, Notification, Story, Template
 from carillon.domain.outcomes import Outcome
 from carillon.domain.people import Found
-from carillon.domain.receipts import CallbackReading, Receipt, ReceiptRules, TakenReceipt
+from carillon.domain.receipts import CallbackReading, OverdueReceipt, Receipt, ReceiptRules, TakenReceipt
 from carillon.domain.targets import TargetView
 from carillon.domain.verdicts import Bury, Defer
 
@@ -178,6 +178,14 @@ class ReceiptLedger(Protocol):
 
     async def take_waiting_receipts(self, rules: ReceiptRules, limit: int) -> list[TakenReceipt]:
         """Apply receipts that arrived before their message was settled."""
+        ...
+
+    async def overdue_receipts(self, limit: int) -> list[OverdueReceipt]:
+        """Messages whose delivery report did not come in time, the oldest first."""
+        ...
+
+    async def give_up_receipts(self, overdue: Sequence[OverdueReceipt]) -> None:
+        """Wait for these reports no longer; one that came due again meanwhile stays."""
         ...
 
 

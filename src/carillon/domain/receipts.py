@@ -78,6 +78,26 @@ class ReceiptRules(msgspec.Struct, frozen=True, kw_only=True):
         return self.policies is not None and classification in self.policies.get(route.policy).no_failover_for
 
 
+class SkippedByGoal(msgspec.Struct, frozen=True):
+    """A route of a chain that is not tried any more."""
+
+    notification_id: str
+    route_id: str
+    channel: str
+    because: str
+
+
+class OverdueReceipt(msgspec.Struct, frozen=True):
+    """A message whose delivery report did not come in time."""
+
+    notification_id: str
+    route_id: str
+    provider: str
+    provider_message_id: str | None
+    sent: bool
+    """It is still sent and not delivered."""
+
+
 class TakenReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """What a receipt did."""
 
@@ -90,6 +110,8 @@ class TakenReceipt(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str | None = None
     suppression: Suppression | None = None
     """The suppression that the receipt caused."""
+    reached: tuple[SkippedByGoal, ...] = ()
+    """The routes that are skipped because the receipt reached the goal of their chain."""
 
 
 class CallbackReading(msgspec.Struct, frozen=True):
@@ -102,6 +124,8 @@ class CallbackReading(msgspec.Struct, frozen=True):
     """The body of the reply to a vendor's handshake."""
 
 
+NO_RECEIPT = "no_receipt"
+"""The cause of a failover because no delivery report came in time."""
 COMPLAINT = "the recipient called it spam"
 _OPEN = frozenset({Status.PENDING, Status.FAILED})
 _PROGRESS = (
@@ -153,6 +177,8 @@ class ChangingRoute(msgspec.Struct, kw_only=True):
     user_id: str | None
     copies: tuple[str, ...] = ()
     """The addresses in cc and bcc of an email."""
+    goal: str | None = None
+    """What its chain is tried for."""
 
     changed: bool = False
     finished: bool = False

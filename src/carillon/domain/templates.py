@@ -37,6 +37,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     mjml: str | None = None
     layout: str | None = None
     sample: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     is_active: bool = True
     tenant_id: str | None = None
     """The tenant that owns the template; None if all tenants share it."""
@@ -60,6 +61,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
             mjml=template.mjml,
             layout=template.layout,
             sample=template.sample,
+            fields=template.fields,
             tenant_id=tenant_id,
             category=template.category,
         )
@@ -79,6 +81,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
             mjml=self.mjml,
             layout=self.layout,
             sample=self.sample,
+            fields=self.fields,
             category=self.category,
         )
 

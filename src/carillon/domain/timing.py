@@ -23,12 +23,23 @@ LATEST_MS = 253_402_300_799_999
 EXPIRED = "expired"
 COLLAPSED = "collapsed"
 CANCELLED = "cancelled"
+REACHED = "reached"
 _SAID = {
     EXPIRED: "it expired before it could be sent",
     COLLAPSED: "replaced by notification {}",
     CANCELLED: "cancelled before delivery",
+    REACHED: "another channel reached its goal: {}",
 }
-_NAMES = {"expiresAt": "expires_at", "ttl": "ttl", "collapseKey": "collapse_key", "digest": "digest"}
+_NAMES = {
+    "expiresAt": "expires_at",
+    "ttl": "ttl",
+    "collapseKey": "collapse_key",
+    "digest": "digest",
+    "until": "until",
+    "after": "after",
+}
+GOALS = ("delivered", "read", "acknowledged")
+"""What a chain of channels may be tried for, from the weakest; each also reaches those before it."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _KEY = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
 
@@ -55,6 +66,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     digest: DigestWish | None = None
     gathered: bool = False
     """It tells a digest, which no throttle stops."""
+    until: str | None = None
+    """The goal of a chain: the next channel is tried only while the earlier ones have not reached it."""
+    after_seconds: float | None = None
+    """How long a channel of the chain has before the next one is tried."""
     local_time: str | None = None
     """Not before this time without an offset, in the recipient's time zone."""
 
@@ -171,8 +186,18 @@ def timing_of(fields: Mapping[str, Any], local_time: str | None = None) -> Timin
         ttl_seconds=read_seconds(said["ttl"], "ttl"),
         collapse_key=read_key(said["collapseKey"], "collapseKey"),
         digest=_digest(said["digest"]),
+        until=_goal(said["until"]),
+        after_seconds=read_seconds(said["after"], "after"),
         local_time=local_time,
     )
+
+
+def _goal(said: object) -> str | None:
+    if said is None or said == "":
+        return None
+    if said not in GOALS:
+        raise BadIntent("VALIDATION_ERROR", f"until must be one of {', '.join(GOALS)}", field="until")
+    return str(said)
 
 
 def _digest(said: object) -> DigestWish | None:

@@ -1,11 +1,12 @@
 """The pauses of a door after failures: each twice as long as the one before, until something succeeds."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import DoorStopped, Trouble
-from carillon.domain.ports import Observer
+from carillon.domain.ports import Clock, Observer
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 
@@ -50,3 +51,17 @@ async def pause(stopping: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await stopping.wait()
+
+
+async def read_until_stopped(
+    read: Callable[[], Awaitable[None]], backoff: DoorBackoff, clock: Clock, stopping: asyncio.Event
+) -> None:
+    """Open one session after the other until the door stops; a session that lived long makes the pauses short again."""
+    while not stopping.is_set():
+        began = clock.monotonic()
+        try:
+            await read()
+        except Exception as error:  # noqa: BLE001 - if the door ended, the queue would grow unread
+            if clock.monotonic() - began > LONGEST_WAIT:
+                backoff.reset()
+            await backoff.failed(error)

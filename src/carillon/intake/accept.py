@@ -1,12 +1,13 @@
 """Acceptance: an intent is checked, rendered, planned and committed before the caller gets an answer."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, assert_never
 
 import msgspec
 from msgspec.structs import replace
 
 from carillon.coalesce import Coalescer
+from carillon.domain.chains import refuse_chain, refuse_silent
 from carillon.domain.consent import GATE, Category, refusal, shown
 from carillon.domain.content.shown import message_view
 from carillon.domain.errors import BadIntent
@@ -42,9 +43,11 @@ from carillon.intake.jinja.formats import Person
 from carillon.intake.parts import carried, number_shown, refuse_misplaced, refuse_number
 from carillon.intake.people import at_local_time
 from carillon.intake.plan import Content, PlanRules, plan
-from carillon.intake.render import render_message
+from carillon.intake.rendering import rendered
 from carillon.intake.telling import tell_gated, tell_skipped
 
+_NOT_HERE = frozenset({"RECIPIENT_UNRESOLVED", "CHANNEL_DISABLED", "COUNTRY_NOT_ALLOWED"})
+"""Refusals that concern one channel of a person, and not the others."""
 QUEUED_ONLY = frozenset({"inApp"})
 """Channels whose messages people fetch, so that no delivery can be awaited."""
 
@@ -63,14 +66,24 @@ class Contents:
     async def of(self, intent: Intent, tell: Tell | None = None) -> list[Content]:
         """One content for every channel and recipient, the skipped ones among them; raises BadIntent."""
         channels = await self._channels(intent)
+        refuse_chain(intent.timing, channels, synchronous=intent.synchronous)
+        refuse_silent(intent.timing, channels, self._rules.tells)
         refuse_misplaced(intent, channels)
         if tell is not None:
             tell("channel", {"channels": channels, "named": bool(intent.channels)})
-        found = [
-            await self._content(intent, recipient, channel, tell)
-            for channel in channels
-            for recipient in intent.recipients
-        ]
+        found: list[Content] = []
+        refusals: dict[str, BadIntent] = {}
+        for channel in channels:
+            for recipient in intent.recipients:
+                try:
+                    found.append(await self._content(intent, recipient, channel, tell))
+                except BadIntent as error:
+                    if intent.timing.until is None or error.code not in _NOT_HERE:
+                        raise
+                    # Who cannot be reached here may be reached on the next channel of the chain.
+                    refusals.setdefault(recipient.ref, error)
+                    found.append(self._skipped(intent, recipient, channel, str(error)))
+        _refuse_unreachable(found, refusals)
         for channel, reason in intent.skips.items():
             found += [self._skipped(intent, recipient, channel, reason) for recipient in intent.recipients]
         return found
@@ -125,7 +138,8 @@ class Contents:
             if tell is not None:
                 tell(GATE, shown(category, refused))
         gate = None if refused is None else GATE
-        if gate is None and self._erased is not None and await self._erased.hold(channel, address, intent.tenant_id):
+        # An erased address is named as such even if the category holds it too: it is never evaluated again.
+        if self._erased is not None and await self._erased.hold(channel, address, intent.tenant_id):
             refused, gate = SUPPRESSED, CLASSIFICATION
         if self._rules.supported_locales:
             locale = self._downstream_locale(intent, recipient)
@@ -133,7 +147,7 @@ class Contents:
         template = await self._template(intent, recipient, channel, tell)
         # What a gate skips is rendered too: an error of the sender does not hide behind it, and it can be redriven.
         person = self._person(intent, recipient, template)
-        message = render_message(template, intent.payload, self._rules.missing_variable, person)
+        message = await rendered(template, intent.payload, self._rules.missing_variable, person)
         message = carried(message, channel, intent, address, self._rules.carry)
         if tell is not None:
             tell("render", {"subject": message.subject, **msgspec.to_builtins(message_view(channel, message))})
@@ -178,6 +192,14 @@ class Contents:
         return wished_locale(
             intent.locale, recipient.locale, intent.accept_language, tenant, self._rules.locale.default
         )
+
+
+def _refuse_unreachable(found: Sequence[Content], refusals: Mapping[str, BadIntent]) -> None:
+    """Raise the first refusal of a person whom no channel of the chain can reach."""
+    for recipient_ref, error in refusals.items():
+        theirs = [content for content in found if content.recipient_ref == recipient_ref]
+        if all(content.skipped_because is not None and content.skipped_by is None for content in theirs):
+            raise error
 
 
 def _address(recipient: Recipient, channel: str, tell: Tell | None) -> str:
@@ -362,7 +384,9 @@ class SynchronousIntake:
 
 
 def refuse_queued_only(enrolment: Enrolment) -> None:
-    """Refuse a channel that is never synchronous."""
+    """Refuse a channel that is never synchronous, and several channels."""
+    if len(enrolment.routes) > 1:
+        raise BadIntent("SYNCHRONOUS_UNAVAILABLE", "a synchronous request has one channel", field="channels")
     channel = enrolment.routes[0].channel
     if channel in QUEUED_ONLY:
         raise BadIntent("SYNCHRONOUS_UNAVAILABLE", f"{channel} is never synchronous", field="synchronous")

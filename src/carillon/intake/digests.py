@@ -1,5 +1,6 @@
 """Digests: an accepted event waits in the digest of its person, and a loop tells each digest when it closes."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -148,10 +149,19 @@ class DigestCloser:
     async def tell_due(self) -> int:
         """Tell what is due; returns how many digests were taken."""
         due = await self._ledger.close_digests(AT_ONCE, self._lease)
-        for digest in due:
-            faultpoint("after_digest_closed")
-            await self._ledger.told_digest(digest.digest_id, await self._tell(digest))
+        # Side by side, so that their notifications share a commit.
+        said = await asyncio.gather(*(self._close(digest) for digest in due), return_exceptions=True)
+        for digest, error in zip(due, said, strict=True):
+            if isinstance(error, LedgerUnavailable | asyncio.CancelledError):
+                raise error
+            if error is not None:
+                # One that cannot be told keeps no other from it, and is tried again when its lease is over.
+                self._observe(Trouble(where="digests", error=f"{digest.digest_id}: {type(error).__name__}: {error}"))
         return len(due)
+
+    async def _close(self, digest: DueDigest) -> None:
+        faultpoint("after_digest_closed")
+        await self._ledger.told_digest(digest.digest_id, await self._tell(digest))
 
     async def _tell(self, digest: DueDigest) -> str | None:
         """Store the digest's notification; returns why there can never be one."""

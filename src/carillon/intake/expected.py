@@ -1,31 +1,72 @@
 """The routes that `explain` simulates, and what it says of each afterwards."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from msgspec.structs import replace
+
+from carillon.domain.chains import moved_up
 from carillon.domain.claims import first_claim
 from carillon.domain.digests import WAITS
 from carillon.domain.explain import ExpectedAttempt, ExplainedRoute, RouteOutcome, SimulatedRoute
-from carillon.domain.notifications import Enrolment, Route, Status, due_ms
+from carillon.domain.intents import Intent
+from carillon.domain.notifications import Enrolment, Route, Status, route_due_ms
 from carillon.domain.suppressions import SUPPRESSED
 
 
-def simulated_routes(enrolment: Enrolment, suppressed: Collection[str], now: float) -> list[SimulatedRoute]:
+def simulated_routes(
+    enrolment: Enrolment, suppressed: Collection[str], now: float, ending: Mapping[str, int] = MappingProxyType({})
+) -> list[SimulatedRoute]:
     """The routes of an enrolment as the simulation begins with them; times count from now."""
-    scheduled_for = due_ms(enrolment.notification)
-    since = 0.0 if scheduled_for is None else round(scheduled_for / 1000 - now, 3)
     expires_at = enrolment.notification.expires_at_ms
     expires = None if expires_at is None else round(expires_at / 1000 - now, 3)
     found: list[SimulatedRoute] = []
     for route in enrolment.routes:
         claim = first_claim(enrolment, route.route_id, 0, 0)
-        simulated = SimulatedRoute(claim=claim, due=round(max(0.0, since), 3), since=since, expires=expires)
+        since = _seconds(route_due_ms(enrolment, route), now)
+        simulated = SimulatedRoute(
+            claim=claim,
+            due=round(max(0.0, since), 3),
+            since=since,
+            expires=expires,
+            step=route.step,
+            not_before=_seconds(route.not_before_ms, now),
+            suppressed_until=_seconds(ending.get(route.route_id), now),
+        )
         if route.status is Status.SKIPPED:
             simulated.end(Status.SKIPPED, route.skipped_because)
         elif route.route_id in suppressed:
             simulated.end(Status.SKIPPED, SUPPRESSED)
         found.append(simulated)
     return found
+
+
+def _seconds(unix_ms: int | None, now: float) -> float:
+    return 0.0 if unix_ms is None else round(unix_ms / 1000 - now, 3)
+
+
+def in_places(enrolment: Enrolment, suppressed: Collection[str]) -> Enrolment:
+    """The enrolment with its chains as the ledger lays them: what is skipped leaves its time to the next channel."""
+    waiting = {one.route_id for one in enrolment.routes if one.status is Status.PENDING} - set(suppressed)
+    gone = {one.route_id for one in enrolment.routes} - waiting
+    placed = {route.route_id: route for route in moved_up(enrolment.routes, gone)}
+    return replace(enrolment, routes=tuple(placed.get(one.route_id, one) for one in enrolment.routes))
+
+
+def chain_shown(intent: Intent, enrolment: Enrolment) -> dict[str, Any] | None:
+    """What `explain` says about the order of the channels and the time of each; None outside of chains.
+
+    A channel that is due at once has no time.
+    """
+    if intent.timing.until is None:
+        return None
+    chain = [
+        {"routeId": route.route_id, "channel": route.channel, "notBefore": route_due_ms(enrolment, route)}
+        for route in sorted(enrolment.routes, key=lambda one: (one.recipient_ref, one.step or 0))
+        if route.step is not None
+    ]
+    return {"until": intent.timing.until, "afterSeconds": intent.timing.after_seconds, "chain": chain}
 
 
 def explained_route(

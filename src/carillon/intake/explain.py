@@ -23,14 +23,14 @@ from carillon.domain.explain import (
     unavailable,
 )
 from carillon.domain.intents import Intent, said_key
-from carillon.domain.notifications import Conflict, Enrolment, Message, Route, Status, due_ms, gated_routes
+from carillon.domain.notifications import Conflict, Enrolment, Message, Route, Status, gated_routes, route_due_ms
 from carillon.domain.pace import HORIZON_SECONDS, NO_PACE, first_place, limit_of
 from carillon.domain.ports import Clock, LookupLedger, NoTargets, ViewedBreakers, ViewedTargets
 from carillon.domain.suppressions import CLASSIFICATION, SuppressionTerms
 from carillon.domain.targets import TargetView, parts_of
-from carillon.domain.timing import COLLAPSED, EXPIRED
+from carillon.domain.timing import COLLAPSED, EXPIRED, REACHED
 from carillon.intake.accept import Intake, key_conflict, refuse_queued_only
-from carillon.intake.expected import explained_route, simulated_routes
+from carillon.intake.expected import chain_shown, explained_route, in_places, simulated_routes
 from carillon.intake.plan import PlanRules
 
 _GATES = {
@@ -43,6 +43,7 @@ _GATES = {
     "TEMPLATE_NOT_FOUND": "template",
     "TEMPLATE_RENDER_ERROR": "render",
     "IDEMPOTENCY_CONFLICT": "idempotency",
+    "GOAL_UNREACHABLE": "reached",
     "SYNCHRONOUS_UNAVAILABLE": "mode",
 }
 _USUAL_TERMS = SuppressionTerms()
@@ -108,6 +109,7 @@ class Explainer:
                 walk.add(step, "stop", {**(walk.detail(step) or {}), "because": route.because})
             enrolment = await self._throttles(walk, enrolment)
             suppressed = await self._suppressions(walk, enrolment)
+            enrolment = in_places(enrolment, suppressed)
             replayed = await self._idempotency(walk, enrolment)
         except BadIntent as error:
             return await self._rejected(walk, intent, error)
@@ -144,9 +146,9 @@ class Explainer:
             stop: GateVerdict = "stop" if entry.instead is None else "note"
             walk.add(THROTTLE, stop if over else "pass", detail)
             if over:
-                reason = entry.throttle.reason if entry.instead is None else WAITS
+                reason, gate = (entry.throttle.reason, THROTTLE) if entry.instead is None else (WAITS, None)
                 routes = [
-                    msgspec.structs.replace(one, status=Status.SKIPPED, skipped_because=reason)
+                    msgspec.structs.replace(one, status=Status.SKIPPED, skipped_because=reason, skipped_by=gate)
                     if one.status is Status.PENDING and one.recipient_ref == entry.audience
                     else one
                     for one in routes
@@ -159,13 +161,24 @@ class Explainer:
         # From the last to the first, so that the step shows the first route.
         for route in reversed(enrolment.routes):
             if route.status is Status.PENDING and route.address is not None:
-                tenant_id, due = enrolment.notification.tenant_id, due_ms(enrolment.notification)
+                tenant_id, due = enrolment.notification.tenant_id, route_due_ms(enrolment, route)
                 held_by = await self._held_by(walk, route.channel, route.address, tenant_id, due)
                 if held_by is not None:
                     found[route.route_id] = held_by
         for route in enrolment.routes:
             if route.channel == "email":
                 await self._copies(walk, route, enrolment.notification.tenant_id)
+        return found
+
+    async def _ending(self, enrolment: Enrolment) -> dict[str, int]:
+        """When suppressions end that are over before a channel of a chain is due: a failure lets it go earlier."""
+        found: dict[str, int] = {}
+        for route in enrolment.routes:
+            if route.step is not None and route.address is not None:
+                tenant_id = enrolment.notification.tenant_id
+                row = await self._ledger.suppression_in_force(route.channel, route.address, tenant_id, None)
+                if row is not None and row["expires_at"] is not None:
+                    found[route.route_id] = row["expires_at"]
         return found
 
     async def _copies(self, walk: _Walk, route: Route, tenant_id: str | None) -> None:
@@ -224,13 +237,14 @@ class Explainer:
         chains |= {channel: chain for channel, chain in self._rules.channels.items() if near & set(chain)}
         views = await self._breakers.views({name for chain in chains.values() for name in chain})
         claims = [route.claim for route in simulated_routes(enrolment, suppressed, now)]
+        ending = await self._ending(enrolment)
         target_views = await self._targets.views(
             (name, claim) for claim in claims for name in self._rules.channels[claim.channel]
         )
         world = ViewedWorld(chains, views, self._targets, target_views)
         simulated: list[list[SimulatedRoute]] = []
         for dice in self._dice:
-            routes = simulated_routes(enrolment, suppressed, now)
+            routes = simulated_routes(enrolment, suppressed, now, ending)
             simulation = Simulation(world, self._rules.policies, self._imagine, dice=dice, terms=self._terms)
             if intent.synchronous:
                 simulation.synchronous(routes[0])
@@ -270,10 +284,10 @@ class Explainer:
                 walk.add("quiet_hours", "note", {"notBefore": planned, "because": "quiet hours"})
             detail["notBefore"] = planned
         walk.passed("lane", detail)
-        self._expiry(walk, enrolment, explained)
+        self._expiry(walk, intent, enrolment, explained)
 
-    def _expiry(self, walk: _Walk, enrolment: Enrolment, explained: Sequence[ExplainedRoute]) -> None:
-        """Until when it is worth sending, and what it replaces; a step only where the request says so."""
+    def _expiry(self, walk: _Walk, intent: Intent, enrolment: Enrolment, explained: Sequence[ExplainedRoute]) -> None:
+        """Until when it is worth sending, what it replaces, and its chain; a step only where the request says so."""
         expires = enrolment.notification.expires_at_ms
         if expires is not None:
             over = any(route.because == EXPIRY.reason for route in explained)
@@ -282,6 +296,9 @@ class Explainer:
             walk.add(EXPIRED, verdict, {"expiresAt": expires})
         if enrolment.collapse is not None:
             walk.passed(COLLAPSED, {"collapseKey": enrolment.collapse.key})
+        chain = chain_shown(intent, enrolment)
+        if chain is not None:
+            walk.add(REACHED, "note", chain)
 
     def _policy(self, walk: _Walk, intent: Intent, route: Route, explained: ExplainedRoute) -> None:
         lane, policies = self._rules.lanes.by_rank(route.lane), self._rules.policies

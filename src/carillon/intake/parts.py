@@ -22,6 +22,7 @@ from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, canonical
 from carillon.domain.notifications import Message, Template
 from carillon.domain.sms import segments_of, transliterate
+from carillon.intake.carried_fields import each_text
 from carillon.intake.render import render_message
 
 _CHANNELS = {"mail": "email", "push": "push", "in_app": "inApp"}
@@ -115,7 +116,8 @@ def _push(message: Message, intent: Intent, rule: MessageRule) -> Message:
     collapse_key = intent.timing.collapse_key
     if intent.push is None and rule.push is None and collapse_key is None:
         return message
-    parts: PushParts = joined(_filled(rule.push or PushParts(), intent.payload), intent.push, PushParts)
+    said = joined(message.push or PushParts(), _filled(rule.push or PushParts(), intent.payload), PushParts)
+    parts: PushParts = joined(said, intent.push, PushParts)
     if parts.collapse_key is None and collapse_key is not None:
         parts = replace(parts, collapse_key=collapse_key)
     check_push(parts)
@@ -125,7 +127,8 @@ def _push(message: Message, intent: Intent, rule: MessageRule) -> Message:
 def _in_app(message: Message, intent: Intent, rule: MessageRule) -> Message:
     if intent.in_app is None and rule.in_app is None:
         return message
-    parts: InAppParts = joined(_filled(rule.in_app or InAppParts(), intent.payload), intent.in_app, InAppParts)
+    said = joined(message.in_app or InAppParts(), _filled(rule.in_app or InAppParts(), intent.payload), InAppParts)
+    parts: InAppParts = joined(said, intent.in_app, InAppParts)
     check_in_app(parts)
     return _said(replace(message, in_app=replace(parts, title=None, body=None)), parts.title, parts.body)
 
@@ -143,12 +146,4 @@ def _filled(parts: Any, data: Mapping[str, Any]) -> Any:  # noqa: ANN401 - parts
     def fill(text: str) -> str:
         return render_message(Template(code="", channel="", locale="", text=text), data).text
 
-    return msgspec.convert(_each_text(said, fill), type(parts))
-
-
-def _each_text(value: Any, change: Any) -> Any:  # noqa: ANN401 - JSON, and a function over its texts
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {name: _each_text(inner, change) for name, inner in value.items()}
-    return [_each_text(inner, change) for inner in value] if isinstance(value, list) else value
+    return msgspec.convert(each_text(said, fill), type(parts))

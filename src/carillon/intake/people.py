@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -13,7 +14,6 @@ from carillon.domain.errors import BadIntent, DirectoryUnavailable
 from carillon.domain.intents import Intent, Priority, Recipient
 from carillon.domain.people import (
     CONTACTS,
-    WEEKDAYS,
     Found,
     NoSuchPerson,
     NotAnswered,
@@ -21,30 +21,9 @@ from carillon.domain.people import (
     Preferences,
     Profile,
     QuietHours,
+    quiet_until,
 )
 from carillon.domain.ports import Clock
-
-
-def quiet_until(hours: QuietHours, unix_seconds: float) -> float | None:
-    """The end of the quiet hours that this moment lies in; None outside of them."""
-    if not hours.enabled:
-        return None
-    now = dt.datetime.fromtimestamp(unix_seconds, ZoneInfo(hours.timezone or "UTC"))
-    begins, ends = dt.time.fromisoformat(hours.start_time), dt.time.fromisoformat(hours.end_time)
-    at = now.time()
-    if begins <= ends:
-        days = 0 if begins <= at < ends else None
-    elif at >= begins:
-        days = 1
-    else:
-        days = 0 if at < ends else None
-    if days is None:
-        return None
-    # They begin on a day and may end on the next one: the morning after belongs to the evening before.
-    first = now.date() - dt.timedelta(days=int(begins > ends and days == 0))
-    if hours.days and WEEKDAYS[first.weekday()] not in hours.days:
-        return None
-    return dt.datetime.combine(now.date() + dt.timedelta(days=days), ends, now.tzinfo).timestamp()
 
 
 def people(intent: Intent) -> list[str]:
@@ -88,6 +67,10 @@ def with_preferences(intent: Intent, found: Mapping[str, Profile], now: float | 
     told = at_local_time(told)
     if now is None or intent.priority is Priority.HIGH or intent.synchronous or intent.urgent:
         return told
+    if told.timing.until is not None:
+        hours = {ref: profile.quiet_hours for ref, profile in found.items()}
+        held = tuple(msgspec.structs.replace(one, quiet_hours=hours.get(person_of(one.ref))) for one in told.recipients)
+        told = msgspec.structs.replace(told, recipients=held)
     due = now if told.scheduled_for_ms is None else max(now, told.scheduled_for_ms / 1000)
     ends = [quiet_until(profile.quiet_hours, due) for profile in found.values() if profile.quiet_hours is not None]
     latest = max((end for end in ends if end is not None), default=None)
@@ -154,15 +137,24 @@ def _known(recipient: Recipient, found: Mapping[str, Found]) -> Recipient:
 class StoredPeople:
     """Reads stored preferences; concurrent requests share one query."""
 
-    def __init__(self, ledger: PreferenceLedger, *, max_batch: int = 500, max_pending: int = 10_000) -> None:
+    def __init__(
+        self,
+        ledger: PreferenceLedger,
+        holidays: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        *,
+        max_batch: int = 500,
+        max_pending: int = 10_000,
+    ) -> None:
+        """`holidays` are the calendars that people may name in their quiet hours."""
         self._ledger = ledger
+        self._holidays = holidays
         self._questions: Coalescer[tuple[str | None, str], Preferences | None] = Coalescer(
             self._ask, max_batch=max_batch, max_pending=max_pending
         )
 
     async def profile(self, tenant_id: str | None, user_id: str) -> Profile | None:
         said = await self._questions.add((tenant_id, user_id))
-        return None if said is None else profile_of(said)
+        return None if said is None else profile_of(said, self._holidays)
 
     async def profiles(self, tenant_id: str | None, users: Sequence[str]) -> dict[str, Profile]:
         """The profiles of those who have one, by id."""
@@ -195,7 +187,7 @@ class PreferenceLookup:
         return with_choices(intent, found) if found else intent
 
 
-def profile_of(said: Preferences) -> Profile:
+def profile_of(said: Preferences, holidays: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Profile:
     """The part of a person's preferences that acceptance needs."""
     quiet = said.quiet_hours
     return Profile(
@@ -204,10 +196,11 @@ def profile_of(said: Preferences) -> Profile:
         refused=switched_off(said.channels),
         chosen=said.categories,
         time_zone=said.time_zone,
-        quiet_hours=None if quiet is None else _zoned(quiet, said.time_zone),
+        quiet_hours=None if quiet is None else _zoned(quiet, said.time_zone, holidays),
     )
 
 
-def _zoned(hours: QuietHours, time_zone: str | None) -> QuietHours:
-    """Quiet hours in a zone: their own, or the person's."""
-    return msgspec.structs.replace(hours, timezone=hours.timezone or time_zone or "UTC")
+def _zoned(hours: QuietHours, time_zone: str | None, holidays: Mapping[str, Sequence[str]]) -> QuietHours:
+    """Quiet hours in a zone, their own or the person's, with the days of their calendar."""
+    off = holidays.get(hours.holidays or "", ())
+    return msgspec.structs.replace(hours, timezone=hours.timezone or time_zone or "UTC", off_days=tuple(off))

@@ -4,16 +4,19 @@ from typing import Literal
 
 import msgspec
 
+from carillon.domain.chains import chained
 from carillon.domain.consent import NO_CATEGORIES, Categories
 from carillon.domain.groups import Groups
-from carillon.domain.intents import Intent, canonical, fingerprint
+from carillon.domain.intents import Intent, canonical, fingerprint, fingerprint_around
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import EVERYBODY, Collapse, Enrolment, Message, Notification, Route, Status
+from carillon.domain.people import quiet_until
 from carillon.domain.policy import PolicyTable
 from carillon.domain.templates import LocaleRules
 from carillon.intake.parts import CarryRules
 
 _BY_TENANT = Groups()
+_LONG = 400
 
 
 class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +37,8 @@ class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
     """The locales of a renderer downstream; without any, messages are rendered before they are queued."""
     categories: Categories = NO_CATEGORIES
     carry: CarryRules = CarryRules()
+    tells: dict[str, frozenset[str]] | None = None
+    """For each channel, the goals that its providers can report; None asks nobody."""
     groups: dict[str, Groups] = {}
     """How the routes of each provider form groups; by tenant where nothing is said."""
 
@@ -80,7 +85,21 @@ def plan(intent: Intent, contents: list[Content], notification_id: str, rules: P
                 group=groups.number(intent.tenant_id, content.recipient_ref, content.address),
             )
         )
-    return Enrolment(_notification(intent, notification_id, rules, now), tuple(routes), _collapse(intent))
+    notification = _notification(intent, notification_id, rules, now)
+    return Enrolment(notification, _in_chains(intent, notification, routes, now), _collapse(intent))
+
+
+def _in_chains(intent: Intent, notification: Notification, routes: list[Route], now: float) -> tuple[Route, ...]:
+    """The routes, each person's one behind the other if the intent asks for that."""
+    people = {one.ref: one for one in intent.recipients}
+
+    def quiet(recipient_ref: str, moment: float) -> float | None:
+        hours = people[recipient_ref].quiet_hours
+        return None if hours is None else quiet_until(hours, moment)
+
+    scheduled = notification.scheduled_for_ms
+    starts = now if scheduled is None else max(now, scheduled / 1000)
+    return chained(routes, intent.timing, starts, notification.expires_at_ms, quiet)
 
 
 def _collapse(intent: Intent) -> Collapse | None:
@@ -93,13 +112,17 @@ def _collapse(intent: Intent) -> Collapse | None:
 
 def _notification(intent: Intent, notification_id: str, rules: PlanRules, now: float) -> Notification:
     user_ids = [recipient.user_id for recipient in intent.recipients if recipient.user_id is not None]
+    payload = canonical(intent.payload)
+    # The data are most of a request: they are written once, for the row and for the fingerprint.
+    same = len(payload) > _LONG and intent.content.get("data") is intent.payload
+    content = fingerprint_around(intent.content, "data", payload) if same else fingerprint(intent.content)
     return Notification(
         notification_id=notification_id,
         notification_type=intent.notification_type,
         producer=intent.producer,
         audience_kind=intent.audience_kind,
-        payload_json=canonical(intent.payload),
-        request_fingerprint=fingerprint(intent.content),
+        payload_json=payload,
+        request_fingerprint=content,
         priority=int(intent.priority),
         origin=intent.origin,
         tenant_id=intent.tenant_id,

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from carillon.domain.errors import BadIntent, BadTemplate, Place
 from carillon.domain.intents import canonical
 from carillon.domain.notifications import Message, Template
+from carillon.intake.carried_fields import check_fields, has_tags, leaves, with_fields
 from carillon.intake.jinja.budget import Budget
 from carillon.intake.jinja.engine import read_data, render, variables
 from carillon.intake.jinja.formats import Person
@@ -63,7 +64,9 @@ def check_template(text: str) -> None:
 
 def check_parts(template: Template) -> None:
     """Raise BadTemplate with the part for a template of the simple engine that must not be stored."""
-    parts = {"subject": template.subject, "text": template.text, "html": template.html}
+    check_fields(template)
+    fields = dict(leaves(template.fields, template.channel))
+    parts = {"subject": template.subject, "text": template.text, "html": template.html, **fields}
     for part, source in parts.items():
         try:
             check_template(source or "")
@@ -95,18 +98,27 @@ def template_variables(template: Template) -> list[str]:
     """Every variable of a template once, in the order of their first use."""
     if template.engine == "jinja":
         made = template.composition
-        parts = () if made is None else (made.subject, made.text, made.html)
+        parts = () if made is None else (made.subject, made.text, made.html, *made.fields.values())
         return list(dict.fromkeys(name for part in parts if part is not None for name in variables(part)))
-    sources = (template.subject or "", template.text, template.html or "")
+    fields = (text for _, text in leaves(template.fields, ""))
+    sources = (template.subject or "", template.text, template.html or "", *fields)
     return list(dict.fromkeys(name for source in sources for name in names_in(source)))
 
 
 def render_message(
-    template: Template, data: Mapping[str, Any], on_missing: OnMissing = "error", person: Person | None = None
+    template: Template,
+    data: Mapping[str, Any],
+    on_missing: OnMissing = "error",
+    person: Person | None = None,
+    *,
+    quick: bool = False,
 ) -> Message:
-    """Render every part of a template; only the HTML part is escaped, and no value is rendered twice."""
+    """Render every part of a template; only the HTML part is escaped, and no value is rendered twice.
+
+    With `quick` it raises TooHeavy after some milliseconds.
+    """
     if template.engine == "jinja":
-        message = _render_jinja(template, data, on_missing, person or Person(locale=template.locale))
+        message = _render_jinja(template, data, on_missing, person or Person(locale=template.locale), quick=quick)
     else:
         message = _render_simple(template, data, on_missing)
     subject = message.subject
@@ -119,7 +131,9 @@ def render_message(
     return message
 
 
-def _render_jinja(template: Template, data: Mapping[str, Any], on_missing: OnMissing, person: Person) -> Message:
+def _render_jinja(
+    template: Template, data: Mapping[str, Any], on_missing: OnMissing, person: Person, *, quick: bool
+) -> Message:
     made = template.composition
     if made is None:
         said = template.fault or f"template {template.code} has not been made ready"
@@ -129,18 +143,24 @@ def _render_jinja(template: Template, data: Mapping[str, Any], on_missing: OnMis
         if brand not in made.brands:
             raise BadIntent("TEMPLATE_RENDER_ERROR", f"there is no brand {brand[:64]}", field="data")
         brand = made.brands[brand]
-    read = read_data(template.default_variables, {**data, "brand": brand})
-    budget = Budget(person, made.messages, strict=on_missing == "error")
+    parts = [part for part in (made.html, made.text, made.subject, *made.fields.values()) if part is not None]
+    reads = frozenset().union(*(part.reads for part in parts))
+    read = read_data(template.default_variables, {**data, "brand": brand}, reads)
+    budget = Budget(person, made.messages, strict=on_missing == "error", quick=quick)
     rich = None if made.html is None else render(made.html, read, budget)
-    unsafe = None if rich is None else unsafe_link(rich)
+    # What the template itself says was looked at when it was saved.
+    unsafe = None if rich is None or made.html is None or not made.html.links else unsafe_link(rich)
     if unsafe is not None:
         said = f"a link would begin with {unsafe} but links begin with https:, mailto: or the like"
         raise BadIntent("TEMPLATE_RENDER_ERROR", said, field="data")
-    return Message(
+    message = Message(
         text=render(made.text, read, budget),
         subject=None if made.subject is None else render(made.subject, read, budget).strip(),
         html=rich,
     )
+    if not template.fields:
+        return message
+    return with_fields(message, template, lambda text: render(made.fields[text], read, budget).strip())
 
 
 def _render_simple(template: Template, data: Mapping[str, Any], on_missing: OnMissing) -> Message:
@@ -151,11 +171,19 @@ def _render_simple(template: Template, data: Mapping[str, Any], on_missing: OnMi
         subject = _render(template.subject, sources, missing, on_missing, escape=False)
     text = _render(template.text, sources, missing, on_missing, escape=False)
     rich = None if template.html is None else _render_html(template.html, sources, missing, on_missing)
+    message = Message(text=text, subject=subject, html=rich)
+    if template.fields:
+
+        def fill(said: str) -> str:
+            return _render(said, sources, missing, on_missing, escape=False)
+
+        filled = {said: fill(said) for _, said in leaves(template.fields, "") if has_tags(said)}
+        message = message if missing else with_fields(message, template, filled.__getitem__)
     if missing:
         raise BadIntent(
             "TEMPLATE_RENDER_ERROR", f"missing template variables: {', '.join(sorted(missing))}", field="data"
         )
-    return Message(text=text, subject=subject, html=rich)
+    return message
 
 
 def _render(text: str, sources: Sources, missing: set[str], on_missing: OnMissing, *, escape: bool) -> str:

@@ -1,7 +1,8 @@
 """Templates in a folder: how they lie there, and how they are read.
 
 `<key>/<locale>/<channel>/{subject,text,html}.tmpl` are of the simple engine. With `.jinja` in place of `.tmpl` they are
-of the jinja engine, and may have `mjml.jinja`, `sample.json` and `template.json` beside them. `_layouts/<key>/` and
+of the jinja engine, and may have `mjml.jinja` beside them. Both may have `sample.json`, `template.json`, and in the
+folders of these channels `push.json` or `inApp.json`. `_layouts/<key>/` and
 `_partials/<key>/` hold what all locales and channels share, `_locales/<locale>.po` the translations. A file
 `<key>/category` names the category of the key.
 """
@@ -14,8 +15,9 @@ import msgspec
 from carillon.domain.errors import BadTemplate, ConfigurationError
 from carillon.domain.notifications import Template
 from carillon.domain.templates import CATALOGUE_KEY, Kind
+from carillon.intake.carried_fields import KINDS
 from carillon.intake.jinja.catalogues import read_messages
-from carillon.intake.render import check_template
+from carillon.intake.render import check_parts, check_template
 
 PARTS = ("subject", "text", "html")
 JINJA_PARTS = (*PARTS, "mjml")
@@ -66,7 +68,12 @@ def _read_one(folder: Path) -> Template:
         about = _json(folder / "template.json", TemplateNotes) or TemplateNotes()
         sample = _json(folder / "sample.json", dict[str, Any]) or {}
         made = _jinja((code, channel, locale), parts, about, sample)
-        return msgspec.structs.replace(made, category=_category(folder))
+        return msgspec.structs.replace(made, category=_category(folder), fields=_fields(folder, where))
+    return _simple((code, channel, locale), folder, where)
+
+
+def _simple(place: Place, folder: Path, where: str) -> Template:
+    code, channel, locale = place
     parts = {part: _text(folder / f"{part}.tmpl") for part in PARTS if (folder / f"{part}.tmpl").exists()}
     for part, source in parts.items():
         try:
@@ -75,7 +82,10 @@ def _read_one(folder: Path) -> Template:
             raise ConfigurationError(f"template {where}/{part}.tmpl: {error}") from error
     if "text" not in parts:
         raise ConfigurationError(f"template {where}: text.tmpl is missing")
-    return Template(
+    about = _json(folder / "template.json", TemplateNotes) or TemplateNotes()
+    if about.layout is not None or about.kind != "message":
+        raise ConfigurationError(f"template {where}/template.json: layout and kind need the jinja engine")
+    template = Template(
         code=code,
         channel=channel,
         locale=locale,
@@ -83,8 +93,23 @@ def _read_one(folder: Path) -> Template:
         subject=parts.get("subject"),
         html=parts.get("html"),
         category=_category(folder),
+        default_variables=about.default_variables,
         sample=_json(folder / "sample.json", dict[str, Any]) or {},
+        fields=_fields(folder, where),
     )
+    try:
+        check_parts(template)
+    except BadTemplate as error:
+        raise ConfigurationError(f"template {where}: {error}") from None
+    return template
+
+
+def _fields(folder: Path, where: str) -> dict[str, Any]:
+    """`push.json` or `inApp.json`, whichever the channel has."""
+    for channel in KINDS:
+        if channel != folder.name and (folder / f"{channel}.json").exists():
+            raise ConfigurationError(f"template {where}/{channel}.json: only the channel {channel} has it")
+    return _json(folder / f"{folder.name}.json", dict[str, Any]) or {} if folder.name in KINDS else {}
 
 
 def _jinja_parts(folder: Path, where: str) -> dict[str, str]:

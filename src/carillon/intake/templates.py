@@ -11,6 +11,7 @@ from carillon.domain.notifications import Template
 from carillon.domain.ports import Clock
 from carillon.domain.templates import Gap, TemplateLedger, gaps
 from carillon.intake.jinja.ready import Composer, Find, Variants, needs
+from carillon.intake.rendering import composing
 from carillon.intake.template_files import Place, read_folder
 
 Key = tuple[str | None, str]
@@ -175,7 +176,7 @@ class StoredTemplates:
 
     async def _read(self, keys: Sequence[Key]) -> dict[Key, TemplateSet]:
         layers = await self._with_needs(keys)
-        return {key: self._ready(key, layers) for key in keys}
+        return await composing().run(lambda: {key: self._ready(key, layers) for key in keys})
 
     async def _with_needs(self, keys: Iterable[Key]) -> dict[Key, Layers]:
         """The templates of these keys as they are written, and of every layout and partial that they name."""
@@ -219,7 +220,7 @@ class StoredTemplates:
         """A template that need not be stored, ready to be rendered; raises BadTemplate with a place."""
         wanted = [(tenant_id, name) for name in needs(template)]
         layers = await self._with_needs(wanted) if wanted else {}
-        return self._composer.ready(template, _finding(tenant_id, layers), tenant_id)
+        return await composing().run(lambda: self._composer.ready(template, _finding(tenant_id, layers), tenant_id))
 
 
 def _finding(tenant_id: str | None, layers: Mapping[Key, Layers]) -> Find:

@@ -141,6 +141,11 @@ def _with_count(action: AdminAction, count: int) -> AdminAction:
     )
 
 
+def noted(action: AdminAction, count: int, action_id: int | None) -> Steps[int]:
+    """Write an action about so many routes, or update its count; returns its id."""
+    return (yield from _note(_with_count(action, count), action_id))
+
+
 def _page(rows: Sequence[Row], key: str) -> tuple[list[Row], int]:
     """The rows and the total; the total is there also for an empty page."""
     found = [{name: value for name, value in row.items() if name != "total"} for row in rows if row[key] is not None]

@@ -44,7 +44,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         " last_error_classification last_error_at created_at updated_at published_at dead_lettered_at skipped_at lane"
         " provider provider_since policy budget_since claim_token lease_owner provider_message_id settled_by receipt"
         " delivered_at opened_at clicked_at claimed_at suppression_id suppression_kind suppressed_until grp turn"
-        " finished_by took_ms ticket",
+        " finished_by took_ms goal step not_before receipt_due ticket",
         address=Way.ADDRESS,
         message_json=Way.CONTENT,
         route_id=Way.NAME,
@@ -86,6 +86,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         route_id=Way.NAME,
         reason=Way.TEXT,
     ),
+    "erasures": _table("subject tenant_id began_at held_until", person_json=Way.CONTENT),
     "suppressions": _table(
         "suppression_id channel kind reason created_at expires_at tenant_id source", address=Way.ADDRESS
     ),
@@ -105,7 +106,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
     "templates": _table(
         "template_id tenant_id template_key channel locale version name description subject body html"
         " default_variables_json engine kind mjml layout sample_json is_active created_by created_at updated_at"
-        " deleted_at category"
+        " deleted_at category fields_json"
     ),
     "admin_actions": _table("action_id at actor action tenant_id subject reason detail_json"),
     "api_keys": _table("key_id secret_hash tenant_id role name created_at last_used_at expires_at revoked_at"),
@@ -178,7 +179,7 @@ ERASURE: Mapping[str, Erased] = {
     **_erased("records routes attempts dead_letters outbox redriven_routes receipts", Erased.RECORD),
     **_erased("digest_members", Erased.RECORD),
     **_erased("preferences collapses throttles digests stream_entries streams presence stream_tickets", Erased.PERSON),
-    **_erased("audit_logs", Erased.PERSON),
+    **_erased("audit_logs erasures", Erased.PERSON),
     **_erased("suppressions", Erased.HASHED),
     **_erased("malformed_intents admin_actions", Erased.MENTION),
     **_erased("job_logs job_effects subscriptions payments refunds payment_webhook_requests", Erased.KEPT),

@@ -15,6 +15,7 @@ from carillon.domain.receipts import (
     Receipt,
     ReceiptKind,
     ReceiptRules,
+    SkippedByGoal,
     TakenReceipt,
     about_copy,
     apply_receipt,
@@ -189,6 +190,7 @@ def read_route(row: Mapping[str, Any]) -> ChangingRoute:
         tenant_id=row["tenant_id"],
         user_id=row["user_id"],
         copies=_copies(row.get("message_json")),
+        goal=row["goal"],
     )
 
 
@@ -278,6 +280,22 @@ class ReceiptBatch:
             user_id=route.user_id,
             suppression=None if effect is Effect.WAITING else asked,
         )
+
+    @property
+    def chains(self) -> set[str]:
+        """The notifications with a changed route in a chain."""
+        return {route.notification_id for route in self.changed if route.goal is not None}
+
+    def note_reached(self, skipped: Iterable[Mapping[str, Any]]) -> None:
+        """Note the routes that are skipped because a receipt of this batch reached the goal of their chain."""
+        because: dict[str, list[SkippedByGoal]] = {}
+        for row in skipped:
+            gone = SkippedByGoal(row["notification_id"], row["route_id"], row["channel"], row["because"])
+            because.setdefault(gone.notification_id, []).append(gone)
+        for key, taken in self.taken.items():
+            found = because.pop(taken.notification_id or "", None)
+            if found is not None:
+                self.taken[key] = replace(taken, reached=tuple(found))
 
     def effects(self, codec: Codec) -> list[tuple[Any, ...]]:
         """Key, effect, route and address of every receipt that no longer waits, in the order of the keys."""

@@ -24,7 +24,7 @@ from carillon.domain.notifications import (
     Route,
     Status,
     Story,
-    due_ms,
+    route_due_ms,
 )
 from carillon.domain.store import Row
 from carillon.domain.suppressions import CLASSIFICATION, SuppressedRoute, Suppression, SuppressionRef
@@ -178,7 +178,7 @@ def route_rows(enrolment: Enrolment, codec: Codec) -> list[tuple[Any, ...]]:
             route.policy,
             route.message_json,
             route.group,
-            due_ms(notification),
+            route_due_ms(enrolment, route),
             notification.tenant_id,
         )
         for route in _each_once(enrolment.routes)

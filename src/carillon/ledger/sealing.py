@@ -1,4 +1,4 @@
-"""Sealing of personal data: the ring of keys, the codec of sealed columns, and the change of the key."""
+"""Sealing of personal data: the ring of keys, and the codec of sealed columns."""
 
 import base64
 import hashlib
@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -19,9 +19,9 @@ from carillon.domain.digests import DigestEntry, ThrottleEntry
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.notifications import EVERYBODY, Collapse, Enrolment, Route
 from carillon.domain.receipts import Receipt
-from carillon.domain.store import Ask, Engine, Row, Steps, Values
+from carillon.domain.store import Row, Values
 from carillon.domain.verdicts import Bury
-from carillon.ledger.columns import Way, opened_names, resealed, sealed_names
+from carillon.ledger.columns import Way, opened_names, sealed_names
 
 _MARK = "sealed"
 _KEY_BYTES, _NONCE_BYTES = 32, 12
@@ -56,7 +56,7 @@ class Seals:
         keys = [_Key(secret) for secret in secrets]
         self._first = keys[0]
         self._keys = {key.key_id: key for key in keys}
-        self._blind = _derived(secrets[0], "names")
+        self._blind = [_derived(secret, "names") for secret in secrets]
 
     @property
     def first(self) -> str:
@@ -82,7 +82,12 @@ class Seals:
 
     def name(self, address: str) -> str:
         """A name in place of an address, where nobody needs to read the address back."""
-        return hmac.digest(self._blind, address.encode("utf-8", "surrogatepass"), "sha256")[:16].hex()
+        return self.names(address)[0]
+
+    def names(self, address: str) -> list[str]:
+        """The name under every key of the ring: a name that an older key made is not changed with the key."""
+        text = address.encode("utf-8", "surrogatepass")
+        return [hmac.digest(blind, text, "sha256")[:16].hex() for blind in self._blind]
 
     def open(self, text: str | None) -> str | None:
         """A seal that cannot be opened stays as it is: providers refuse it as an address, and the route fails."""
@@ -119,13 +124,6 @@ def _derived(secret: bytes, purpose: str) -> bytes:
     return hmac.digest(secret, f"carillon seal {purpose}".encode(), hashlib.sha256)
 
 
-Again: TypeAlias = Callable[[str | None, str | None], tuple[str | None, str | None]]
-"""Seals the first and the second sealed column of a row again."""
-
-TABLES = ("suppressions", "receipts", "routes", "records", "preferences", "digests")
-"""The order of resealing: suppressions first, so that a suppressed address is found again at once."""
-OF_THE_API = ("receipts", "preferences", "digests")
-"""Of these, the tables that a ledger without the part `api` does not have."""
 HIDDEN = "(sealed)"
 _LONGEST_ERROR = 4000
 _USER = "user:"
@@ -176,7 +174,17 @@ class Codec:
 
     def person(self, person_id: str) -> str:
         """The id of a person in the form of its column: a bare address is sealed behind its kind."""
-        return person_id if self.seals is None else _person(person_id, self.seals.address)
+        return person_id if self.seals is None else changed_person(person_id, self.seals.address)
+
+    def refs(self, refs: Sequence[str]) -> list[str]:
+        """The names of a person as columns hold them: as they are, and as seals change those with an address."""
+        found = list(refs)
+        for ref in refs if self.seals is not None else ():
+            kind, address = bare_address(ref)
+            if self.seals is not None and kind is not None:
+                found += [f"{kind}:{name}" for name in self.seals.names(address)]
+                found += self.seals.names(ref)
+        return found
 
     def named(self, batch: Sequence[Enrolment]) -> Sequence[Enrolment]:
         """Rename the routes whose id contains an address."""
@@ -227,7 +235,7 @@ class Codec:
             case Way.CONTENT:
                 return seals.content(value)
             case Way.CONTACTS:
-                return _contacts(value, seals.content)
+                return changed_contacts(value, seals.content)
             case Way.RAW:
                 return json.dumps({_WRAP: seals.content(value)})
             case _:
@@ -238,31 +246,21 @@ class Codec:
             return value
         match self._opened[name]:
             case Way.CONTACTS:
-                return _contacts(value, seals.open)
+                return changed_contacts(value, seals.open)
             case Way.RAW:
                 return _unwrapped(value, seals)
             case _:
                 return seals.open(value)
 
 
-def again(seals: Seals, table: str) -> Again:
-    """The function that reseals rows of this table; for a table with one sealed column, the second is None."""
-    ways: Mapping[Way, Callable[[str | None], str | None]] = {
-        Way.ADDRESS: lambda text: seals.address(seals.open(text)),
-        Way.CONTENT: lambda text: seals.content(seals.open(text)),
-        Way.CONTACTS: lambda text: _contacts(text or "{}", lambda value: seals.content(seals.open(value))),
-        Way.PERSON: lambda text: _person(text or "", lambda value: seals.address(seals.open(value))),
-    }
-    first, second = (ways[way] for way in (*resealed(table), Way.CONTENT)[:2])
-    return lambda one, two: (first(one), second(two))
-
-
-def _contacts(text: str, change: Callable[[str | None], str | None]) -> str:
+def changed_contacts(text: str, change: Callable[[str | None], str | None]) -> str:
+    """Contacts with every value changed."""
     known: Mapping[str, str | None] = json.loads(text)
     return json.dumps({kind: change(value) for kind, value in known.items()})
 
 
-def _person(person_id: str, change: Callable[[str | None], str | None]) -> str:
+def changed_person(person_id: str, change: Callable[[str | None], str | None]) -> str:
+    """The id of a person with its address changed, if it has one."""
     kind, address = bare_address(person_id)
     return person_id if kind is None else f"{kind}:{change(address)}"
 
@@ -330,70 +328,3 @@ def _personal(raw: object) -> list[str]:
             return [found for value in raw for found in _personal(value)]
         case _:
             return []
-
-
-_BATCH = 500
-
-
-class SealKeyStore:
-    """The seal keys of the ledger, and resealing."""
-
-    engine: Engine
-    _codec: Codec
-
-    async def seal_keys(self) -> set[str]:
-        """The ids of all keys that may have sealed a value."""
-        return {row["key_id"] for row in await self.engine.rows("seal_keys")}
-
-    async def note_seal_key(self, key_id: str) -> None:
-        await self.engine.write("note_seal_key", {"key_id": key_id}, repeatable=True)
-
-    async def forget_seal_keys(self, but: str) -> None:
-        await self.engine.write("forget_seal_keys", {"key_id": but}, repeatable=True)
-
-    async def reseal(self, table: str, pattern: str, again: Again, limit: int) -> int:
-        """Reseal up to `limit` rows that are not sealed with the first key; returns their number."""
-
-        def steps() -> Steps[int]:
-            rows = yield Ask(f"unsealed_{table}", {"pattern": pattern, "limit": limit})
-            anew = [(row["place"], *again(row["one"], row["two"])) for row in rows]
-            yield Ask(f"reseal_{table}", each=[{"place": place, "one": one, "two": two} for place, one, two in anew])
-            return len(rows)
-
-        return await self.engine.change(steps, repeatable=True)
-
-    async def _know_keys(self) -> None:
-        """Refuse a ring that lacks a key in use; seal unsealed rows and rows of other keys with the first key."""
-        seals, used = self._codec.seals, await self.seal_keys()
-        if seals is None:
-            _refuse_sealed(used)
-            return
-        _refuse_missing(seals, used)
-        if used == {seals.first}:
-            return
-        await self.note_seal_key(seals.first)
-        changed = 0
-        parts = {row["part"] for row in await self.engine.rows("parts_applied")}
-        for table in (each for each in TABLES if each not in OF_THE_API or "api" in parts):
-            while (count := await self.reseal(table, seals.pattern, again(seals, table), _BATCH)) > 0:
-                changed += count
-        # Another process may still seal with the old key: forget the key only after a run that found no row.
-        if not changed:
-            await self.forget_seal_keys(seals.first)
-
-
-def _refuse_sealed(used: set[str]) -> None:
-    """Refuse to open a sealed ledger without keys."""
-    if used:
-        raise ConfigurationError(
-            f"ledger.seal_keys: this ledger is sealed with the key {', '.join(sorted(used))}; add that key"
-        )
-
-
-def _refuse_missing(seals: Seals, used: set[str]) -> None:
-    missing = sorted(used - seals.key_ids)
-    if missing:
-        raise ConfigurationError(
-            f"ledger.seal_keys: this ledger is sealed with the key {missing[0]}, and the keys given are "
-            f"{', '.join(sorted(seals.key_ids))}; add the missing key after the first one, which seals"
-        )

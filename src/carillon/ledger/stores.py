@@ -6,12 +6,14 @@ from carillon.domain.breaker import Breaker, BreakerPolicy, BreakerStep, Breaker
 from carillon.domain.store import Ask, Engine, Row, Steps
 from carillon.domain.targets import Change, T, TargetState, changed, read_state, written
 from carillon.ledger.admin import AdminStore, AuditStore, KeyStore
+from carillon.ledger.chains import OverdueStore
 from carillon.ledger.digests import DigestStore
 from carillon.ledger.jobs import JobStore
 from carillon.ledger.outbox import OutboxStore
 from carillon.ledger.people import PreferenceStore, SuppressionStore
+from carillon.ledger.resealing import SealKeyStore
 from carillon.ledger.rights import RightsStore
-from carillon.ledger.sealing import SealKeyStore
+from carillon.ledger.skipped import SkippedStore
 from carillon.ledger.streams import StreamStore, TicketStore
 from carillon.ledger.templates import TemplateStore
 from carillon.ledger.throttles import ThrottleStore
@@ -105,9 +107,11 @@ class Stores(
     JobStore,
     KeyStore,
     OutboxStore,
+    OverdueStore,
     PreferenceStore,
     RightsStore,
     SealKeyStore,
+    SkippedStore,
     StreamStore,
     SuppressionStore,
     TargetRows,

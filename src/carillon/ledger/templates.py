@@ -89,12 +89,13 @@ def _columns(draft: Draft) -> Row:
         "tenant_id": draft.tenant_id or "",
         "default_variables_json": canonical(draft.default_variables) if draft.default_variables else None,
         "sample_json": canonical(draft.sample) if draft.sample else None,
+        "fields_json": canonical(draft.fields) if draft.fields else None,
     }
 
 
 def _stored(row: Row) -> StoredTemplate:
     """One stored version."""
-    defaults, sample = row["default_variables_json"], row["sample_json"]
+    defaults, sample, fields = row["default_variables_json"], row["sample_json"], row["fields_json"]
     return StoredTemplate(
         template_id=row["template_id"],
         tenant_id=row["tenant_id"] or None,
@@ -113,6 +114,7 @@ def _stored(row: Row) -> StoredTemplate:
         mjml=row["mjml"],
         layout=row["layout"],
         sample={} if sample is None else json.loads(sample),
+        fields={} if fields is None else json.loads(fields),
         is_active=bool(row["is_active"]),
         category=row["category"],
         created_by=row["created_by"],

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from carillon.domain.notifications import Accepted, Enrolled, Enrolment
 from carillon.domain.store import Ask, Row, Steps
 from carillon.domain.timing import COLLAPSED, Stop
+from carillon.ledger.chains import has_chain, laid
 from carillon.ledger.digests import joined
 from carillon.ledger.throttles import ThrottleCounts
 
@@ -16,7 +17,7 @@ Stopped = tuple[str, Stop]
 
 def has_timing(each: Enrolment) -> bool:
     """Whether storing it changes rows beside its own."""
-    return each.collapse is not None or bool(each.digests) or bool(each.throttles)
+    return each.collapse is not None or bool(each.digests) or bool(each.throttles) or has_chain(each)
 
 
 def stored(
@@ -25,6 +26,7 @@ def stored(
     """What the new notifications change beside their own rows; returns the ids that each replaces."""
     yield Ask("throttle_keep", each=throttles.kept(written))
     yield from joined(batch, written)
+    yield from laid(batch, written)
     return (yield from replaced_by(batch, written))
 
 

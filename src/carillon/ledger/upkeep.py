@@ -36,7 +36,7 @@ class UpkeepStore:
     signal: Signal
 
     async def story(self, notification_id: str, tenant_id: str | None) -> Story | None:
-        found = await self.engine.snapshot(lambda: _stories([notification_id], tenant_id))
+        found = await self.engine.snapshot(lambda: read_stories([notification_id], tenant_id))
         return found[0] if found else None
 
     async def search(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Story], int]:
@@ -46,7 +46,7 @@ class UpkeepStore:
         def steps() -> Steps[tuple[list[Story], int]]:
             rows = yield Ask("search", values)
             ids = [row["notification_id"] for row in rows if row["notification_id"] is not None]
-            return (yield from _stories(ids, None)), rows[0]["total"]
+            return (yield from read_stories(ids, None)), rows[0]["total"]
 
         return await self.engine.snapshot(steps)
 
@@ -85,6 +85,7 @@ class UpkeepStore:
             yield Ask("hasten_expiry", {"seconds": seconds})
             yield Ask("hasten_digests", {"seconds": seconds})
             yield Ask("hasten_throttles", {"seconds": seconds})
+            yield Ask("hasten_receipts", {"seconds": seconds})
             return len(moved)
 
         count = await self.engine.change(steps, repeatable=False)
@@ -109,7 +110,7 @@ class UpkeepStore:
         return await self.engine.check()
 
 
-def _stories(ids: list[str], tenant_id: str | None) -> Steps[list[Story]]:
+def read_stories(ids: list[str], tenant_id: str | None) -> Steps[list[Story]]:
     """Stories from one snapshot, so that a route never shows an outcome whose attempt is missing."""
     records = yield Ask("records", {"notification_ids": ids, "tenant_id": tenant_id})
     known = {"notification_ids": [record["notification_id"] for record in records]}
@@ -151,6 +152,10 @@ class HistoryStore:
     async def endings(self, after: Mark, until_us: int, limit: int) -> list[EndedRoute]:
         values = {**_place(after), "until_us": until_us, "limit": limit}
         return [EndedRoute(**row) for row in await self.engine.rows("endings", values)]
+
+    async def still_there(self, notification_ids: Sequence[str]) -> set[str]:
+        rows = await self.engine.rows("still_there", {"notification_ids": list(notification_ids)})
+        return {row["notification_id"] for row in rows}
 
     async def advance_history(self, owner: str, to: Mark) -> bool:
         moved = await self.engine.write("advance_history", {**_place(to), "owner": owner}, repeatable=True)

@@ -19,6 +19,8 @@ from carillon.live.turns import LogTurns, Turn
 from carillon.providers.tools import Tools
 
 CHANNELS = None
+TELLS = frozenset({"delivered"})
+"""A reader acknowledges what it got."""
 AT_ONCE = 500
 MOST_WAITING = 20_000
 UNCONFIRMED_SECONDS = 1.0

@@ -8,7 +8,7 @@ import msgspec
 from carillon.domain.breaker import Admission, State
 from carillon.domain.claims import Claim
 from carillon.domain.decide import OPEN_PAUSE_SECONDS, Standing, decide
-from carillon.domain.errors import BadIntent, BadTemplate
+from carillon.domain.errors import BadIntent, BadTemplate, Overloaded
 from carillon.domain.notifications import Message, Template
 from carillon.domain.outcomes import Outcome, Refused, Sent, Unavailable
 from carillon.domain.policy import RetryPolicy
@@ -23,8 +23,8 @@ _TOKEN_REFUSED = frozenset({401, 403})
 
 Fetch = Callable[[str, str], Awaitable[Template | Outcome]]
 """Fetches the template of a code in a language; the outcome says why there is none."""
-Render = Callable[[Template, Mapping[str, Any]], Message]
-"""Raises BadIntent and BadTemplate."""
+Render = Callable[[Template, Mapping[str, Any]], Awaitable[Message]]
+"""Raises BadIntent, BadTemplate and Overloaded."""
 
 
 class _Content(msgspec.Struct):
@@ -73,7 +73,9 @@ class TemplatePreparer:
         if not isinstance(template, Template):
             return template
         try:
-            return self._render(template, msgspec.json.decode(claim.payload_json, type=dict[str, Any]))
+            return await self._render(template, msgspec.json.decode(claim.payload_json, type=dict[str, Any]))
+        except Overloaded:
+            return Defer(OPEN_PAUSE_SECONDS * (1 + self._dice()))
         except (BadIntent, BadTemplate) as error:
             return Bury("template", str(error))
 

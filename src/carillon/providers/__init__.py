@@ -27,6 +27,7 @@ __all__ = [
     "load_reader",
     "remarks",
     "settings_of",
+    "tells",
 ]
 
 _LIVE = {"sse": "carillon.live.sse"}
@@ -81,6 +82,17 @@ def channels(kind: str) -> frozenset[str] | None:
     """The channels that a kind serves; None means any."""
     found: frozenset[str] | None = _module(kind, kind).CHANNELS
     return found
+
+
+def tells(kind: str, *, proven: bool) -> frozenset[str]:
+    """The goals that can be reported of a kind's messages; without `proven` its vendor's callbacks are refused."""
+    declared: frozenset[str] = getattr(_module(kind, kind), "TELLS", frozenset())
+    return frozenset() if not proven and _needs_proof(kind) else declared
+
+
+def _needs_proof(kind: str) -> bool:
+    """Whether only the vendor can report: of a push the application that gets it can, too."""
+    return has_receipts(kind) and kind != "fcm"
 
 
 def settings_of(kind: str) -> type[msgspec.Struct]:

@@ -16,6 +16,8 @@ from carillon.providers import Tools
 from carillon.providers.tools import Secret
 
 CHANNELS = None
+TELLS: frozenset[str] = frozenset()
+"""Nothing comes back."""
 _PLACEHOLDER = "{address}"
 
 

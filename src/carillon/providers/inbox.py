@@ -7,6 +7,8 @@ from carillon.domain.outcomes import Outcome, Refused, Sent
 from carillon.providers import Tools
 
 CHANNELS = frozenset({"inApp"})
+TELLS = frozenset({"delivered", "read", "acknowledged"})
+"""The application that shows the inbox reports over the API."""
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

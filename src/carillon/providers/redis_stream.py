@@ -15,6 +15,8 @@ from carillon.domain.outcomes import Outcome, Sent, Unavailable, Unknown
 from carillon.providers import Tools
 
 CHANNELS = None
+TELLS: frozenset[str] = frozenset()
+"""The service that reads the stream reports nothing."""
 AT_ONCE = 500
 _LONGEST_ERROR = 1000
 

@@ -16,6 +16,8 @@ from carillon.domain.ports import Clock
 from carillon.providers import Tools
 
 CHANNELS = None
+TELLS = frozenset({"delivered", "read", "acknowledged"})
+"""It stands in for every vendor: a rehearsal reports over the API."""
 _MAX_COUNTED = 10_000
 
 OutcomeWord = Literal["sent", "throttled", "unavailable", "refused", "unknown"]

@@ -22,6 +22,8 @@ from carillon.providers.mail import parse_sender, read_mail
 from carillon.providers.tools import Secret
 
 CHANNELS = frozenset({"email"})
+TELLS: frozenset[str] = frozenset()
+"""A relay takes the mail, and nothing comes back."""
 _MAX_ERROR = 1000
 _FAREWELL_SECONDS = 1.0
 _CLOSING, _FIRST_TEMPORARY, _FIRST_PERMANENT = 421, 400, 500

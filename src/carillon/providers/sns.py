@@ -21,6 +21,8 @@ from carillon.providers.tools import Secret
 from carillon.providers.vendor import HttpVendor
 
 CHANNELS = frozenset({"sms"})
+TELLS: frozenset[str] = frozenset()
+"""Nothing comes back."""
 _VERSION = "2010-03-31"
 _NUMBER = re.compile(r"\+[1-9][0-9]{1,14}")
 _ABOUT_THE_NUMBER = re.compile(r"phone\s?number", re.IGNORECASE)

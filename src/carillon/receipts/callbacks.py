@@ -7,12 +7,23 @@ from typing import Any
 import msgspec
 
 from carillon.border import clean_text
+from carillon.domain.decide import following
 from carillon.domain.errors import Forged, LedgerUnavailable
-from carillon.domain.events import CallbackRefused, ReceiptTaken, Trouble
+from carillon.domain.events import CallbackRefused, NotificationStopped, ReceiptTaken, Trouble
 from carillon.domain.gate_events import address_suppressed
 from carillon.domain.policy import Backoff
 from carillon.domain.ports import Clock, Observer, ReceiptLedger, ReceiptReader
-from carillon.domain.receipts import Callback, CallbackReading, Receipt, ReceiptRules, TakenReceipt
+from carillon.domain.receipts import (
+    NO_RECEIPT,
+    Callback,
+    CallbackReading,
+    OverdueReceipt,
+    Receipt,
+    ReceiptKind,
+    ReceiptRules,
+    TakenReceipt,
+)
+from carillon.domain.timing import REACHED
 from carillon.web import PROOF, Answer, Endpoint, Problem, RawBody, Reply, Request
 
 _BACKOFF = Backoff(base_delay_seconds=0.5, max_delay_seconds=5.0, jitter="none")
@@ -54,6 +65,74 @@ class WaitingReceipts:
                 return
 
 
+class OverdueReceipts:
+    """Counts a message whose delivery report does not come in time as not delivered; the next provider is asked.
+
+    The report's key names the route alone: a route fails over for a missing report at most once.
+    """
+
+    def __init__(
+        self,
+        ledger: ReceiptLedger,
+        rules: ReceiptRules,
+        deadlines: Mapping[str, float],
+        *,
+        observer: Observer,
+        clock: Clock,
+        interval_seconds: float,
+    ) -> None:
+        self._ledger = ledger
+        self._rules = rules
+        self._deadlines = deadlines
+        self._observe = observer
+        self._clock = clock
+        self._interval = interval_seconds
+
+    async def run(self) -> None:
+        """Apply until cancelled."""
+        failures = 0
+        while True:
+            try:
+                await self.apply()
+            except LedgerUnavailable as error:
+                failures += 1
+                wait = _BACKOFF.delay(failures, 0.0)
+                self._observe(Trouble(where="receipts", error=str(error), retry_in_seconds=wait))
+            else:
+                failures, wait = 0, self._interval
+            await self._clock.sleep(wait)
+
+    async def apply(self) -> None:
+        """Give up every report that is overdue."""
+        while True:
+            overdue = await self._ledger.overdue_receipts(_BATCH)
+            # A process that dies in between finds them again; the reports have keys, so that each counts once.
+            missing = [self._missing(one) for one in overdue if one.sent and self._may_go_on(one)]
+            observe_receipts(await self._ledger.take_receipts(missing, self._rules), self._observe)
+            await self._ledger.give_up_receipts(overdue)
+            if len(overdue) < _BATCH:
+                return
+
+    def _may_go_on(self, one: OverdueReceipt) -> bool:
+        """Whether there is another provider: the last one's message is not called back."""
+        chains = [chain for chain in self._rules.chains.values() if one.provider in chain]
+        return any(following(chain, one.provider) is not None for chain in chains)
+
+    def _missing(self, one: OverdueReceipt) -> Receipt:
+        key = f"{one.notification_id}/{one.route_id}"
+        seconds = self._deadlines.get(one.provider)
+        within = "in time" if seconds is None else f"within {seconds:g} s"
+        return Receipt(
+            provider=one.provider,
+            kind=ReceiptKind.FAILED,
+            provider_message_id=one.provider_message_id,
+            idempotency_key=key,
+            event_id=f"no_receipt:{key}",
+            classification=NO_RECEIPT,
+            reason=f"{one.provider} reported no delivery {within}",
+        )
+
+
 def observe_receipts(taken: Iterable[TakenReceipt], observer: Observer) -> None:
     """Emit one event for each receipt, with its effect; an event holds no address."""
     for each in taken:
@@ -70,6 +149,8 @@ def observe_receipts(taken: Iterable[TakenReceipt], observer: Observer) -> None:
                 reason=receipt.reason,
             )
         )
+        for gone in each.reached:
+            observer(NotificationStopped(notification_id=gone.notification_id, gate=REACHED, reason=gone.because))
         if each.suppression is not None:
             observer(address_suppressed(each.suppression, receipt.provider, each.notification_id, each.route_id))
 

@@ -1,12 +1,15 @@
-"""Redrives many dead letters page by page; each route gets its due time at once, so no process has to stay running."""
+"""Redrives dead letters and skipped routes page by page; each gets its due time at once, so no process has to stay."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from carillon.domain.admin import AdminAction, AdminLedger, FailedCounts, RedrivePlan, RedriveResult
+from carillon.domain.admin import AdminAction, AdminLedger, FailedCounts, RedrivePlan, RedriveResult, SkippedLedger
+from carillon.domain.consent import Categories
 from carillon.domain.lanes import Lanes
+from carillon.domain.skipped import SkippedPage, SkippedPlan
 
 PAGE = 500
 
@@ -33,6 +36,57 @@ async def redrive_failed(
             return done
         done = RedriveResult(done.count + page.count, page.action_id)
         progress(page.count)
+
+
+async def redrive_skipped(
+    ledger: SkippedLedger,
+    filters: Mapping[str, Any],
+    plan: SkippedPlan,
+    action: AdminAction,
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+) -> SkippedPage:
+    """Evaluate what was skipped until now again, page by page; what is skipped again meanwhile is left alone."""
+    began = await ledger.now_ms()
+    before = min(filters.get("skipped_before_ms") or began + 1, began + 1)
+    chosen = {**filters, "skipped_before_ms": before}
+    done = page = SkippedPage()
+    while True:
+        how = msgspec.structs.replace(plan, began_ms=began, done=done.redriven)
+        page = await ledger.redrive_skipped(chosen, how, PAGE, action, done)
+        done = SkippedPage(
+            matched=dict(Counter(done.matched) + Counter(page.matched)),
+            held=dict(Counter(done.held) + Counter(page.held)),
+            redriven=done.redriven + page.redriven,
+            action_id=page.action_id,
+            after=page.after,
+        )
+        progress(sum(page.matched.values()))
+        if page.after is None:
+            return done
+
+
+def skipped_plan(
+    lanes: Lanes, categories: Categories, *, rate: float | None = None, dry_run: bool = False
+) -> SkippedPlan:
+    """The plan of a redrive of skipped routes, through the gates as they stand now."""
+    how = redrive_plan(lanes, rate=rate)
+    return SkippedPlan(categories=categories, unqueued=how.unqueued, instead=how.instead, rate=rate, dry_run=dry_run)
+
+
+def skipped_action(*, actor: str, reason: str | None, filters: Mapping[str, Any], rate: float | None) -> AdminAction:
+    """The entry in the audit trail; for notifications that are listed one by one, it holds only their number."""
+    said = {name: value for name, value in filters.items() if name != "notification_ids"}
+    detail: dict[str, Any] = {"skipped": True, "filters": said, "ratePerSecond": rate}
+    detail |= {"chosen": len(filters["notification_ids"])} if "notification_ids" in filters else {}
+    return AdminAction(actor=actor, action="redrive", reason=reason, tenant_id=filters.get("tenant_id"), detail=detail)
+
+
+def stop_action(*, actor: str, reason: str | None, tenant_id: str | None, action_id: int) -> AdminAction:
+    """The entry in the audit trail about a redrive that was stopped."""
+    return AdminAction(
+        actor=actor, action="redrive_stopped", reason=reason, tenant_id=tenant_id, subject=str(action_id)
+    )
 
 
 def redrive_plan(

@@ -25,7 +25,7 @@ from carillon.web.problems import Problem
 from carillon.web.request import Caller, RawBody, Reply, Request
 from carillon.web.server import NoServer, Server
 from carillon.web.settings import ServerSettings, WebSettings
-from carillon.web.streaming import Outlet, PeerGone
+from carillon.web.streaming import BrokenOff, Outlet, PeerGone
 
 __all__ = [
     "ADMINISTRATORS",
@@ -37,6 +37,7 @@ __all__ = [
     "WELCOME",
     "About",
     "Answer",
+    "BrokenOff",
     "Caller",
     "Callers",
     "Endpoint",

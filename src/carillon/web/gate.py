@@ -104,10 +104,10 @@ class Gate:
             ticket = await self._ticket(request, endpoint)
             if ticket is None:
                 request.caller = await self._known(request)
-                request.prove = partial(self._prove, request)
+                request.prover = self._prove
             else:
                 request.caller = Caller(ticket.user_id, "user", ticket.tenant_id)
-                request.prove = partial(self._prove_ticket, Proof(ticket.expires_at_ms, ticket.token_id))
+                request.prover = partial(self._prove_ticket, Proof(ticket.expires_at_ms, ticket.token_id))
             check_role(request, endpoint.about)
         elif self._asks and endpoint.about.welcomes:
             request.caller = await self._welcomed(request)
@@ -161,7 +161,7 @@ class Gate:
         credential = _credential(request)
         return Proof() if self._guard is None or is_key(credential) else self._guard.proof(credential)
 
-    async def _prove_ticket(self, proof: Proof) -> Proof:
+    async def _prove_ticket(self, proof: Proof, _: Request) -> Proof:
         if self._tickets is not None:
             self._tickets.check(proof)
         return proof

@@ -16,7 +16,7 @@ from typing import Self
 from carillon.web.peers import IdlePeer, Proxies, grouped, surplus
 from carillon.web.settings import ServerSettings
 
-_DESCRIPTORS = "/proc/self/fd"
+DESCRIPTORS = "/proc/self/fd"
 _LOOK_SECONDS = 0.25
 _ALERT_SECONDS = 0.05
 _AT_ONCE = 64
@@ -25,7 +25,7 @@ _HEADROOM = 8
 """One connection in so many is kept free for newcomers."""
 _QUEUED_MS = 500
 """A connection that has said something less long ago may have a request that waits for its turn."""
-_INFO_BYTES = 136
+INFO_BYTES = 136
 _LAST_DATA_RECEIVED = struct.Struct("@52xI")
 _BYTES_RECEIVED = struct.Struct("@128xQ")
 
@@ -48,7 +48,7 @@ class IdleConnections:
             gone = 0
             with suppress(OSError):
                 # Without the list, or without a free descriptor to read it, the next look may fare better.
-                gone = await self.look() if len(os.listdir(_DESCRIPTORS)) > self._calm else 0  # noqa: PTH208 - names
+                gone = await self.look() if len(os.listdir(DESCRIPTORS)) > self._calm else 0  # noqa: PTH208 - names
             await asyncio.sleep(_ALERT_SECONDS if gone else _LOOK_SECONDS)
 
     async def look(self) -> int:
@@ -56,7 +56,7 @@ class IdleConnections:
         idle: list[IdlePeer] = []
         connections = 0
         busy = self._busy()
-        for number, name in enumerate(os.listdir(_DESCRIPTORS)):  # noqa: PTH208 - names
+        for number, name in enumerate(os.listdir(DESCRIPTORS)):  # noqa: PTH208 - names
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
                 busy = self._busy()
@@ -73,14 +73,14 @@ class IdleConnections:
 
     def _close(self, peer: IdlePeer) -> None:
         """Shut down a connection that is still the one that was found, and still idle."""
-        with _Borrowed(peer.descriptor) as connection:
+        with Borrowed(peer.descriptor) as connection:
             now = connection.idle(self._port, self._busy())
             if now is not None and grouped(now[0]) == peer.address and now[1] >= peer.silent_ms:
                 connection.shut_down()
 
     def _peer(self, descriptor: int, busy: Collection[str]) -> IdlePeer | bool | None:
         """An idle connection of the port; True for one that is busy, None for everything else."""
-        with _Borrowed(descriptor) as connection:
+        with Borrowed(descriptor) as connection:
             if not connection.accepted_at(self._port):
                 return None
             found = connection.idle(self._port, busy)
@@ -90,7 +90,7 @@ class IdleConnections:
             return IdlePeer(grouped(address), silent, descriptor, address in self._proxies)
 
 
-class _Borrowed:
+class Borrowed:
     """A descriptor of granian's, duplicated: it stays the same connection even if granian closes and reuses its own."""
 
     def __init__(self, descriptor: int) -> None:
@@ -109,8 +109,13 @@ class _Borrowed:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the duplicate back; granian's own descriptor stays."""
         if self._socket is not None:
             self._socket.close()
+            self._socket = None
 
     def accepted_at(self, port: int) -> bool:
         """Whether this is a connection that was accepted at this port."""
@@ -126,15 +131,29 @@ class _Borrowed:
         """The address and the silence in milliseconds of a connection that waits for no reply."""
         if self._socket is None or not self.accepted_at(port):
             return None
-        try:
-            host, number = self._socket.getpeername()[:2]
-            facts = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
-        except OSError:
-            return None
-        if len(facts) < _INFO_BYTES or f"{host}:{number}" in busy:
+        peer, facts = self.peer(), self.facts()
+        if facts is None or peer in busy:
             return None
         silent, received = _LAST_DATA_RECEIVED.unpack_from(facts)[0], _BYTES_RECEIVED.unpack_from(facts)[0]
-        return None if received and silent < _QUEUED_MS else (host, silent)
+        return None if received and silent < _QUEUED_MS else (peer.rpartition(":")[0], silent)
+
+    def peer(self) -> str:
+        """The address and the port of the other end, as granian writes them; empty for a connection that is over."""
+        try:
+            host, number = ("", 0) if self._socket is None else self._socket.getpeername()[:2]
+        except OSError:
+            return ""
+        return f"{host}:{number}"
+
+    def facts(self) -> bytes | None:
+        """What the kernel knows about the connection."""
+        if self._socket is None:
+            return None
+        try:
+            found = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO_BYTES)
+        except OSError:
+            return None
+        return found if len(found) == INFO_BYTES else None
 
     def shut_down(self) -> None:
         """End the connection in both directions; granian then closes it."""

@@ -34,6 +34,7 @@ KINDS: dict[str, tuple[int, str]] = {
     "RECIPIENT_UNRESOLVED": (422, "The recipient cannot be found"),
     "UNKNOWN_CATEGORY": (422, "There is no such category"),
     "COUNTRY_NOT_ALLOWED": (422, "No text message goes to this country"),
+    "GOAL_UNREACHABLE": (422, "A channel of the chain can never report the goal"),
     "CHANNEL_DISABLED": (422, "The recipient has switched this channel off"),
     "BATCH_REJECTED": (422, "No notification of the batch was accepted"),
     "TOO_MANY_REQUESTS": (429, "Too many requests"),

@@ -54,6 +54,9 @@ class RawBody(msgspec.Struct, frozen=True, kw_only=True):
     media_types: tuple[str, ...] = ("application/json",)
 
 
+_LARGER = ": http.max_body_bytes is the limit; give a large file by its URL, or raise the limit"
+
+
 def check_head(headers: Mapping[bytes, bytes], limit: int, raw: RawBody | None = None) -> None:
     """Refuse a body by its headers alone, before a byte of it is read."""
     kind = headers.get(b"content-type", b"")
@@ -73,7 +76,7 @@ def check_head(headers: Mapping[bytes, bytes], limit: int, raw: RawBody | None =
         return
     length = headers.get(b"content-length")
     if length is not None and length.isdigit() and (len(length) > _MAX_DIGITS or int(length) > limit):
-        raise _too_large(limit)
+        raise _too_large(limit, _LARGER)
 
 
 async def read_body(
@@ -134,8 +137,9 @@ def _within(body: bytes, limit: int) -> bytes:
     return body
 
 
-def _too_large(limit: int) -> Problem:
-    return Problem("PAYLOAD_TOO_LARGE", f"the body is larger than {limit} bytes", headers={"Connection": "close"})
+def _too_large(limit: int, what_to_do: str = "") -> Problem:
+    said = f"the body is larger than {limit} bytes{what_to_do}"
+    return Problem("PAYLOAD_TOO_LARGE", said, headers={"Connection": "close"})
 
 
 def convert(value: object, kind: type[Kind], *, strict: bool = True, prefix: str = "") -> Kind:
@@ -206,7 +210,7 @@ STRANGER = Caller(role="stranger")
 _NOTHING = Reach()
 
 
-async def _nothing_to_prove() -> Proof:
+async def _nothing_to_prove(_: "Request") -> Proof:
     return Proof()
 
 
@@ -240,7 +244,7 @@ class Request:
         "found",
         "headers",
         "params",
-        "prove",
+        "prover",
         "reach",
         "scope",
     )
@@ -271,11 +275,15 @@ class Request:
         """What the guard lets this request see and change."""
         self.found: Any = None
         """The thing that an endpoint with `owned` is about."""
-        self.prove: Callable[[], Awaitable[Proof]] = _nothing_to_prove
-        """Check the caller's token again: raises 401 once it does not hold any more."""
+        self.prover: Callable[[Request], Awaitable[Proof]] = _nothing_to_prove
+        """Takes the request instead of keeping it: a request in a cycle would wait for the garbage collector."""
         given = self.headers.get(b"x-correlation-id")
         fits = given is not None and _CORRELATION.fullmatch(given)
         self.correlation_id = given.decode() if given and fits else f"{_noise.getrandbits(128):032x}"
+
+    async def prove(self) -> Proof:
+        """Check the caller's token again: raises 401 once it does not hold any more."""
+        return await self.prover(self)
 
     def check_headers(self) -> None:
         """400 for what a proxy and this server could read differently: a repeated single header, an odd coding.

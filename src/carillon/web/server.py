@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
@@ -15,8 +15,9 @@ from granian.server import embed
 
 from carillon.web.application import Application, encoded, head
 from carillon.web.idle import IdleConnections
+from carillon.web.pacing import PacedSink, connection_of
 from carillon.web.settings import ServerSettings, fitted, refused, reserve, share
-from carillon.web.streaming import pour
+from carillon.web.streaming import BrokenOff, Pouring, pour
 
 Message = MutableMapping[str, Any]
 _NO_TEXT = b"\xff"
@@ -27,8 +28,8 @@ _START_SECONDS = 10.0
 _LOOK_SECONDS = 0.001
 
 
-async def serve(application: Application, scope: Scope, protocol: HTTPProtocol) -> None:
-    """Serve one request; the application sees it as ASGI."""
+async def serve(application: Application, scope: Scope, protocol: HTTPProtocol, last: "Last") -> None:
+    """Serve one request; the application sees it as ASGI. `last` writes a reply that lasts."""
     headers, length = _headers(scope)
     exchange = _Exchange(protocol, length)
     if scope.authority:
@@ -49,7 +50,7 @@ async def serve(application: Application, scope: Scope, protocol: HTTPProtocol) 
     reply = await application.reply(request)
     if callable(reply.body) and method != "HEAD":
         exchange.begin(reply.status, head(request, reply, None))
-        await pour(reply.body, exchange.receive, exchange.send, application.lasting)
+        await last(reply.body, exchange, scope.client)
         return
     body = encoded(reply.body)
     protocol.response_bytes(reply.status, head(request, reply, len(body)), b"" if method == "HEAD" else body)
@@ -137,9 +138,24 @@ class _Exchange:
                 return
             if self._stream is None:
                 self._stream = self._protocol.response_stream(*self._head)
-            await self._stream.send_bytes(body)
+            if body:
+                await self._stream.send_bytes(body)
         except ProtocolClosed:
             raise ConnectionResetError("the client has left") from None
+
+    async def piece(self, data: bytes) -> None:
+        """Write a piece after which others come."""
+        await self.send({"body": data, "more_body": True})
+
+    def end(self) -> None:
+        """End an answer that came in pieces: granian sends its end when nothing holds the stream any more.
+
+        To leave that to the garbage collector would leave the client waiting: requests are parts of cycles.
+        """
+        self._stream = None
+
+
+Last = Callable[[Pouring, _Exchange, str], Awaitable[None]]
 
 
 class NoServer:
@@ -244,10 +260,24 @@ class Server:
             return
         self._running[task] = scope.client
         try:
-            await serve(self._application, scope, protocol)
+            await serve(self._application, scope, protocol, self._last)
         except asyncio.CancelledError:
             # `stop` cancels what outlasts its grace; granian would log its own call as an error of the application.
             if not self._stopping:
                 raise
         finally:
             del self._running[task]
+
+    async def _last(self, pouring: Pouring, exchange: _Exchange, client: str) -> None:
+        """Write a reply that lasts, at the pace of its reader; one that breaks off is cut: it must look unfinished."""
+        sink = PacedSink(connection_of(self.port, client), exchange.piece, self._settings.write_seconds)
+        try:
+            await pour(pouring, exchange.receive, exchange.send, self._application.lasting, sink)
+        except BrokenOff:
+            sink.cut()
+        except BaseException:
+            sink.cut()
+            raise
+        finally:
+            exchange.end()
+            sink.close()

@@ -75,7 +75,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: float = 60.0
     """The time for the silence between two requests on the h11 listener."""
     write_seconds: float = 10.0
-    """How long the h11 listener waits for a reader that makes no room for the next bytes."""
+    """How long a reply that lasts waits for a reader that takes none of the next bytes."""
     head_bytes: int = 16_384
     backlog: int = 1024
     max_connections: int = 4096

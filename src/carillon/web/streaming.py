@@ -19,6 +19,10 @@ class PeerGone(CarillonError):
     """The reader is gone; the last bytes written may not have arrived."""
 
 
+class BrokenOff(CarillonError):
+    """The code that writes a reply cannot finish it, and has said why where that is read."""
+
+
 class Sink(Protocol):
     """The server's end of a reply that lasts; raises OSError once the reader is gone."""
 

@@ -90,7 +90,7 @@ def _milliseconds(digits: str) -> int:
 def read_timing(fields: Mapping[str, str]) -> Timing:
     """The optional fields beyond the document: until when the notification is worth sending, and what it replaces."""
     try:
-        return timing_of({name: fields.get(name) for name in ("expires_at", "ttl", "collapse_key")})
+        return timing_of({name: fields.get(name) for name in ("expires_at", "ttl", "collapse_key", "until", "after")})
     except BadIntent as error:
         raise BadIntent(INVALID_ENVELOPE, str(error)) from None
 

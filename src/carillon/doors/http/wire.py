@@ -1,6 +1,5 @@
 """The JSON of the send endpoints, and how a request becomes an intent."""
 
-import datetime as dt
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
@@ -9,74 +8,37 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.addresses import unfit
-from carillon.domain.consent import NAME
 from carillon.domain.content.mail import Attachment, Copies, Invitation, MailAddress, MailParts
 from carillon.domain.content.parts import InAppParts, PushParts
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient, own_key
 from carillon.domain.notifications import GatedRoute
 from carillon.domain.suppressions import SuppressedRoute
-from carillon.domain.timing import DigestWish, timing_of
+from carillon.domain.timing import Timing, timing_of
+from carillon.doors.http.fields import (
+    Address,
+    After,
+    CategoryName,
+    Channel,
+    Channels,
+    CollapseKey,
+    Correlation,
+    Digest,
+    Expiry,
+    Key,
+    Locale,
+    Moment,
+    Origin,
+    TemplateKey,
+    Tenant,
+    TimeZone,
+    Ttl,
+    Until,
+    UserId,
+)
 from carillon.web import Reach
 from carillon.web.problems import rfc3339_ms
 
-Channel = Literal["push", "sms", "email", "inApp", "webhook"]
-TemplateKey = Annotated[str, Meta(pattern=r"^[a-z0-9._-]+\Z", min_length=1, max_length=200)]
-CategoryName = Annotated[
-    str, Meta(pattern=NAME, description="What kind of message it is, so that people can choose.", examples=["orders"])
-]
-Origin = Annotated[
-    str,
-    Meta(
-        pattern=r"^[a-z0-9_-]{1,64}\Z",
-        description="The part of your system that speaks.",
-        examples=["auth", "orders", "ridesharing", "products", "system"],
-    ),
-]
-Tenant = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,64}\Z")]
-UserId = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,255}\Z")]
-Address = Annotated[
-    str,
-    Meta(
-        pattern=r"^[^\x00-\x20\x7f]{1,2000}\Z",
-        description="sms: E.164 number; email: address; push: device token; inApp: user id; webhook: URL.",
-    ),
-]
-Locale = Annotated[str, Meta(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,4}\Z", examples=["en-US"])]
-Correlation = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:/+=@~-]{1,128}\Z")]
-Moment = Annotated[
-    dt.datetime,
-    Meta(description="Not before this time, with an offset, or without one and `timeZone`; a past one means now."),
-]
-TimeZone = Annotated[
-    Literal["recipient"],
-    Meta(
-        description="`scheduledFor` has no offset: it is the time on the recipient's clock, UTC where no zone is known."
-    ),
-]
-Key = Annotated[str, Meta(pattern=r"^[\x21-\x7e]{1,255}\Z")]
-Expiry = Annotated[
-    dt.datetime, Meta(tz=True, description="Nothing is sent after this time; what still waits is skipped as expired.")
-]
-Ttl = Annotated[
-    float | str,
-    Meta(description="The same, counted from acceptance: seconds, or a duration.", examples=[600, "10m", "PT10M"]),
-]
-CollapseKey = Annotated[
-    str,
-    Meta(
-        pattern=r"^[^\x00-\x1f\x7f]{1,255}\Z",
-        description="Replaces what still waits for the same recipient under the same key.",
-    ),
-]
-Digest = Annotated[
-    DigestWish,
-    Meta(
-        description="Tell this event with others of the same person and key in one message. `window` is a duration or "
-        "a cron line in the person's time zone; `max` events close the digest at once.",
-        examples=[{"key": "comments", "window": "1h", "max": 20}],
-    ),
-]
 _PRIORITIES = {"high": Priority.HIGH, "normal": Priority.NORMAL, "low": Priority.LOW}
 _KINDS = {"email": "email", "sms": "phone", "push": "token", "webhook": "url", "inApp": "inapp"}
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -88,6 +50,9 @@ class SendBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
 
     template_key: TemplateKey
     channel: Channel | None = None
+    channels: Channels = ()
+    until: Until | None = None
+    after: After | None = None
     priority: Literal["high", "normal", "low"] = "normal"
     synchronous: bool = False
     user_id: UserId | None = None
@@ -246,12 +211,13 @@ def to_intent(body: SendBody, context: Context) -> Intent:
     """Check what the wire types cannot, and build the intent."""
     payload = _payload(body)
     tenant, user_id = context.reach.tenant_id, context.reach.user_id
-    recipient = _recipient(body.channel, body.recipient, user_id)
+    channels = _named(body)
+    recipient = _recipient(channels, body.recipient, user_id)
     return Intent(
         notification_type=body.template_key,
         producer=f"{tenant}/{body.service_origin}" if tenant else body.service_origin,
         recipients=(recipient,),
-        channels=() if body.channel is None else (body.channel,),
+        channels=channels,
         payload=payload,
         content=_content(body, payload, user_id),
         origin=body.service_origin,
@@ -269,17 +235,21 @@ def to_intent(body: SendBody, context: Context) -> Intent:
         push=body.push,
         in_app=body.in_app,
         scheduled_for_ms=_scheduled(body),
-        timing=timing_of(
-            {
-                "expiresAt": body.expires_at,
-                "ttl": body.ttl,
-                "collapseKey": body.collapse_key,
-                "digest": body.digest,
-            },
-            local_time=_local(body),
-        ),
+        timing=_timing(body),
         category=body.category,
     )
+
+
+def _timing(body: SendBody) -> Timing:
+    said = {
+        "expiresAt": body.expires_at,
+        "ttl": body.ttl,
+        "collapseKey": body.collapse_key,
+        "digest": body.digest,
+        "until": body.until,
+        "after": body.after,
+    }
+    return timing_of(said, local_time=_local(body))
 
 
 def _scoped(key: str | None, reach: Reach) -> str | None:
@@ -309,8 +279,8 @@ def _mail(body: SendBody, reach: Reach) -> MailParts | None:
 
 def _content(body: SendBody, payload: dict[str, Any], user_id: str | None) -> dict[str, Any]:
     # Defaults are left out, so that a request with an explicit default equals one without it.
-    content: dict[str, Any] = msgspec.to_builtins(body)
-    for name in ("correlationId", "idempotencyKey", "variables", "data"):
+    content: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(body, data=None, variables=None))
+    for name in ("correlationId", "idempotencyKey"):
         content.pop(name, None)
     if payload:
         content["data"] = payload
@@ -341,14 +311,24 @@ def _scheduled(body: SendBody) -> int | None:
     return unix_ms
 
 
-def _recipient(channel: str | None, address: str | None, user_id: str | None) -> Recipient:
+def _named(body: SendBody) -> tuple[str, ...]:
+    if body.channel is None:
+        return tuple(dict.fromkeys(body.channels))
+    if body.channels:
+        raise BadIntent("VALIDATION_ERROR", "give channel or channels, not both", field="channels")
+    return (body.channel,)
+
+
+def _recipient(channels: tuple[str, ...], address: str | None, user_id: str | None) -> Recipient:
     if address is None and user_id is None:
         raise BadIntent("RECIPIENT_UNRESOLVED", "no recipient: give userId or recipient", field="recipient")
     # The inbox inside the application is kept per user, so its address is the user.
     addresses = {} if user_id is None else {"inApp": user_id}
     kind = "user"
     if address is not None:
-        fitting = [channel] if channel is not None else _channels_for(address)
+        # Of several channels the address is for those that it fits; the person's contacts have the others.
+        fitting = [each for each in channels if len(channels) == 1 or each in _channels_for(address)]
+        fitting = fitting or list(channels[:1]) or _channels_for(address)
         for each in fitting:
             check_address(each, address)
             addresses[each] = address

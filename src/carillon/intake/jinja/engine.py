@@ -1,6 +1,8 @@
 """Compiles and renders jinja sources with minijinja, within limits and with the place of every error."""
 
+import hashlib
 import re
+import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,71 +17,81 @@ from carillon.intake.jinja.budget import (
     Budget,
     DataReader,
     Exceeded,
+    Fields,
+    FlatFields,
     MissingValue,
+    TooHeavy,
     emitted,
     merged,
 )
 from carillon.intake.jinja.filters import FILTERS, GLOBALS
 from carillon.intake.jinja.formats import Unformattable
-from carillon.intake.jinja.guard import FUNCTIONS, chunks, guard, macros_in
+from carillon.intake.jinja.guard import FUNCTIONS, can_link, chunks, guard, macros_in
 from carillon.intake.jinja.mail import tidied
 from carillon.intake.jinja.scan import Piece, Tag
 
 FUEL = 100_000
 """Steps of the engine in one part; a table of a thousand rows with ten cells takes half of them."""
-_QUICK_FUEL = 20_000
+_QUICK_FUEL = 10_000
 _QUICK_DATA = 8192
 _KEPT = 4096
 _PATH = re.compile(r"\{\{\s*+[A-Za-z_]\w*+(?:\.\w++)*+\s*+\}\}")
 _USED = re.compile(r"[^\W\d]\w*+(?:\.\w++)*+")
 _NAMED = re.compile(r"`([^`]{1,200})`")
+_REACHES = frozenset({"methods"})
 _OURS = frozenset(name for name in GLOBALS) | FUNCTIONS | {"loop"}
 
 
 class _Engine:
     """One environment of the engine, and the sources that it has compiled."""
 
-    def __init__(self, *, strict: bool, counts: bool) -> None:
-        self._names: dict[str, str] = {}
+    def __init__(self, *, strict: bool, counts: bool, fuel: int) -> None:
+        self._names: set[str] = set()
         self.environment = minijinja.Environment(
             filters=FILTERS,
             globals=GLOBALS,
-            fuel=FUEL if counts else _QUICK_FUEL,
+            fuel=fuel,
             undefined_behavior="strict" if strict else "chainable",
             auto_escape_callback=_escaping,
             finalizer=emitted if counts else None,
             pycompat=False,
         )
 
-    def render(self, source: str, context: Mapping[str, Any], *, escapes: bool) -> str:
-        key = f"{source}\0{escapes}" if escapes else source
-        name = self._names.get(key)
-        if name is None:
-            name = self._added(key, source, escapes=escapes)
-        return self.environment.render_template(name, **context)
+    def render(self, part: ComposedPart, context: Mapping[str, Any]) -> str:
+        if part.name not in self._names:
+            self._add(part)
+        return self.environment.render_template(part.name, **context)
 
-    def _added(self, key: str, source: str, *, escapes: bool) -> str:
+    def _add(self, part: ComposedPart) -> None:
         if len(self._names) >= _KEPT:
             self.environment.clear_templates()
             self._names.clear()
-        name = f"{len(self._names)}.{'html' if escapes else 'text'}"
-        self.environment.add_template(name, source)
-        self._names[key] = name
-        return name
+        self.environment.add_template(part.name, part.source)
+        self._names.add(part.name)
 
 
 def _escaping(name: str | None) -> str | None:
     return "html" if name is not None and name.endswith(".html") else None
 
 
-_ENGINES: dict[tuple[bool, bool], _Engine] = {}
+class _Engines(threading.local):
+    """The engines of a thread: an engine that renders in one of them must not be asked by another."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[bool, bool, int], _Engine] = {}
+
+    def get(self, *, strict: bool, counts: bool, fuel: int) -> _Engine:
+        found = self._made.get((strict, counts, fuel))
+        if found is None:
+            found = self._made[strict, counts, fuel] = _Engine(strict=strict, counts=counts, fuel=fuel)
+        return found
 
 
-def _engine(*, strict: bool, counts: bool) -> _Engine:
-    found = _ENGINES.get((strict, counts))
-    if found is None:
-        found = _ENGINES[strict, counts] = _Engine(strict=strict, counts=counts)
-    return found
+_ENGINES = _Engines()
+
+
+def _engine(*, strict: bool, counts: bool = True, quick: bool = False) -> _Engine:
+    return _ENGINES.get(strict=strict, counts=counts, fuel=_QUICK_FUEL if quick else FUEL)
 
 
 def compiled(pieces: Sequence[Piece], *, escapes: bool, tidies: bool = False) -> ComposedPart:
@@ -89,10 +101,12 @@ def compiled(pieces: Sequence[Piece], *, escapes: bool, tidies: bool = False) ->
     starts: list[int] = []
     tags: list[Tag] = []
     length, grows = 0, False
+    reads: set[str] = set()
     for piece in pieces:
         if isinstance(piece, Tag):
             guarded = guard(piece, macros)
             grows = grows or guarded.grows
+            reads |= guarded.reads
             starts.append(length)
             tags.append(piece)
             text = guarded.text
@@ -100,12 +114,16 @@ def compiled(pieces: Sequence[Piece], *, escapes: bool, tidies: bool = False) ->
             text = chunks(piece)
         out.append(text)
         length += len(text)
+    source = "".join(out)
     part = ComposedPart(
-        source="".join(out),
+        source=source,
+        name=f"{hashlib.blake2b(source.encode('utf-8', 'surrogatepass')).hexdigest()}.{'html' if escapes else 'text'}",
         starts=tuple(starts),
         places=tuple(tag.place for tag in tags),
         tags=tuple(tag.text for tag in tags),
         grows=grows,
+        reads=frozenset(reads),
+        links=escapes and can_link(pieces),
         escapes=escapes,
         tidies=tidies,
     )
@@ -115,7 +133,7 @@ def compiled(pieces: Sequence[Piece], *, escapes: bool, tidies: bool = False) ->
 
 def _check(part: ComposedPart) -> None:
     try:
-        _engine(strict=True, counts=True).environment.undeclared_variables_in_str(part.source)
+        _engine(strict=True).environment.undeclared_variables_in_str(part.source)
     except minijinja.TemplateError as error:
         raise BadTemplate(_said(error), place=_place(part, error)) from None
     except BaseException as error:  # noqa: BLE001 - the engine's panic is no Exception
@@ -124,7 +142,7 @@ def _check(part: ComposedPart) -> None:
 
 def variables(part: ComposedPart) -> list[str]:
     """The variables that a part uses, in the order of their first use."""
-    found = _engine(strict=True, counts=True).environment.undeclared_variables_in_str(part.source, nested=True)
+    found = _engine(strict=True).environment.undeclared_variables_in_str(part.source, nested=True)
     # The engine tells the names without their order; a name that no tag says in one piece stands where its root does.
     order: dict[str, int] = {}
     for tag in part.tags:
@@ -143,11 +161,14 @@ class Data(NamedTuple):
     """So small that no step of the engine can make much of them."""
 
 
-def read_data(defaults: Mapping[str, Any], data: Mapping[str, Any]) -> Data:
-    """Raises BadIntent for data that no message can hold."""
+def read_data(defaults: Mapping[str, Any], data: Mapping[str, Any], reads: frozenset[str] = _REACHES) -> Data:
+    """For a template that reads data so; raises BadIntent for data that no message can hold."""
     reader = DataReader()
+    given = merged(defaults, data) if defaults else data
     try:
-        context = reader.read(merged(defaults, data) if defaults else data)
+        context = None if "methods" in reads else reader.plain(given)
+        if context is None:
+            context = reader.read(given, FlatFields if "items" in reads and "pairs" not in reads else Fields)
     except Exceeded as error:
         raise BadIntent("TEMPLATE_RENDER_ERROR", str(error), field="data") from None
     return Data(context, reader.length + 16 * reader.values <= _QUICK_DATA)
@@ -160,6 +181,8 @@ def render(part: ComposedPart, data: Data, budget: Budget) -> str:
         text = _rendered(part, data, budget)
     except minijinja.TemplateError as error:
         raise _refusal(part, error, data) from None
+    except TooHeavy:
+        raise
     except CarillonError as error:
         raise _failed(part, data, budget, error) from None
     except AttributeError as error:
@@ -179,13 +202,17 @@ def render(part: ComposedPart, data: Data, budget: Budget) -> str:
 
 
 def _rendered(part: ComposedPart, data: Data, budget: Budget) -> str:
-    if data.small and not part.grows:
-        try:
-            return _engine(strict=budget.strict, counts=False).render(part.source, data.context, escapes=part.escapes)
-        except minijinja.TemplateError as error:
-            if error.kind != "OutOfFuel":
-                raise
-    return _engine(strict=budget.strict, counts=True).render(part.source, data.context, escapes=part.escapes)
+    try:
+        if data.small and not part.grows:
+            return _engine(strict=budget.strict, counts=False, quick=True).render(part, data.context)
+        if budget.quick:
+            return _engine(strict=budget.strict, quick=True).render(part, data.context)
+    except minijinja.TemplateError as error:
+        if error.kind != "OutOfFuel":
+            raise
+        if budget.quick:
+            raise TooHeavy from None
+    return _engine(strict=budget.strict).render(part, data.context)
 
 
 def _refusal(part: ComposedPart, error: minijinja.TemplateError, data: Data) -> BadIntent:
@@ -235,7 +262,7 @@ def _failed(part: ComposedPart, data: Data, budget: Budget, error: CarillonError
     token = CURRENT.set(again)
     try:
         marked = _marked(part)
-        environment = _engine(strict=budget.strict, counts=True).environment
+        environment = _engine(strict=budget.strict).environment
         environment.render_str(marked, "marked.html" if part.escapes else "marked.text", **data.context)
     except (minijinja.TemplateError, CarillonError, AttributeError, TypeError, ValueError, ArithmeticError):
         pass
@@ -260,9 +287,7 @@ def _missing(tag: str, data: Data) -> str:
     try:
         inside = tag.strip("{}%-+ ")
         inside = inside if tag.startswith("{{") else inside.partition(" in ")[2] or inside.partition(" ")[2]
-        named = _engine(strict=True, counts=True).environment.undeclared_variables_in_str(
-            f"{{{{ {inside} }}}}", nested=True
-        )
+        named = _engine(strict=True).environment.undeclared_variables_in_str(f"{{{{ {inside} }}}}", nested=True)
     except minijinja.TemplateError:
         return tag[:64]
     lacking = [name for name in sorted(named) if name.partition(".")[0] not in _OURS and not _has(data.context, name)]

@@ -15,12 +15,14 @@ from carillon.intake.jinja.budget import (
     Fields,
     Rows,
     compared,
+    iterated,
     weighed,
 )
 from carillon.intake.jinja.catalogues import translate
 from carillon.intake.jinja.formats import Person, Unformattable, Value
 
-_COSTS = {"money": 6, "number": 30, "date": 60, "time": 60, "datetime": 80, "relative": 80, "phone": 200, "t": 20}
+_MONEY_COST = 6
+_COSTS = {"number": 30, "date": 60, "time": 60, "datetime": 80, "relative": 80, "phone": 200, "t": 20}
 
 
 def _long(length: int) -> None:
@@ -244,12 +246,17 @@ def formatted(name: str, work: Callable[..., str]) -> Callable[..., str]:
 def money(value: Value, currency: Value = None) -> str:
     """The filter of long tables, and therefore without the detour of the others."""
     budget = CURRENT.get()
-    budget.left -= _COSTS["money"]
+    budget.left -= _MONEY_COST
     if budget.left < 0:
         budget.spend(0)
-    if value is None:
-        return str(weighed(value))
-    return formats.money(value, currency, budget.person)
+    try:
+        written = budget.amounts.get((value, currency))
+    except TypeError:
+        written = None
+    # By type too: 1 is an amount, True is none.
+    if written is not None and type(value) is not bool:
+        return written
+    return str(weighed(value)) if value is None else formats.money(value, currency, budget.person)
 
 
 def translated(key: Value, **values: Value) -> str:
@@ -277,6 +284,7 @@ def _date(kind: Value) -> Callable[..., str]:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "_w": weighed,
+    "_i": iterated,
     "_c": compared,
     "_add": added,
     "_cat": concatenated,

@@ -21,6 +21,7 @@ from carillon.domain.errors import CarillonError
 
 _LONGEST_PATTERN = 64
 _AMOUNTS = frozenset({int, float, str})
+_MOST_AMOUNTS = 8192
 _LARGEST = Decimal(10) ** 30
 _FASTEST_GROUPS = (3, 3)
 _PHONE = {"international": 1, "national": 2, "e164": 0}
@@ -131,11 +132,21 @@ def money(value: Value, currency: Value, person: Person) -> str:
     if type(value) not in _AMOUNTS or type(currency) is not str:
         decimal(value)
         raise Unformattable(f"{_shown(currency)} is not a currency such as EUR")
-    return _money(value, currency, person.locale)
+    written = _money(value, currency, person.locale)
+    kept = amounts(person.locale)
+    if len(kept) >= _MOST_AMOUNTS:
+        kept.clear()
+    kept[value, currency] = written
+    return written
 
 
-# Prices come again from mail to mail. By type too: 1 is an amount, True is none.
-@lru_cache(maxsize=8192, typed=True)
+@lru_cache(maxsize=512)
+def amounts(tag: str) -> dict[tuple[Value, Value], str]:
+    """The amounts of a locale that were written lately, by value and currency: prices come again from mail to mail."""
+    del tag
+    return {}
+
+
 def _money(value: Value, currency: str, tag: str) -> str:
     if len(currency) != 3 or not currency.isalpha():  # noqa: PLR2004 - ISO 4217
         raise Unformattable(f"{_shown(currency)} is not a currency such as EUR")
@@ -191,7 +202,13 @@ def day_or_time(kind: Literal["date", "time", "datetime"], value: Value, style: 
     """A day, a time, or both; `style` is short, medium, long, full or a CLDR pattern such as `d MMM`."""
     if not isinstance(style, str) or len(style) > _LONGEST_PATTERN:
         raise Unformattable(f"a {kind} is short, medium, long, full or a pattern such as 'd MMM y'")
-    locale = known_locale(person.locale)
+    if type(value) is not str:
+        return _day_or_time(kind, value, style, person.locale, person.zone)
+    return _written_lately(kind, value, style, person.locale, person.zone)
+
+
+def _day_or_time(kind: str, value: Value, style: str, tag: str, zone: str) -> str:
+    locale, person = known_locale(tag), Person(tag, zone)
     try:
         if kind == "date":
             return format_date(moment(value, person), style, locale=locale)
@@ -201,6 +218,10 @@ def day_or_time(kind: Literal["date", "time", "datetime"], value: Value, style: 
         return format_datetime(found, style, tzinfo=found.tzinfo, locale=locale)
     except (AttributeError, KeyError, ValueError, NotImplementedError):
         raise Unformattable(f"{_shown(style)} is no pattern for a {kind}") from None
+
+
+# The day of an order is in its subject, its text and its HTML, and tomorrow's delivery is in every mail of today.
+_written_lately = lru_cache(maxsize=4096)(_day_or_time)
 
 
 def relative(value: Value, person: Person) -> str:

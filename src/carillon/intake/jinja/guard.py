@@ -5,10 +5,12 @@ and `*`, literals of lists and dictionaries, `in`, comparisons and the engine's 
 calls of functions that count.
 """
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from carillon.domain.errors import BadTemplate
+from carillon.intake.jinja.budget import METHODS
 from carillon.intake.jinja.scan import Piece, SourceToken, Tag
 
 CHUNK = 256
@@ -54,6 +56,13 @@ _COMPARES = frozenset({"==", "!=", "<", ">", "<=", ">="})
 _CUTS = _COMPARES | {",", ":", "=", "!"}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CAPTURES = frozenset({"macro", "call", "filter"})
+_BY_NAME = frozenset({"map", "select", "reject", "selectattr", "rejectattr", "groupby", "unique", "min", "max"})
+"""Filters of the engine that take the name of a field."""
+_ITERATING = _BY_NAME | {"dictsort", "items", "reverse"}
+"""Filters of the engine that take a text letter by letter, and a list element by element."""
+_PAIRS = frozenset({"items", "dictsort"})
+_WHOLE = re.compile(r"<[a-zA-Z/!](?:[^<>\"']|\"[^\"]*+\"|'[^']*+')*+>")
+_OPENED = re.compile(r"<[a-zA-Z/!]")
 
 
 class Guarded(NamedTuple):
@@ -62,6 +71,8 @@ class Guarded(NamedTuple):
     text: str
     grows: bool
     """It can make a value that is longer than what it was given."""
+    reads: frozenset[str] = frozenset()
+    """`methods`: it may name one, or a computed field; `items`: it names a field `items`; `pairs`: it needs pairs."""
 
 
 def guard(tag: Tag, macros: frozenset[str]) -> Guarded:
@@ -74,8 +85,24 @@ def guard(tag: Tag, macros: frozenset[str]) -> Guarded:
     begin = tag.text[: 3 if tag.text[2] in "-+" else 2]
     end = tag.text[-3 if tag.text[-3] in "-+" else -2 :]
     inside = rewriting.whole()
-    captures = tag.word in _CAPTURES or (tag.word == "set" and not any(token.text == "=" for token in tag.tokens))
-    return Guarded(f"{begin} {inside} {end}", grows=rewriting.grows or captures)
+    captures = _captures(tag)
+    return Guarded(f"{begin} {inside} {end}", rewriting.grows or captures, frozenset(rewriting.reads))
+
+
+def can_link(pieces: Sequence[Piece]) -> bool:
+    """Whether a value can be a part of a link: it stands inside an element's tag, or HTML is taken as it is."""
+    for piece in pieces:
+        if isinstance(piece, str):
+            # By piece: which pieces stand side by side is for conditions to say.
+            if _OPENED.search(_WHOLE.sub("", piece)):
+                return True
+        elif _captures(piece) or any(token.text == "safe" for token in piece.tokens):
+            return True
+    return False
+
+
+def _captures(tag: Tag) -> bool:
+    return tag.word in _CAPTURES or (tag.word == "set" and not any(token.text == "=" for token in tag.tokens))
 
 
 def chunks(text: str) -> str:
@@ -111,6 +138,7 @@ class _Rewriting:
         self._testing = False
         self._commas = 0
         self.grows = False
+        self.reads: set[str] = set()
 
     def whole(self) -> str:
         if self._tag.kind == "say":
@@ -191,12 +219,15 @@ class _Rewriting:
             if token.text in {")", "]", "}"}:
                 raise self._refuse(f"{token.text!r} has no opening bracket")
             return self._bracket(token, before) if token.text in _CLOSING else token
+        named = METHODS.intersection(token.text[1:-1].split(".")) if token.kind == "string" else ()
+        if named:
+            self.reads |= {"methods", "items"} if "items" in named else {"methods"}
         if token.kind == "name":
             self._check_name(token, before)
             self._testing = False
             if before and before[-1].text == "|" and token.text in _NATIVE:
                 # The engine's filters do not count their own work: the value is weighed on its way in.
-                return SourceToken("", f"_w|{token.text}", "operand")
+                return SourceToken("", f"{'_i' if token.text in _ITERATING else '_w'}|{token.text}", "operand")
         return SourceToken(token.space, token.text, "operand")
 
     def _check_name(self, token: SourceToken, before: list[SourceToken]) -> None:
@@ -206,12 +237,23 @@ class _Rewriting:
             if token.text not in FILTERS:
                 raise self._refuse(f"there is no filter {token.text[:40]!r}")
             self.grows = self.grows or token.text in COUNTED
+            self._note_filter(token.text)
             if token.text == "map" and called:
                 self._check_map()
+        elif self._testing and token.text == "mapping":
+            self.reads.add("pairs")
+        elif last == "." and token.text in METHODS:
+            self.reads |= {"methods", "items"} if token.text == "items" else {"methods"}
         elif token.text.startswith("_"):
             raise self._refuse(f"a name does not begin with '_': {token.text[:40]!r}")
         elif called and last != "." and not self._testing and token.text not in FUNCTIONS | self._macros:
             raise self._refuse(f"there is no function {token.text[:40]!r}")
+
+    def _note_filter(self, name: str) -> None:
+        if name in _BY_NAME:
+            self.reads.add("methods")
+        if name in _PAIRS:
+            self.reads.add("pairs")
 
     def _check_map(self) -> None:
         inner = self._tokens[self._at + 1] if self._at + 1 < len(self._tokens) else SourceToken("", "", "mark")
@@ -224,7 +266,10 @@ class _Rewriting:
         # Behind a value a bracket is a call or a place in a list; elsewhere it is a list, a dictionary or a group.
         behind = bool(before) and before[-1].kind == "operand"
         literal = token.text == "{" or (token.text == "[" and not behind)
+        begin = self._at
         inside = self._until(closing, colon="," if token.text == "{" else ":")
+        if behind and token.text == "[" and any(one.kind == "name" for one in self._tokens[begin : self._at]):
+            self.reads.add("methods")
         self._at += 1
         if not behind and not literal and self._commas:
             literal = True

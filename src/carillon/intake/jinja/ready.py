@@ -9,6 +9,7 @@ import msgspec
 from carillon.domain.errors import BadTemplate, Place
 from carillon.domain.notifications import ComposedPart, Composition, Template
 from carillon.domain.templates import CATALOGUE_KEY, RESERVED_BRAND
+from carillon.intake.carried_fields import check_fields, has_tags, leaves
 from carillon.intake.jinja.catalogues import Messages, read_messages
 from carillon.intake.jinja.compose import Lookup, compose, references
 from carillon.intake.jinja.engine import compiled
@@ -37,6 +38,7 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         """The template with its composition; raises BadTemplate with a place."""
         if template.engine != "jinja" or template.kind == "catalogue":
             return template
+        check_fields(template)
         html = self._html(template, find)
         composition = Composition(
             text=compiled(
@@ -44,6 +46,7 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             ),
             subject=None if template.subject is None else self._subject(template, template.subject, find),
             html=None if html is None else compiled(html, escapes=True),
+            fields=self._fields(template, find),
             messages=tuple(self._chain(template.locale, find(CATALOGUE_KEY))),
             brand=self._brand(tenant_id),
             brands=self.brands,
@@ -67,6 +70,13 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         tenant = tenant_id or ""
         name = self.tenant_brands.get(tenant) or (tenant if tenant in self.brands else RESERVED_BRAND)
         return self.brands.get(RESERVED_BRAND, {}) | self.brands.get(name, {})
+
+    def _fields(self, template: Template, find: Find) -> dict[str, ComposedPart]:
+        lookup = self._lookup("subject", template, find)
+        written = [(path, text) for path, text in leaves(template.fields, template.channel) if has_tags(text)]
+        return {
+            text: compiled(compose(Where(template.code, path), text, lookup), escapes=False) for path, text in written
+        }
 
     def _subject(self, template: Template, source: str, find: Find) -> ComposedPart:
         lookup = self._lookup("subject", template, find)
@@ -138,7 +148,7 @@ def nearest(variants: Variants, channel: str, locale: str, default: str) -> Temp
 
 def sources(template: Template) -> list[str]:
     """Every source of a template."""
-    given = (template.subject, template.text, template.html, template.mjml)
+    given = (template.subject, template.text, template.html, template.mjml, *dict(leaves(template.fields, "")).values())
     return [source for source in given if source]
 
 

@@ -5,14 +5,17 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
 import asyncpg
 import msgspec
 
 from carillon.domain.claims import Claim, Reset, Settled, Settlement, Want
+from carillon.domain.ports import Signal
 from carillon.domain.store import Ask
 from carillon.domain.streams import Entry, log_of_claim
+from carillon.ledger.chains import changes_more, settled_beside
 from carillon.ledger.leases import LIVE, NOTHING_ENDED, Ended, LeaseBook
 from carillon.ledger.people import suppression_rows
 from carillon.ledger.postgres.engine import PostgresEngine
@@ -92,6 +95,9 @@ class PostgresBacklog:
     _alert_from: int | None
     _turns: ClaimTurns
     _leases: LeaseBook
+    signal: Signal
+    receipt_deadlines: Mapping[str, float] = MappingProxyType({})
+    """For each provider with a deadline, how many seconds its delivery report may take."""
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
         claims: list[Claim] = []
@@ -188,12 +194,17 @@ class PostgresBacklog:
     async def _settle_all(
         self, connection: Connection, settlements: Sequence[Settlement], ended: Ended
     ) -> list[Settled]:
-        if all(one.suppression is None for one in settlements):
+        more = changes_more(settlements, self.receipt_deadlines)
+        if not more and all(one.suppression is None for one in settlements):
             return await self._settle_plain_first(connection, settlements, ended)
         async with connection.transaction():
             settled = await self._settle_plain_first(connection, settlements, ended)
             rows = suppression_rows(caused_suppressions(settlements, settled))
             await self._engine.ask(connection, Ask("suppress", each=rows))
+            steps = settled_beside(settlements, settled, self.receipt_deadlines)
+            released = await self._engine.drive(connection, steps) if more else False
+        if released:
+            self.signal.ring()
         return settled
 
     async def _settle_plain_first(

@@ -33,6 +33,8 @@
 --                           `due` stands for the route.
 --   (SELECT EXISTS ...)     most ledgers have no suppressions: asked once, not for each route.
 --   NOT EXISTS              as in `enrol`: the suppression that holds longer counts.
+--   goal                    a route of a chain whose goal another route of the person has reached is stopped, as by a cancel: one
+--                           look at the routes of the notification, and only for chains.
 --   wishes_json             the person may have left the category while the message waited: one look-up by key, and only
 --                           for messages with a category.
 WITH clock AS MATERIALIZED (
@@ -46,7 +48,7 @@ WITH clock AS MATERIALIZED (
 ), lapsed AS (
     UPDATE routes r
     SET ticket = nextval('claim_tokens'), next_attempt_at = held.expires_at, attempt_count = r.attempt_count + 1,
-        lease_owner = held.owner, updated_at = clock.now
+        lease_owner = held.owner, claimed_at = held.expires_at, updated_at = clock.now
     FROM clock CROSS JOIN (
         SELECT expired.owner, expired.expires_at, member.ticket
         FROM expired CROSS JOIN LATERAL unnest(expired.tickets) AS member (ticket)
@@ -252,8 +254,14 @@ SELECT r.notification_id, r.route_id, r.ticket AS token, r.channel, r.recipient_
     NULL::text AS wishes_json,
     -- end
     r.place, r.grp AS "group", taken.ahead,
-    date_part('epoch', n.expires_at - clock.now) AS expires_in, n.stopped, n.priority,
-    taken.lease
+    date_part('epoch', n.expires_at - clock.now) AS expires_in,
+    coalesce(n.stopped, CASE WHEN r.goal IS NOT NULL THEN (
+        SELECT 'reached:' || r.goal || ' on ' || e.channel FROM routes e
+        WHERE e.notification_id = r.notification_id AND e.recipient_ref = r.recipient_ref AND e.route_id <> r.route_id
+          AND CASE r.goal WHEN 'delivered' THEN e.delivered_at WHEN 'read' THEN e.opened_at ELSE e.clicked_at END IS NOT NULL
+        ORDER BY e.step LIMIT 1
+    ) END) AS stopped,
+    n.priority, r.goal, taken.lease
 FROM taken
 CROSS JOIN LATERAL (SELECT r.*, r.ctid AS place FROM routes r WHERE r.ticket = taken.ticket AND r.next_attempt_at IS NOT NULL OFFSET 0) AS r
 CROSS JOIN LATERAL (SELECT n.* FROM records n WHERE n.notification_id = r.notification_id OFFSET 0) AS n

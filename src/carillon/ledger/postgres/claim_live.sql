@@ -180,4 +180,11 @@ RETURNING r.notification_id, r.route_id, r.claim_token AS token, r.channel, r.re
     NULL::text AS wishes_json,
     -- end
     r.ctid AS place, r.grp AS "group", (picked.nth > picked.free - picked.ahead) IS TRUE AS ahead,
-    date_part('epoch', n.expires_at - clock.now) AS expires_in, n.stopped, n.priority, 0::bigint AS lease;
+    date_part('epoch', n.expires_at - clock.now) AS expires_in,
+    coalesce(n.stopped, CASE WHEN r.goal IS NOT NULL THEN (
+        SELECT 'reached:' || r.goal || ' on ' || e.channel FROM routes e
+        WHERE e.notification_id = r.notification_id AND e.recipient_ref = r.recipient_ref AND e.route_id <> r.route_id
+          AND CASE r.goal WHEN 'delivered' THEN e.delivered_at WHEN 'read' THEN e.opened_at ELSE e.clicked_at END IS NOT NULL
+        ORDER BY e.step LIMIT 1
+    ) END) AS stopped,
+    n.priority, r.goal, 0::bigint AS lease;

@@ -211,7 +211,7 @@ SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
                    'gate', r.last_error_classification, 'because', r.last_error_message) ORDER BY r.route_id)::text
         FROM routes r
         WHERE r.notification_id = n.notification_id AND r.status = 'skipped'
-          AND r.last_error_classification NOT IN ('skipped', 'suppressed', 'cancelled')
+          AND r.last_error_classification NOT IN ('skipped', 'suppressed', 'cancelled', 'reached')
        ) AS gated_json
 FROM found JOIN records n ON n.notification_id = found.notification_id;
 
@@ -321,6 +321,7 @@ WITH locked AS MATERIALIZED (
         suppression_kind = given.suppression_json::json ->> 'kind',
         suppressed_until = to_timestamp((given.suppression_json::json ->> 'until_ms')::float8 / 1000.0),
         settled_by = CASE WHEN given.token IN (r.ticket, r.claim_token) THEN 'applied' ELSE 'adopted' END,
+        claimed_at = CASE WHEN r.ticket = given.token THEN clock.now ELSE r.claimed_at END,
         ticket = CASE WHEN r.ticket <> given.token THEN r.ticket END,
         claim_token = NULL,
         lease_owner = NULL,

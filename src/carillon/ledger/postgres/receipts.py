@@ -7,6 +7,7 @@ from carillon.domain.people import PreferenceChange
 from carillon.domain.ports import Signal
 from carillon.domain.receipts import Effect, Receipt, ReceiptRules, TakenReceipt
 from carillon.domain.store import Ask, Row
+from carillon.ledger.chains import changed
 from carillon.ledger.people import preference_values, suppression_rows
 from carillon.ledger.postgres.engine import PostgresEngine
 from carillon.ledger.postgres.pools import Connection, Pools
@@ -121,12 +122,15 @@ class PostgresReceipts:
         for tenant_id, user_id, channel in sorted(batch.unsubscribed):
             off = preference_values(tenant_id, user_id, PreferenceChange(channels={channel: False}))
             await self._engine.ask(connection, Ask("change_preferences", off))
+        if batch.chains:
+            batch.note_reached(await self._engine.drive(connection, changed(batch.chains)))
         effects = batch.effects(self._codec)
         if effects:
             await connection.execute(self._sql["receipts_effects"], *_columns(effects))
 
     def _ring(self, found: Mapping[str, TakenReceipt]) -> None:
-        if any(taken.effect in (Effect.FAILED_OVER, Effect.RETRIED) for taken in found.values()):
+        # A dead letter may let the next channel of its chain go.
+        if any(taken.effect in (Effect.FAILED_OVER, Effect.RETRIED, Effect.BURIED) for taken in found.values()):
             self.signal.ring()
 
 

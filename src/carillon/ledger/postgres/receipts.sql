@@ -69,9 +69,9 @@ CROSS JOIN LATERAL (
 -- Races: another callback, a settlement, a claim of the same route at this moment.
 --   FOR NO KEY UPDATE       the second one waits and reads the newest version; retention finds the row in use.
 SELECT r.notification_id, r.route_id, r.channel, r.lane, r.policy, r.provider, r.provider_message_id, r.status,
-       r.attempt_count, r.max_attempts, r.provider_since, r.claim_token IS NOT NULL OR EXISTS (SELECT FROM leases l WHERE r.ticket = ANY (l.tickets)) AS held,
-       r.receipt,
-       r.delivered_at IS NOT NULL AS delivered, r.address, n.tenant_id, n.user_id,
+       r.attempt_count, r.max_attempts, r.provider_since,
+       r.claim_token IS NOT NULL OR EXISTS (SELECT FROM leases l WHERE r.ticket = ANY (l.tickets)) AS held, r.receipt,
+       r.delivered_at IS NOT NULL AS delivered, r.address, n.tenant_id, n.user_id, r.goal,
        CASE WHEN r.channel = 'email' THEN r.message_json END AS message_json
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE (r.notification_id, r.route_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))

@@ -111,3 +111,18 @@ FOR UPDATE SKIP LOCKED;
 UPDATE digests SET intent_json = given.one
 FROM unnest(:place::tid[], :one::text[], :two::text[]) AS given (place, one, two)
 WHERE digests.ctid = given.place;
+
+-- name: unsealed_erasures
+-- Race: an erasure goes on while its row is sealed anew.
+--   FOR UPDATE              the row keeps its place until we have written it.
+--   SKIP LOCKED             a row in use is left for the next start; its key is kept until then.
+SELECT ctid AS place, person_json AS one, NULL::text AS two
+FROM erasures
+WHERE person_json NOT LIKE :pattern
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- name: reseal_erasures
+UPDATE erasures SET person_json = given.one
+FROM unnest(:place::tid[], :one::text[], :two::text[]) AS given (place, one, two)
+WHERE erasures.ctid = given.place;

@@ -101,6 +101,7 @@ WHERE n.notification_id = ANY (:notification_ids::text[]) AND n.stopped IS NULL;
 --   claim_token, ticket     a claimed route may be on its way and stays.
 --   attempt_count           a route that was tried waits for its retry, not for its schedule.
 --   turn                    a route that stood in the turns waits for its new time.
+--   behind                  the later channels of a chain keep their distance from the first.
 WITH taken AS (
     DELETE FROM due d USING routes r
     WHERE r.notification_id = ANY (:notification_ids::text[]) AND r.status = 'pending' AND r.attempt_count = 0
@@ -108,11 +109,19 @@ WITH taken AS (
     RETURNING d.ticket
 )
 UPDATE routes r
-SET next_attempt_at = least(coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0), r.next_attempt_at), n.expires_at),
-    budget_since = coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0), r.budget_since), turn = NULL, ticket = NULL,
-    updated_at = clock_timestamp()
+SET next_attempt_at = least(
+        coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0) + first.behind, r.next_attempt_at), n.expires_at),
+    budget_since = coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0) + first.behind, r.budget_since), turn = NULL, ticket = NULL,
+    not_before = NULL, updated_at = clock_timestamp()
 FROM records n
-WHERE n.notification_id = r.notification_id AND r.notification_id = ANY (:notification_ids::text[])
-  AND r.status = 'pending' AND r.attempt_count = 0 AND r.claim_token IS NULL
+JOIN (
+    SELECT w.notification_id, w.route_id,
+           CASE WHEN w.step IS NULL THEN interval '0' ELSE w.next_attempt_at
+               - min(w.next_attempt_at) OVER (PARTITION BY w.notification_id, w.recipient_ref) END AS behind
+    FROM routes w
+    WHERE w.notification_id = ANY (:notification_ids::text[]) AND w.next_attempt_at IS NOT NULL
+) AS first ON first.notification_id = n.notification_id
+WHERE n.notification_id = r.notification_id AND first.route_id = r.route_id
+  AND r.notification_id = ANY (:notification_ids::text[]) AND r.status = 'pending' AND r.attempt_count = 0 AND r.claim_token IS NULL
   AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
 RETURNING r.notification_id, r.route_id;

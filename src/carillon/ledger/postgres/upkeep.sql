@@ -8,14 +8,20 @@ ORDER BY accepted_at DESC, notification_id DESC;
 
 -- name: routes
 -- `held_by`, `held_since`, `held_until`: the lease of a claim under a ticket. `group_calls`: how many claims hold a place of the group
--- that a route in the turns waits for.
+-- that a route in the turns waits for. `redriven_by`: the last redrive.
 SELECT r.*, held.owner AS held_by, held.claimed_at AS held_since, held.expires_at AS held_until, r.ticket AS held_token,
        r.attempt_count + 1 AS held_attempt,
        CASE WHEN r.grp < 0 AND (r.turn IS NOT NULL OR (r.ticket IS NOT NULL AND held.owner IS NULL)) AND r.next_attempt_at IS NOT NULL
            THEN (SELECT coalesce(sum(cardinality(l.tickets)), 0) FROM leases l WHERE l.grp = r.grp)
                 + (SELECT count(*) FROM routes g
                    WHERE g.grp = r.grp AND g.grp < 0 AND g.claim_token IS NOT NULL AND g.turn IS NULL)
-       END AS group_calls
+       END AS group_calls,
+       -- if api
+       (SELECT m.action_id FROM redriven_routes m WHERE m.notification_id = r.notification_id AND m.route_id = r.route_id)
+           AS redriven_by
+       -- else
+       NULL AS redriven_by
+       -- end
 FROM routes r
 LEFT JOIN LATERAL (
     SELECT l.owner, l.claimed_at, l.expires_at FROM leases l WHERE r.ticket = ANY (l.tickets) LIMIT 1
@@ -101,7 +107,8 @@ RETURNING route_id;
 
 -- name: hasten
 -- For tests and drills: time passes for what waits. A claimed route keeps its lease, and what has a ticket is due or held.
-UPDATE routes SET next_attempt_at = next_attempt_at - make_interval(secs => :seconds)
+UPDATE routes SET next_attempt_at = next_attempt_at - make_interval(secs => :seconds),
+    not_before = not_before - make_interval(secs => :seconds)
 WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL AND ticket IS NULL
 RETURNING route_id;
 
@@ -316,6 +323,9 @@ WHERE r.next_attempt_at IS NULL AND r.status IN ('published', 'dead_letter', 'sk
       > (timestamptz 'epoch' + :changed_us::float8 * interval '1 microsecond', :notification_id, :route_id)
 ORDER BY r.updated_at, r.notification_id, r.route_id
 LIMIT :limit;
+
+-- name: still_there
+SELECT notification_id FROM records WHERE notification_id = ANY (:notification_ids::text[]);
 
 -- name: advance_history
 -- Race: the lease expired and another process continued from the old place, or an operator moved it back.

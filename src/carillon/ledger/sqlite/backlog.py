@@ -3,11 +3,14 @@
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from carillon.domain.claims import Claim, Reset, Settled, Settlement, Want
+from carillon.domain.ports import Signal
 from carillon.domain.store import Ask
 from carillon.domain.streams import Entry, log_of_claim
+from carillon.ledger.chains import changes_more, settled_beside
 from carillon.ledger.leases import LIVE, Ended, LeaseBook
 from carillon.ledger.people import suppression_rows
 from carillon.ledger.rows import SETTLEMENT_FIELDS, caused_suppressions, settlement_values
@@ -34,6 +37,9 @@ class SqliteBacklog:
     _alert_from: int | None
     _turns: ClaimTurns
     _leases: LeaseBook
+    signal: Signal
+    receipt_deadlines: Mapping[str, float] = MappingProxyType({})
+    """For each provider with a deadline, how many seconds its delivery report may take."""
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
         if total <= 0 or not wants:
@@ -71,16 +77,20 @@ class SqliteBacklog:
         rows = [dict(zip(SETTLEMENT_FIELDS, row, strict=True)) for row in values]
         claims = [one.claim for one in settlements]
         ended = self._leases.ended_by(claims)
+        more = changes_more(settlements, self.receipt_deadlines)
 
-        def work(connection: sqlite3.Connection, now: int) -> list[Settled]:
+        def work(connection: sqlite3.Connection, now: int) -> tuple[list[Settled], bool]:
             settled = [self._settle(connection, now, row) for row in rows]
             self._end(connection, ended)
             suppressed = suppression_rows(caused_suppressions(settlements, settled))
             self._engine.ask(connection, now, Ask("suppress", each=suppressed))
-            return settled
+            steps = settled_beside(settlements, settled, self.receipt_deadlines)
+            return settled, self._engine.drive(connection, now, steps) if more else False
 
-        settled = await self._file.write(work)
+        settled, released = await self._file.write(work)
         self._leases.settled(claims, ended)
+        if released:
+            self.signal.ring()
         return settled
 
     def _end(self, connection: sqlite3.Connection, ended: Ended) -> None:

@@ -22,7 +22,8 @@ SELECT lease_id, owner, expires_at, tickets FROM leases WHERE expires_at <= :now
 --   ticket                  a new one, so that the late holder is told from the next. A route that was settled has another or none.
 --   attempt_count + 1       counted here, so that a message that kills its worker uses up its budget.
 UPDATE routes
-SET ticket = :ticket, next_attempt_at = :due_at, attempt_count = attempt_count + 1, lease_owner = :owner, updated_at = :now
+SET ticket = :ticket, next_attempt_at = :due_at, attempt_count = attempt_count + 1, lease_owner = :owner,
+    claimed_at = :due_at, updated_at = :now
 WHERE ticket = :held AND next_attempt_at IS NOT NULL AND status IN ('pending', 'failed');
 
 -- name: ripe
@@ -60,6 +61,7 @@ SELECT (SELECT coalesce(sum(json_array_length(l.tickets)), 0) FROM leases l WHER
 
 -- name: claim_candidates
 -- only: PostgreSQL picks and leases in one statement
+--   goal                    a route of a chain whose goal another route of the person has reached is stopped, as by a cancel.
 --   wishes_json             the person may have left the category while the message waited.
 --   r.ticket                the route is read and not written: the row of `due` stands for the route.
 SELECT d.due_at, r.ticket AS token, r.notification_id, r.route_id, r.channel, r.recipient_ref, r.lane, r.provider, r.policy,
@@ -88,7 +90,14 @@ SELECT d.due_at, r.ticket AS token, r.notification_id, r.route_id, r.channel, r.
        -- else
        NULL AS wishes_json,
        -- end
-       r.grp AS "group", (n.expires_at - :now) / 1000.0 AS expires_in, n.stopped, n.priority
+       r.grp AS "group", (n.expires_at - :now) / 1000.0 AS expires_in,
+       coalesce(n.stopped, CASE WHEN r.goal IS NOT NULL THEN (
+           SELECT 'reached:' || r.goal || ' on ' || e.channel FROM routes e
+           WHERE e.notification_id = r.notification_id AND e.recipient_ref = r.recipient_ref AND e.route_id <> r.route_id
+             AND CASE r.goal WHEN 'delivered' THEN e.delivered_at WHEN 'read' THEN e.opened_at ELSE e.clicked_at END IS NOT NULL
+           ORDER BY e.step IS NULL, e.step LIMIT 1
+       ) END) AS stopped,
+       n.priority, r.goal
 FROM due d CROSS JOIN routes r ON r.ticket = d.ticket CROSS JOIN records n ON n.notification_id = r.notification_id
 WHERE d.lane = :lane AND d.provider = :provider AND d.grp = :grp AND d.due_at <= :now
   AND r.next_attempt_at IS NOT NULL AND r.status IN ('pending', 'failed')

@@ -63,7 +63,14 @@ SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_r
        -- else
        NULL AS wishes_json,
        -- end
-       r.grp AS "group", (n.expires_at - :now) / 1000.0 AS expires_in, n.stopped, n.priority
+       r.grp AS "group", (n.expires_at - :now) / 1000.0 AS expires_in,
+       coalesce(n.stopped, CASE WHEN r.goal IS NOT NULL THEN (
+           SELECT 'reached:' || r.goal || ' on ' || e.channel FROM routes e
+           WHERE e.notification_id = r.notification_id AND e.recipient_ref = r.recipient_ref AND e.route_id <> r.route_id
+             AND CASE r.goal WHEN 'delivered' THEN e.delivered_at WHEN 'read' THEN e.opened_at ELSE e.clicked_at END IS NOT NULL
+           ORDER BY e.step IS NULL, e.step LIMIT 1
+       ) END) AS stopped,
+       n.priority, r.goal
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.lane = :lane AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL AND r.turn = :grp
   AND r.next_attempt_at <= :now

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from carillon.domain.claims import first_claim
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.intents import Malformed
-from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification
+from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification, is_due_now
 from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.synchronous import ClaimedEnrolment
 from carillon.ledger.leases import LIVE, LeaseBook
@@ -155,7 +155,7 @@ class SqliteIntake:
         claims = []
         for route in enrolment.routes:
             key = {**lease, "notification_id": enrolled.notification_id, "route_id": route.route_id}
-            if self._is_full(connection, route.group, caps.get(route.group)):
+            if not is_due_now(enrolment, route) or self._is_full(connection, route.group, caps.get(route.group)):
                 continue
             held = (self._take_live if route.provider == LIVE else self._take)(connection, key)
             if held is not None:

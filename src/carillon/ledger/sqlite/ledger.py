@@ -1,7 +1,7 @@
 """The ledger in one SQLite file."""
 
 import sqlite3
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -69,13 +69,14 @@ class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, S
         parts: Collection[str] = PARTS,
         statements: Mapping[str, str] | None = None,
         seals: Seals | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> "SqliteLedger":
-        """Open the file, or make a new one."""
+        """Open the file, or make a new one; `clock` is that of a rehearsal."""
         if str(path) == ":memory:":
             raise ConfigurationError("a ledger in memory loses confirmed notifications; name a file")
         refuse_unfit(Path(path))
         sql = {name: fixed(text) for name, text in (statements or load("sqlite", frozenset(parts))).items()}
-        file = SqliteFile(Path(path), sql)
+        file = SqliteFile(Path(path), sql, clock)
         try:
             await file.open()
         except BaseException:

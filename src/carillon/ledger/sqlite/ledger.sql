@@ -92,7 +92,7 @@ SELECT n.notification_id, n.producer, n.idempotency_key, n.request_fingerprint,
                    'gate', r.last_error_classification, 'because', r.last_error_message))
         FROM routes r
         WHERE r.notification_id = n.notification_id AND r.status = 'skipped'
-          AND r.last_error_classification NOT IN ('skipped', 'suppressed', 'cancelled')
+          AND r.last_error_classification NOT IN ('skipped', 'suppressed', 'cancelled', 'reached')
        ) AS gated_json
 FROM records n
 WHERE n.notification_id = :notification_id OR (n.producer = :producer AND n.idempotency_key = :idempotency_key)
@@ -169,6 +169,7 @@ SET status = CASE :verdict
     suppression_kind = json_extract(:suppression_json, '$.kind'),
     suppressed_until = json_extract(:suppression_json, '$.until_ms'),
     settled_by = :settled,
+    claimed_at = CASE WHEN ticket = :token THEN :now ELSE claimed_at END,
     ticket = CASE WHEN ticket <> :token THEN ticket END,
     claim_token = NULL,
     lease_owner = NULL,

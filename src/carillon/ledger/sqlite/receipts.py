@@ -10,6 +10,7 @@ from carillon.domain.people import PreferenceChange
 from carillon.domain.ports import Signal
 from carillon.domain.receipts import ChangingRoute, Effect, Receipt, ReceiptRules, TakenReceipt
 from carillon.domain.store import Ask, Row
+from carillon.ledger.chains import changed
 from carillon.ledger.people import preference_values, suppression_rows
 from carillon.ledger.receipts import (
     RECEIPT_FIELDS,
@@ -127,6 +128,8 @@ class SqliteReceipts:
         for tenant_id, user_id, channel in sorted(batch.unsubscribed):
             off = preference_values(tenant_id, user_id, PreferenceChange(channels={channel: False}))
             self._engine.ask(connection, now, Ask("change_preferences", off))
+        if batch.chains:
+            batch.note_reached(self._engine.drive(connection, now, changed(batch.chains)))
         connection.executemany(self._sql["receipts_effects"], batch.effects(self._codec))
 
     def _rewrite(self, connection: sqlite3.Connection, now: int, route: ChangingRoute) -> None:
@@ -139,5 +142,6 @@ class SqliteReceipts:
             connection.execute(self._sql["receipts_alert"], {**values, "alert_from": self._alert_from})
 
     def _ring(self, found: Mapping[str, TakenReceipt]) -> None:
-        if any(taken.effect in (Effect.FAILED_OVER, Effect.RETRIED) for taken in found.values()):
+        # A dead letter may let the next channel of its chain go.
+        if any(taken.effect in (Effect.FAILED_OVER, Effect.RETRIED, Effect.BURIED) for taken in found.values()):
             self.signal.ring()

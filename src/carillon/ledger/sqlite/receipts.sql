@@ -56,7 +56,7 @@ LIMIT 1;
 SELECT r.notification_id, r.route_id, r.channel, r.lane, r.policy, r.provider, r.provider_message_id, r.status,
        r.attempt_count, r.max_attempts, r.provider_since, r.claim_token IS NOT NULL OR coalesce(
            r.ticket IN (SELECT t.value FROM leases l, json_each(l.tickets) t), 0) AS held, r.receipt,
-       r.delivered_at IS NOT NULL AS delivered, r.address, n.tenant_id, n.user_id,
+       r.delivered_at IS NOT NULL AS delivered, r.address, n.tenant_id, n.user_id, r.goal,
        CASE WHEN r.channel = 'email' THEN r.message_json END AS message_json
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.notification_id = ?1 AND r.route_id = ?2;

@@ -1,22 +1,34 @@
 -- Statements of a person's rights. An erasure may be repeated: each of them removes what is still there.
 
+-- name: overwrite_deleted
+-- From now on this connection overwrites what it deletes: without it, deleted rows can be read in free pages of the file.
+PRAGMA secure_delete = ON;
+
 -- name: person_addresses
 SELECT DISTINCT r.address FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.recipient_ref = :recipient_ref AND coalesce(n.tenant_id, '') = :tenant_id AND r.address IS NOT NULL;
 
+-- name: person_window
+-- The last of the next ids: a step looks through so many notifications, however few of them are the person's.
+SELECT max(notification_id) AS until FROM (
+    SELECT notification_id FROM records WHERE notification_id > :after ORDER BY notification_id LIMIT :window);
+
 -- name: person_notifications
--- Race: a notification is accepted meanwhile. The erasure asks until nothing is left.
+-- Race: a notification is accepted meanwhile. The erasure looks again until a whole look finds nothing.
+--   user:                   a route to another user with the same address is that user's.
 --   whole                   nobody else gets it: the record goes with everything of it.
 SELECT n.notification_id, NOT EXISTS (
            SELECT 1 FROM routes r WHERE r.notification_id = n.notification_id
-             AND r.recipient_ref <> :recipient_ref AND coalesce(r.address, '') NOT IN (SELECT value FROM json_each(:addresses))) AS whole
+             AND r.recipient_ref NOT IN (SELECT value FROM json_each(:refs))
+             AND (r.recipient_ref LIKE 'user:%' OR coalesce(r.address, '') NOT IN (SELECT value FROM json_each(:addresses))))
+       AND NOT EXISTS (SELECT 1 FROM json_each(n.recipient_user_ids) WHERE value <> :user_id) AS whole
 FROM records n
-WHERE coalesce(n.tenant_id, '') = :tenant_id AND n.notification_id > :after
+WHERE coalesce(n.tenant_id, '') = :tenant_id AND n.notification_id > :after AND n.notification_id <= :until
   AND (n.user_id = :user_id OR EXISTS (SELECT 1 FROM json_each(n.recipient_user_ids) WHERE value = :user_id) OR EXISTS (
       SELECT 1 FROM routes r WHERE r.notification_id = n.notification_id
-        AND (r.recipient_ref = :recipient_ref OR r.address IN (SELECT value FROM json_each(:addresses)))))
-ORDER BY n.notification_id
-LIMIT :limit;
+        AND (r.recipient_ref IN (SELECT value FROM json_each(:refs))
+             OR (r.address IN (SELECT value FROM json_each(:addresses)) AND r.recipient_ref NOT LIKE 'user:%'))))
+ORDER BY n.notification_id;
 
 -- name: erase_records
 -- Race: a worker holds a route of it. Its settlement finds no row and changes nothing.
@@ -34,7 +46,8 @@ DELETE FROM digest_members WHERE notification_id IN (SELECT value FROM json_each
 -- name: erase_routes
 DELETE FROM routes AS r
 WHERE r.notification_id IN (SELECT value FROM json_each(:notification_ids))
-  AND (r.recipient_ref = :recipient_ref OR r.address IN (SELECT value FROM json_each(:addresses)))
+  AND (r.recipient_ref IN (SELECT value FROM json_each(:refs))
+       OR (r.address IN (SELECT value FROM json_each(:addresses)) AND r.recipient_ref NOT LIKE 'user:%'))
 RETURNING notification_id, route_id;
 
 -- name: erase_attempts_of
@@ -53,17 +66,18 @@ UPDATE records SET recipient_user_ids = (
 WHERE notification_id IN (SELECT value FROM json_each(:notification_ids));
 
 -- name: erase_preferences
-DELETE FROM preferences WHERE tenant_id = :tenant_id AND user_id = :user_id RETURNING user_id;
+DELETE FROM preferences WHERE tenant_id = :tenant_id AND user_id IN (SELECT value FROM json_each(:people)) RETURNING user_id;
 
 -- name: erase_collapses
-DELETE FROM collapses WHERE tenant_id = :tenant_id AND audience = :audience RETURNING audience;
+DELETE FROM collapses WHERE tenant_id = :tenant_id AND audience IN (SELECT value FROM json_each(:audiences)) RETURNING audience;
 
 -- name: erase_throttles
-DELETE FROM throttles WHERE tenant_id = :tenant_id AND audience = :audience RETURNING audience;
+DELETE FROM throttles WHERE tenant_id = :tenant_id AND audience IN (SELECT value FROM json_each(:audiences)) RETURNING audience;
 
 -- name: erase_digests
--- Race: an event joins at this moment. It finds no digest and opens another one.
-DELETE FROM digests WHERE tenant_id = :tenant_id AND audience = :audience RETURNING digest_id;
+-- Race: an event joins at this moment. It finds no digest and opens another one. The rows of its events go with it.
+DELETE FROM digests WHERE tenant_id = :tenant_id AND audience IN (SELECT value FROM json_each(:audiences))
+RETURNING digest_id;
 
 -- name: erase_stream_entries
 DELETE FROM stream_entries WHERE user_id = :user_id RETURNING seq;
@@ -94,7 +108,9 @@ WHERE address = :address AND tenant_id = :tenant_id
 RETURNING suppression_id;
 
 -- name: erase_receipts_to
-DELETE FROM receipts WHERE address IN (SELECT value FROM json_each(:addresses));
+-- Those of a notification that is still there belong to its recipient: another tenant's person has the same address.
+DELETE FROM receipts WHERE address IN (SELECT value FROM json_each(:addresses))
+  AND NOT EXISTS (SELECT 1 FROM records n WHERE n.notification_id = receipts.notification_id);
 
 -- name: malformed_after
 SELECT stream_entry_id, idempotency_key, failure_message, raw_fields FROM malformed_intents
@@ -104,8 +120,41 @@ WHERE stream_entry_id > :after ORDER BY stream_entry_id LIMIT :limit;
 DELETE FROM malformed_intents WHERE stream_entry_id IN (SELECT value FROM json_each(:entries)) RETURNING stream_entry_id;
 
 -- name: actions_after
+-- Of the person's tenant, and of operators, who act for all tenants.
 SELECT action_id, subject, reason, detail_json FROM admin_actions
-WHERE action_id > :action_id ORDER BY action_id LIMIT :limit;
+WHERE action_id > :action_id AND coalesce(tenant_id, :tenant_id) = :tenant_id ORDER BY action_id LIMIT :limit;
 
 -- name: clean_action
 UPDATE admin_actions SET subject = :subject, reason = :reason, detail_json = :detail_json WHERE action_id = :action_id;
+
+-- name: person_digests
+SELECT digest_id, channels, digest_key, opened_at, closes_at, told_at, event_count FROM digests
+WHERE tenant_id = :tenant_id AND audience IN (SELECT value FROM json_each(:audiences)) ORDER BY opened_at, digest_id;
+
+-- name: person_stream_entries
+SELECT seq, notification_id, pushed_at, delivered_at, read_at FROM stream_entries WHERE user_id = :user_id ORDER BY seq;
+
+-- name: person_receipts
+SELECT c.provider, c.kind, c.notification_id, c.address, c.reason, c.occurred_at, c.received_at FROM receipts c
+WHERE c.address IN (SELECT value FROM json_each(:addresses)) AND NOT EXISTS (
+    SELECT 1 FROM records n WHERE n.notification_id = c.notification_id AND coalesce(n.tenant_id, '') <> :tenant_id)
+ORDER BY c.received_at, c.receipt_key;
+
+-- name: person_audit_logs
+SELECT notification_type, template_id, status, trace_id, created_at FROM audit_logs WHERE user_id = :user_id
+ORDER BY created_at, audit_id;
+
+-- name: begin_erasure
+-- Race: two processes erase the same person. The second waits, and both go on: every step may be repeated.
+INSERT INTO erasures (subject, tenant_id, person_json, began_at, held_until)
+VALUES (:subject, :tenant_id, :person_json, :now, :now + cast(:lease_seconds * 1000 AS INTEGER))
+ON CONFLICT (subject) DO UPDATE SET person_json = excluded.person_json, held_until = excluded.held_until;
+
+-- name: pending_erasures
+--   held_until              a process that died holds an erasure only for so long.
+SELECT subject, tenant_id, person_json FROM erasures
+WHERE NOT :waiting OR held_until < :now
+ORDER BY began_at, subject;
+
+-- name: end_erasure
+DELETE FROM erasures WHERE subject = :subject;

@@ -72,3 +72,12 @@ LIMIT :limit;
 
 -- name: reseal_digests
 UPDATE digests SET intent_json = :one WHERE rowid = :place AND :two IS NULL;
+
+-- name: unsealed_erasures
+SELECT rowid AS place, person_json AS one, NULL AS two
+FROM erasures
+WHERE person_json NOT LIKE :pattern
+LIMIT :limit;
+
+-- name: reseal_erasures
+UPDATE erasures SET person_json = :one WHERE rowid = :place AND :two IS NULL;

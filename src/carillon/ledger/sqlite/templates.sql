@@ -9,10 +9,11 @@ WITH family AS (
     WHERE tenant_id = :tenant_id AND template_key = :template_key AND channel = :channel AND locale = :locale
 )
 INSERT INTO templates (template_id, tenant_id, template_key, channel, locale, version, name, description, subject, body,
-                       html, default_variables_json, engine, kind, mjml, layout, sample_json, is_active, created_by,
+                       html, default_variables_json, engine, kind, mjml, layout, sample_json, fields_json, is_active, created_by,
                        created_at, updated_at, category)
 SELECT coalesce(family.template_id, :template_id), :tenant_id, :template_key, :channel, :locale, family.version,
     :name, :description, :subject, :body, :html, :default_variables_json, :engine, :kind, :mjml, :layout, :sample_json,
+    :fields_json,
     :is_active, :created_by, :now, :now, :category
 FROM family
 WHERE :version IS NULL OR family.version = :version

@@ -77,11 +77,17 @@ WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) AND st
 --   claim_token, leases     a claimed route may be on its way and stays.
 --   attempt_count           a route that was tried waits for its retry, not for its schedule.
 --   turn                    a route that stood in the turns waits for its new time.
+--   behind                  the later channels of a chain keep their distance from the first.
 UPDATE routes
-SET next_attempt_at = min(coalesce(:scheduled_for_ms, next_attempt_at), coalesce((
-        SELECT n.expires_at FROM records n WHERE n.notification_id = routes.notification_id), 9000000000000000)),
-    budget_since = coalesce(:scheduled_for_ms, budget_since), turn = NULL, updated_at = :now
-WHERE notification_id IN (SELECT value FROM json_each(:notification_ids))
-  AND status = 'pending' AND attempt_count = 0 AND claim_token IS NULL
+SET next_attempt_at = min(coalesce(:scheduled_for_ms + first.behind, next_attempt_at), coalesce(first.expires_at, 9000000000000000)),
+    budget_since = coalesce(:scheduled_for_ms + first.behind, budget_since), turn = NULL, not_before = NULL, updated_at = :now
+FROM (
+    SELECT w.rowid AS place, n.expires_at,
+           CASE WHEN w.step IS NULL THEN 0 ELSE w.next_attempt_at
+               - min(w.next_attempt_at) OVER (PARTITION BY w.notification_id, w.recipient_ref) END AS behind
+    FROM routes w JOIN records n ON n.notification_id = w.notification_id
+    WHERE w.notification_id IN (SELECT value FROM json_each(:notification_ids)) AND w.next_attempt_at IS NOT NULL
+) AS first
+WHERE routes.rowid = first.place AND status = 'pending' AND attempt_count = 0 AND claim_token IS NULL
   AND (ticket IS NULL OR ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t))
 RETURNING notification_id, route_id;

@@ -22,6 +22,8 @@ from carillon.providers.tools import Secret
 from carillon.providers.vendor import HttpVendor
 
 CHANNELS = frozenset({"email"})
+TELLS = frozenset({"delivered", "read", "acknowledged"})
+"""Its events name Delivered, view and click."""
 API_VERSION = "2023-03-31"
 _INLINE_VERSION = "2025-09-01"
 """The first version that shows a file inside the HTML."""

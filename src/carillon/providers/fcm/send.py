@@ -66,6 +66,8 @@ _FCM_ERROR = "type.googleapis.com/google.firebase.fcm.v1.FcmError"
 _BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
 _UNAUTHORIZED = 401
 CHANNELS = frozenset({"push"})
+TELLS = frozenset({"delivered", "read", "acknowledged"})
+"""The application that gets the push reports over the API."""
 GOOGLE = "https://fcm.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
 # No slash: `/topics/all` in place of one device would reach every device.

@@ -30,6 +30,8 @@ from carillon.providers.tools import Secret
 from carillon.providers.vendor import HeaderLines, HttpVendor
 
 CHANNELS = frozenset({"email"})
+TELLS = frozenset({"delivered", "read", "acknowledged"})
+"""Its events name delivered, open and click."""
 NOTIFICATION_ARG, ROUTE_ARG = "notificationId", "carillonRoute"
 _ACCEPTED, _TOO_MANY = 202, 429
 _PROBE_SECONDS = 10.0

@@ -16,6 +16,8 @@ from carillon.providers.tools import Secret
 from carillon.providers.vendor import HeaderLines, HttpVendor
 
 CHANNELS = frozenset({"sms"})
+TELLS = frozenset({"delivered"})
+"""A text message is delivered; nobody knows whether it is read."""
 _VERSION = "2010-04-01"
 _NUMBER = re.compile(r"(?:[a-z]{2,20}:)?\+[1-9][0-9]{1,14}")
 _PROBE_SECONDS = 10.0

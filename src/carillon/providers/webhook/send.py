@@ -30,6 +30,8 @@ from carillon.providers.webhook.call import CallRules, Slots, WebhookCall
 from carillon.providers.webhook.signing import MAX_SECRETS, SigningKey, sign_standard, sign_x_webhook
 
 CHANNELS = frozenset({"webhook"})
+TELLS = frozenset({"delivered", "read", "acknowledged"})
+"""The application that a webhook calls may report all of it over the API."""
 CONCURRENCY_PER_ENDPOINT = 8
 _encode = msgspec.json.Encoder(order="sorted").encode
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")

@@ -101,6 +101,10 @@ class RouteView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     skipped_at: str | None
     gate: str | None
     """What stopped a skipped route: `expired`, `collapsed`, `category`, `suppressed` and so on; `skipped` is none."""
+    goal: str | None
+    """What the chain of its person is tried for; null outside of chains."""
+    redriven_by: int | None
+    """The action of the audit trail that redrove it last."""
     suppression: RouteSuppressionView | None
     """Why it was skipped or given up, if the address was suppressed."""
     attempts: list[AttemptView] | UnsetType = UNSET
@@ -323,6 +327,8 @@ def _route_view(row: Row, attempts: list[dict[str, Any]], include: Collection[st
         clicked_at=_time(row["clicked_at"]),
         failed_at=_time(row["dead_lettered_at"]),
         skipped_at=_time(row["skipped_at"]),
+        goal=row["goal"],
+        redriven_by=row["redriven_by"],
         gate=row["last_error_classification"] if row["status"] == Status.SKIPPED else None,
         suppression=_suppression(row),
         attempts=[_attempt_view(attempt) for attempt in own] if "attempts" in include else UNSET,

@@ -1,6 +1,6 @@
 """Preferences over HTTP: people read and write their own, administrators anybody's."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -78,6 +78,17 @@ class QuietBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     days: Annotated[
         list[Weekday], Meta(max_length=7, description="The days on which they begin; all without any.")
     ] = []
+    holidays: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}\Z",
+                description="A calendar of `preferences.holidays`: its days are quiet from midnight to midnight.",
+                examples=["DE"],
+            ),
+        ]
+        | None
+    ) = None
 
 
 class PreferencesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -111,6 +122,7 @@ class QuietView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     end_time: str | None = None
     timezone: str = "UTC"
     days: list[str] = []
+    holidays: str | None = None
 
 
 class PreferencesView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -156,14 +168,15 @@ def preferences_view(held: Preferences, categories: Categories) -> PreferencesVi
             end_time=quiet.end_time or None,
             timezone=quiet.timezone or held.time_zone or "UTC",
             days=list(quiet.days),
+            holidays=quiet.holidays,
         ),
         updated_at=None if held.updated_at is None else rfc3339_ms(held.updated_at),
     )
 
 
-def endpoints(ledger: PreferenceLedger, categories: Categories) -> list[Endpoint]:
-    """The preference endpoints, once for oneself and once by user."""
-    preferences = _Preferences(ledger, categories)
+def endpoints(ledger: PreferenceLedger, categories: Categories, holidays: Sequence[str] = ()) -> list[Endpoint]:
+    """The preference endpoints, once for oneself and once by user; `holidays` names the calendars of the settings."""
+    preferences = _Preferences(ledger, categories, holidays)
     found: list[Endpoint] = []
     for method, (does, summary) in _DOES.items():
         shared: dict[str, Any] = {
@@ -201,9 +214,10 @@ def endpoints(ledger: PreferenceLedger, categories: Categories) -> list[Endpoint
 
 
 class _Preferences:
-    def __init__(self, ledger: PreferenceLedger, categories: Categories) -> None:
+    def __init__(self, ledger: PreferenceLedger, categories: Categories, holidays: Sequence[str]) -> None:
         self._ledger = ledger
         self._categories = categories
+        self._holidays = holidays
 
     async def show(self, request: Request) -> Reply:
         tenant_id, user_id = _whose(request)
@@ -226,7 +240,9 @@ class _Preferences:
             categories={} if body.categories is UNSET else self._wishes(tenant_id, body.categories),
             contacts={} if body.contacts is UNSET else _contacts(body.contacts),
             time_zone=_zone("timeZone", body.time_zone) if isinstance(body.time_zone, str) else body.time_zone,
-            quiet_hours=_quiet(body.quiet_hours) if isinstance(body.quiet_hours, QuietBody) else body.quiet_hours,
+            quiet_hours=_quiet(body.quiet_hours, self._holidays)
+            if isinstance(body.quiet_hours, QuietBody)
+            else body.quiet_hours,
             replace=replace,
         )
         held = await self._ledger.change_preferences(tenant_id, user_id, wish)
@@ -267,7 +283,10 @@ def _contacts(given: ContactWishes) -> dict[str, str | None]:
     return named
 
 
-def _quiet(given: QuietBody) -> QuietHours:
+def _quiet(given: QuietBody, holidays: Sequence[str]) -> QuietHours:
+    if given.holidays is not None and given.holidays not in holidays:
+        said = f"there is no calendar {given.holidays}; known are {', '.join(sorted(holidays)) or 'none'}"
+        raise Problem("VALIDATION_ERROR", said, details=[Detail("not known", "quietHours.holidays")])
     begins, ends = given.start_time or given.from_, given.end_time or given.to
     if given.enabled and (begins is None or ends is None):
         raise Problem("VALIDATION_ERROR", "quiet hours need startTime and endTime")
@@ -277,6 +296,7 @@ def _quiet(given: QuietBody) -> QuietHours:
         end_time=ends or "",
         timezone=None if given.timezone is None else _zone("quietHours.timezone", given.timezone),
         days=tuple(day for day in WEEKDAYS if day in given.days),
+        holidays=given.holidays,
     )
 
 

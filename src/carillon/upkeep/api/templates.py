@@ -7,7 +7,7 @@ from msgspec import UNSET
 from carillon.domain.errors import BadTemplate
 from carillon.domain.ports import Ids
 from carillon.domain.templates import Draft, EngineName, StoredTemplate, TemplateLedger
-from carillon.upkeep.api.templates_reading import TemplateReader, TemplateTools, ready, unfit
+from carillon.upkeep.api.templates_reading import TemplateReader, TemplateTools, fields_given, ready, unfit
 from carillon.upkeep.api.templates_wire import (
     CodeView,
     PublishBody,
@@ -130,6 +130,7 @@ class TemplateEditor:
             kind=body.kind,
             layout=body.layout,
             sample=body.sample or {},
+            fields=fields_given(body.channel, body.push, body.in_app),
             is_active=body.is_active,
             tenant_id=request.reach.tenant_id,
             created_by=request.caller.sub,
@@ -156,6 +157,8 @@ class TemplateEditor:
             raise Problem("CONFLICT", f"version {newest.version} was made meanwhile: look at it first")
         given = {ours: getattr(body, theirs) for theirs, ours in _FIELDS.items()}
         changes = {name: value for name, value in given.items() if value is not UNSET}
+        if body.push is not UNSET or body.in_app is not UNSET:
+            changes["fields"] = fields_given(stored.channel, body.push or None, body.in_app or None)
         for name, empty in _EMPTY.items():
             if changes.get(name, empty) is None:
                 changes[name] = empty

@@ -38,7 +38,7 @@ class TemplateTools(msgspec.Struct, frozen=True, kw_only=True):
     """The variables of a template that is ready."""
     ready: Callable[[Template, str | None], Awaitable[Template]]
     """The template of a tenant, ready to be rendered; raises BadTemplate for one that should not be kept."""
-    render: Callable[[Template, Mapping[str, Any], str | None], Message]
+    render: Callable[[Template, Mapping[str, Any], str | None], Awaitable[Message]]
     """Renders for a time zone; raises BadIntent naming what is missing."""
     plain: Callable[[Template], bool]
     """Whether substitution alone renders the template."""
@@ -79,7 +79,7 @@ class TemplateReader:
             raise Problem("VALIDATION_ERROR", "give data or variables, not both")
         template = await self._chosen(request, body)
         data = body.data if body.data is not None else body.variables
-        message = self._tools.render(template, template.sample if data is None else data, body.time_zone)
+        message = await self._tools.render(template, template.sample if data is None else data, body.time_zone)
         stored = body.template_id is not None or body.template_key is not None
         rendered = Rendered(
             body=message.text,
@@ -91,6 +91,8 @@ class TemplateReader:
             locale=template.locale if stored else body.locale,
             version=template.version if stored else None,
             segments=segments_of(message.text) if template.channel == "sms" else None,
+            push=message.push,
+            in_app=message.in_app,
         )
         return Reply(200, rendered)
 
@@ -116,6 +118,7 @@ class TemplateReader:
             layout=body.layout,
             engine=body.engine or "jinja",
             default_variables=body.default_variables or {},
+            fields=fields_given(body.channel, body.push, body.in_app),
         )
         return await ready(self._tools, template, request.reach.tenant_id)
 
@@ -174,13 +177,22 @@ async def ready(tools: TemplateTools, template: Template, tenant_id: str | None)
     try:
         return await tools.ready(template, tenant_id)
     except BadTemplate as error:
-        field = FIELDS[error.place.part] if error.place is not None else "bodyTemplate"
+        field = "bodyTemplate" if error.place is None else FIELDS.get(error.place.part, error.place.part)
         if template.engine == "simple":
             # Without a place: a line of a text without tags helps nobody.
             said = f"{field}: {error.message}"
             raise Problem("VALIDATION_ERROR", said, details=[Detail(error.message, field)]) from None
         details = [detail(error.message, field, error.place)]
         raise Problem("VALIDATION_ERROR", f"{field}: {error}", details=details, members=members(error.place)) from None
+
+
+def fields_given(channel: str | None, push: dict[str, Any] | None, in_app: dict[str, Any] | None) -> dict[str, Any]:
+    """What a template of the channel carries beside its texts; refuses what belongs to another channel."""
+    for name, given in (("push", push), ("inApp", in_app)):
+        if given and channel != name:
+            said = f"{name}: only a template of the channel {name} has it"
+            raise Problem("VALIDATION_ERROR", said, details=[Detail(said, name)])
+    return push or in_app or {}
 
 
 def unfit(draft: Draft) -> Detail | None:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.consent import NAME
+from carillon.domain.content.parts import InAppParts, PushParts
 from carillon.domain.sms import Segments
 from carillon.domain.templates import (
     KEY,
@@ -30,6 +31,21 @@ Html = Annotated[str, Meta(min_length=1, max_length=LONGEST_HTML, description="T
 Mjml = Annotated[str, Meta(min_length=1, max_length=LONGEST_HTML, description="The HTML of an email as MJML.")]
 Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=200)]
 Description = Annotated[str, Meta(max_length=2000)]
+PushFields = Annotated[
+    dict[str, Any],
+    Meta(
+        description="What a push carries beside its texts, as in a request's `push`; texts may have tags, and a number "
+        "may be a text with a tag. A field that becomes empty is left out.",
+        examples=[{"image": "{{ order.picture }}", "actionUrl": "https://shop.example/orders/{{ order.number }}"}],
+    ),
+]
+InAppFields = Annotated[
+    dict[str, Any],
+    Meta(
+        description="The same for a message of the inbox, as in a request's `inApp`.",
+        examples=[{"url": "/orders/{{ order.number }}", "actions": [{"label": "Track", "url": "{{ track }}"}]}],
+    ),
+]
 CategoryName = Annotated[
     str, Meta(pattern=NAME, description="The category of messages that name none.", examples=["orders"])
 ]
@@ -53,6 +69,8 @@ class TemplateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     kind: Kind = "message"
     layout: Annotated[TemplateKey, Meta(description="The key of the layout around it.")] | None = None
     sample: Annotated[dict[str, Any], Meta(description="Values for previews.")] | None = None
+    push: PushFields | None = None
+    in_app: InAppFields | None = None
     locale: Locale | None = None
     name: Name | None = None
     description: Description | None = None
@@ -77,6 +95,8 @@ class TemplateChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, re
     kind: Kind | UnsetType = UNSET
     layout: TemplateKey | UnsetType | None = UNSET
     sample: dict[str, Any] | UnsetType | None = UNSET
+    push: PushFields | UnsetType | None = UNSET
+    in_app: InAppFields | UnsetType | None = UNSET
     name: Name | UnsetType | None = UNSET
     description: Description | UnsetType | None = UNSET
     default_variables: dict[str, Any] | UnsetType | None = UNSET
@@ -105,6 +125,8 @@ class RenderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     mjml: Mjml | None = None
     engine: EngineName | None = None
     layout: TemplateKey | None = None
+    push: PushFields | None = None
+    in_app: InAppFields | None = None
     default_variables: dict[str, Any] | None = None
     time_zone: Annotated[str, Meta(max_length=64, examples=["Europe/Berlin"])] | None = None
     data: dict[str, Any] | None = None
@@ -129,6 +151,8 @@ class TemplateView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     kind: str
     layout: str | None
     sample: dict[str, Any]
+    push: dict[str, Any] | None
+    in_app: dict[str, Any] | None
     default_variables: dict[str, Any]
     variables: list[str]
     category: str | None
@@ -170,6 +194,10 @@ class Rendered(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     version: int | None = None
     segments: Segments | None = None
     """The parts in which a carrier sends and charges it; only of a text message."""
+    push: PushParts | None = None
+    """Only of a push whose template has fields beside its texts."""
+    in_app: InAppParts | None = None
+    """The same of a message of the inbox."""
 
 
 class PushContent(msgspec.Struct, frozen=True):
@@ -227,6 +255,8 @@ def template_view(stored: StoredTemplate, variables: list[str]) -> TemplateView:
         kind=stored.kind,
         layout=stored.layout,
         sample=stored.sample,
+        push=stored.fields if stored.channel == "push" and stored.fields else None,
+        in_app=stored.fields if stored.channel == "inApp" and stored.fields else None,
         default_variables=stored.default_variables,
         variables=variables,
         category=stored.category,

@@ -50,6 +50,8 @@ class PageRules(msgspec.Struct, frozen=True, kw_only=True):
     channels: Sequence[str]
     locales: Sequence[str] = ()
     """The languages that a person may choose."""
+    holidays: Sequence[str] = ()
+    """The calendars of holidays that a person may choose."""
     default_locale: str = "en-US"
     tenant_locales: Mapping[str, str] = {}
     theme: Theme = Theme()
@@ -87,7 +89,7 @@ class PersonPage:
             shown = [(name, channel) for name in known for channel in self._channels()]
             change = PreferenceChange(categories=_changed(known, held, shown, wanted=set()))
         else:
-            wrong = _wrong(fields)
+            wrong = _wrong(fields, self._rules.holidays)
             if wrong is not None:
                 words = words_of(self._locale(request, link, held))
                 return self._page(request, link, held, note=words["wrong"].format(what=words[wrong]), bad=True)
@@ -151,6 +153,7 @@ class PersonPage:
             held=held,
             rows=rows,
             locales=self._rules.locales,
+            holidays=self._rules.holidays,
             note=note,
             bad=bad,
             leave=(leaves.title(_tag(locale)), link.channel) if leaves is not None and still else None,
@@ -255,7 +258,7 @@ def _changed(
     return changed
 
 
-def _wrong(fields: Sequence[tuple[str, str]]) -> str | None:
+def _wrong(fields: Sequence[tuple[str, str]], holidays: Sequence[str]) -> str | None:
     """The word for the first field that cannot be right; a browser's form sends none."""
     said = dict(fields)
     if said.get("locale") and read_locale(said["locale"]) is None:
@@ -265,7 +268,7 @@ def _wrong(fields: Sequence[tuple[str, str]]) -> str | None:
     times = [said.get("from", ""), said.get("to", "")]
     if any(times) and not all(_TIME.fullmatch(time) for time in times):
         return "quiet"
-    return None
+    return "holidays" if said.get("holidays") and said["holidays"] not in holidays else None
 
 
 def _quiet(fields: Sequence[tuple[str, str]], held: Preferences) -> QuietHours | None:
@@ -280,7 +283,13 @@ def _quiet(fields: Sequence[tuple[str, str]], held: Preferences) -> QuietHours |
         end_time=said["to"],
         timezone=zone,
         days=() if len(days) == len(WEEKDAYS) else days,
+        # A page without calendars leaves what was chosen elsewhere.
+        holidays=(said["holidays"] or None) if "holidays" in said else _kept(held),
     )
+
+
+def _kept(held: Preferences) -> str | None:
+    return None if held.quiet_hours is None else held.quiet_hours.holidays
 
 
 def _tag(locale: Locale) -> str:

@@ -52,6 +52,8 @@ class PageContent(msgspec.Struct, frozen=True, kw_only=True):
     held: Preferences
     rows: Sequence[CategoryRow]
     locales: Sequence[str]
+    holidays: Sequence[str] = ()
+    """The calendars whose days may be quiet."""
     note: str = ""
     bad: bool = False
     leave: tuple[str, str] | None = None
@@ -100,12 +102,13 @@ def _choices(rows: Sequence[CategoryRow], words: Words) -> str:
 
 
 def _fieldset(row: CategoryRow, words: Words) -> str:
-    text = f"<p class=text>{escape(row.text)}</p>" if row.text else ""
+    # The words of categories may be in another language than the page: they have a direction of their own.
+    text = f"<p class=text><bdi>{escape(row.text)}</bdi></p>" if row.text else ""
     if row.required:
-        ways = f"<p class=text>{escape(words['always'])}</p>"
+        ways = f"<p class=always>{escape(words['always'])}</p>"
     else:
         ways = f"<div class=ways>{''.join(_way(row, channel, on, words) for channel, on in row.ways.items())}</div>"
-    return f"<fieldset><legend>{escape(row.title)}</legend>{text}{ways}</fieldset>"
+    return f"<fieldset><legend><bdi>{escape(row.title)}</bdi></legend>{text}{ways}</fieldset>"
 
 
 def _way(row: CategoryRow, channel: str, on: bool, words: Words) -> str:  # noqa: FBT001 - from a mapping
@@ -136,9 +139,23 @@ def _about(content: PageContent, words: Words) -> str:
     return (
         f"<div class=fields>{fields}</div><fieldset><legend>{escape(words['quiet'])}</legend>"
         f"<p class=text>{escape(words['quiet_help'])}</p><div class=times>{_time('from', words, begins)}"
-        f"{_time('to', words, ends)}</div><p class=text>{escape(words['days'])}</p>"
-        f"<div class=ways>{ticks}</div></fieldset>"
+        f"{_time('to', words, ends)}</div><p class=text id=days>{escape(words['days'])}</p>"
+        f"<div class=ways role=group aria-labelledby=days>{ticks}</div>{_holidays(content, words)}</fieldset>"
     )
+
+
+def _holidays(content: PageContent, words: Words) -> str:
+    if not content.holidays:
+        return ""
+    quiet = content.held.quiet_hours
+    chosen = None if quiet is None else quiet.holidays
+    calendars = [(name, _place(name, content.locale)) for name in sorted(content.holidays)]
+    return f"<div class=fields>{_select('holidays', words['holidays'], words['no_holidays'], calendars, chosen)}</div>"
+
+
+def _place(name: str, locale: Locale) -> str:
+    """A calendar that is named after a country, by the country's name."""
+    return str(locale.territories.get(name, name))
 
 
 def _time(name: str, words: Words, value: str) -> str:
@@ -166,8 +183,8 @@ def _everything(rows: Sequence[CategoryRow], words: Words) -> str:
     if all(row.required for row in rows):
         return ""
     return (
-        f'<form method="post"><footer><p>{escape(words["all_help"])}</p>'
-        f'<button class="quiet" name="do" value="nothing">{escape(words["nothing_else"])}</button></footer></form>'
+        f'<form method="post"><footer><p id=all>{escape(words["all_help"])}</p><button class="quiet" name="do" '
+        f'value="nothing" aria-describedby=all>{escape(words["nothing_else"])}</button></footer></form>'
     )
 
 

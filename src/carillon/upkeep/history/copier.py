@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import re
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -95,10 +97,22 @@ class History:
         faultpoint("before_history")
         await self._archive.add(endings)
         faultpoint("after_history")
+        await self._forget_erased(endings)
         if await self._ledger.advance_history(self._owner, endings[-1].mark):
             behind = self._clock.wall() - endings[-1].changed_us / 1e6
             self._observe(HistoryKept(endings=len(endings), behind_seconds=max(0.0, behind)))
         return len(endings) == rules.batch
+
+    async def _forget_erased(self, endings: Sequence[EndedRoute]) -> None:
+        """Remove what was erased between reading and copying: the erasure may have cleaned the archive too early.
+
+        An erasure that begins later finds these lines there.
+        """
+        ids = list({one.notification_id for one in endings})
+        there = await self._ledger.still_there(ids)
+        gone = [each for each in ids if each not in there]
+        if gone:
+            await self._archive.forget_notifications(gone)
 
 
 class ArchiveAddress(msgspec.Struct, frozen=True):
@@ -183,7 +197,17 @@ class ClickHouse:
 
         def work(client: "Client") -> None:
             self._prepare(client)
-            client.command(self._sql["forget"], parameters={"tenant": tenant_id or "", "user": user_id})
+            salt = secrets.token_hex(8)
+            digest = hashlib.sha256(f"{salt}{user_id}".encode("utf-8", "surrogatepass")).hexdigest().upper()
+            client.command(self._sql["forget"], parameters={"tenant": tenant_id or "", "salt": salt, "digest": digest})
+
+        await self._do(work)
+
+    async def forget_notifications(self, notification_ids: Sequence[str]) -> None:
+        """Remove the lines of notifications; returns once they are gone."""
+
+        def work(client: "Client") -> None:
+            client.command(self._sql["forget_notifications"], parameters={"ids": list(notification_ids)})
 
         await self._do(work)
 

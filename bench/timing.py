@@ -1,0 +1,89 @@
+"""What consent and timing cost at size: many people with preferences and throttles, open digests, scheduled routes.
+
+And a person's rights there: the export of one with a hundred thousand notifications, and an erasure in a million.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import asyncpg
+
+from bench.measure import Figure, Outcome, Ratio
+from bench.stage import run
+from tests.support.servers import Postgres
+
+PART = "timing"
+PEOPLE, DIGESTS, SCHEDULED = 1_000_000, 100_000, 1_000_000
+OWN = 100_000
+TURNS, ROUNDS = 60, 3
+FILL = (
+    """
+    INSERT INTO preferences (tenant_id, user_id, preferred_locale, channels_json, contacts_json,
+        categories_json, updated_at)
+    SELECT '', 'user-' || n, 'en-US', '{"sms": false}', '{"email": "user-' || n || '@example.org"}',
+           '{"news": {"email": false}}', now()
+    FROM generate_series(0, $1::bigint - 1) AS n
+    """,
+    """
+    INSERT INTO throttles (tenant_id, audience, category, times_json, updated_at)
+    SELECT '', 'user:user-' || n, 'news', '[1, 2, 3]', now() FROM generate_series(0, $1::bigint - 1) AS n
+    """,
+    """
+    WITH opened AS (
+        INSERT INTO digests (digest_id, tenant_id, audience, channels, digest_key, opened_at, closes_at, event_count,
+            size, intent_json)
+        SELECT 'digest-' || n, '', 'user:user-' || n, 'push', 'news', now(), now() + interval '1 day', 1, 10, '{}'
+        FROM generate_series(0, $1::bigint / 10 - 1) AS n RETURNING digest_id)
+    INSERT INTO digest_members (digest_id, notification_id) SELECT digest_id, 'event-' || digest_id FROM opened
+    """,
+)
+SCHEDULE = """
+WITH written AS (
+    INSERT INTO records (notification_id, notification_type, producer, audience_kind, payload_json, request_fingerprint,
+        accepted_at, updated_at, origin, priority, is_bulk, user_id, scheduled_for)
+    SELECT 'later-' || lpad(n::text, 12, '0'), 'welcome', 'system', 'user', '{}', repeat('0', 64), now(), now(),
+        'system', 2, false, CASE WHEN n % 10 = 0 THEN 'canary' ELSE 'user-' || n END, now() + interval '30 days'
+    FROM generate_series($1::bigint, $2::bigint) AS n
+    RETURNING notification_id, user_id)
+INSERT INTO routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at,
+    created_at, updated_at, address, lane, provider, policy, budget_since, message_json)
+SELECT notification_id, 'push:user', 'push', 'user:' || user_id, 'pending', 6,
+    now() + interval '30 days' + random() * interval '1 day', now(), now(), 'device-' || user_id, 2, 'sandbox', '*/*',
+    now(), '{"text":"Hi Ada"}'
+FROM written
+"""
+
+
+def measure(postgres: Postgres, progress: Callable[[str], None]) -> Outcome:
+    few, many = postgres.database(), postgres.database()
+    for dsn in (few, many):
+        run("fill", dsn, "1", "push", "sandbox", "device-1")
+    asyncio.run(_lay(few, 1000, 0))
+    progress(f"{PART}: laying {PEOPLE:,} people and {SCHEDULED:,} scheduled routes")
+    asyncio.run(_lay(many, PEOPLE, SCHEDULED))
+    found: dict[str, list[list[float]]] = {}
+    for number in range(ROUNDS):
+        progress(f"{PART}: round {number + 1} of {ROUNDS}")
+        for name, both in run("wishes", few, many, str(PEOPLE), str(DIGESTS), str(TURNS)).items():
+            found.setdefault(name, []).append(both)
+    outcome = Outcome(settings={PART: "two databases in turns inside one process; medians of batches of 100"})
+    for name, rounds in found.items():
+        for which, label in enumerate(("few people", "a million people")):
+            outcome.figures.append(Figure(PART, f"{name}, {label}", "µs", [both[which] for both in rounds]))
+        small, large = (figure.median for figure in outcome.figures[-2:])
+        outcome.ratios.append(Ratio(f"timing/{name}-million-to-few", large / small, 1.1, at_most=True))
+    progress(f"{PART}: export and erasure")
+    rights = run("rights", many)
+    outcome.figures += [Figure(PART, name, unit, [value]) for name, (value, unit) in rights.items()]
+    return outcome
+
+
+async def _lay(dsn: str, people: int, scheduled: int) -> None:
+    connection = await asyncpg.connect(dsn)
+    for statement in FILL:
+        await connection.execute(statement, people, timeout=300)
+    for at in range(0, scheduled, 100_000):
+        await connection.execute(SCHEDULE, at, min(at + 100_000, scheduled) - 1, timeout=300)
+    await connection.execute("VACUUM ANALYZE", timeout=300)
+    await connection.execute("CHECKPOINT", timeout=120)
+    await connection.close()

@@ -1,0 +1,1 @@
+"""The Service Bus door: one message becomes one intent."""

@@ -1,0 +1,12 @@
+-- Erasures that have begun and have not ended: after a crash another process goes on with the same addresses.
+
+CREATE TABLE erasures (
+    -- A salted hash of the person, as in the audit trail.
+    subject     text COLLATE "C" PRIMARY KEY,
+    tenant_id   text COLLATE "C" NOT NULL,
+    -- The person's id and every address that was known when the erasure began. The row goes when the erasure ends.
+    person_json text NOT NULL,
+    began_at    timestamptz NOT NULL,
+    -- Until when the process that erases is believed to be alive.
+    held_until  timestamptz NOT NULL
+);

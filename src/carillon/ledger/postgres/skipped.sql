@@ -1,0 +1,112 @@
+-- Statements of redrives of what a gate skipped, and of redrives that are stopped.
+
+-- name: skipped
+-- One page of what was skipped, the oldest first; `after` is where the page before ended. Filters left out are NULL.
+--   IN (...)                the gates that may think better of it; what was replaced, cancelled, expired, told in a digest or
+--                           reached on another channel stays as it is.
+--   suppression_id          without one the address was erased while it was suppressed: that is never lifted.
+--   stopped                 a notification that was cancelled or replaced since stays so.
+--   SKIP LOCKED             of two operators, the second redrives others, and none twice; retention keeps what is locked.
+SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref, r.last_error_classification AS gate,
+       round(date_part('epoch', r.skipped_at) * 1000000)::bigint AS skipped_us,
+       n.tenant_id, n.category,
+       EXISTS (
+           SELECT FROM suppressions s
+           WHERE s.channel = r.channel AND s.address = r.address AND s.tenant_id IN ('', n.tenant_id)
+             AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())) AS suppressed,
+       -- if api
+       (SELECT json_build_object('channels', p.channels_json::json, 'categories', p.categories_json::json)::text
+        FROM preferences p
+        WHERE n.category IS NOT NULL AND p.tenant_id = coalesce(n.tenant_id, '')
+          AND p.user_id = CASE WHEN r.recipient_ref LIKE 'user:%' THEN substr(r.recipient_ref, 6)
+                               ELSE split_part(r.recipient_ref, ':', 1) || ':' || r.address END) AS wishes_json
+       -- else
+       NULL::text AS wishes_json
+       -- end
+FROM routes r JOIN records n ON n.notification_id = r.notification_id
+WHERE r.status = 'skipped' AND r.last_error_classification IN ('suppressed', 'category', 'throttle')
+  AND (r.last_error_classification <> 'suppressed' OR r.suppression_id IS NOT NULL) AND n.stopped IS NULL
+  AND (:gate::text IS NULL OR r.last_error_classification = :gate)
+  AND (:channel::text IS NULL OR r.channel = :channel)
+  AND (:tenant_id::text IS NULL OR coalesce(n.tenant_id, '') = :tenant_id)
+  AND (:user_id::text IS NULL OR r.recipient_ref = 'user:' || :user_id)
+  AND (:notification_type::text IS NULL OR n.notification_type = :notification_type)
+  AND (:notification_ids::text[] IS NULL OR r.notification_id = ANY (:notification_ids))
+  AND (:skipped_after_ms::float8 IS NULL OR r.skipped_at >= to_timestamp(:skipped_after_ms / 1000.0))
+  AND (:skipped_before_ms::float8 IS NULL OR r.skipped_at < to_timestamp(:skipped_before_ms / 1000.0))
+  AND (:after_us::float8 IS NULL OR (r.skipped_at, r.notification_id, r.route_id)
+       > (to_timestamp(:after_us / 1000000.0), :after_id::text, :after_route::text))
+ORDER BY r.skipped_at, r.notification_id, r.route_id
+LIMIT :limit
+FOR UPDATE OF r SKIP LOCKED
+FOR KEY SHARE OF n SKIP LOCKED;
+
+-- name: redrive_skipped
+-- Runs under the locks that `skipped` took.
+--   attempt_count           a fresh budget, as of a dead letter.
+--   last_error_...          stay: a redrive that is stopped leaves the route skipped by the gate that skipped it.
+UPDATE routes r
+SET status = 'pending', attempt_count = 0, provider_since = 0, skipped_at = NULL,
+    lane = CASE WHEN r.lane = ANY (:unqueued::smallint[]) THEN :instead::smallint ELSE r.lane END,
+    next_attempt_at = to_timestamp(given.due_ms / 1000.0), budget_since = to_timestamp(given.due_ms / 1000.0), turn = NULL,
+    updated_at = clock_timestamp()
+FROM unnest(:notification_id::text[], :route_id::text[], :due_ms::float8[]) AS given (notification_id, route_id, due_ms)
+WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id AND r.status = 'skipped'
+RETURNING r.notification_id, r.route_id;
+
+-- name: ledger_now
+SELECT (date_part('epoch', clock_timestamp()) * 1000)::float8 AS now_ms;
+
+-- name: unskip_stop
+-- Race: a worker claims a route at this moment. The second one waits, looks again and finds it taken.
+--   taken                   the row of `due` stands for the route: what a worker holds stays.
+WITH taken AS (
+    DELETE FROM due d USING redriven_routes m, routes r
+    WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
+      AND r.status = 'pending' AND r.attempt_count = 0
+      AND r.last_error_classification IN ('suppressed', 'category', 'throttle')
+      AND d.lane = r.lane AND d.provider = r.provider AND d.grp = r.grp AND d.due_at = r.next_attempt_at AND d.ticket = r.ticket
+    RETURNING d.ticket
+)
+UPDATE routes r
+SET status = 'skipped', skipped_at = clock_timestamp(), next_attempt_at = NULL, turn = NULL, ticket = NULL, updated_at = clock_timestamp()
+FROM redriven_routes m
+WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
+  AND r.status = 'pending' AND r.attempt_count = 0 AND r.claim_token IS NULL
+  AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
+  AND r.last_error_classification IN ('suppressed', 'category', 'throttle')
+RETURNING r.notification_id, r.route_id;
+
+-- name: redrive_stop
+-- Race: as above. What waits for its turn is a dead letter again, with the cause that it had.
+--   taken                   the row of `due` stands for the route: what a worker holds stays.
+WITH taken AS (
+    DELETE FROM due d USING redriven_routes m, routes r
+    WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
+      AND r.status = 'failed' AND r.attempt_count = 0
+      AND d.lane = r.lane AND d.provider = r.provider AND d.grp = r.grp AND d.due_at = r.next_attempt_at AND d.ticket = r.ticket
+    RETURNING d.ticket
+)
+UPDATE routes r
+SET status = 'dead_letter', dead_lettered_at = clock_timestamp(), next_attempt_at = NULL, turn = NULL, ticket = NULL,
+    updated_at = clock_timestamp()
+FROM redriven_routes m
+WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
+  AND r.status = 'failed' AND r.attempt_count = 0 AND r.claim_token IS NULL
+  AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
+RETURNING r.notification_id, r.route_id;
+
+-- name: redrive_stop_letters
+-- Runs under the locks that `redrive_stop` took.
+INSERT INTO dead_letters (
+    notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
+    failure_message, recovery_hint, created_at)
+SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref, 0, r.max_attempts,
+       coalesce(r.last_error_classification, 'unknown'), coalesce(r.last_error_message, 'unknown'), :recovery_hint,
+       clock_timestamp()
+FROM unnest(:notification_id::text[], :route_id::text[]) AS key (notification_id, route_id)
+JOIN routes r ON r.notification_id = key.notification_id AND r.route_id = key.route_id
+ON CONFLICT (notification_id, route_id) DO NOTHING;
+
+-- name: action
+SELECT * FROM admin_actions WHERE action_id = :action_id AND (:tenant_id::text IS NULL OR tenant_id = :tenant_id);

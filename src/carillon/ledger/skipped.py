@@ -1,0 +1,126 @@
+"""Rows that a gate skipped, the same for every engine: evaluated again page by page, and redrives that are stopped."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from carillon.domain.admin import AdminAction
+from carillon.domain.digests import THROTTLE, is_full, recent
+from carillon.domain.ports import Signal
+from carillon.domain.skipped import SkippedPage, SkippedPlan
+from carillon.domain.store import Ask, Engine, Row, Steps
+from carillon.ledger.admin import noted
+from carillon.ledger.rows import RECOVERY_HINT, chosen
+
+FILTERS = (
+    "gate",
+    "channel",
+    "tenant_id",
+    "user_id",
+    "notification_type",
+    "notification_ids",
+    "skipped_after_ms",
+    "skipped_before_ms",
+)
+_read_times = msgspec.json.Decoder(list[int]).decode
+
+
+class SkippedStore:
+    """Satisfies SkippedLedger."""
+
+    engine: Engine
+    signal: Signal
+
+    async def now_ms(self) -> float:
+        (row,) = await self.engine.rows("ledger_now")
+        return float(row["now_ms"])
+
+    async def redrive_skipped(
+        self, filters: Mapping[str, Any], plan: SkippedPlan, limit: int, action: AdminAction, before: SkippedPage
+    ) -> SkippedPage:
+        at = before.after or (None, None, None)
+        place = dict(zip(("after_us", "after_id", "after_route"), at, strict=True))
+        values = {**chosen(filters, FILTERS), **place, "limit": limit}
+
+        def steps() -> Steps[SkippedPage]:
+            rows = yield Ask("skipped", values)
+            held = {(row["notification_id"], row["route_id"]): plan.holds(row) for row in rows}
+            free = [row for row in rows if held[row["notification_id"], row["route_id"]] is None]
+            if not plan.dry_run:
+                over = yield from _throttled(free, plan)
+                held |= dict.fromkeys(over, THROTTLE)
+                free = [row for row in free if held[row["notification_id"], row["route_id"]] is None]
+            action_id = before.action_id
+            if free and not plan.dry_run:
+                yield from _redriven(free, plan)
+                action_id = yield from noted(action, plan.done + len(free), before.action_id)
+                keys = [{name: row[name] for name in ("notification_id", "route_id")} for row in free]
+                yield Ask("mark_redriven", {"action_id": action_id}, keys)
+            last = rows[-1] if len(rows) == limit else None
+            return SkippedPage(
+                matched=dict(Counter(str(row["gate"]) for row in rows)),
+                held=dict(Counter(gate for gate in held.values() if gate is not None)),
+                redriven=0 if plan.dry_run else len(free),
+                action_id=action_id,
+                after=None if last is None else (last["skipped_us"], last["notification_id"], last["route_id"]),
+            )
+
+        # Not repeated after a broken connection: the second run would find nothing and report 0.
+        page = await self.engine.change(steps, repeatable=False)
+        if page.redriven:
+            self.signal.ring()
+        return page
+
+    async def stop_redrive(self, action_id: int, tenant_id: str | None, action: AdminAction) -> int | None:
+        """Take back what still waits for its turn in a redrive; returns how many, None if there is no such redrive."""
+
+        def steps() -> Steps[int | None]:
+            found = yield Ask("action", {"action_id": action_id, "tenant_id": tenant_id})
+            if not found or found[0]["action"] != "redrive":
+                return None
+            back = yield Ask("unskip_stop", {"action_id": action_id})
+            letters = yield Ask("redrive_stop", {"action_id": action_id})
+            yield Ask("redrive_stop_letters", {"recovery_hint": RECOVERY_HINT}, letters)
+            yield from noted(action, len(back) + len(letters), None)
+            return len(back) + len(letters)
+
+        return await self.engine.change(steps, repeatable=False)
+
+
+def _redriven(free: Sequence[Row], plan: SkippedPlan) -> Steps[None]:
+    lines = [
+        {"notification_id": row["notification_id"], "route_id": row["route_id"], "due_ms": plan.due_ms(place)}
+        for place, row in enumerate(free)
+    ]
+    yield Ask("redrive_skipped", {"unqueued": list(plan.unqueued), "instead": plan.instead}, lines)
+
+
+def _throttled(free: Sequence[Row], plan: SkippedPlan) -> Steps[list[tuple[str, str]]]:
+    """Count each notification to a person against its throttle; returns the routes that are too many."""
+    places: dict[tuple[str, str, str], list[Row]] = {}
+    for row in free:
+        if plan.throttle(row) is not None:
+            places.setdefault((row["tenant_id"] or "", row["recipient_ref"], row["category"]), []).append(row)
+    names = ("tenant_id", "audience", "category")
+    keys = [dict(zip(names, place, strict=True)) for place in sorted(places)]
+    yield Ask("throttle_open", each=keys)
+    locked = yield Ask("throttle_lock", each=keys)
+    over: list[tuple[str, str]] = []
+    kept: list[Row] = []
+    for held in locked:
+        rows = places[held["tenant_id"], held["audience"], held["category"]]
+        times, now_ms, passed = _read_times(held["times_json"]), int(held["now_ms"]), set[str]()
+        for row in rows:
+            rule = plan.throttle(row)
+            if rule is None or row["notification_id"] in passed:
+                continue
+            if is_full(times, rule, now_ms):
+                over.append((row["notification_id"], row["route_id"]))
+            else:
+                passed.add(row["notification_id"])
+                times = recent([*times, now_ms], rule, now_ms)
+        kept.append({**{name: held[name] for name in names}, "times_json": msgspec.json.encode(times).decode()})
+    yield Ask("throttle_keep", each=kept)
+    return over

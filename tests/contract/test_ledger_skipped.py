@@ -1,0 +1,192 @@
+"""What a gate skipped, evaluated again: through the gates as they stand then, once, and stoppable."""
+
+from typing import Any
+
+import pytest
+
+from carillon.domain.admin import AdminAction
+from carillon.domain.claims import Claim
+from carillon.domain.consent import Categories, Category
+from carillon.domain.decide import barred
+from carillon.domain.digests import ThrottleEntry, read_throttle
+from carillon.domain.lanes import Lane, Lanes
+from carillon.domain.notifications import Enrolment, Status
+from carillon.domain.people import PreferenceChange
+from carillon.domain.skipped import SkippedPage
+from carillon.domain.suppressions import Suppression
+from carillon.ledger.opening import Ledger
+from carillon.upkeep import redriving
+from carillon.upkeep.redriving import redrive_skipped, skipped_action, skipped_plan, stop_action
+from tests.support.ledger_builders import bury, enrolment, finish, redrive, route, want
+from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
+from tests.support.ledger_properties import claim_one
+
+engine = engine_fixture()
+ledger = ledger_fixture()
+
+LANES = Lanes({"standard": Lane(rank=2, queue_name="standard")})
+RULE = read_throttle("1 in 1h", "skip")
+CATEGORIES = Categories(
+    shared={
+        "offers": Category(name="offers"),
+        "quiet": Category(name="quiet", channels={"email": False}),
+        "news": Category(name="news", throttle=RULE),
+    }
+)
+ACTION = skipped_action(actor="ops", reason="lifted", filters={}, rate=None)
+
+
+async def again(ledger: Ledger, *, dry_run: bool = False, rate: float | None = None, **filters: Any) -> SkippedPage:
+    how = skipped_plan(LANES, CATEGORIES, rate=rate, dry_run=dry_run)
+    return await redrive_skipped(ledger, filters, how, ACTION)
+
+
+async def suppressed(ledger: Ledger, *names: str, **changes: Any) -> None:
+    await ledger.suppress(
+        [Suppression("email", f"{name}@example.com", "", "manual", "operator", None) for name in names]
+    )
+    await ledger.enrol([enrolment(*[route(name) for name in names], **changes)])
+
+
+async def lift(engine: Engine, name: str) -> None:
+    await engine.execute(f"DELETE FROM suppressions WHERE address = '{name}@example.com'")  # noqa: S608 - a test's name
+
+
+def gated(gate: str, name: str = "ann", **changes: Any) -> Enrolment:
+    return enrolment(route(name, status=Status.SKIPPED, skipped_because="so", skipped_by=gate), **changes)
+
+
+@pytest.mark.req("P-325")
+async def test_a_lifted_suppression_lets_it_go_once(engine: Engine, ledger: Ledger) -> None:
+    await suppressed(ledger, "ann", "bob")
+    await lift(engine, "ann")
+    counted = await again(ledger, dry_run=True)
+    assert (counted.matched, counted.held, counted.redriven) == ({"suppressed": 2}, {"suppressed": 1}, 0)
+    assert await ledger.claim([want()], 10, "w") == []
+    done = await again(ledger)
+    assert (done.redriven, done.held) == (1, {"suppressed": 1})
+    claim = await claim_one(ledger)
+    assert (claim.recipient_ref, claim.attempt, barred(claim)) == ("user:ann", 1, None)
+    assert (await again(ledger)).redriven == 0
+    await ledger.settle([finish(claim)])
+    assert (await again(ledger)).redriven == 0, "a repeat sends nothing twice"
+    story = await ledger.story(claim.notification_id, None)
+    assert story is not None
+    assert {row["recipient_ref"]: row["redriven_by"] for row in story.routes} == {
+        "user:ann": done.action_id,
+        "user:bob": None,
+    }
+    (action,), _ = await ledger.actions({}, 10, 0)
+    assert (action["action_id"], action["action"], action["detail"]["redriven"]) == (done.action_id, "redrive", 1)
+
+
+@pytest.mark.req("P-325")
+async def test_filters(engine: Engine, ledger: Ledger) -> None:
+    await suppressed(ledger, "ann", tenant_id="acme", notification_type="a")
+    await suppressed(ledger, "bob", tenant_id="other", notification_type="b")
+    await ledger.enrol([gated("category", "eve", category="offers")])
+    await engine.execute("DELETE FROM suppressions")
+    for filters, number in (
+        ({"tenant_id": "acme"}, 1),
+        ({"notification_type": "b"}, 1),
+        ({"user_id": "eve"}, 1),
+        ({"gate": "suppressed"}, 2),
+        ({"channel": "sms"}, 0),
+        ({"skipped_before_ms": 1}, 0),
+        ({"skipped_after_ms": 1}, 3),
+        ({"notification_ids": ["unknown"]}, 0),
+    ):
+        assert sum((await again(ledger, dry_run=True, **filters)).matched.values()) == number, filters
+
+
+@pytest.mark.req("P-325")
+@pytest.mark.parametrize("gate", ["digest", "expired", "collapsed", "cancelled", "reached", "skipped"])
+async def test_what_stays_as_it_is(ledger: Ledger, gate: str) -> None:
+    await ledger.enrol([gated(gate)])
+    assert (await again(ledger)).matched == {}
+
+
+@pytest.mark.req("P-325", "P-221")
+async def test_an_erased_address_is_never_evaluated_again(ledger: Ledger) -> None:
+    """It is skipped as suppressed without a suppression of its own: only a salted hash is left of it."""
+    await ledger.enrol([gated("suppressed")])
+    assert (await again(ledger)).matched == {}
+
+
+@pytest.mark.req("P-325")
+async def test_a_cancelled_notification_stays_cancelled(engine: Engine, ledger: Ledger) -> None:
+    await suppressed(ledger, "ann")
+    await engine.execute("DELETE FROM suppressions")
+    await engine.execute("UPDATE records SET stopped = 'cancelled'")
+    assert (await again(ledger)).matched == {}
+
+
+@pytest.mark.req("P-325")
+async def test_a_category_is_asked_as_it_stands(ledger: Ledger) -> None:
+    await ledger.enrol([gated("category", "ann", category="offers"), gated("category", "bob", category="offers")])
+    await ledger.enrol([gated("category", "eve", category="quiet")])
+    await ledger.change_preferences(None, "bob", PreferenceChange(categories={"offers": {"email": False}}))
+    done = await again(ledger)
+    assert (done.redriven, done.held) == (1, {"category": 2}), "bob does not want it, and eve never asked for it"
+    assert (await claim_one(ledger)).recipient_ref == "user:ann"
+
+
+@pytest.mark.req("P-325", "P-304")
+async def test_a_throttle_counts_what_is_redriven(ledger: Ledger) -> None:
+    assert RULE is not None
+    await ledger.enrol([gated("throttle", category="news") for _ in range(3)])
+    done = await again(ledger)
+    assert (done.redriven, done.held) == (1, {"throttle": 2})
+    assert (await again(ledger)).redriven == 0
+    entry = ThrottleEntry(audience="user:ann", category="news", throttle=RULE)
+    fresh = enrolment(category="news")
+    fresh = type(fresh)(fresh.notification, fresh.routes, None, (), (entry,))
+    (answer,) = await ledger.enrol([fresh])
+    assert getattr(answer, "gated", ()), "the redriven one counts like any other"
+    await ledger.hasten(3601)
+    assert (await again(ledger, gate="throttle")).redriven == 1
+
+
+@pytest.mark.req("P-325")
+async def test_many_pages_keep_a_rate(engine: Engine, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redriving, "PAGE", 3)
+    await suppressed(ledger, *[f"p{number}" for number in range(8)])
+    await engine.execute("DELETE FROM suppressions")
+    done = await again(ledger, rate=1.0)
+    assert (done.redriven, done.matched) == (8, {"suppressed": 8})
+    due = sorted(row["next_attempt_at"] for row in await engine.rows("routes"))
+    assert [round((one - due[0]) / 1000) for one in due] == list(range(8))
+
+
+@pytest.mark.req("P-325")
+async def test_a_redrive_is_stopped(engine: Engine, ledger: Ledger) -> None:
+    await suppressed(ledger, "ann", "bob", "eve")
+    await engine.execute("DELETE FROM suppressions")
+    done = await again(ledger, rate=0.001)
+    assert done.action_id is not None
+    gone = await claim_one(ledger)
+    stop = stop_action(actor="ops", reason="wrong", tenant_id=None, action_id=done.action_id)
+    assert await ledger.stop_redrive(done.action_id + 99, None, stop) is None
+    assert await ledger.stop_redrive(done.action_id, "acme", stop) is None
+    assert await ledger.stop_redrive(done.action_id, None, stop) == 2
+    states = {row["route_id"]: (row["status"], row["last_error_classification"]) for row in await engine.rows("routes")}
+    assert sorted(states.values()) == [("pending", "suppressed"), ("skipped", "suppressed"), ("skipped", "suppressed")]
+    assert states[gone.route_id][0] == "pending", "what a worker holds goes on"
+    assert await ledger.stop_redrive(done.action_id, None, stop) == 0
+    assert (await again(ledger)).redriven == 2
+
+
+@pytest.mark.req("P-325")
+async def test_a_redrive_of_dead_letters_is_stopped(engine: Engine, ledger: Ledger) -> None:
+    await ledger.enrol([enrolment()])
+    claim: Claim = await claim_one(ledger)
+    await ledger.settle([bury(claim)])
+    assert await redrive(ledger, claim.key) == 1
+    (action,), _ = await ledger.actions({}, 10, 0)
+    stop = AdminAction(actor="ops", action="redrive_stopped", subject=str(action["action_id"]))
+    assert await ledger.stop_redrive(action["action_id"], None, stop) == 1
+    row = await engine.only("routes")
+    assert (row["status"], row["next_attempt_at"]) == ("dead_letter", None)
+    letter = await engine.only("dead_letters")
+    assert letter["failure_classification"] == "recipient_gone"
+    assert await redrive(ledger, claim.key) == 1

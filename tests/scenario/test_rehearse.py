@@ -1,0 +1,158 @@
+"""`carillon rehearse`: outages in virtual time, played through the real policies of a user's own settings."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from carillon.cli import app
+from carillon.config.reading import load
+from carillon.config.settings import Settings
+from carillon.rehearsal import rehearse
+from carillon.rehearsal.figures import Figures
+from carillon.rehearsal.plan import RehearsalPlan, read_outage, read_traffic
+
+pytestmark = pytest.mark.req("P-501")
+
+TWO_PROVIDERS = """
+extends = "local"
+
+[channels]
+sms = ["first", "second"]
+
+[providers.first]
+kind = "sandbox"
+
+[providers.second]
+kind = "sandbox"
+
+[policy.retry."*/*"]
+max_attempts = 6
+base_delay_seconds = 5
+backoff_factor = 2.0
+max_delay_seconds = 600
+timeout_seconds = 10
+failover_after_attempts = 2
+on_open = "{on_open}"
+on_unknown = "retry"
+"""
+
+
+def settings(folder: Path, on_open: str = "defer") -> Settings:
+    path = folder / f"{on_open}.toml"
+    path.write_text(TWO_PROVIDERS.format(on_open=on_open), encoding="utf-8")
+    return load(None, path, {})
+
+
+def played(config: Settings, *outages: str, per_second: float = 0.5, seconds: float = 1200.0, **more: Any) -> Figures:
+    plan = RehearsalPlan(
+        per_second=per_second,
+        seconds=seconds,
+        traffic=read_traffic(["sms"], ["sms"]),
+        outages=tuple(read_outage(text, ["first", "second"]) for text in outages),
+        **more,
+    )
+    return rehearse(config, plan)
+
+
+def test_without_an_outage_everybody_is_told_in_time(tmp_path: Path) -> None:
+    found = played(settings(tmp_path))
+    assert 500 < found.accepted == found.delivered
+    assert (found.late, found.failed_over, found.given_up, found.repeated, found.waiting) == (0, 0, 0, 0, 0)
+    assert found.by_provider == {"first": found.accepted, "second": 0}
+    assert found.breakers == []
+
+
+def test_the_same_seed_gives_the_same_figures_and_another_one_others(tmp_path: Path) -> None:
+    config, outage = settings(tmp_path), "first 5m at 2m"
+    assert played(config, outage, seed=7) == played(config, outage, seed=7)
+    assert played(config, outage, seed=8) != played(config, outage, seed=7)
+
+
+def test_while_the_first_provider_is_down_the_second_tells_people(tmp_path: Path) -> None:
+    found = played(settings(tmp_path), "first 10m at 5m", prices={"first": 0.01, "second": 0.02})
+    assert found.accepted == found.delivered == found.by_provider["first"] + found.by_provider["second"]
+    assert 200 < found.failed_over == found.by_provider["second"] < 400
+    (breaker,) = found.breakers
+    assert breaker.provider == "first"
+    assert 300 <= breaker.begins < 360
+    assert breaker.ends is not None
+    assert 900 <= breaker.ends < 1000
+    assert found.cost == pytest.approx(0.01 * found.by_provider["first"] + 0.02 * found.by_provider["second"])
+
+
+def test_what_the_policy_says_about_an_open_breaker_decides_between_late_and_lost(tmp_path: Path) -> None:
+    both = ("first 10m at 5m", "second 10m at 5m")
+    waiting, buried = (played(settings(tmp_path, on_open), *both) for on_open in ("defer", "bury"))
+    # A message that a half-open breaker lets through counts an attempt; a few may use up all of theirs.
+    assert waiting.delivered + waiting.given_up == waiting.accepted
+    assert waiting.given_up <= 3
+    assert waiting.late > 200
+    assert waiting.lateness is not None
+    assert 500 < waiting.lateness.longest < 900
+    assert waiting.caught_up is not None
+    assert 0 < waiting.caught_up < 300
+    assert waiting.peak > 200
+    assert buried.given_up > 200
+    assert buried.reasons["circuit_open"] > 200
+    assert buried.delivered + buried.given_up == buried.accepted
+
+
+def test_a_vendor_that_accepts_and_does_not_answer_makes_people_get_messages_twice(tmp_path: Path) -> None:
+    found = played(settings(tmp_path), "first 5m at 2m silent")
+    assert found.repeated > 0
+    assert found.calls > found.accepted
+
+
+def test_a_large_load_is_played_by_a_sample_that_stands_for_all(tmp_path: Path) -> None:
+    found = played(settings(tmp_path), "first 5m at 2m", per_second=50.0, most=500)
+    assert found.scale == 120
+    assert found.accepted == pytest.approx(60_000, rel=0.1)
+    assert found.accepted % found.scale == 0
+    assert found.delivered == found.accepted
+
+
+def test_the_command_prints_the_figures_and_draws_the_chart(tmp_path: Path) -> None:
+    settings(tmp_path)
+    drawn = tmp_path / "chart.svg"
+    asked = ["rehearse", "--config", str(tmp_path / "defer.toml"), "--load", "30/min", "--for", "20m", "--mix", "sms"]
+    asked += ["--outage", "first 5m at 5m", "--outage", "second 5m at 5m slow 2s", "--chart", str(drawn)]
+    seen = CliRunner().invoke(app, asked)
+    assert seen.exit_code == 0, seen.output
+    assert "Everybody would have been told" in seen.output
+    assert "The breaker of first was open or half open from 5 min" in seen.output
+    svg = drawn.read_text(encoding="utf-8")
+    assert svg.startswith("<svg")
+    assert "first down" in svg
+    assert "second slow" in svg
+    again = CliRunner().invoke(app, [*asked[:-2], "--json"])
+    told = json.loads(again.stdout)
+    assert told["delivered"] == told["accepted"] > 500
+    assert told["failedOver"] > 0
+    assert len(told["slices"]) >= 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--load", "fast"], "is not a rate such as 500/s"),
+        (["--outage", "twilio 2h"], "the providers are"),
+        (["--outage", "sandbox"], "write"),
+        (["--outage", "sandbox 2h at noon"], "is not a duration"),
+        (["--outage", "sandbox 2h exploding"], "write"),
+        (["--outage", "sandbox 2h failing 300%"], "is not a share"),
+        (["--mix", "pigeon=3"], "have no channel 'pigeon'"),
+        (["--mix", "sms=0"], "write CHANNEL"),
+        (["--price", "sandbox=cheap"], "is not a price"),
+        (["--latency", "nobody=3s"], "write NAME=VALUE"),
+        (["--blueprint", "billing"], "cannot be rehearsed"),
+        (["--blueprint", "push-worker"], "cannot be rehearsed"),
+        (["--chart", "/nowhere/chart.svg", "--for", "1s"], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_played_is_said_in_one_line(arguments: list[str], said: str) -> None:
+    seen = CliRunner().invoke(app, ["rehearse", *arguments])
+    assert seen.exit_code != 0
+    assert said in str(seen.exception) + seen.output
