@@ -20,12 +20,15 @@ WITH written AS (
     SELECT 'bulk-' || lpad(n::text, 12, '0'), 'welcome', 'system', 'user', '{}', repeat('0', 64),
         now(), now(), 'system', 2, false
     FROM generate_series($1::bigint, $2::bigint) AS n
-    RETURNING notification_id)
-INSERT INTO routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at,
-    created_at, updated_at, address, lane, provider, policy, budget_since, message_json)
-SELECT notification_id, 'push:token:device-1', 'push', 'token:device-1', 'pending', 6, now(),
-    now(), now(), 'device-1', 2, 'sandbox', '*/*', now(), '{"text":"Hi Ada"}'
-FROM written
+    RETURNING notification_id
+), laid AS (
+    INSERT INTO routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at,
+        created_at, updated_at, address, lane, provider, policy, budget_since, message_json, ticket)
+    SELECT notification_id, 'push:token:device-1', 'push', 'token:device-1', 'pending', 6, now(),
+        now(), now(), 'device-1', 2, 'sandbox', '*/*', now(), '{"text":"Hi Ada"}', nextval('claim_tokens')
+    FROM written
+    RETURNING lane, provider, grp, next_attempt_at, ticket)
+INSERT INTO due SELECT * FROM laid
 """
 
 
@@ -67,6 +70,6 @@ async def _lengthen(dsn: str, count: int) -> None:
     start = await connection.fetchval("SELECT count(*) FROM records WHERE notification_id LIKE 'bulk-%'")
     for at in range(start, start + count, 100_000):
         await connection.execute(LENGTHEN, at, min(at + 100_000, start + count) - 1, timeout=120)
-    await connection.execute("VACUUM ANALYZE routes", timeout=240)
+    await connection.execute("VACUUM ANALYZE routes, due", timeout=240)
     await connection.execute("CHECKPOINT", timeout=120)
     await connection.close()

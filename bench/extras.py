@@ -87,7 +87,7 @@ def _killed(postgres: Postgres, note: Callable[[str, str, float], None]) -> None
     }
     slow = {**env, "CARILLON_PROVIDERS__SANDBOX__DELAY_SECONDS": "1.5"}
     with carillon(slow, "--roles", "outbound") as (victim, _), carillon(env, "--roles", "doors"):
-        asyncio.run(_until(dsn, "SELECT count(*) > 0 FROM routes WHERE claim_token IS NOT NULL"))
+        asyncio.run(_until(dsn, "SELECT count(*) > 0 FROM routes_held"))
         os.kill(victim.pid, signal.SIGKILL)
         killed = time.perf_counter()
     with carillon(env, "--roles", "outbound"):

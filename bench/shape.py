@@ -27,7 +27,12 @@ GROUPS, WAITING = 100_000, 200_000
 SECONDS = 5.0
 CHURNED = 1_000_000
 MILLION, FEW = 1_000_000, 1_000
-REGROUP = "UPDATE routes SET grp = 1 + hashtext(notification_id) & $1, turn = 1 + hashtext(notification_id) & $1"
+REGROUP = """
+WITH grouped AS (
+    UPDATE routes SET grp = 1 + hashtext(notification_id) & $1, ticket = nextval('claim_tokens')
+    RETURNING lane, provider, grp, next_attempt_at, ticket)
+INSERT INTO due SELECT * FROM grouped
+"""
 
 Say = Callable[[str], None]
 
@@ -125,8 +130,9 @@ def _filled(postgres: Postgres, waiting: int, groups: int) -> str:
         connection = await asyncpg.connect(dsn)
         for at in range(0, waiting, 100_000):
             await connection.execute(LENGTHEN, at, min(at + 100_000, waiting) - 1, timeout=120)
+        await connection.execute("TRUNCATE due")
         await connection.execute(REGROUP, (1 << (groups - 1).bit_length()) - 1, timeout=240)
-        await connection.execute("VACUUM ANALYZE routes", timeout=240)
+        await connection.execute("VACUUM ANALYZE routes, due", timeout=240)
         await connection.execute("CHECKPOINT", timeout=120)
         await connection.close()
 

@@ -72,7 +72,7 @@ async def nothing_left(stand: FaultyGalaxy) -> None:
     """No lease in Redis, none in PostgreSQL."""
     keys = await stand.leases()
     hold("nothing_left", not keys, f"lease keys: {sorted(keys)[:3]}")
-    held = await stand.number("SELECT count(*) FROM routes WHERE claim_token IS NOT NULL")
+    held = await stand.number("SELECT count(*) FROM routes_held")
     hold("nothing_left", held == 0, f"{held} routes are still claimed")
 
 

@@ -14,7 +14,7 @@ from tests.support.process import Program
 from tests.support.waiting import until
 
 INTENTS, REPLICAS = 5000, 3
-HELD = "SELECT count(*) FROM routes WHERE claim_token IS NOT NULL AND lease_owner LIKE $1"
+HELD = "SELECT count(*) FROM routes_held WHERE held_by LIKE $1"
 TIMES_OFF = """
 SELECT count(*)
 FROM records, unnest(ARRAY[accepted_at, updated_at, idempotency_expires_at - interval '168 hours']) AS t

@@ -25,7 +25,7 @@ async def waits_are_exact(stand: FaultyGalaxy, minimum: float, stop: asyncio.Eve
     seen: set[int] = set()
     query = (
         "SELECT attempt_count AS n, (extract(epoch FROM next_attempt_at - last_error_at) * 1000)::float8 AS ms"
-        " FROM routes WHERE status = 'failed' AND claim_token IS NULL"
+        " FROM routes WHERE status = 'failed' AND ticket IS NULL"
     )
     while not stop.is_set():
         for row in await stand.rows(query):

@@ -53,7 +53,7 @@ async def test_a_lease_is_a_date_in_the_future_and_a_token(engine: Engine, ledge
     claim = await claimed(ledger)
     row = await engine.only("routes")
     assert (row["status"], row["claim_token"], row["lease_owner"]) == ("pending", claim.token, "worker")
-    assert 29_000 <= row["next_attempt_at"] - row["updated_at"] <= 30_000
+    assert row["next_attempt_at"] - row["claimed_at"] == pytest.approx(30_000, abs=1)
     assert await ledger.claim([want()], 10, "other") == []
 
 
@@ -62,7 +62,7 @@ async def test_wants_are_asked_in_order_each_up_to_its_limit(ledger: Ledger) -> 
     wants = [want(2, lane=3), want(2, lane=1), want(9, lane=2)]
     claims = await ledger.claim(wants, 7, "w")
     assert [claim.lane for claim in claims] == [3, 3, 1, 1, 2, 2, 2]
-    assert [claim.token for claim in claims] == sorted(claim.token for claim in claims)
+    assert len({claim.token for claim in claims}) == len(claims)
 
 
 async def test_a_second_round_takes_what_the_first_left(ledger: Ledger) -> None:

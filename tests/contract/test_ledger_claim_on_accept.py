@@ -28,7 +28,7 @@ async def test_a_route_claimed_on_accept_belongs_to_its_owner_at_once(engine: En
     row = await engine.only("routes")
     assert (row["status"], row["attempt_count"], row["lease_owner"]) == ("pending", 1, "here")
     assert (row["claim_token"], claim.attempt) == (claim.token, 1)
-    assert row["next_attempt_at"] == pytest.approx(row["updated_at"] + 30_000, abs=1)
+    assert row["next_attempt_at"] == pytest.approx(row["claimed_at"] + 30_000, abs=1)
     assert await ledger.claim([want()], 10, "other") == []
     assert await ledger.settle([finish(claim)]) == [Settled.APPLIED]
     assert (await engine.only("attempts_told"))["attempt"] == 1
@@ -39,7 +39,7 @@ async def test_it_equals_a_claim_made_later(engine: Engine, ledger: Ledger) -> N
     await engine.expire_leases()
     again = await claim_one(ledger)
     assert (again.attempt, again.abandoned) == (2, True)
-    changed = {"token": 0, "attempt": 0, "age_seconds": 0.0, "abandoned": False, "place": None}
+    changed = {"token": 0, "attempt": 0, "age_seconds": 0.0, "abandoned": False, "place": None, "lease": 0}
     assert _without(found.claims[0], changed) == _without(again, changed)
 
 

@@ -26,8 +26,8 @@ PROPERTIES = [
 MUTANTS: Mutants = {
     "settle without its token": (
         properties.stale_failure_changes_nothing,
-        {"settle": ("(r.claim_token = given.token OR given.verdict = 'finish')", "TRUE")},
-        {"settle_judge": ("r.claim_token = :token", "TRUE")},
+        {"settle": ("(r.ticket = given.token OR r.claim_token = given.token OR given.verdict = 'finish')", "TRUE")},
+        {"settle_judge": ("r.ticket = :token", "TRUE")},
     ),
     "settle without adoption": (
         properties.late_success_is_adopted,
@@ -41,23 +41,28 @@ MUTANTS: Mutants = {
     ),
     "extend without its token": (
         properties.stranger_cannot_extend,
-        {"extend": ("AND r.claim_token = held.token", "")},
-        {"extend": ("AND claim_token = :token", "")},
+        {"extend": ("(r.ticket = held.token OR r.claim_token = held.token) AND", "")},
+        {"extend": ("AND ticket = :token ", "")},
     ),
     "attempts counted at the settlement": (
         properties.crash_loop_uses_up_its_budget,
-        {"claim": ("r.attempt_count + 1", "r.attempt_count")},
-        {"claim": ("attempt_count + 1", "attempt_count")},
+        {"claim": ("attempt_count = r.attempt_count + 1", "attempt_count = r.attempt_count")},
+        {"lapse": ("attempt_count = attempt_count + 1", "attempt_count = attempt_count")},
     ),
     "deferral that spends an attempt": (
         properties.deferral_costs_nothing,
-        {"settle": ("greatest(r.attempt_count - 1, 0)", "r.attempt_count")},
-        {"settle": ("max(attempt_count - 1, 0)", "attempt_count")},
-    ),
-    "settle that keeps its token": (
-        properties.deferral_costs_nothing,
-        {"settle": ("claim_token = NULL,", "")},
-        {"settle": ("claim_token = NULL,", "")},
+        {
+            "settle": (
+                "WHEN r.ticket = given.token THEN r.attempt_count ELSE",
+                "WHEN r.ticket = given.token THEN r.attempt_count + 1 ELSE",
+            )
+        },
+        {
+            "settle": (
+                "WHEN ticket IS :token THEN attempt_count ELSE",
+                "WHEN ticket IS :token THEN attempt_count + 1 ELSE",
+            )
+        },
     ),
     "enrol without ON CONFLICT": (
         properties.one_record_per_key,
@@ -79,12 +84,12 @@ MUTANTS: Mutants = {
     ),
     "claim that takes what is not due": (
         properties.future_work_stands_in_nobodys_way,
-        {"claim": ("next_attempt_at <= (SELECT now FROM clock)", "next_attempt_at IS NOT NULL")},
+        {"claim": ("<= (SELECT now FROM clock)", "IS NOT NULL")},
         {
-            "ripen": ("AND r.next_attempt_at <= :now", ""),
+            "ripe": ("AND r.next_attempt_at <= :now", ""),
             "claimable": ("r.next_attempt_at <= :now", "TRUE"),
-            "next_group": ("r.next_attempt_at <= :now AS due", "TRUE AS due"),
-            "claim_candidates": ("AND r.next_attempt_at <= :now", ""),
+            "next_group": ("d.due_at <= :now AS due", "TRUE AS due"),
+            "claim_candidates": ("AND d.due_at <= :now", ""),
         },
     ),
     "enrol without suppressions": (

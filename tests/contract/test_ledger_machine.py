@@ -75,6 +75,7 @@ class LedgerMachine(RuleBasedStateMachine):
         due = self.model.due(provider)
         claims = self.run(self.ledger.claim([want(limit, provider=provider)], 10, "worker"))
         assert len(claims) == min(limit, len(due))
+        self.model.lapse()
         for claim in claims:
             self.model.claim(claim)
         self.claims += claims
@@ -156,7 +157,10 @@ def test_engine_and_model_agree(engine: Engine) -> None:
             {"settle": (" OR given.verdict = 'finish'", "")},
             {"settle_judge": ("WHEN :verdict = 'finish' THEN 'adopted'", "")},
         ),
-        ({"extend": ("AND r.claim_token = held.token", "")}, {"extend": ("AND claim_token = :token", "")}),
+        (
+            {"extend": ("(r.ticket = held.token OR r.claim_token = held.token) AND", "")},
+            {"extend": ("AND ticket = :token ", "")},
+        ),
     ],
     ids=["no adoption", "extend without token"],
 )

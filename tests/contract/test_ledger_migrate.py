@@ -95,7 +95,8 @@ async def test_both_engines_have_the_same_columns(engine: Engine) -> None:
         *("next_attempt_at", "resolved_email", "resolved_locale", "last_error_classification", "last_error_message"),
         *("last_error_at", "created_at", "updated_at", "published_at", "dead_lettered_at", "skipped_at"),
         *("address", "lane", "provider", "provider_since", "policy", "budget_since", "message_json", "grp", "turn"),
-        *("claim_token", "lease_owner", "provider_message_id", "settled_by", "finished_by", "took_ms"),
+        *("claim_token", "lease_owner", "provider_message_id", "settled_by", "finished_by", "took_ms", "ticket"),
+        *("goal", "step", "not_before", "receipt_due"),
         *("receipt", "delivered_at", "opened_at", "clicked_at", "claimed_at"),
         *("suppression_id", "suppression_kind", "suppressed_until"),
     }

@@ -14,7 +14,11 @@ from tests.support.ledger_properties import claim_one
 
 ledger = ledger_fixture()
 
-TAKE_OVER = "UPDATE routes SET claim_token = 1000000, next_attempt_at = now() + interval '1 hour'"
+TAKE_OVER = (
+    "WITH ended AS (DELETE FROM leases RETURNING lease_id) "
+    "UPDATE routes SET claim_token = 1000000, next_attempt_at = now() + interval '1 hour', "
+    "ticket = CASE WHEN (SELECT count(*) FROM ended) = 0 THEN ticket END"
+)
 
 
 @pytest.fixture
@@ -68,7 +72,9 @@ async def test_a_cancellation_that_waited_for_a_claim(engine: PostgresEngine, le
 async def test_claimers_do_not_wait_for_locked_rows(engine: PostgresEngine, ledger: Ledger) -> None:
     await ledger.enrol([enrolment(route("ann")), enrolment(route("bob"))])
     async with connected(engine.dsn) as other, other.transaction():
-        await other.execute("SELECT FROM routes WHERE route_id = 'email:user:ann' FOR UPDATE")
+        await other.execute(
+            "SELECT FROM due d JOIN routes r ON r.ticket = d.ticket WHERE r.route_id = 'email:user:ann' FOR UPDATE OF d"
+        )
         claims = await ledger.claim([want()], 10, "w")
         assert [claim.recipient_ref for claim in claims] == ["user:bob"]
 

@@ -15,7 +15,7 @@ async def test_a_place_that_is_anothers_by_now(ledger_dsn: str) -> None:
 
 async def test_the_negative_control_notices(ledger_dsn: str) -> None:
     engine = PostgresEngine(ledger_dsn)
-    blind = engine.statements({"settle_finished": ("AND r.claim_token = given.token", "")})
+    blind = engine.statements({"settle_finished": ("AND (r.ticket = given.token OR r.claim_token = given.token)", "")})
     noticed = False
     try:
         await place_of_another_row_is_left_alone(engine, blind)
@@ -34,12 +34,12 @@ async def test_a_claim_whose_row_has_moved_takes_the_long_way(ledger_dsn: str) -
         assert (await engine.only("attempts_told"))["provider_message_id"] == f"m-{claim.token}"
 
 
-async def test_a_renewed_lease_knows_its_new_place(ledger_dsn: str) -> None:
+async def test_a_renewed_lease_of_a_live_stream_knows_its_new_place(ledger_dsn: str) -> None:
     engine = PostgresEngine(ledger_dsn)
     short = engine.statements({"settle": ("UPDATE routes r", "UPDATE no_such_table r")})
     async with engine.ledger(statements=short) as ledger:
-        await ledger.enrol([enrolment()])
-        claim = await claim_one(ledger)
+        await ledger.enrol([enrolment(route(channel="sse", provider="sse"))])
+        (claim,) = await ledger.claim([want(provider="sse")], 1, "w")
         before = claim.place
         assert await ledger.extend([claim]) == []
         assert claim.place != before

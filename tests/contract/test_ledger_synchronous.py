@@ -61,7 +61,7 @@ async def test_its_claim_equals_one_made_later(engine: Engine, ledger: Ledger) -
     claim = await held(ledger)
     await engine.expire_leases()
     (again,) = await ledger.claim([want(lane=LANE)], 10, "somebody")
-    differing = {"token", "attempt", "age_seconds", "abandoned", "place"}
+    differing = {"token", "attempt", "age_seconds", "abandoned", "place", "lease"}
     for name in set(Claim.__struct_fields__) - differing:
         assert getattr(claim, name) == getattr(again, name), name
 
@@ -100,7 +100,8 @@ async def test_a_route_to_a_suppressed_address_is_not_claimed(engine: Engine, le
     )
     (found,) = await ledger.enrol_claimed([waited_for()], "me", 60.0)
     assert (type(found.enrolled), found.claims) == (Accepted, ())
-    assert (await engine.only("routes"))["status"] == "skipped"
+    row = await engine.only("routes")
+    assert (row["status"], row["ticket"]) == ("skipped", None)
 
 
 async def test_a_scheduled_route_is_not_claimed(engine: Engine, ledger: Ledger) -> None:
@@ -108,6 +109,7 @@ async def test_a_scheduled_route_is_not_claimed(engine: Engine, ledger: Ledger) 
     assert (type(found.enrolled), found.claims) == (Accepted, ())
     row = await engine.only("routes")
     assert (row["claim_token"], row["attempt_count"], row["next_attempt_at"]) == (None, 0, 4_000_000_000_000)
+    assert await engine.rows("due") == []
 
 
 async def test_a_repeat_claims_no_route_of_another_owner(engine: Engine, ledger: Ledger) -> None:
@@ -155,27 +157,40 @@ MUTANTS: Mutants = {
     "hold without a lease": (
         test_a_claimed_enrolment_is_stored_leased_and_with_one_attempt,
         {"enrol": ("$42::float8 * interval '1 second'", "$42::float8 * interval '0 second'")},
-        {"claim_enrolled": ("next_attempt_at = :lease_until", "next_attempt_at = :now")},
+        {"lease": (":now, :lease_until", ":now, :now")},
     ),
     "queueing what is held": (
         test_the_sweep_dead_letters_abandoned_deliveries_and_nothing_else,
-        {"queue_unclaimed": (" AND r.claim_token IS NULL", "")},
-        {"queue_unclaimed": (" AND claim_token IS NULL", ""), "waits_unclaimed": (" AND claim_token IS NULL", "")},
+        {
+            "queue_unclaimed": (
+                "NULL FROM routes r\n    WHERE r.lane = $1 AND r.next_attempt_at IS NOT NULL AND r.ticket IS NULL AND",
+                "r.ticket FROM routes r\n    WHERE r.lane = $1 AND r.next_attempt_at IS NOT NULL AND",
+            )
+        },
+        {
+            "queue_unclaimed": ("ticket IN (SELECT d.ticket FROM due d WHERE d.lane = ?1)", "TRUE"),
+            "waits_unclaimed": (" AND ticket IS NULL", ""),
+        },
     ),
     "holding what was skipped": (
         test_a_route_to_a_suppressed_address_is_not_claimed,
         {"enrol": ("AND given.skipped_because IS NULL AND held_by.suppression_id IS NULL\n", "\n")},
-        {"claim_enrolled": (" AND status = 'pending'\n  AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
+        {
+            "enrol_route": (
+                "NOT skipped AND :scheduled_for_ms IS NULL THEN :ticket",
+                ":scheduled_for_ms IS NULL THEN :ticket",
+            )
+        },
     ),
     "holding what is for later": (
         test_a_scheduled_route_is_not_claimed,
         {"enrol": ("given.scheduled_for_ms IS NULL\n                   AND ", "")},
-        {"claim_enrolled": ("AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
+        {"enrol_route": ("NOT skipped AND :scheduled_for_ms IS NULL THEN :ticket", "NOT skipped THEN :ticket")},
     ),
     "a repeat that takes anybody's": (
         test_a_repeat_claims_no_route_of_another_owner,
-        {"claim_enrolled": ("AND r.lease_owner = $2", "")},
-        {"claim_enrolled": ("AND (next_attempt_at <= :now OR lease_owner = :owner)", "")},
+        {"claim_enrolled": ("l.owner = $2 AND ", "")},
+        {"own_lease": ("owner = :owner AND ", "")},
     ),
 }
 

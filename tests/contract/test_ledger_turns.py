@@ -274,8 +274,9 @@ async def meets_a_rival(engine: PostgresEngine, statements: dict[str, str] | Non
         async with connected(engine.dsn) as rival:
             async with rival.transaction():
                 await rival.execute(
-                    "UPDATE routes SET claim_token = -1, turn = NULL, next_attempt_at = now() + interval '1 h' "
-                    "WHERE ctid IN (SELECT ctid FROM routes WHERE turn = -1 LIMIT 4)"
+                    "WITH taken AS (DELETE FROM due WHERE ctid IN (SELECT ctid FROM due WHERE grp = -1 LIMIT 4) "
+                    "RETURNING ticket) INSERT INTO leases SELECT 98, -1, 'rival', now(), now() + interval '1 h', "
+                    "array_agg(ticket) FROM taken"
                 )
                 await rival.execute(
                     "INSERT INTO slots (grp, fence, taken_at) VALUES (-1, 99, now()) "
@@ -319,8 +320,9 @@ async def accepts_beside_a_rival(engine: PostgresEngine, statements: dict[str, s
         async with connected(engine.dsn) as rival:
             async with rival.transaction():
                 await rival.execute(
-                    "UPDATE routes SET claim_token = -1, turn = NULL, next_attempt_at = now() + interval '1 h' "
-                    "WHERE turn = -1"
+                    "WITH taken AS (DELETE FROM due WHERE grp = -1 RETURNING ticket) "
+                    "INSERT INTO leases SELECT 98, -1, 'rival', now(), now() + interval '1 h', array_agg(ticket) "
+                    "FROM taken"
                 )
                 await rival.execute("INSERT INTO slots (grp, fence, taken_at) VALUES (-1, 99, now())")
                 late = asyncio.create_task(accepted(ledger, -1, 1, "late"))
@@ -348,21 +350,27 @@ async def test_two_processes_that_accept_at_once_share_the_places(engine: Engine
             assert max(taken) > 0
 
 
+async def test_what_was_claimed_does_not_stand_in_the_turns(ledger: Ledger) -> None:
+    await fill(ledger, {1: 3, -2: 3})
+    assert counted(await claimed(ledger, 50, CAPPED)) == {1: 3, -2: 3}
+    assert await claimed(ledger, 50, CAPPED) == []
+
+
 MUTANTS: Mutants = {
     "an acceptance that counts no places": (
         test_routes_claimed_on_accept_count_as_places,
-        {"enrol": ("r.claim_token IS NOT NULL AND r.turn IS NULL", "FALSE")},
-        {"places_taken": ("r.claim_token IS NOT NULL", "FALSE")},
+        {"enrol": ("FROM leases l WHERE l.grp = cap.grp", "FROM leases l WHERE FALSE")},
+        {"places_taken": ("l.grp = :grp", "FALSE")},
     ),
     "an acceptance that does not count its own batch": (
         test_routes_claimed_on_accept_count_as_places,
         {"enrol": ("picked.nth <= picked.free AND", "")},
-        {"places_taken": ("r.claim_token IS NOT NULL", "FALSE")},
+        {"places_taken": ("l.grp = :grp", "FALSE")},
     ),
     "a claim that always begins with the first group": (
         test_claims_begin_after_the_group_that_was_served_last,
-        {"claim": ("r.turn > want.served", "r.turn > -9223372036854775807")},
-        {"next_group": ("r.turn > :after", "r.turn > CASE WHEN :after < 100 THEN -100 ELSE :after END")},
+        {"claim": ("d.grp > want.served", "d.grp > -9223372036854775807")},
+        {"next_group": ("d.grp > :after", "d.grp > CASE WHEN :after < 100 THEN -100 ELSE :after END")},
     ),
     "a claim that forgets what the groups left": (
         test_every_group_gets_the_same_and_the_rest_goes_where_more_waits,
@@ -371,23 +379,18 @@ MUTANTS: Mutants = {
     ),
     "a claim that counts no places": (
         test_a_group_never_has_more_claims_than_its_cap,
-        {"claim": ("AND r.grp < 0 AND r.claim_token IS NOT NULL AND r.turn IS NULL", "AND FALSE")},
-        {"places_taken": ("r.claim_token IS NOT NULL", "FALSE")},
+        {"claim": ("FROM leases l WHERE l.grp = g.grp", "FROM leases l WHERE FALSE")},
+        {"places_taken": ("l.grp = :grp", "FALSE")},
     ),
     "a claim that keeps what it took in the turns": (
-        test_a_group_never_has_more_claims_than_its_cap,
-        {"claim": ("turn = NULL,\n", "")},
-        {"claim": ("turn = NULL, ", "")},
+        test_what_was_claimed_does_not_stand_in_the_turns,
+        {"claim": ("DELETE FROM due d WHERE", "DELETE FROM due d WHERE FALSE AND")},
+        {"claim": ("WHERE lane", "WHERE FALSE AND lane")},
     ),
     "a claim that leaves what is ripe": (
         test_places_come_back_when_a_lease_ends,
-        {"claim": ("SET turn = r.grp", "SET turn = NULL")},
-        {"ripen": ("SET turn = grp", "SET turn = NULL")},
-    ),
-    "a claim that takes heads that are not due": (
-        test_rows_that_were_moved_into_the_future_by_hand_hide_nobody,
-        {"claim": ("WHERE g.next_attempt_at <= (SELECT now FROM clock)", "WHERE TRUE")},
-        {"next_group": ("r.next_attempt_at <= :now AS due", "TRUE AS due")},
+        {"claim": ("SELECT * FROM moved UNION ALL SELECT * FROM lapsed", "SELECT * FROM moved")},
+        {"queue_tickets": ("WHERE r.ticket > :last", "WHERE FALSE AND r.ticket > :last")},
     ),
 }
 

@@ -159,9 +159,9 @@ async def test_counts(engine: Engine, ledger: Ledger) -> None:
     assert (empty["due"], empty["leased"], empty["oldest_due_seconds"]) == (0, 0, None)
     skipped = route("skip", status=Status.SKIPPED, skipped_because="no")
     await ledger.enrol([enrolment(route("a"), route("b"), route("c", lane=3), skipped)])
+    await engine.grow_old("routes", "next_attempt_at", 10)
     first, second = await ledger.claim([want(2)], 2, "w")
     await ledger.settle([retry(first)])
-    await engine.grow_old("routes", "next_attempt_at", 10)
     counts = await ledger.counts()
     assert counts["routes"] == {"pending": 2, "failed": 1, "published": 0, "dead_letter": 0, "skipped": 1}
     assert (counts["due"], counts["leased"]) == (1, 1)

@@ -232,7 +232,7 @@ async def test_an_outage_of_redis_spends_no_budget(engine: PostgresEngine, ledge
                     await take(leases)
             assert await attempts(engine) == [0, 0]
             tokens = await engine.execute("SELECT last_value FROM claim_tokens")
-            assert tokens == [{"last_value": 2}], "only the first one asked the ledger"
+            assert tokens == [{"last_value": 3}], "two tickets and one lease: only the first one asked the ledger"
             server.start()
             claims = await take(leases)
             assert [(claim.attempt, claim.abandoned) for claim in claims] == [(1, False)] * 2

@@ -14,6 +14,7 @@ SHIPPED = {
     "lease": ("WORKERS=4", "CRASHES=3", "EXPIRIES=3"),
     "places": ("PROCESSES=3",),
     "rlist": ("WORKERS=4", "TWINS=3"),
+    "ticket": (),
     "told": (),
 }
 LASTING = {
@@ -22,6 +23,7 @@ LASTING = {
     "lease": (),
     "places": ("ROUTES=4",),
     "rlist": ("WORKERS=2", "CRASHES=2", "LAPSES=1"),
+    "ticket": ("LAPSES=1", "FAILURES=1"),
     "told": ("WORKERS=2",),
 }
 BAD = [
@@ -39,6 +41,10 @@ BAD = [
     ("rlist", "TWOSTEP", ">=2"),
     ("rlist", "PUMP2", ">=2"),
     ("rlist", "NOLOCK", "running==0"),
+    ("ticket", "EARLY", "place==1"),
+    ("ticket", "SAMETICKET", "leased["),
+    ("ticket", "NOVOID", "queued["),
+    ("ticket", "BLINDCANCEL", "mine["),
     ("told", "BLINDREPEAT", "applied==counted"),
     ("told", "BLINDNOTE", "told==settled"),
     ("told", "FORGET", "told==settled"),
@@ -48,7 +54,10 @@ BAD = [
     ("breaker", "TWOSTEP", "probing<="),
     ("breaker", "LATE", "probing<="),
 ]
-ENDLESS = [("breaker", "NOEXPIRY"), ("lease", "NOEXPIRY"), ("places", "NOEXPIRY"), ("rlist", "NOSWEEP")]
+ENDLESS = [
+    *((model, "NOEXPIRY") for model in ("breaker", "lease", "places", "ticket")),
+    ("rlist", "NOSWEEP"),
+]
 
 
 def test_every_model_is_checked() -> None:

@@ -69,7 +69,7 @@ async def test_the_waits_of_the_document_to_the_microsecond(galaxy: Galaxy) -> N
     )
     await galaxy.execute(
         "CREATE TRIGGER keep AFTER UPDATE ON routes FOR EACH ROW WHEN (NEW.status = 'failed' "
-        "AND OLD.claim_token IS NOT NULL AND NEW.claim_token IS NULL) EXECUTE FUNCTION keep()"
+        "AND OLD.ticket IS NOT NULL AND NEW.ticket IS NULL) EXECUTE FUNCTION keep()"
     )
     entry_id = await galaxy.publish(intent("lobby.invite.expired", recipient_user_ids_json=ONE))
     seen: dict[int, dict[str, Any]] = {}
@@ -82,7 +82,7 @@ async def test_the_waits_of_the_document_to_the_microsecond(galaxy: Galaxy) -> N
         # The next one need not be waited for.
         await galaxy.execute(
             "UPDATE routes SET next_attempt_at = now() "
-            "WHERE notification_id = $1 AND next_attempt_at IS NOT NULL AND claim_token IS NULL",
+            "WHERE notification_id = $1 AND next_attempt_at IS NOT NULL AND ticket IS NULL",
             entry_id,
         )
     assert [waits(row) for row in seen.values()] == [timedelta(seconds=2**n) for n in range(6)]
@@ -93,7 +93,7 @@ async def test_the_longest_wait(galaxy: Galaxy) -> None:
     await galaxy.redis.set(MAIL, "not a stream")
     galaxy.start(NOTIFICATION_ROUTE_BACKOFF_MIN="4m")
     entry_id = await galaxy.publish(intent("lobby.invite.expired", recipient_user_ids_json=ONE))
-    query = "SELECT * FROM routes WHERE notification_id = $1 AND status = 'failed' AND claim_token IS NULL"
+    query = "SELECT * FROM routes WHERE notification_id = $1 AND status = 'failed' AND ticket IS NULL"
     first = await galaxy.row_once(f"{query} AND attempt_count = 1", entry_id)
     await galaxy.execute("UPDATE routes SET next_attempt_at = now() WHERE next_attempt_at IS NOT NULL")
     second = await galaxy.row_once(f"{query} AND attempt_count = 2", entry_id)

@@ -182,7 +182,7 @@ async def test_no_database_ends_the_start_when_its_time_is_over(galaxy: Galaxy) 
 
 
 NEEDED = {"attempts", "attempts_told", "claim_tokens", "collapses", "outbox", "schema_migrations", "schema_parts"} | {
-    *("erasures", "seal_keys", "slots", "suppressions", "targets")
+    *("due", "erasures", "leases", "routes_held", "seal_keys", "slots", "suppressions", "targets")
 }
 """What the engine needs beside the frozen tables."""
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from carillon.ledger.copy_values import Kind, Table
-from carillon.ledger.copying import BOOKKEEPING
+from carillon.ledger.copying import BOOKKEEPING, TICKET
 from carillon.ledger.postgres.copy import PostgresEnd
 from carillon.ledger.sqlite.ledger import SqliteLedger
 from carillon.ledger.statements import load
@@ -72,13 +72,16 @@ def everything(path: str, known: dict[str, Table]) -> dict[str, list[str]]:
     with closing(sqlite3.connect(path)) as file:
         found = {}
         for table in known.values():
+            names = [name for name in table.names if name != TICKET]
             try:
-                rows = file.execute(f"SELECT {', '.join(table.names)} FROM {table.name}").fetchall()  # noqa: S608 - as above
+                rows = file.execute(f"SELECT {', '.join(names)} FROM {table.name}").fetchall()  # noqa: S608 - as above
             except sqlite3.OperationalError:
                 continue  # a view of PostgreSQL's
-            kinds = table.kinds(table.names)
+            kinds = table.kinds(names)
             found[table.name] = sorted(repr([_meant(kind, one) for kind, one in zip(kinds, row)]) for row in rows)  # noqa: B905 - of one length
-        return {name: rows for name, rows in found.items() if name not in ("schema_migrations", "schema_parts")}
+        return {
+            name: rows for name, rows in found.items() if name not in ("schema_migrations", "schema_parts", "leases")
+        }
 
 
 def _meant(kind: Kind, found: Any) -> Any:

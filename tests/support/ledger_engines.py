@@ -17,9 +17,11 @@ from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres.engine import plain
 from carillon.ledger.postgres.ledger import PostgresLedger
 from carillon.ledger.redis.leases import RedisLeases
+from carillon.ledger.rows import as_held
 from carillon.ledger.sqlite.ledger import SqliteLedger
 from carillon.ledger.statements import load
 from tests.support.databases import Prepared
+from tests.support.tables import ROUTES
 
 Rows: TypeAlias = list[dict[str, Any]]
 
@@ -27,7 +29,7 @@ LEASES = "postgres+leases"
 
 TABLES = (
     *("records", "routes", "attempts", "dead_letters", "malformed_intents", "suppressions", "receipts", "outbox"),
-    *("streams", "stream_entries", "presence", "replicas"),
+    *("streams", "stream_entries", "presence", "replicas", "due", "leases"),
 )
 _EVERYTHING = {table: f"SELECT * FROM {table}" for table in (*TABLES, "attempts_told")}  # noqa: S608 - the names above
 _EMPTY = [f"DELETE FROM {table}" for table in reversed(TABLES)]  # noqa: S608 - the names above
@@ -66,6 +68,8 @@ class Engine:
         await ledger.migrate()
 
     async def rows(self, table: str) -> Rows:
+        if table == "routes":
+            return [as_held(row) for row in await self.execute(ROUTES)]
         return await self.execute(_EVERYTHING[table])
 
     async def only(self, table: str) -> dict[str, Any]:
@@ -79,22 +83,29 @@ class Engine:
     async def expire_leases(self) -> None:
         """Let every lease end now."""
         await self.execute(self.PAST.replace("WHERE", "WHERE claim_token IS NOT NULL AND"))
+        await self.execute(self.OVER)
 
     async def make_due(self) -> None:
         """Let everything that waits be due now, leases included."""
         await self.execute(self.PAST)
+        await self.execute(self.OVER)
 
     async def grow_old(self, table: str, column: str, seconds: int) -> None:
         """Move a time into the past."""
         await self.execute(self.OLDER.format(table=table, column=column, seconds=seconds))
 
     PAST: str
+    OVER: str
     OLDER: str
 
 
 class PostgresEngine(Engine):
     dialect = "postgres"
-    PAST = "UPDATE routes SET next_attempt_at = clock_timestamp() - interval '1 ms' WHERE next_attempt_at IS NOT NULL"
+    PAST = (
+        "UPDATE routes SET next_attempt_at = clock_timestamp() - interval '1 ms'"
+        " WHERE next_attempt_at IS NOT NULL AND ticket IS NULL"
+    )
+    OVER = "UPDATE leases SET expires_at = clock_timestamp() - interval '1 ms'"
     OLDER = "UPDATE {table} SET {column} = {column} - {seconds} * interval '1 second'"
 
     def __init__(self, dsn: str) -> None:
@@ -150,7 +161,11 @@ class PostgresEngine(Engine):
 
 class SqliteEngine(Engine):
     dialect = "sqlite"
-    PAST = "UPDATE routes SET next_attempt_at = next_attempt_at - 10000000000000 WHERE next_attempt_at IS NOT NULL"
+    PAST = (
+        "UPDATE routes SET next_attempt_at = next_attempt_at - 10000000000000"
+        " WHERE next_attempt_at IS NOT NULL AND ticket IS NULL"
+    )
+    OVER = "UPDATE leases SET expires_at = expires_at - 10000000000000"
     OLDER = "UPDATE {table} SET {column} = {column} - {seconds} * 1000"
 
     def __init__(self, path: Path, *, prepared: bool = False) -> None:

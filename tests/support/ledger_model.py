@@ -16,6 +16,7 @@ class ModelRoute(msgspec.Struct):
     before: int = 0
     token: int | None = None
     due: bool = True
+    abandoned: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -50,8 +51,14 @@ class Model:
         assert claim.key in self.due(claim.provider)
         route.attempts += 1
         assert (claim.attempt, claim.attempts_before) == (route.attempts, route.before)
-        assert claim.abandoned is (route.token is not None)
+        assert claim.abandoned is route.abandoned
         route.token, route.due = claim.token, False
+
+    def lapse(self) -> None:
+        """Every claim first takes the leases apart that ran out."""
+        for route in self.routes.values():
+            if route.is_open and route.due and route.token is not None:
+                route.token, route.abandoned = None, True
 
     def extend(self, claim: Claim) -> bool:
         route = self.routes[claim.key]
@@ -77,7 +84,7 @@ class Model:
         return answer
 
     def _change(self, route: ModelRoute, verdict: Verdict) -> None:
-        route.token = None
+        route.token, route.abandoned = None, False
         match verdict:
             case Finish():
                 route.status, route.due = "published", False

@@ -76,6 +76,12 @@ async def stranger_cannot_extend(engine: Engine, statements: Statements = None) 
         assert await ledger.extend([zombie]) == [zombie]
         assert await engine.only("routes") == before
         assert await ledger.extend([heir]) == []
+        # Two claims share a lease. One is settled and claimed anew: the lease stands for the other one alone.
+        await ledger.enrol([enrolment(route("bob"), route("cid"))])
+        first, second = await ledger.claim([want()], 2, "worker")
+        await ledger.settle([retry(first, 0.0)])
+        await claim_one(ledger, "heir")
+        assert await ledger.extend([first, second]) == [first]
 
 
 async def crash_loop_uses_up_its_budget(engine: Engine, statements: Statements = None) -> None:

@@ -55,17 +55,34 @@ def _replace(statements: Sql, name: str, old: str, new: str) -> None:
 def settle_without_token() -> None:
     def change(dialect: str, statements: Sql) -> None:
         if dialect == "postgres":
-            _replace(statements, "settle", "AND (r.claim_token = given.token OR given.verdict = 'finish')", "")
+            _replace(
+                statements,
+                "settle",
+                "AND (r.ticket = given.token OR r.claim_token = given.token OR given.verdict = 'finish')",
+                "",
+            )
         else:
-            _replace(statements, "settle_judge", "WHEN r.claim_token = :token THEN", "WHEN TRUE THEN")
+            _replace(
+                statements, "settle_judge", "WHEN r.ticket = :token OR r.claim_token = :token THEN", "WHEN TRUE THEN"
+            )
 
     _reworded(change)
 
 
 def extend_without_token() -> None:
     def change(dialect: str, statements: Sql) -> None:
-        held = "AND r.claim_token = held.token" if dialect == "postgres" else "AND claim_token = :token"
-        _replace(statements, "extend", held, "")
+        if dialect == "postgres":
+            _replace(statements, "extend", "(r.ticket = held.token OR r.claim_token = held.token) AND", "")
+            _replace(
+                statements,
+                "extend",
+                "SELECT held.*,",
+                "SELECT held.notification_id, held.route_id, held.token,"
+                " (SELECT l.lease_id FROM leases l WHERE r.ticket = ANY (l.tickets)) AS lease,",
+            )
+        else:
+            _replace(statements, "extend", "lease_id = :lease AND EXISTS (", "EXISTS (")
+            _replace(statements, "extend", "AND ticket = :token ", "")
 
     _reworded(change)
 

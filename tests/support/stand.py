@@ -145,6 +145,7 @@ class Stand:
     async def end_leases(self) -> None:
         """By the ledger's clock nobody holds anything any more: sooner than the leases themselves would have it."""
         await tables.write(self.url, "UPDATE routes SET next_attempt_at = created_at WHERE claim_token IS NOT NULL")
+        await tables.write(self.url, "UPDATE leases SET expires_at = claimed_at")
 
     async def until_terminal(self, number: int, within: float = 60.0) -> float:
         """Wait until so many routes exist and none is open; returns how long that took."""

@@ -7,16 +7,19 @@ from typing import Any
 
 import asyncpg
 
+from carillon.ledger.rows import as_held
+
 Row = dict[str, Any]
 
 OPEN = "SELECT count(*) AS n FROM routes WHERE status IN ('pending', 'failed')"
-HELD = (
-    "SELECT notification_id, route_id, lease_owner FROM routes "
-    "WHERE claim_token IS NOT NULL AND status IN ('pending', 'failed')"
-)
-CLAIMED = "SELECT count(*) AS n FROM routes WHERE claim_token IS NOT NULL"
+HELD = "SELECT notification_id, route_id, held_by AS lease_owner FROM routes_held"
+CLAIMED = "SELECT count(*) AS n FROM routes_held"
 STATUSES = "SELECT status, count(*) AS n FROM routes GROUP BY status"
-ROUTES = "SELECT * FROM routes"
+ROUTES = (
+    "SELECT r.*, h.claim_token AS held_token, h.held_by, h.held_since, h.held_until, h.held_attempt FROM routes r "
+    "LEFT JOIN routes_held h ON h.notification_id = r.notification_id AND h.route_id = r.route_id"
+)
+"""With what the lease of each route says, which `read` shows in the columns of the route."""
 ATTEMPTS = "SELECT * FROM attempts_told ORDER BY attempt_id"
 DEAD = "SELECT * FROM dead_letters"
 SETTLED_TWICE = (
@@ -32,12 +35,12 @@ async def read(url: str, statement: str) -> list[Row]:
     if url.startswith("postgres"):
         connection = await asyncpg.connect(url, timeout=40)
         try:
-            return [dict(row) for row in await connection.fetch(statement)]
+            return [as_held(dict(row)) for row in await connection.fetch(statement)]
         finally:
             await connection.close()
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=40)) as file:
         file.row_factory = sqlite3.Row
-        return [dict(row) for row in file.execute(statement).fetchall()]
+        return [as_held(dict(row)) for row in file.execute(statement).fetchall()]
 
 
 async def write(url: str, statement: str) -> None:

@@ -33,7 +33,7 @@ class Claim(msgspec.Struct, gc=False):
     notification_id: str
     route_id: str
     token: int
-    """Grows with every claim of the ledger; settling and renewing require the current one."""
+    """Grows with every claim of a route, and no two claims share one; settling and renewing require the current one."""
     channel: str
     recipient_ref: str
     lane: int
@@ -81,6 +81,8 @@ class Claim(msgspec.Struct, gc=False):
     """The notification's priority, 1 is high; None where a backlog knows none."""
     goal: str | None = None
     """What the chain of its person is tried for; None outside of chains."""
+    lease: int = 0
+    """The lease that this claim shares with the rest of its batch; 0 if the route's own row has the lease."""
     unsubscribe_url: str | None = None
     """Where one click leaves the category; only for mails of a category that can be left, set before the call."""
 
@@ -176,23 +178,26 @@ class Settled(StrEnum):
     """The lease was lost, and another worker holds the route or has ended it: nothing changed."""
 
 
-def first_claim(enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object = None) -> Claim:
+_FIRST: dict[str, Any] = {"attempt": 1, "attempts_before": 0, "age_seconds": 0.0}
+
+
+def first_claim(
+    enrolment: Enrolment, route_id: str, token: int, accepted_at_ms: int, place: object | None = None, *, lease: int = 0
+) -> Claim:
     """The first claim of a route that is enrolled and claimed in one commit, equal to what `claim` would return."""
     notification, expires_at_ms = enrolment.notification, enrolment.notification.expires_at_ms
     route = next(route for route in enrolment.routes if route.route_id == route_id)
     return Claim(
         notification_id=notification.notification_id,
-        route_id=route.route_id,
+        route_id=route_id,
         token=token,
         channel=route.channel,
         recipient_ref=route.recipient_ref,
         lane=route.lane,
         provider=route.provider,
         policy=route.policy,
-        attempt=1,
-        attempts_before=0,
+        **_FIRST,
         max_attempts=route.max_attempts,
-        age_seconds=0.0,
         notification_type=notification.notification_type,
         producer=notification.producer,
         payload_json=notification.payload_json,
@@ -209,6 +214,7 @@ def first_claim(enrolment: Enrolment, route_id: str, token: int, accepted_at_ms:
         intent_key=notification.idempotency_key,
         category=notification.category,
         place=place,
+        lease=lease,
         group=route.group,
         expires_in=None if expires_at_ms is None else (expires_at_ms - accepted_at_ms) / 1000,
         priority=notification.priority,

@@ -44,7 +44,7 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         " last_error_classification last_error_at created_at updated_at published_at dead_lettered_at skipped_at lane"
         " provider provider_since policy budget_since claim_token lease_owner provider_message_id settled_by receipt"
         " delivered_at opened_at clicked_at claimed_at suppression_id suppression_kind suppressed_until grp turn"
-        " finished_by took_ms goal step not_before receipt_due",
+        " finished_by took_ms goal step not_before receipt_due ticket",
         address=Way.ADDRESS,
         message_json=Way.CONTENT,
         route_id=Way.NAME,
@@ -124,6 +124,8 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
     "schema_parts": _table("part version"),
     "claim_tokens": _table("last"),
     "slots": _table("grp fence before taken_at"),
+    "due": _table("lane provider grp due_at ticket"),
+    "leases": _table("lease_id grp owner claimed_at expires_at tickets"),
     # The audit log of the push worker and the tables of queues and billing are readable: decision 12 says why.
     "audit_logs": _table(
         "audit_id trace_id user_id notification_type template_id status metadata created_at audit_key"
@@ -185,7 +187,7 @@ ERASURE: Mapping[str, Erased] = {
     **_erased("job_logs job_effects subscriptions payments refunds payment_webhook_requests", Erased.KEPT),
     **_erased("usage_counters usage_deltas queue_outbox", Erased.KEPT),
     **_erased("history_cursor templates api_keys breakers targets replicas seal_keys", Erased.NOBODY),
-    **_erased("schema_migrations schema_parts claim_tokens slots", Erased.NOBODY),
+    **_erased("schema_migrations schema_parts claim_tokens slots due leases", Erased.NOBODY),
 }
 """A new table must say here what an erasure does to it."""
 

@@ -20,7 +20,9 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the step, the rows done, and the total number of rows."""
 
 PARENTS_FIRST = ("records", "routes", "dead_letters", "digests")
-BOOKKEEPING = frozenset({"schema_migrations", "schema_parts", "claim_tokens"})
+BOOKKEEPING = frozenset({"schema_migrations", "schema_parts", "claim_tokens", "due", "leases"})
+"""Not copied. Routes are copied without tickets: what stood in `due` or in a lease is due in the target."""
+TICKET = "ticket"
 
 
 class CopyRefused(CarillonError):
@@ -89,7 +91,11 @@ async def _tables(source: End, target: End) -> list[Table]:
         if name not in known or set(known[name].names) != columns:
             raise CopyRefused(f"table {name} is not the same at both ends: run `carillon migrate` on both")
     order = [name for name in PARENTS_FIRST if name in ours]
-    return [known[name] for name in (*order, *sorted(set(ours) - set(order)))]
+    return [_without_tickets(known[name]) for name in (*order, *sorted(set(ours) - set(order)))]
+
+
+def _without_tickets(table: Table) -> Table:
+    return msgspec.structs.replace(table, columns=tuple(each for each in table.columns if each.name != TICKET))
 
 
 async def _refuse_filled(target: End, tables: list[Table], *, resume: bool) -> None:

@@ -321,7 +321,7 @@ def stories(
     records: Sequence[dict[str, Any]], routes: Iterable[dict[str, Any]], attempts: Iterable[dict[str, Any]]
 ) -> list[Story]:
     """Join rows into stories; `routes` and `attempts` must be sorted by notification."""
-    routes_of = _by_notification(routes)
+    routes_of = _by_notification(map(as_held, routes))
     attempts_of = _by_notification(attempts)
     return [
         Story(
@@ -331,6 +331,20 @@ def stories(
         )
         for record in records
     ]
+
+
+def as_held(route: dict[str, Any]) -> dict[str, Any]:
+    """A route with what its lease says of it: who holds it until when, and the attempt that is under way."""
+    if route.get("held_by") is None:
+        return route
+    return {
+        **route,
+        "claim_token": route["held_token"],
+        "lease_owner": route["held_by"],
+        "claimed_at": route["held_since"],
+        "next_attempt_at": route["held_until"],
+        "attempt_count": route["held_attempt"],
+    }
 
 
 def _by_notification(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

@@ -173,14 +173,25 @@ SELECT detail_json FROM admin_actions WHERE action_id = :action_id FOR UPDATE;
 
 -- name: stop_redrive
 -- Race: a worker claims a route of the redrive at this moment.
---   claim_token IS NULL     what a worker holds goes on: its call may be under way.
+--   taken                   the row of `due` stands for the route: this waits for a claim that is under way, and a claim passes over
+--                           a row that is locked here.
+--   claim_token, ticket     what a worker holds goes on: its call may be under way.
 --   attempt_count = 0       what was attempted since is a retry, and no part of what waits for its turn.
+WITH taken AS (
+    DELETE FROM due d USING redriven_routes m, routes r
+    WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
+      AND r.status = 'failed' AND r.attempt_count = 0
+      AND d.lane = r.lane AND d.provider = r.provider AND d.grp = r.grp AND d.due_at = r.next_attempt_at AND d.ticket = r.ticket
+    RETURNING d.ticket
+)
 UPDATE routes r
-SET status = 'dead_letter', dead_lettered_at = clock_timestamp(), next_attempt_at = NULL, updated_at = clock_timestamp(),
+SET status = 'dead_letter', dead_lettered_at = clock_timestamp(), next_attempt_at = NULL, turn = NULL, ticket = NULL,
+    updated_at = clock_timestamp(),
     attempt_count = (SELECT count(*) FROM attempts a WHERE a.notification_id = r.notification_id AND a.route_id = r.route_id)
 FROM redriven_routes m
 WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
-  AND r.status = 'failed' AND r.attempt_count = 0 AND r.claim_token IS NULL AND r.next_attempt_at > clock_timestamp()
+  AND r.status = 'failed' AND r.attempt_count = 0 AND r.claim_token IS NULL
+  AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
 RETURNING r.notification_id, r.route_id;
 
 -- name: stop_redrive_bury

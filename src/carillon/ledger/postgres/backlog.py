@@ -16,6 +16,7 @@ from carillon.domain.ports import Signal
 from carillon.domain.store import Ask
 from carillon.domain.streams import Entry, log_of_claim
 from carillon.ledger.chains import changes_more, settled_beside
+from carillon.ledger.leases import LIVE, NOTHING_ENDED, Ended, LeaseBook
 from carillon.ledger.people import suppression_rows
 from carillon.ledger.postgres.engine import PostgresEngine
 from carillon.ledger.postgres.pools import UNAVAILABLE, Address, Connection, Pools
@@ -27,6 +28,7 @@ from carillon.ledger.rows import (
     settlement_values,
 )
 from carillon.ledger.sealing import Codec
+from carillon.ledger.statements import without
 from carillon.ledger.streams import appended, each_once, in_order
 from carillon.ledger.turns import RIPE, ClaimTurns, GroupColumns, filled
 
@@ -92,6 +94,7 @@ class PostgresBacklog:
     _vacuum: Vacuum
     _alert_from: int | None
     _turns: ClaimTurns
+    _leases: LeaseBook
     signal: Signal
     receipt_deadlines: Mapping[str, float] = MappingProxyType({})
     """For each provider with a deadline, how many seconds its delivery report may take."""
@@ -113,13 +116,23 @@ class PostgresBacklog:
         if not asking or total <= 0:
             return []
         # Nothing found may mean that routes have become due and stand in the turns now, before what came later.
-        found = await self._claim(asking, total, owner, unless_ripe=True) or await self._claim(
-            asking, total, owner, unless_ripe=False
-        )
+        found: list[Claim] = []
+        for statement in ("claim", "claim_live"):
+            of_this = [want for want in asking if (want.provider == LIVE) is (statement == "claim_live")]
+            if of_this and len(found) < total:
+                found += await self._claim(statement, of_this, total - len(found), owner)
         self._turns.record(asking, found)
+        self._leases.took(found)
         return found
 
-    async def _claim(self, wants: Sequence[Want], total: int, owner: str, *, unless_ripe: bool) -> list[Claim]:
+    async def _claim(self, statement: str, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
+        return await self._ask_for(statement, wants, total, owner, unless_ripe=True) or await self._ask_for(
+            statement, wants, total, owner, unless_ripe=False
+        )
+
+    async def _ask_for(
+        self, statement: str, wants: Sequence[Want], total: int, owner: str, *, unless_ripe: bool
+    ) -> list[Claim]:
         groups = GroupColumns.of(wants)
         values = (
             [want.lane for want in wants],
@@ -134,24 +147,31 @@ class PostgresBacklog:
             self._lease_seconds,
             unless_ripe,
         )
+        text = self._sql[statement]
+        if statement == "claim":
+            capped = any(want.turns.cap is not None for want in wants) or any(cap is not None for cap in groups.caps)
+            text = without(text, "no caps" if capped else "caps")
         # Not repeated after a broken connection: routes leased without an answer come back when the lease ends.
-        rows = await self._pools.claims.run(lambda c: c.fetch(self._sql["claim"], *values), repeatable=False)
-        # Tokens are drawn in the order of picking, an UPDATE returns rows in any order.
+        rows = await self._pools.claims.run(lambda c: c.fetch(text, *values), repeatable=False)
         # The statement returns its columns in the order of the struct's fields: positional arguments cost half.
-        return sorted([Claim(*row) for row in rows], key=_token)
+        claims = [Claim(*row) for row in rows]
+        # Tokens of live streams are drawn in the order of picking, an UPDATE returns rows in any order.
+        return sorted(claims, key=_token) if statement == "claim_live" else claims
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
         if not claims:
             return []
         held = sorted(claims, key=lambda claim: claim.key)
-        columns = ([c.notification_id for c in held], [c.route_id for c in held], [c.token for c in held])
+        columns = [[getattr(c, name) for c in held] for name in ("notification_id", "route_id", "token", "lease")]
         rows = await self._pools.settlements.run(
             lambda c: c.fetch(self._sql["extend"], *columns, self._lease_seconds), repeatable=True
         )
         places: dict[int, Any] = dict(map(tuple, rows))
         for claim in claims:
             claim.place = places.get(claim.token)
-        return [claim for claim in claims if claim.token not in places]
+        lost = [claim for claim in claims if claim.token not in places]
+        self._leases.lost(lost)
+        return lost
 
     async def reset_expired(self, limit: int) -> Reset:
         # Not repeated after a broken connection: the first run's count would be lost.
@@ -165,14 +185,20 @@ class PostgresBacklog:
         if not settlements:
             return []
         self._vacuum.churned(2 * len(settlements))
-        return await self._pools.settlements.run(lambda c: self._settle_all(c, settlements), repeatable=True)
+        claims = [one.claim for one in settlements]
+        ended = self._leases.ended_by(claims)
+        settled = await self._pools.settlements.run(lambda c: self._settle_all(c, settlements, ended), repeatable=True)
+        self._leases.settled(claims, ended)
+        return settled
 
-    async def _settle_all(self, connection: Connection, settlements: Sequence[Settlement]) -> list[Settled]:
+    async def _settle_all(
+        self, connection: Connection, settlements: Sequence[Settlement], ended: Ended
+    ) -> list[Settled]:
         more = changes_more(settlements, self.receipt_deadlines)
         if not more and all(one.suppression is None for one in settlements):
-            return await self._settle_plain_first(connection, settlements)
+            return await self._settle_plain_first(connection, settlements, ended)
         async with connection.transaction():
-            settled = await self._settle_plain_first(connection, settlements)
+            settled = await self._settle_plain_first(connection, settlements, ended)
             rows = suppression_rows(caused_suppressions(settlements, settled))
             await self._engine.ask(connection, Ask("suppress", each=rows))
             steps = settled_beside(settlements, settled, self.receipt_deadlines)
@@ -181,54 +207,66 @@ class PostgresBacklog:
             self.signal.ring()
         return settled
 
-    async def _settle_plain_first(self, connection: Connection, settlements: Sequence[Settlement]) -> list[Settled]:
+    async def _settle_plain_first(
+        self, connection: Connection, settlements: Sequence[Settlement], ended: Ended
+    ) -> list[Settled]:
         plain = [one for one in settlements if is_plain_success(one)]
         # Two settlements of one route are written one after the other, in order.
         if not plain or len(set(map(_route, settlements))) < len(settlements):
-            return await self._settle(connection, settlements)
+            return await self._settle(connection, settlements, ended)
         if len(plain) == len(settlements):
-            settled = await self._finish(connection, plain)
+            settled = await self._finish(connection, plain, ended)
             if len(settled) == len(settlements):
                 return [Settled.APPLIED] * len(settlements)
             return await self._settle_rest(connection, settlements, settled)
+        # The leases end with the first statement: a claim that takes one apart locks it before its routes too.
         async with connection.transaction():
-            return await self._settle_rest(connection, settlements, await self._finish(connection, plain))
+            return await self._settle_rest(connection, settlements, await self._finish(connection, plain, ended))
 
-    async def _finish(self, connection: Connection, plain: list[Settlement]) -> list[int]:
+    async def _finish(self, connection: Connection, plain: list[Settlement], ended: Ended) -> list[int]:
         """Settle plain successes the fast way; returns the tokens of the settled claims."""
         plain.sort(key=_route)
         columns = finished_columns(plain)
-        return await connection.fetchval(self._sql["settle_finished"], *columns, self._record_attempts) or []
+        return (
+            await connection.fetchval(
+                self._sql["settle_finished"], *columns, self._record_attempts, *msgspec.structs.astuple(ended)
+            )
+            or []
+        )
 
     async def _settle_rest(
         self, connection: Connection, settlements: Sequence[Settlement], done: list[int]
     ) -> list[Settled]:
         tokens = set(done)
         rest = [one for one in settlements if one.claim.token not in tokens]
-        answers = iter(await self._settle(connection, rest))
+        answers = iter(await self._settle(connection, rest, NOTHING_ENDED))
         return [Settled.APPLIED if one.claim.token in tokens else next(answers) for one in settlements]
 
-    async def _settle(self, connection: Connection, settlements: Sequence[Settlement]) -> list[Settled]:
-        answers = await self._settle_rounds(connection, settlements)
+    async def _settle(self, connection: Connection, settlements: Sequence[Settlement], ended: Ended) -> list[Settled]:
+        answers = await self._settle_rounds(connection, settlements, ended)
         return [answers.get(place, Settled.STALE) for place in range(len(settlements))]
 
-    async def _settle_rounds(self, connection: Connection, settlements: Sequence[Settlement]) -> dict[int, Settled]:
+    async def _settle_rounds(
+        self, connection: Connection, settlements: Sequence[Settlement], ended: Ended
+    ) -> dict[int, Settled]:
         split = rounds(settlements)
         if len(split) == 1:
-            return await self._settle_round(connection, settlements, split[0])
+            return await self._settle_round(connection, settlements, split[0], ended)
         answers: dict[int, Settled] = {}
         async with connection.transaction():
             for places in split:
-                answers |= await self._settle_round(connection, settlements, places)
+                answers |= await self._settle_round(connection, settlements, places, ended)
         return answers
 
     async def _settle_round(
-        self, connection: Connection, settlements: Sequence[Settlement], places: list[int]
+        self, connection: Connection, settlements: Sequence[Settlement], places: list[int], ended: Ended
     ) -> dict[int, Settled]:
         values = [settlement_values(settlements[place], self._codec, noted=self._record_attempts) for place in places]
         columns: list[list[Any]] = [list(column) for column in zip(*values, strict=True)]
         # The server numbers the rows from 1, in key order, which is the order they are locked in.
-        rows = await connection.fetch(self._sql["settle"], self._recovery_hint, *columns, self._alert_from)
+        rows = await connection.fetch(
+            self._sql["settle"], self._recovery_hint, *columns, self._alert_from, *msgspec.structs.astuple(ended)
+        )
         return {places[place - 1]: Settled(settled) for place, settled in rows}
 
 

@@ -24,9 +24,24 @@ WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id;
 -- run it after a crash, changes nothing more, and every claim asks the same.
 -- Races: a worker claims the route at this moment, another receipt locks it.
 --   claim_token             a claimed route may be on its way and stays: when that call fails, its next claim finds the goal reached.
+--   taken                   the row of `due` stands for the route, as in `stop_routes`; both are locked, or neither is touched.
 --   SKIP LOCKED             two receipts about two routes of one chain never wait for each other in a circle.
+WITH taken AS (
+    DELETE FROM due d WHERE d.ctid = ANY (ARRAY(
+        SELECT q.ctid FROM routes w JOIN due q ON q.lane = w.lane AND q.provider = w.provider AND q.grp = w.grp
+            AND q.due_at = w.next_attempt_at AND q.ticket = w.ticket
+        WHERE w.notification_id = ANY (:notification_ids::text[]) AND w.goal IS NOT NULL AND w.status IN ('pending', 'failed')
+          AND EXISTS (
+              SELECT FROM routes e
+              WHERE e.notification_id = w.notification_id AND e.recipient_ref = w.recipient_ref AND e.route_id <> w.route_id
+                AND CASE w.goal WHEN 'delivered' THEN e.delivered_at WHEN 'read' THEN e.opened_at ELSE e.clicked_at END IS NOT NULL)
+        FOR UPDATE OF q, w SKIP LOCKED))
+    RETURNING d.ticket
+)
 UPDATE routes r
 SET status = 'skipped', skipped_at = clock_timestamp(), next_attempt_at = NULL, claim_token = NULL, lease_owner = NULL, turn = NULL,
+    attempt_count = r.attempt_count + CASE WHEN r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken) THEN 0 ELSE 1 END,
+    ticket = NULL,
     last_error_classification = 'reached',
     last_error_message = 'another channel reached its goal: ' || due.goal || ' on ' || due.channel,
     last_error_at = clock_timestamp(), updated_at = clock_timestamp()
@@ -40,6 +55,8 @@ FROM (
         ORDER BY e.step LIMIT 1) AS done
     WHERE w.notification_id = ANY (:notification_ids::text[]) AND w.goal IS NOT NULL AND w.status IN ('pending', 'failed')
       AND (w.claim_token IS NULL OR w.next_attempt_at <= clock_timestamp())
+      AND (w.ticket IS NULL OR w.ticket IN (SELECT ticket FROM taken)
+           OR EXISTS (SELECT FROM leases l WHERE l.expires_at <= clock_timestamp() AND w.ticket = ANY (l.tickets)))
     FOR UPDATE OF w SKIP LOCKED
 ) AS due
 WHERE r.ctid = due.place

@@ -13,6 +13,7 @@ from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification
 from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.synchronous import ClaimedEnrolment
+from carillon.ledger.leases import LeaseBook
 from carillon.ledger.postgres.engine import PostgresEngine
 from carillon.ledger.postgres.pools import Connection, Pools
 from carillon.ledger.rows import (
@@ -52,6 +53,7 @@ class PostgresIntake:
     _engine: PostgresEngine
     _sql: Mapping[str, str]
     _codec: Codec
+    _leases: LeaseBook
 
     async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
         batch = self._codec.named(batch)
@@ -115,9 +117,10 @@ class PostgresIntake:
         laid = _columns(routes, len(ROUTE_FIELDS) + 4)
         enrol, holder = self._sql["enrol"], msgspec.structs.astuple(first_claims)
         if first_claims.groups:
-            found = await connection.fetch(enrol, *records, *laid, *holder)
+            found = await connection.fetch(without(enrol, "no first claims"), *records, *laid, *holder)
         else:
-            found = await connection.fetch(without(enrol, "caps"), *records, *laid, *holder[:2])
+            passage = "first claims" if first_claims.owner is None else "no first claims"
+            found = await connection.fetch(without(without(enrol, "caps"), passage), *records, *laid, *holder[:2])
         written = {row[0] for row in found}
         suppressed = _suppressed(found)
         answers: dict[int, Enrolled] = {}
@@ -191,8 +194,9 @@ class PostgresIntake:
         claims: dict[str, list[Claim]] = {key: [] for key in ours}
         enrolments = {enrolment.notification.notification_id: enrolment for enrolment in batch}
         for row in rows:
-            key, route_id, token, accepted_at_ms, place = row[:5]
-            claims[key].append(first_claim(enrolments[key], route_id, token, accepted_at_ms, place))
+            key, route_id, token, accepted_at_ms, place, lease = row[:6]
+            claims[key].append(first_claim(enrolments[key], route_id, token, accepted_at_ms, place, lease=lease))
+        self._leases.took(claim for each in claims.values() for claim in each)
         return [
             ClaimedEnrolment(answers[place], tuple(claims.pop(enrolment.notification.notification_id, ())))
             for place, enrolment in enumerate(batch)

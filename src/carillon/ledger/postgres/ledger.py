@@ -6,6 +6,7 @@ from typing import Any
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Signal
 from carillon.ledger.adoption import ChunkPlan
+from carillon.ledger.leases import LeaseBook
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import PARTS, applied_postgres, migrate_postgres, missing, plan_postgres, refuse_newer
 from carillon.ledger.postgres.backlog import PostgresBacklog, PostgresStreams, Vacuum
@@ -55,6 +56,7 @@ class PostgresLedger(PostgresIntake, PostgresBacklog, PostgresReceipts, Postgres
         self._allow_migration = allow_migration
         self._parts = parts
         self._turns = ClaimTurns()
+        self._leases = LeaseBook()
         self._vacuum = Vacuum(address, sql, allowed=not alone)
         self._signal = None if alone else PostgresSignal(address, sql)
         self.signal: Signal = self._signal or LocalSignal()

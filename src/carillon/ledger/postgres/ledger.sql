@@ -14,9 +14,10 @@
 --   NOT EXISTS              of a tenant's own suppression and everybody's, the one that holds longer counts; asked only
 --                           where one was found, while a sort would cost every route.
 --   (SELECT EXISTS ...)     most ledgers have no suppressions: asked once, not for each route.
---   turn                    what is due now stands in the turns of its group; a schedule is put there when its time has come.
---   $41                     the worker that gets its first claim of every route that is due now, or NULL: as by `claim`,
---                           with a token and a counted attempt, and it runs out likewise if that worker dies.
+--   ticket                  what is due now gets a ticket and stands in `due`; a schedule gets one when its time has come.
+--   live                    routes of live streams have no tickets: their turns and leases are in their rows, see claim_live.sql.
+--   $41                     the worker that gets its first claim of every route that is due now, or NULL: as by `claim`, with a lease
+--                           that counts the attempt when it runs out. Without such a worker, the passages of first claims are left out.
 --   free, fenced            the places of groups with a cap, $43 and $44, as in `claim`: of two processes that take places of
 --                           one group at the same moment, the second finds another fence than it saw, and takes none.
 --                           Without caps the passages between `caps` and `end of caps` are left out: they cost 0.1 ms.
@@ -52,9 +53,9 @@ WITH clock AS MATERIALIZED (
     FROM unnest($43::bigint[], (SELECT $44::int[])) AS cap (grp, calls)
     CROSS JOIN LATERAL (
         SELECT count(*)::int AS calls FROM (
-            SELECT FROM routes r
-            WHERE r.grp = cap.grp AND r.grp < 0 AND r.claim_token IS NOT NULL AND r.turn IS NULL
-            LIMIT cap.calls) AS held
+            SELECT unnest(l.tickets) FROM leases l WHERE l.grp = cap.grp
+            UNION ALL
+            SELECT r.claim_token FROM routes r WHERE r.grp = cap.grp AND r.grp < 0 AND r.claim_token IS NOT NULL AND r.turn IS NULL) AS held
     ) AS taken
     LEFT JOIN slots s ON s.grp = cap.grp
 ), picked AS MATERIALIZED (
@@ -71,18 +72,18 @@ WITH clock AS MATERIALIZED (
     ON CONFLICT (grp) DO UPDATE
     SET fence = excluded.fence, before = excluded.before, taken_at = excluded.taken_at
     WHERE s.fence = excluded.before
-    RETURNING s.grp
+    RETURNING s.grp, s.fence
 -- end of caps
 ), laid AS (
     INSERT INTO routes (
         notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, resolved_locale,
         last_error_classification, last_error_message, last_error_at, created_at, updated_at, skipped_at, address,
         lane, provider, policy, budget_since, message_json, attempt_count, claim_token, lease_owner, suppression_id,
-        suppression_kind, suppressed_until, grp, turn)
+        suppression_kind, suppressed_until, grp, turn, ticket)
     SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref,
            CASE WHEN r.skipped THEN 'skipped' ELSE 'pending' END,
            r.max_attempts,
-           CASE WHEN r.held THEN clock.now + $42::float8 * interval '1 second' WHEN NOT r.skipped THEN r.due_at END,
+           CASE WHEN r.held AND r.live THEN clock.now + $42::float8 * interval '1 second' WHEN NOT r.skipped THEN r.due_at END,
            r.resolved_locale,
            CASE WHEN r.gone THEN 'suppressed' ELSE r.skipped_by END,
            CASE WHEN r.gone THEN 'the address is suppressed' ELSE r.skipped_because END,
@@ -90,14 +91,15 @@ WITH clock AS MATERIALIZED (
            clock.now, clock.now,
            CASE WHEN r.skipped THEN clock.now END,
            r.address, r.lane, r.provider, r.policy, r.due_at, r.message_json,
-           CASE WHEN r.held THEN 1 ELSE 0 END,
-           CASE WHEN r.held THEN nextval('claim_tokens') END,
+           CASE WHEN r.held AND r.live THEN 1 ELSE 0 END,
+           CASE WHEN r.held AND r.live THEN nextval('claim_tokens') END,
            CASE WHEN r.held THEN $41::text END,
            CASE WHEN r.gone THEN r.suppression_id END, CASE WHEN r.gone THEN r.kind END,
            CASE WHEN r.gone THEN r.expires_at END,
-           r.grp, CASE WHEN NOT r.held AND NOT r.skipped AND r.scheduled_for_ms IS NULL THEN r.grp END
+           r.grp, CASE WHEN r.live AND NOT r.held AND NOT r.skipped AND r.scheduled_for_ms IS NULL THEN r.grp END,
+           CASE WHEN NOT r.live AND (r.held OR (NOT r.skipped AND r.scheduled_for_ms IS NULL)) THEN nextval('claim_tokens') END
     FROM clock, (
-        SELECT given.*, coalesce(
+        SELECT given.*, given.provider = 'sse' AS live, coalesce(
                    to_timestamp(given.scheduled_for_ms / 1000.0), clock.now + given.place * interval '1 microsecond'
                ) AS due_at,
                held_by.*,
@@ -136,17 +138,54 @@ WITH clock AS MATERIALIZED (
     ) AS r
     WHERE (r.notification_id IN (SELECT notification_id FROM written)) IS TRUE
     RETURNING notification_id, route_id, claim_token, budget_since, ctid AS place, channel, suppression_id,
-        suppression_kind, suppressed_until
+        suppression_kind, suppressed_until, lane, provider, grp, next_attempt_at, ticket, lease_owner
+), queued AS (
+    INSERT INTO due (lane, provider, grp, due_at, ticket)
+    SELECT lane, provider, grp, next_attempt_at, ticket FROM laid WHERE ticket IS NOT NULL AND lease_owner IS NULL
+-- first claims
+), batch AS MATERIALIZED (
+    SELECT nextval('claim_tokens') AS id
+), leased AS (
+    INSERT INTO leases (lease_id, grp, owner, claimed_at, expires_at, tickets)
+    SELECT batch.id, NULL, $41, clock.now, clock.now + $42::float8 * interval '1 second', tickets.here
+    FROM batch CROSS JOIN clock CROSS JOIN (
+        SELECT array_agg(ticket) AS here FROM laid
+        WHERE ticket IS NOT NULL AND lease_owner IS NOT NULL
+-- caps
+          AND (grp IN (SELECT grp FROM fenced)) IS NOT TRUE
+-- end of caps
+    ) AS tickets
+    WHERE tickets.here IS NOT NULL
+-- caps
+), leased_apart AS (
+    INSERT INTO leases (lease_id, grp, owner, claimed_at, expires_at, tickets)
+    SELECT fenced.fence, fenced.grp, $41, clock.now, clock.now + $42::float8 * interval '1 second', array_agg(laid.ticket)
+    FROM laid JOIN fenced ON fenced.grp = laid.grp CROSS JOIN clock
+    WHERE laid.ticket IS NOT NULL AND laid.lease_owner IS NOT NULL GROUP BY fenced.fence, fenced.grp, clock.now
+-- end of caps
+-- end of first claims
 )
 SELECT notification_id, NULL::text AS route_id, NULL::bigint AS token, NULL::bigint AS accepted_at_ms,
-    NULL::tid AS place, NULL::text AS channel, NULL::bigint AS suppression_id, NULL::text AS kind,
+    NULL::tid AS place, NULL::bigint AS lease, NULL::text AS channel, NULL::bigint AS suppression_id, NULL::text AS kind,
     NULL::bigint AS until_ms
 FROM written
 UNION ALL
-SELECT notification_id, route_id, claim_token,
-       (date_part('epoch', date_trunc('milliseconds', budget_since)) * 1000)::bigint, place, channel, suppression_id,
+SELECT notification_id, route_id,
+       CASE WHEN lease_owner IS NOT NULL THEN coalesce(ticket, claim_token) END,
+       (date_part('epoch', date_trunc('milliseconds', budget_since)) * 1000)::bigint, place,
+-- first claims
+       CASE WHEN ticket IS NULL THEN 0 ELSE coalesce(
+-- caps
+           (SELECT fence FROM fenced WHERE fenced.grp = laid.grp),
+-- end of caps
+           (SELECT id FROM batch)) END,
+-- end of first claims
+-- no first claims
+       NULL,
+-- end of no first claims
+       channel, suppression_id,
        suppression_kind, (date_part('epoch', suppressed_until) * 1000)::bigint
-FROM laid WHERE claim_token IS NOT NULL OR suppression_id IS NOT NULL;
+FROM laid WHERE lease_owner IS NOT NULL OR suppression_id IS NOT NULL;
 
 -- name: winners
 -- Runs after `enrol` committed: the writer that won the key has committed as well, so a fresh snapshot sees its row.
@@ -190,35 +229,67 @@ FROM (
 ON CONFLICT (stream_entry_id) DO NOTHING;
 
 -- name: extend
--- Race: a worker that was suspended renews a route that another worker holds by now.
---   claim_token             only the holder of the current token may extend the lease.
+-- Races: a worker that was suspended renews a route that another worker holds by now; the lease is ended by a settlement or taken apart
+-- by a claim at this moment.
+--   ticket, claim_token     only the holder of the current one may extend the lease.
 --   status                  a route that a late success has finished has no lease to extend.
---   turn                    a lease that ran out and stands in the turns, not claimed yet, goes back among the leases.
-UPDATE routes r
-SET next_attempt_at = clock_timestamp() + $4::float8 * interval '1 second',
-    turn = NULL,
-    updated_at = clock_timestamp()
-FROM unnest($1::text[], $2::text[], $3::bigint[]) AS held (notification_id, route_id, token)
-WHERE r.notification_id = held.notification_id AND r.route_id = held.route_id
-  AND r.claim_token = held.token
-  AND r.status IN ('pending', 'failed')
-RETURNING held.token, r.ctid AS place;
+--   ORDER BY lease_id       every statement that locks several leases locks them in this order: nobody waits in a circle.
+--   turn                    a lease of a live stream that ran out and stands in the turns, not claimed yet, goes back among the leases.
+WITH held AS MATERIALIZED (
+    SELECT held.*, r.ctid AS place, r.ticket IS NOT NULL AS ticketed
+    FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS held (notification_id, route_id, token, lease)
+    JOIN routes r ON r.notification_id = held.notification_id AND r.route_id = held.route_id
+    WHERE (r.ticket = held.token OR r.claim_token = held.token) AND r.status IN ('pending', 'failed')
+), found AS MATERIALIZED (
+    SELECT l.lease_id FROM leases l WHERE l.lease_id IN (SELECT lease FROM held WHERE ticketed)
+    ORDER BY l.lease_id FOR UPDATE
+), renewed AS (
+    UPDATE leases l SET expires_at = clock_timestamp() + $5::float8 * interval '1 second'
+    FROM found WHERE l.lease_id = found.lease_id
+    RETURNING l.lease_id
+), in_row AS (
+    UPDATE routes r
+    SET next_attempt_at = clock_timestamp() + $5::float8 * interval '1 second',
+        turn = NULL,
+        updated_at = clock_timestamp()
+    FROM held
+    WHERE NOT held.ticketed AND r.notification_id = held.notification_id AND r.route_id = held.route_id
+      AND r.claim_token = held.token
+      AND r.status IN ('pending', 'failed')
+    RETURNING held.token, r.ctid AS place
+)
+SELECT token, place FROM in_row
+UNION ALL
+SELECT held.token, held.place FROM held WHERE held.ticketed AND held.lease IN (SELECT lease_id FROM renewed);
 
 -- name: settle
 -- Races: the lease ran out and another worker has the route, or finished it; the same settlement comes again after a
 -- COMMIT whose answer was lost.
 --   UPDATE                  judges and changes in one step: an update that waited for a row judges its newest version again.
 --   status                  a terminal route stays as it is.
---   claim_token             a stale failure changes nothing.
---   finish                  a late success is adopted while the route is open, because that message did go out.
+--   ticket, claim_token     a stale failure changes nothing.
+--   finish                  a late success is adopted while the route is open, because that message did go out. If the route waits
+--                           again, the trigger of `routes` takes it out of `due`.
+--   attempt_count           a claim under a ticket did not count its attempt: the settlement does, or the end of the lease. An
+--                           adopted success counts the attempt of the present holder too.
+--   ended, freed            leases of which nothing is left, $19, end. A lease of a group with a cap, $20, loses the settled tickets:
+--                           their places are free when the settlement commits, and a repeat frees nothing twice.
+--   locked                  before the routes, in one order: a claim that takes a lease apart does so too.
 --   ON CONFLICT             the claim's token is the attempt's id: a repeat writes no second row, and the last lines give
 --                           it the answer of the first.
 --   finished_by             the same for a repeat of `settle_finished`, whose attempt is told by the route.
 --   (SELECT $17)            hides from the planner how many there are, as in `enrol`.
 --   alerted                 the alert is written with the dead letter, once: only the changed row returns it.
 -- The sub-selects with IS TRUE stay hash tables; joins planned for ten rows would compare all with all.
-WITH clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
+WITH locked AS MATERIALIZED (
+    SELECT l.lease_id FROM leases l WHERE l.lease_id = ANY ($19::bigint[] || $20::bigint[]) ORDER BY l.lease_id FOR UPDATE
+), ended AS (
+    DELETE FROM leases l USING locked WHERE l.lease_id = locked.lease_id AND l.lease_id = ANY ($19::bigint[])
+), freed AS (
+    UPDATE leases l SET tickets = ARRAY(SELECT t.ticket FROM unnest(l.tickets) AS t (ticket) WHERE t.ticket <> ALL ($21::bigint[]))
+    FROM locked WHERE l.lease_id = locked.lease_id AND l.lease_id = ANY ($20::bigint[])
+), clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now, count(*) AS leases FROM locked
 ), given AS MATERIALIZED (
     SELECT * FROM unnest(
         $2::text[], $3::text[], $4::bigint[], $5::text[], $6::float8[], $7::text[], $8::text[], $9::text[],
@@ -231,10 +302,14 @@ WITH clock AS MATERIALIZED (
     SET status = CASE given.verdict
             WHEN 'finish' THEN 'published' WHEN 'bury' THEN 'dead_letter' WHEN 'skip' THEN 'skipped'
             WHEN 'defer' THEN r.status ELSE 'failed' END,
-        attempt_count = CASE WHEN given.verdict IN ('defer', 'skip') THEN greatest(r.attempt_count - 1, 0) ELSE r.attempt_count END,
+        attempt_count = CASE WHEN given.verdict NOT IN ('defer', 'skip')
+                THEN r.attempt_count + CASE WHEN r.ticket = given.token
+                    OR EXISTS (SELECT FROM leases l WHERE r.ticket = ANY (l.tickets)) THEN 1 ELSE 0 END
+            WHEN r.ticket = given.token THEN r.attempt_count ELSE greatest(r.attempt_count - 1, 0) END,
         next_attempt_at = clock.now + given.delay * interval '1 second',
         provider = coalesce(given.next_provider, r.provider),
-        provider_since = CASE WHEN given.verdict = 'fail_over' THEN r.attempt_count ELSE r.provider_since END,
+        provider_since = CASE WHEN given.verdict = 'fail_over'
+            THEN r.attempt_count + CASE WHEN r.ticket = given.token THEN 1 ELSE 0 END ELSE r.provider_since END,
         provider_message_id = coalesce(given.provider_message_id, r.provider_message_id),
         last_error_classification = coalesce(given.error_classification, r.last_error_classification),
         last_error_message = coalesce(given.error_message, r.last_error_message),
@@ -245,14 +320,16 @@ WITH clock AS MATERIALIZED (
         suppression_id = (given.suppression_json::json ->> 'suppression_id')::bigint,
         suppression_kind = given.suppression_json::json ->> 'kind',
         suppressed_until = to_timestamp((given.suppression_json::json ->> 'until_ms')::float8 / 1000.0),
-        settled_by = CASE WHEN r.claim_token = given.token THEN 'applied' ELSE 'adopted' END,
+        settled_by = CASE WHEN given.token IN (r.ticket, r.claim_token) THEN 'applied' ELSE 'adopted' END,
+        claimed_at = CASE WHEN r.ticket = given.token THEN clock.now ELSE r.claimed_at END,
+        ticket = CASE WHEN r.ticket <> given.token THEN r.ticket END,
         claim_token = NULL,
         lease_owner = NULL,
         updated_at = clock.now
     FROM clock CROSS JOIN given
     WHERE r.notification_id = given.notification_id AND r.route_id = given.route_id
       AND r.status IN ('pending', 'failed')
-      AND (r.claim_token = given.token OR given.verdict = 'finish')
+      AND (r.ticket = given.token OR r.claim_token = given.token OR given.verdict = 'finish')
     RETURNING given.place, r.settled_by, given.verdict, r.notification_id, r.route_id, r.channel,
         r.recipient_ref, r.attempt_count, r.max_attempts, given.error_classification, given.error_message,
         r.lane

@@ -34,7 +34,8 @@ WHERE w.effect = 'waiting'
            SELECT FROM attempts_told a WHERE a.provider_message_id = w.provider_message_id AND a.provider = w.provider)
        OR EXISTS (
            SELECT FROM routes r
-           WHERE r.notification_id = split_part(w.idempotency_key, '/', 1) AND r.claim_token IS NULL))
+           WHERE r.notification_id = split_part(w.idempotency_key, '/', 1) AND r.claim_token IS NULL
+             AND NOT EXISTS (SELECT FROM leases l WHERE r.ticket = ANY (l.tickets))))
 ORDER BY w.received_at
 LIMIT $2
 FOR UPDATE SKIP LOCKED;
@@ -68,7 +69,8 @@ CROSS JOIN LATERAL (
 -- Races: another callback, a settlement, a claim of the same route at this moment.
 --   FOR NO KEY UPDATE       the second one waits and reads the newest version; retention finds the row in use.
 SELECT r.notification_id, r.route_id, r.channel, r.lane, r.policy, r.provider, r.provider_message_id, r.status,
-       r.attempt_count, r.max_attempts, r.provider_since, r.claim_token IS NOT NULL AS held, r.receipt,
+       r.attempt_count, r.max_attempts, r.provider_since,
+       r.claim_token IS NOT NULL OR EXISTS (SELECT FROM leases l WHERE r.ticket = ANY (l.tickets)) AS held, r.receipt,
        r.delivered_at IS NOT NULL AS delivered, r.address, n.tenant_id, n.user_id, r.goal,
        CASE WHEN r.channel = 'email' THEN r.message_json END AS message_json
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
@@ -86,7 +88,8 @@ GROUP BY r.address, n.tenant_id;
 
 -- name: receipts_change
 -- The rows are locked by `receipts_routes`, in this transaction.
---   claim_token             a finished or dead-lettered route loses its claim; a late settlement of a worker is stale.
+--   claim_token             a finished or dead-lettered route loses its claim; a late settlement of a worker is stale. The trigger
+--                           of `routes` takes its ticket.
 --   coalesce                the first time stays.
 --   told                    the alert is written with the dead letter, in one commit.
 --   kept                    the route tells its success no longer: that attempt becomes a row.
@@ -126,6 +129,8 @@ WITH clock AS MATERIALIZED (
         dead_lettered_at = CASE WHEN given.buried THEN clock.now ELSE r.dead_lettered_at END,
         next_attempt_at = CASE WHEN given.reopened THEN clock.now
                                WHEN NOT given.finished AND NOT given.buried THEN r.next_attempt_at END,
+        attempt_count = r.attempt_count + CASE WHEN (given.finished OR given.buried)
+            AND EXISTS (SELECT FROM leases l WHERE r.ticket = ANY (l.tickets)) THEN 1 ELSE 0 END,
         claim_token = CASE WHEN NOT given.finished AND NOT given.buried THEN r.claim_token END,
         lease_owner = CASE WHEN NOT given.finished AND NOT given.buried THEN r.lease_owner END,
         last_error_classification = coalesce(given.error_classification, r.last_error_classification),

@@ -22,14 +22,28 @@ WHERE n.notification_id = given.notification_id AND n.stopped IS NULL;
 
 -- name: stop_routes
 -- Race: a worker claims the route at this moment. The second one waits, looks again and finds it taken.
---   claim_token             a claimed route may be on its way and stays; a lease that ran out does not protect it.
+--   taken                   the row of `due` stands for the route: this waits for a claim that is under way, and a claim passes over
+--                           a row that is locked here.
+--   claim_token, leases     a claimed route may be on its way and stays; a lease that ran out does not protect it,
+--                           and its attempt counts.
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest(:notification_id::text[], :gate::text[], :reason::text[]) AS given (notification_id, gate, reason)
+), taken AS (
+    DELETE FROM due d
+    USING given JOIN routes r ON r.notification_id = given.notification_id AND r.ticket IS NOT NULL
+    WHERE d.lane = r.lane AND d.provider = r.provider AND d.grp = r.grp AND d.due_at = r.next_attempt_at AND d.ticket = r.ticket
+    RETURNING d.ticket
+)
 UPDATE routes r
 SET status = 'skipped', skipped_at = clock_timestamp(), next_attempt_at = NULL, claim_token = NULL, lease_owner = NULL,
-    last_error_classification = given.gate, last_error_message = given.reason,
+    attempt_count = r.attempt_count + CASE WHEN r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken) THEN 0 ELSE 1 END,
+    ticket = NULL, last_error_classification = given.gate, last_error_message = given.reason,
     last_error_at = clock_timestamp(), updated_at = clock_timestamp()
-FROM unnest(:notification_id::text[], :gate::text[], :reason::text[]) AS given (notification_id, gate, reason)
+FROM given
 WHERE r.notification_id = given.notification_id AND r.status IN ('pending', 'failed')
   AND (r.claim_token IS NULL OR r.next_attempt_at <= clock_timestamp())
+  AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken)
+       OR EXISTS (SELECT FROM leases l WHERE l.expires_at <= clock_timestamp() AND r.ticket = ANY (l.tickets)))
 RETURNING r.notification_id, r.route_id;
 
 -- name: prune_collapses
@@ -47,8 +61,9 @@ DELETE FROM collapses WHERE ctid = ANY (ARRAY(
 SELECT n.notification_id, count(*) FILTER (WHERE still.waits) AS waiting, count(*) FILTER (WHERE NOT still.waits) AS held,
        bool_or(still.gathered) AS gathered
 FROM (
-    SELECT r.notification_id, r.claim_token IS NULL OR r.next_attempt_at <= clock_timestamp() AS waits, FALSE AS gathered,
-           r.channel
+    SELECT r.notification_id, (r.claim_token IS NULL OR r.next_attempt_at <= clock_timestamp())
+               AND ((r.ticket IN (SELECT unnest(l.tickets) FROM leases l WHERE l.expires_at > clock_timestamp())) IS NOT TRUE) AS waits,
+           FALSE AS gathered, r.channel
     FROM routes r WHERE r.next_attempt_at IS NOT NULL
     UNION ALL
     SELECT m.notification_id, TRUE, TRUE, d.channels
@@ -82,14 +97,21 @@ WHERE n.notification_id = ANY (:notification_ids::text[]) AND n.stopped IS NULL;
 
 -- name: change_due
 -- Race: a worker claims the route at this moment. The second one waits, looks again and finds it taken.
---   claim_token             a claimed route may be on its way and stays.
+--   taken                   the row of `due` stands for the route, as in `stop_routes`.
+--   claim_token, ticket     a claimed route may be on its way and stays.
 --   attempt_count           a route that was tried waits for its retry, not for its schedule.
 --   turn                    a route that stood in the turns waits for its new time.
 --   behind                  the later channels of a chain keep their distance from the first.
+WITH taken AS (
+    DELETE FROM due d USING routes r
+    WHERE r.notification_id = ANY (:notification_ids::text[]) AND r.status = 'pending' AND r.attempt_count = 0
+      AND d.lane = r.lane AND d.provider = r.provider AND d.grp = r.grp AND d.due_at = r.next_attempt_at AND d.ticket = r.ticket
+    RETURNING d.ticket
+)
 UPDATE routes r
 SET next_attempt_at = least(
         coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0) + first.behind, r.next_attempt_at), n.expires_at),
-    budget_since = coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0) + first.behind, r.budget_since), turn = NULL,
+    budget_since = coalesce(to_timestamp(:scheduled_for_ms::float8 / 1000.0) + first.behind, r.budget_since), turn = NULL, ticket = NULL,
     not_before = NULL, updated_at = clock_timestamp()
 FROM records n
 JOIN (
@@ -101,4 +123,5 @@ JOIN (
 ) AS first ON first.notification_id = n.notification_id
 WHERE n.notification_id = r.notification_id AND first.route_id = r.route_id
   AND r.notification_id = ANY (:notification_ids::text[]) AND r.status = 'pending' AND r.attempt_count = 0 AND r.claim_token IS NULL
+  AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
 RETURNING r.notification_id, r.route_id;

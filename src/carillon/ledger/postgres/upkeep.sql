@@ -7,9 +7,14 @@ WHERE notification_id = ANY (:notification_ids::text[]) AND (:tenant_id::text IS
 ORDER BY accepted_at DESC, notification_id DESC;
 
 -- name: routes
--- `group_calls`: how many claims hold a place of the group that a route in the turns waits for. `redriven_by`: the last redrive.
-SELECT r.*, CASE WHEN r.grp < 0 AND r.turn IS NOT NULL AND r.next_attempt_at IS NOT NULL THEN (
-           SELECT count(*) FROM routes g WHERE g.grp = r.grp AND g.grp < 0 AND g.claim_token IS NOT NULL AND g.turn IS NULL)
+-- `held_by`, `held_since`, `held_until`: the lease of a claim under a ticket. `group_calls`: how many claims hold a place of the group
+-- that a route in the turns waits for. `redriven_by`: the last redrive.
+SELECT r.*, held.owner AS held_by, held.claimed_at AS held_since, held.expires_at AS held_until, r.ticket AS held_token,
+       r.attempt_count + 1 AS held_attempt,
+       CASE WHEN r.grp < 0 AND (r.turn IS NOT NULL OR (r.ticket IS NOT NULL AND held.owner IS NULL)) AND r.next_attempt_at IS NOT NULL
+           THEN (SELECT coalesce(sum(cardinality(l.tickets)), 0) FROM leases l WHERE l.grp = r.grp)
+                + (SELECT count(*) FROM routes g
+                   WHERE g.grp = r.grp AND g.grp < 0 AND g.claim_token IS NOT NULL AND g.turn IS NULL)
        END AS group_calls,
        -- if api
        (SELECT m.action_id FROM redriven_routes m WHERE m.notification_id = r.notification_id AND m.route_id = r.route_id)
@@ -17,7 +22,11 @@ SELECT r.*, CASE WHEN r.grp < 0 AND r.turn IS NOT NULL AND r.next_attempt_at IS 
        -- else
        NULL AS redriven_by
        -- end
-FROM routes r WHERE r.notification_id = ANY (:notification_ids::text[]) ORDER BY r.notification_id, r.route_id;
+FROM routes r
+LEFT JOIN LATERAL (
+    SELECT l.owner, l.claimed_at, l.expires_at FROM leases l WHERE r.ticket = ANY (l.tickets) LIMIT 1
+) AS held ON TRUE
+WHERE r.notification_id = ANY (:notification_ids::text[]) ORDER BY r.notification_id, r.route_id;
 
 -- name: attempts
 SELECT * FROM attempts_told WHERE notification_id = ANY (:notification_ids::text[]) ORDER BY notification_id, attempt_id;
@@ -86,13 +95,18 @@ SELECT count(*) AS total FROM (
 ) AS counted;
 
 -- name: counts
+-- `held`: the claims under tickets whose leases have not run out. A hash table, so that each route is looked up once.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT r.lane, r.status, count(*) AS routes,
-       count(*) FILTER (WHERE r.next_attempt_at <= clock.now) AS due,
-       count(*) FILTER (WHERE r.next_attempt_at > clock.now AND r.claim_token IS NOT NULL) AS leased,
-       date_part('epoch', clock.now - min(r.next_attempt_at) FILTER (WHERE r.next_attempt_at <= clock.now))
+       count(*) FILTER (WHERE r.next_attempt_at <= clock.now AND NOT r.held) AS due,
+       count(*) FILTER (WHERE r.held OR (r.next_attempt_at > clock.now AND r.claim_token IS NOT NULL)) AS leased,
+       date_part('epoch', clock.now - min(r.next_attempt_at) FILTER (WHERE r.next_attempt_at <= clock.now AND NOT r.held))
            AS oldest_due_seconds
-FROM routes r CROSS JOIN clock
+FROM clock CROSS JOIN (
+    SELECT lane, status, next_attempt_at, claim_token,
+           (ticket IN (SELECT unnest(l.tickets) FROM leases l WHERE l.expires_at > clock_timestamp())) IS TRUE AS held
+    FROM routes
+) AS r
 GROUP BY r.lane, r.status, clock.now;
 
 -- name: dead_letters
@@ -127,10 +141,10 @@ WHERE channel = :channel AND next_attempt_at IS NOT NULL
 RETURNING route_id;
 
 -- name: hasten
--- For tests and drills: time passes for what waits. A claimed route keeps its lease.
+-- For tests and drills: time passes for what waits. A claimed route keeps its lease, and what has a ticket is due or held.
 UPDATE routes SET next_attempt_at = next_attempt_at - make_interval(secs => :seconds),
     not_before = not_before - make_interval(secs => :seconds)
-WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL
+WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL AND ticket IS NULL
 RETURNING route_id;
 
 -- name: hasten_expiry
@@ -139,11 +153,11 @@ UPDATE records SET expires_at = expires_at - make_interval(secs => :seconds) WHE
 
 -- name: keep_message
 -- Race: a worker that was suspended completes an email whose route another worker holds by now.
---   claim_token             only the holder of the current token may change the message.
+--   claim_token, ticket     only the holder of the current one may change the message.
 --   status                  a route that a late success has finished keeps what was sent.
 UPDATE routes SET message_json = :message_json, updated_at = clock_timestamp()
 WHERE notification_id = :notification_id AND route_id = :route_id
-  AND claim_token = :token
+  AND (claim_token = :token OR ticket = :token)
   AND status IN ('pending', 'failed')
 RETURNING route_id;
 
@@ -208,6 +222,7 @@ RETURNING 1 AS pruned;
 DELETE FROM slots WHERE grp IN (
     SELECT s.grp FROM slots s
     WHERE s.taken_at < clock_timestamp() - interval '1 hour'
+      AND NOT EXISTS (SELECT FROM leases l WHERE l.grp = s.grp)
       AND NOT EXISTS (
           SELECT FROM routes r WHERE r.grp = s.grp AND r.grp < 0 AND r.claim_token IS NOT NULL AND r.turn IS NULL)
     LIMIT :limit FOR UPDATE SKIP LOCKED);
@@ -236,7 +251,7 @@ SELECT pg_notify($1, $2);
 -- name: vacuum
 -- only: SQLite reuses freed pages at once
 -- SKIP_LOCKED: another process is at it already. TRUNCATE needs a lock that would stop the queue.
-VACUUM (SKIP_LOCKED, TRUNCATE FALSE) routes;
+VACUUM (SKIP_LOCKED, TRUNCATE FALSE) due, leases, routes;
 
 -- name: schema_exists
 -- only: SQLite has no schemas

@@ -162,14 +162,15 @@ SELECT detail_json FROM admin_actions WHERE action_id = :action_id;
 
 -- name: stop_redrive
 -- Race: a worker claims a route of the redrive at this moment.
---   claim_token IS NULL     what a worker holds goes on: its call may be under way.
+--   claim_token, ticket     what a worker holds goes on: its call may be under way.
 --   attempt_count = 0       what was attempted since is a retry, and no part of what waits for its turn.
 UPDATE routes
 SET status = 'dead_letter', dead_lettered_at = :now, next_attempt_at = NULL, updated_at = :now,
     attempt_count = (SELECT count(*) FROM attempts a
                      WHERE a.notification_id = routes.notification_id AND a.route_id = routes.route_id)
 WHERE (notification_id, route_id) IN (SELECT notification_id, route_id FROM redriven_routes WHERE action_id = :action_id)
-  AND status = 'failed' AND attempt_count = 0 AND claim_token IS NULL AND next_attempt_at > :now
+  AND status = 'failed' AND attempt_count = 0 AND claim_token IS NULL
+  AND (ticket IS NULL OR ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t))
 RETURNING notification_id, route_id;
 
 -- name: stop_redrive_bury

@@ -11,6 +11,7 @@ from carillon.domain.ports import Signal
 from carillon.domain.store import Ask
 from carillon.domain.streams import Entry, log_of_claim
 from carillon.ledger.chains import changes_more, settled_beside
+from carillon.ledger.leases import LIVE, Ended, LeaseBook
 from carillon.ledger.people import suppression_rows
 from carillon.ledger.rows import SETTLEMENT_FIELDS, caused_suppressions, settlement_values
 from carillon.ledger.sealing import Codec
@@ -35,6 +36,7 @@ class SqliteBacklog:
     _recovery_hint: str
     _alert_from: int | None
     _turns: ClaimTurns
+    _leases: LeaseBook
     signal: Signal
     receipt_deadlines: Mapping[str, float] = MappingProxyType({})
     """For each provider with a deadline, how many seconds its delivery report may take."""
@@ -46,6 +48,7 @@ class SqliteBacklog:
             lambda connection, now: self._is_due(connection, now, wants),
             lambda connection, now: self._claim(connection, now, wants, total, owner),
         )
+        self._leases.took(claims or [])
         return self._codec.claims(claims or [])
 
     async def extend(self, claims: Sequence[Claim]) -> list[Claim]:
@@ -56,7 +59,9 @@ class SqliteBacklog:
             until = now + round(self._lease_seconds * 1000)
             return [claim for claim in claims if not self._extend(connection, now, until, claim)]
 
-        return await self._file.write(work)
+        lost = await self._file.write(work)
+        self._leases.lost(lost)
+        return lost
 
     async def reset_expired(self, limit: int) -> Reset:
         reset = await self._file.write_if(
@@ -70,19 +75,30 @@ class SqliteBacklog:
             return []
         values = [settlement_values(each, self._codec, noted=self._record_attempts) for each in settlements]
         rows = [dict(zip(SETTLEMENT_FIELDS, row, strict=True)) for row in values]
+        claims = [one.claim for one in settlements]
+        ended = self._leases.ended_by(claims)
         more = changes_more(settlements, self.receipt_deadlines)
 
         def work(connection: sqlite3.Connection, now: int) -> tuple[list[Settled], bool]:
             settled = [self._settle(connection, now, row) for row in rows]
+            self._end(connection, ended)
             suppressed = suppression_rows(caused_suppressions(settlements, settled))
             self._engine.ask(connection, now, Ask("suppress", each=suppressed))
             steps = settled_beside(settlements, settled, self.receipt_deadlines)
             return settled, self._engine.drive(connection, now, steps) if more else False
 
         settled, released = await self._file.write(work)
+        self._leases.settled(claims, ended)
         if released:
             self.signal.ring()
         return settled
+
+    def _end(self, connection: sqlite3.Connection, ended: Ended) -> None:
+        if ended.leases:
+            connection.execute(self._sql["end_leases"], {"leases": json.dumps(ended.leases)})
+        if ended.capped:
+            freed = {"leases": json.dumps(ended.capped), "tokens": json.dumps(ended.tokens)}
+            connection.execute(self._sql["free_places"], freed)
 
     def _expired(self, connection: sqlite3.Connection, now: int, most: int) -> list[sqlite3.Row]:
         return connection.execute(self._sql["expired_leases"], {"now": now, "most": most}).fetchall()
@@ -101,8 +117,13 @@ class SqliteBacklog:
 
     def _is_due(self, connection: sqlite3.Connection, now: int, wants: Sequence[Want]) -> bool:
         pairs = {(want.lane, want.provider) for want in wants if want.limit > 0}
-        asked = [{"lane": lane, "provider": provider, "now": now} for lane, provider in pairs]
-        return any(connection.execute(self._sql["claimable"], each).fetchone()[0] for each in asked)
+        return any(
+            connection.execute(
+                self._sql["claimable_live" if provider == LIVE else "claimable"],
+                {"lane": lane, "provider": provider, "now": now},
+            ).fetchone()[0]
+            for lane, provider in pairs
+        )
 
     def _claim(
         self, connection: sqlite3.Connection, now: int, wants: Sequence[Want], total: int, owner: str
@@ -115,10 +136,11 @@ class SqliteBacklog:
             "notification_id": claim.notification_id,
             "route_id": claim.route_id,
             "token": claim.token,
+            "lease": claim.lease,
             "lease_until": until,
             "now": now,
         }
-        return connection.execute(self._sql["extend"], values).rowcount > 0
+        return connection.execute(self._sql["extend" if claim.lease else "extend_live"], values).rowcount > 0
 
     def _settle(self, connection: sqlite3.Connection, now: int, row: dict[str, Any]) -> Settled:
         # Almost every settlement is a success of the holder, and changes one row and nothing else.

@@ -33,6 +33,7 @@ FROM (
     FROM routes w
     WHERE w.notification_id IN (SELECT value FROM json_each(:notification_ids)) AND w.goal IS NOT NULL
       AND w.status IN ('pending', 'failed') AND (w.claim_token IS NULL OR w.next_attempt_at <= :now)
+      AND (w.ticket IS NULL OR w.ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t WHERE l.expires_at > :now))
 ) AS due
 WHERE routes.rowid = due.place AND due.channel IS NOT NULL
 RETURNING notification_id, route_id, channel, last_error_message AS because;

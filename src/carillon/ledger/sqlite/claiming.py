@@ -1,10 +1,12 @@
 """The claim in SQLite: what is due, in turns over groups, inside one transaction."""
 
+import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from carillon.domain.claims import Claim, Want
+from carillon.ledger.leases import LIVE
 from carillon.ledger.turns import LOWEST, RIPE, ClaimTurns
 
 
@@ -20,11 +22,10 @@ class SqliteClaim:
         self._now = now
         self._turns = turns
         self._lease = {**lease, "now": now}
+        self._batch: list[Claim] = []
 
     def run(self, wants: Sequence[Want], total: int) -> list[Claim]:
-        for lane, provider in {(want.lane, want.provider) for want in wants}:
-            waiting = {"lane": lane, "provider": provider, "now": self._now, "most": RIPE}
-            self._connection.execute(self._sql["ripen"], waiting)
+        self._queue(wants)
         claims: list[Claim] = []
         for asked in self._turns.rounds(wants):
             for want in asked:
@@ -32,7 +33,44 @@ class SqliteClaim:
                 self._turns.record([want], found)
                 claims += found
         self._turns.finished(claims, total)
+        self._hold(self._batch, None)
         return claims
+
+    def _queue(self, wants: Sequence[Want]) -> None:
+        """Give tickets to what has become due since, and to what a lease that ran out has left open."""
+        last = self._draw(0)
+        for lease in self._connection.execute(self._sql["expired"], {"now": self._now}).fetchall():
+            held = json.loads(lease["tickets"])
+            first = self._draw(len(held)) - len(held) + 1
+            lapsed = {"due_at": lease["expires_at"], "owner": lease["owner"], "now": self._now}
+            rows = [{**lapsed, "ticket": ticket, "held": each} for ticket, each in enumerate(held, first)]
+            self._connection.executemany(self._sql["lapse"], rows)
+            self._connection.execute(self._sql["end_leases"], {"leases": json.dumps([lease["lease_id"]])})
+        for lane, provider in {(want.lane, want.provider) for want in wants}:
+            waiting = {"lane": lane, "provider": provider, "now": self._now, "most": RIPE}
+            if provider == LIVE:
+                self._connection.execute(self._sql["ripen_live"], waiting)
+                continue
+            ripe = self._connection.execute(self._sql["ripe"], waiting).fetchall()
+            if ripe:
+                first = self._draw(len(ripe)) - len(ripe) + 1
+                rows = [{"ticket": ticket, "place": row["place"]} for ticket, row in enumerate(ripe, first)]
+                self._connection.executemany(self._sql["ripen"], rows)
+        if self._draw(0) > last:
+            self._connection.execute(self._sql["queue_tickets"], {"last": last})
+
+    def _draw(self, numbers: int) -> int:
+        """Draw that many numbers; returns the last one."""
+        return int(self._connection.execute(self._sql["claim_tokens"], (numbers,)).fetchone()[0])
+
+    def _hold(self, claims: Sequence[Claim], group: int | None) -> None:
+        """Write one lease for these claims."""
+        if claims:
+            lease_id = self._draw(1)
+            for claim in claims:
+                claim.lease = lease_id
+            held = {"lease_id": lease_id, "grp": group, "tickets": json.dumps([claim.token for claim in claims])}
+            self._connection.execute(self._sql["lease"], {**self._lease, **held})
 
     def _take(self, want: Want, most: int) -> list[Claim]:
         if most <= 0:
@@ -72,7 +110,8 @@ class SqliteClaim:
         """The groups with something due: those behind the one served last, then those up to it."""
         for after, until in ((served, None), (LOWEST, served)):
             asked = {"lane": want.lane, "provider": want.provider, "now": self._now, "after": after}
-            while (row := self._connection.execute(self._sql["next_group"], asked).fetchone()) is not None:
+            statement = self._sql["next_group_live" if want.provider == LIVE else "next_group"]
+            while (row := self._connection.execute(statement, asked).fetchone()) is not None:
                 if until is not None and row["grp"] > until:
                     break
                 asked["after"] = row["grp"]
@@ -82,7 +121,7 @@ class SqliteClaim:
     def _free(self, want: Want, number: int, cap: int) -> int:
         """How many claims the group may get; a process that calls it already gets as many again ahead."""
         most = cap + self._ahead(want, number, cap)
-        (taken,) = self._connection.execute(self._sql["places_taken"], {"grp": number, "most": most}).fetchone()
+        (taken,) = self._connection.execute(self._sql["places_taken"], {"grp": number}).fetchone()
         return most - int(taken)
 
     def _ahead(self, want: Want, number: int, cap: int) -> int:
@@ -93,22 +132,45 @@ class SqliteClaim:
         if most <= 0:
             return []
         asked = {"now": self._now, "lane": want.lane, "provider": want.provider, "grp": number, "most": most}
-        found = self._connection.execute(self._sql["claim_candidates"], asked).fetchall()
-        if not found:
-            return []
-        (last,) = self._connection.execute(self._sql["claim_tokens"], (len(found),)).fetchone()
-        rows = [{**dict(row), "token": token} for token, row in enumerate(found, last - len(found) + 1)]
-        self._connection.executemany(
-            self._sql["claim"], [{**self._lease, "token": row["token"], "place": row.pop("place")} for row in rows]
-        )
-        claims = [Claim(**{**row, "abandoned": bool(row["abandoned"])}) for row in rows]
+        claims = self._claim_live(asked) if want.provider == LIVE else self._claim_due(asked)
         if free is not None:
             cap = self._cap(want, number) or 0
             places = free - self._ahead(want, number, cap)
             for claim in claims[max(places, 0) :]:
                 claim.ahead = True
+        if want.provider != LIVE:
+            if free is None:
+                self._batch += claims
+            else:
+                self._hold(claims, number)
         return claims
+
+    def _claim_due(self, asked: dict[str, Any]) -> list[Claim]:
+        found = [dict(row) for row in self._connection.execute(self._sql["claim_candidates"], asked)]
+        if not found:
+            return []
+        last = {**asked, "due_at": found[-1]["due_at"], "ticket": found[-1]["token"]}
+        self._connection.execute(self._sql["claim"], last)
+        return [_claim_of(row) for row in found]
+
+    def _claim_live(self, asked: dict[str, Any]) -> list[Claim]:
+        found = self._connection.execute(self._sql["claim_candidates_live"], asked).fetchall()
+        if not found:
+            return []
+        rows = [
+            {**dict(row), "token": token} for token, row in enumerate(found, self._draw(len(found)) - len(found) + 1)
+        ]
+        self._connection.executemany(
+            self._sql["claim_live"], [{**self._lease, "token": row["token"], "place": row.pop("place")} for row in rows]
+        )
+        return [_claim_of(row) for row in rows]
 
     def _cap(self, want: Want, number: int) -> int | None:
         rule = want.turns.special.get(abs(number))
         return want.turns.cap if rule is None or rule.cap is None else rule.cap
+
+
+def _claim_of(row: dict[str, Any]) -> Claim:
+    row.pop("due_at", None)
+    row["abandoned"] = bool(row["abandoned"])
+    return Claim(**row)

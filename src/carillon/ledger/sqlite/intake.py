@@ -1,7 +1,9 @@
 """Acceptance in SQLite: records and their routes, queued or claimed at once, and malformed intents."""
 
+import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,6 +14,7 @@ from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Accepted, Enrolled, Enrolment, Notification, is_due_now
 from carillon.domain.suppressions import SuppressedRoute
 from carillon.domain.synchronous import ClaimedEnrolment
+from carillon.ledger.leases import LIVE, LeaseBook
 from carillon.ledger.rows import (
     LAID_FIELDS,
     RECORD_FIELDS,
@@ -27,7 +30,7 @@ from carillon.ledger.sqlite.file import SqliteFile
 from carillon.ledger.throttles import counted
 from carillon.ledger.timing import has_timing, stored, with_timing
 
-_ROUTE_NAMES = (*LAID_FIELDS, "now")
+_ROUTE_NAMES = (*LAID_FIELDS, "now", "ticket")
 _RECORD_NAMES = (*RECORD_FIELDS, "now")
 
 
@@ -38,6 +41,7 @@ class SqliteIntake:
     _engine: SqliteEngine
     _sql: Mapping[str, str]
     _codec: Codec
+    _leases: LeaseBook
 
     async def enrol(self, batch: Sequence[Enrolment]) -> list[Enrolled]:
         if not batch:
@@ -76,7 +80,11 @@ class SqliteIntake:
         timed = any(map(has_timing, batch))
         throttles = self._engine.drive(connection, now, counted(batch)) if timed else None
         judged = batch if throttles is None else [throttles.judged(each) for each in batch]
-        answers = [self._enrol(connection, now, enrolment, written) for enrolment in judged]
+        routes = sum(len(each.routes) for each in judged)
+        (drawn,) = connection.execute(self._sql["claim_tokens"], (routes,)).fetchone()
+        tickets = count(drawn - routes + 1)
+        answers = [self._enrol(connection, now, enrolment, written, tickets) for enrolment in judged]
+        connection.execute(self._sql["queue_tickets"], {"last": drawn - routes})
         if throttles is not None:
             gone = self._engine.drive(connection, now, stored(judged, written, throttles))
             answers = list(with_timing(dict(enumerate(answers)), gone, throttles).values())
@@ -93,7 +101,9 @@ class SqliteIntake:
             for answer in answers
         ]
 
-    def _enrol(self, connection: sqlite3.Connection, now: int, enrolment: Enrolment, written: set[str]) -> Enrolled:
+    def _enrol(
+        self, connection: sqlite3.Connection, now: int, enrolment: Enrolment, written: set[str], tickets: Iterator[int]
+    ) -> Enrolled:
         notification = enrolment.notification
         values = dict(zip(_RECORD_NAMES, (*record_values(notification, self._codec), now), strict=True))
         if connection.execute(self._sql["enrol"], values).rowcount == 0:
@@ -101,7 +111,8 @@ class SqliteIntake:
             if winner is None:
                 raise LedgerUnavailable("the record that uses this idempotency key cannot be read")
             return answer_for_loser(notification, dict(winner))
-        routes = [dict(zip(_ROUTE_NAMES, (*row, now), strict=True)) for row in route_rows(enrolment, self._codec)]
+        rows = route_rows(enrolment, self._codec)
+        routes = [dict(zip(_ROUTE_NAMES, (*row, now, next(tickets)), strict=True)) for row in rows]
         connection.executemany(self._sql["enrol_route"], routes)
         written.add(notification.notification_id)
         return Accepted(notification.notification_id)
@@ -120,7 +131,9 @@ class SqliteIntake:
                 for enrolment, enrolled in zip(named, self._enrol_all(connection, now, named), strict=True)
             ]
 
-        return await self._file.write(work)
+        claimed = await self._file.write(work)
+        self._leases.took(claim for each in claimed for claim in each.claims)
+        return claimed
 
     async def queue_unclaimed(self, lane: int, instead: int) -> int:
         moved = await self._file.write_if(
@@ -139,18 +152,44 @@ class SqliteIntake:
     ) -> ClaimedEnrolment:
         if not isinstance(enrolled, Accepted):
             return ClaimedEnrolment(enrolled)
-        (last,) = connection.execute(self._sql["claim_tokens"], (len(enrolment.routes),)).fetchone()
         claims = []
-        for token, route in enumerate(enrolment.routes, last - len(enrolment.routes) + 1):
-            key = {"notification_id": enrolled.notification_id, "route_id": route.route_id, "token": token}
+        for route in enrolment.routes:
+            key = {**lease, "notification_id": enrolled.notification_id, "route_id": route.route_id}
             if not is_due_now(enrolment, route) or self._is_full(connection, route.group, caps.get(route.group)):
                 continue
-            if connection.execute(self._sql["claim_enrolled"], {**lease, **key}).rowcount:
-                claims.append(first_claim(enrolment, route.route_id, token, lease["now"]))
+            held = (self._take_live if route.provider == LIVE else self._take)(connection, key)
+            if held is not None:
+                token, lease_id = held
+                claims.append(first_claim(enrolment, route.route_id, token, lease["now"], lease=lease_id))
         return ClaimedEnrolment(enrolled, tuple(claims))
+
+    def _take_live(self, connection: sqlite3.Connection, key: dict[str, Any]) -> tuple[int, int] | None:
+        (token,) = connection.execute(self._sql["claim_tokens"], (1,)).fetchone()
+        return (token, 0) if connection.execute(self._sql["claim_enrolled"], {**key, "token": token}).rowcount else None
+
+    def _take(self, connection: sqlite3.Connection, key: dict[str, Any]) -> tuple[int, int] | None:
+        """The ticket of a route that is due, under a lease of its own; none if it is not due."""
+        row = connection.execute(self._sql["enrolled_ticket"], key).fetchone()
+        if row is None:
+            return None
+        place = dict(row)
+        ticket = place["ticket"]
+        if not connection.execute(self._sql["take_due"], place).rowcount:
+            own = connection.execute(self._sql["own_lease"], {**key, "ticket": ticket}).fetchone()
+            if own is None:
+                return None
+            (anew,) = connection.execute(self._sql["claim_tokens"], (1,)).fetchone()
+            connection.execute(self._sql["ticket_anew"], {**key, "ticket": ticket, "anew": anew})
+            freed = {"leases": json.dumps([own[0]]), "tokens": json.dumps([ticket])}
+            connection.execute(self._sql["free_places"], freed)
+            ticket = anew
+        group = place["grp"] if place["grp"] < 0 else None
+        lease = {"lease_id": ticket, "grp": group, "tickets": json.dumps([ticket])}
+        connection.execute(self._sql["lease"], {**key, **lease})
+        return ticket, ticket
 
     def _is_full(self, connection: sqlite3.Connection, group: int, cap: int | None) -> bool:
         if cap is None:
             return False
-        (taken,) = connection.execute(self._sql["places_taken"], {"grp": group, "most": cap}).fetchone()
+        (taken,) = connection.execute(self._sql["places_taken"], {"grp": group}).fetchone()
         return int(taken) >= cap

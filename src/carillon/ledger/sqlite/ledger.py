@@ -7,6 +7,7 @@ from pathlib import Path
 
 from carillon.domain.errors import ConfigurationError
 from carillon.ledger.adoption import ChunkPlan
+from carillon.ledger.leases import LeaseBook
 from carillon.ledger.local_signal import LocalSignal
 from carillon.ledger.migrate import PARTS, applied_sqlite, migrate_sqlite, missing, plan_sqlite, refuse_newer
 from carillon.ledger.rows import ALERT_FROM, RECOVERY_HINT
@@ -51,6 +52,7 @@ class SqliteLedger(SqliteIntake, SqliteBacklog, SqliteReceipts, SqliteStreams, S
         self._allow_migration = allow_migration
         self._parts = parts
         self._turns = ClaimTurns()
+        self._leases = LeaseBook()
         self.signal = LocalSignal()
 
     @classmethod

@@ -23,13 +23,15 @@ ON CONFLICT DO NOTHING;
 
 -- name: enrol_route
 -- only: PostgreSQL lays routes in the same statement
+--   ticket                  what is due now gets a ticket and stands in `due`; a schedule gets one when its time has come. Routes of
+--                           live streams have none: their turns and leases are in their rows, see claim_live.sql.
 --   held_by                 a route whose address is suppressed when it is due is enrolled as skipped, and keeps by
 --                           what. Of a tenant's own suppression and everybody's, the one that holds longer counts.
 INSERT INTO routes (
     notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, resolved_locale,
     last_error_classification, last_error_message, last_error_at, created_at, updated_at, skipped_at, address,
     lane, provider, policy, budget_since, message_json, suppression_id, suppression_kind, suppressed_until, grp,
-    turn)
+    turn, ticket)
 SELECT :notification_id, :route_id, :channel, :recipient_ref,
        CASE WHEN skipped THEN 'skipped' ELSE 'pending' END,
        :max_attempts,
@@ -44,7 +46,8 @@ SELECT :notification_id, :route_id, :channel, :recipient_ref,
        suppression_id,
        (SELECT s.kind FROM suppressions s WHERE s.suppression_id = held_by.suppression_id),
        (SELECT s.expires_at FROM suppressions s WHERE s.suppression_id = held_by.suppression_id),
-       :grp, CASE WHEN NOT skipped AND :scheduled_for_ms IS NULL THEN :grp END
+       :grp, CASE WHEN :provider = 'sse' AND NOT skipped AND :scheduled_for_ms IS NULL THEN :grp END,
+       CASE WHEN :provider <> 'sse' AND NOT skipped AND :scheduled_for_ms IS NULL THEN :ticket END
 FROM (
     SELECT suppression_id, suppression_id IS NOT NULL AS gone,
            suppression_id IS NOT NULL OR :skipped_because IS NOT NULL AS skipped
@@ -109,8 +112,16 @@ UPDATE claim_tokens SET last = last + ?1 RETURNING last;
 
 -- name: extend
 -- Race: a worker that was suspended renews a route that another worker holds by now.
---   claim_token             only the holder of the current token may extend the lease.
+--   ticket                  only the holder of the current one may extend the lease.
 --   status                  a route that a late success has finished has no lease to extend.
+UPDATE leases SET expires_at = :lease_until
+WHERE lease_id = :lease AND EXISTS (
+    SELECT 1 FROM routes
+    WHERE notification_id = :notification_id AND route_id = :route_id AND ticket = :token AND status IN ('pending', 'failed'));
+
+-- name: extend_live
+-- only: PostgreSQL extends both in one statement
+--   claim_token             only the holder of the current token may extend the lease.
 --   turn                    a lease that ran out and stands in the turns, not claimed yet, goes back among the leases.
 UPDATE routes
 SET next_attempt_at = :lease_until, turn = NULL, updated_at = :now
@@ -122,11 +133,11 @@ WHERE notification_id = :notification_id AND route_id = :route_id
 -- only: PostgreSQL judges and changes in one statement
 -- Races: the lease ran out and another worker has the route, or finished it.
 --   status                  a terminal route stays as it is.
---   claim_token             a stale failure changes nothing.
+--   ticket, claim_token     a stale failure changes nothing.
 --   finish                  a late success is adopted while the route is open, because that message did go out.
 SELECT CASE
            WHEN r.status NOT IN ('pending', 'failed') THEN 'stale'
-           WHEN r.claim_token = :token THEN 'applied'
+           WHEN r.ticket = :token OR r.claim_token = :token THEN 'applied'
            WHEN :verdict = 'finish' THEN 'adopted'
            ELSE 'stale'
        END
@@ -135,14 +146,18 @@ WHERE r.notification_id = :notification_id AND r.route_id = :route_id;
 
 -- name: settle
 -- Runs only for what was judged applied or adopted, in the same transaction.
+--   attempt_count           a claim under a ticket did not count its attempt: the settlement does, or the end of the lease.
+--   ticket                  an adopted success leaves another's ticket: the trigger of `routes` takes the route out of `due`.
 UPDATE routes
 SET status = CASE :verdict
         WHEN 'finish' THEN 'published' WHEN 'bury' THEN 'dead_letter' WHEN 'skip' THEN 'skipped'
         WHEN 'defer' THEN status ELSE 'failed' END,
-    attempt_count = CASE WHEN :verdict IN ('defer', 'skip') THEN max(attempt_count - 1, 0) ELSE attempt_count END,
+    attempt_count = CASE WHEN :verdict NOT IN ('defer', 'skip') THEN attempt_count + (
+                             ticket IS :token OR coalesce(ticket IN (SELECT t.value FROM leases l, json_each(l.tickets) t), 0))
+                         WHEN ticket IS :token THEN attempt_count ELSE max(attempt_count - 1, 0) END,
     next_attempt_at = :now + CAST(round(:delay * 1000) AS INTEGER),
     provider = coalesce(:next_provider, provider),
-    provider_since = CASE WHEN :verdict = 'fail_over' THEN attempt_count ELSE provider_since END,
+    provider_since = CASE WHEN :verdict = 'fail_over' THEN attempt_count + (ticket IS :token) ELSE provider_since END,
     provider_message_id = coalesce(:provider_message_id, provider_message_id),
     last_error_classification = coalesce(:error_classification, last_error_classification),
     last_error_message = coalesce(:error_message, last_error_message),
@@ -154,6 +169,8 @@ SET status = CASE :verdict
     suppression_kind = json_extract(:suppression_json, '$.kind'),
     suppressed_until = json_extract(:suppression_json, '$.until_ms'),
     settled_by = :settled,
+    claimed_at = CASE WHEN ticket = :token THEN :now ELSE claimed_at END,
+    ticket = CASE WHEN ticket <> :token THEN ticket END,
     claim_token = NULL,
     lease_owner = NULL,
     updated_at = :now

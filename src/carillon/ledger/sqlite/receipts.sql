@@ -30,7 +30,8 @@ WHERE w.effect = 'waiting'
        OR EXISTS (
            SELECT 1 FROM routes r
            WHERE r.notification_id = substr(w.idempotency_key, 1, instr(w.idempotency_key, '/') - 1)
-             AND r.claim_token IS NULL))
+             AND r.claim_token IS NULL
+             AND (r.ticket IS NULL OR r.ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t))))
 ORDER BY w.received_at
 LIMIT :most;
 
@@ -53,7 +54,8 @@ LIMIT 1;
 
 -- name: receipts_routes
 SELECT r.notification_id, r.route_id, r.channel, r.lane, r.policy, r.provider, r.provider_message_id, r.status,
-       r.attempt_count, r.max_attempts, r.provider_since, r.claim_token IS NOT NULL AS held, r.receipt,
+       r.attempt_count, r.max_attempts, r.provider_since, r.claim_token IS NOT NULL OR coalesce(
+           r.ticket IN (SELECT t.value FROM leases l, json_each(l.tickets) t), 0) AS held, r.receipt,
        r.delivered_at IS NOT NULL AS delivered, r.address, n.tenant_id, n.user_id, r.goal,
        CASE WHEN r.channel = 'email' THEN r.message_json END AS message_json
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
@@ -70,7 +72,8 @@ GROUP BY n.tenant_id;
 
 -- name: receipts_change
 -- The row was read in this transaction.
---   claim_token             a finished or dead-lettered route loses its claim; a late settlement of a worker is stale.
+--   claim_token             a finished or dead-lettered route loses its claim; a late settlement of a worker is stale. The trigger
+--                           of `routes` takes its ticket.
 --   coalesce                the first time stays.
 --   finished_by             a route that is not published any more does not tell its success: `receipts_keep` has.
 UPDATE routes
@@ -88,6 +91,8 @@ SET status = :status,
     published_at = CASE WHEN :finished THEN :now WHEN NOT :reopened THEN published_at END,
     dead_lettered_at = CASE WHEN :buried THEN :now ELSE dead_lettered_at END,
     next_attempt_at = CASE WHEN :reopened THEN :now WHEN NOT :finished AND NOT :buried THEN next_attempt_at END,
+    attempt_count = attempt_count + ((:finished OR :buried) AND coalesce(
+        ticket IN (SELECT t.value FROM leases l, json_each(l.tickets) t), 0)),
     claim_token = CASE WHEN NOT :finished AND NOT :buried THEN claim_token END,
     lease_owner = CASE WHEN NOT :finished AND NOT :buried THEN lease_owner END,
     last_error_classification = coalesce(:error_classification, last_error_classification),

@@ -58,5 +58,6 @@ SET status = 'skipped', skipped_at = :now, next_attempt_at = NULL, turn = NULL, 
 FROM redriven_routes m
 WHERE m.action_id = :action_id AND routes.notification_id = m.notification_id AND routes.route_id = m.route_id
   AND routes.status = 'pending' AND routes.attempt_count = 0 AND routes.claim_token IS NULL
+  AND (routes.ticket IS NULL OR routes.ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t))
   AND routes.last_error_classification IN ('suppressed', 'category', 'throttle')
 RETURNING notification_id, route_id;

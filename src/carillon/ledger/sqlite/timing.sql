@@ -15,12 +15,15 @@ RETURNING notification_id, before;
 UPDATE records SET stopped = :stopped, updated_at = :now WHERE notification_id = :notification_id AND stopped IS NULL;
 
 -- name: stop_routes
---   claim_token             a claimed route may be on its way and stays; a lease that ran out does not protect it.
+--   claim_token, leases     a claimed route may be on its way and stays; a lease that ran out does not protect it,
+--                           and its attempt counts.
 UPDATE routes
 SET status = 'skipped', skipped_at = :now, next_attempt_at = NULL, claim_token = NULL, lease_owner = NULL,
+    attempt_count = attempt_count + coalesce(ticket IN (SELECT t.value FROM leases l, json_each(l.tickets) t), 0),
     last_error_classification = :gate, last_error_message = :reason, last_error_at = :now, updated_at = :now
 WHERE notification_id = :notification_id AND status IN ('pending', 'failed')
   AND (claim_token IS NULL OR next_attempt_at <= :now)
+  AND (ticket IS NULL OR ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t WHERE l.expires_at > :now))
 RETURNING notification_id, route_id;
 
 -- name: prune_collapses
@@ -37,7 +40,9 @@ DELETE FROM collapses WHERE rowid IN (
 --   stopped IS NULL         an event that was left out before is not counted again.
 SELECT n.notification_id, sum(still.waits) AS waiting, sum(NOT still.waits) AS held, max(still.gathered) AS gathered
 FROM (
-    SELECT r.notification_id, r.claim_token IS NULL OR r.next_attempt_at <= :now AS waits, 0 AS gathered, r.channel
+    SELECT r.notification_id, (r.claim_token IS NULL OR r.next_attempt_at <= :now)
+               AND (r.ticket IS NULL OR r.ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t WHERE l.expires_at > :now)) AS waits,
+           0 AS gathered, r.channel
     FROM routes r WHERE r.next_attempt_at IS NOT NULL
     UNION ALL
     SELECT m.notification_id, 1, 1, d.channels
@@ -69,7 +74,7 @@ SET scheduled_for = coalesce(:scheduled_for_ms, scheduled_for), expires_at = coa
 WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) AND stopped IS NULL;
 
 -- name: change_due
---   claim_token             a claimed route may be on its way and stays.
+--   claim_token, leases     a claimed route may be on its way and stays.
 --   attempt_count           a route that was tried waits for its retry, not for its schedule.
 --   turn                    a route that stood in the turns waits for its new time.
 --   behind                  the later channels of a chain keep their distance from the first.
@@ -84,4 +89,5 @@ FROM (
     WHERE w.notification_id IN (SELECT value FROM json_each(:notification_ids)) AND w.next_attempt_at IS NOT NULL
 ) AS first
 WHERE routes.rowid = first.place AND status = 'pending' AND attempt_count = 0 AND claim_token IS NULL
+  AND (ticket IS NULL OR ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t))
 RETURNING notification_id, route_id;

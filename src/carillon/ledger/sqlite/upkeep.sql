@@ -8,9 +8,14 @@ WHERE notification_id IN (SELECT value FROM json_each(:notification_ids)) AND (:
 ORDER BY accepted_at DESC, notification_id DESC;
 
 -- name: routes
--- `group_calls`: how many claims hold a place of the group that a route in the turns waits for. `redriven_by`: the last redrive.
-SELECT r.*, CASE WHEN r.grp < 0 AND r.turn IS NOT NULL AND r.next_attempt_at IS NOT NULL THEN (
-           SELECT count(*) FROM routes g WHERE g.grp = r.grp AND g.grp < 0 AND g.claim_token IS NOT NULL AND g.turn IS NULL)
+-- `held_by`, `held_since`, `held_until`: the lease of a claim under a ticket. `group_calls`: how many claims hold a place of the group
+-- that a route in the turns waits for. `redriven_by`: the last redrive.
+SELECT r.*, held.owner AS held_by, held.claimed_at AS held_since, held.expires_at AS held_until, r.ticket AS held_token,
+       r.attempt_count + 1 AS held_attempt,
+       CASE WHEN r.grp < 0 AND (r.turn IS NOT NULL OR (r.ticket IS NOT NULL AND held.owner IS NULL)) AND r.next_attempt_at IS NOT NULL
+           THEN (SELECT coalesce(sum(json_array_length(l.tickets)), 0) FROM leases l WHERE l.grp = r.grp)
+                + (SELECT count(*) FROM routes g
+                   WHERE g.grp = r.grp AND g.grp < 0 AND g.claim_token IS NOT NULL AND g.turn IS NULL)
        END AS group_calls,
        -- if api
        (SELECT m.action_id FROM redriven_routes m WHERE m.notification_id = r.notification_id AND m.route_id = r.route_id)
@@ -18,7 +23,11 @@ SELECT r.*, CASE WHEN r.grp < 0 AND r.turn IS NOT NULL AND r.next_attempt_at IS 
        -- else
        NULL AS redriven_by
        -- end
-FROM routes r WHERE r.notification_id IN (SELECT value FROM json_each(:notification_ids))
+FROM routes r
+LEFT JOIN (
+    SELECT t.value AS ticket, l.owner, l.claimed_at, l.expires_at FROM leases l, json_each(l.tickets) t
+) AS held ON held.ticket = r.ticket
+WHERE r.notification_id IN (SELECT value FROM json_each(:notification_ids))
 ORDER BY r.notification_id, r.route_id;
 
 -- name: attempts
@@ -97,11 +106,14 @@ SELECT count(*) AS total FROM (
 ) AS counted;
 
 -- name: counts
+-- `held`: the claims under tickets whose leases have not run out.
 SELECT lane, status, count(*) AS routes,
-       count(*) FILTER (WHERE next_attempt_at <= :now) AS due,
-       count(*) FILTER (WHERE next_attempt_at > :now AND claim_token IS NOT NULL) AS leased,
-       (:now - min(next_attempt_at) FILTER (WHERE next_attempt_at <= :now)) / 1000.0 AS oldest_due_seconds
-FROM routes
+       count(*) FILTER (WHERE next_attempt_at <= :now AND NOT held) AS due,
+       count(*) FILTER (WHERE held OR (next_attempt_at > :now AND claim_token IS NOT NULL)) AS leased,
+       (:now - min(next_attempt_at) FILTER (WHERE next_attempt_at <= :now AND NOT held)) / 1000.0 AS oldest_due_seconds
+FROM (
+    SELECT lane, status, next_attempt_at, claim_token, coalesce(ticket IN (SELECT t.value FROM leases l, json_each(l.tickets) t WHERE l.expires_at > :now), 0) AS held FROM routes
+)
 GROUP BY lane, status;
 
 -- name: dead_letters
@@ -136,10 +148,10 @@ WHERE channel = :channel AND next_attempt_at IS NOT NULL
 RETURNING route_id;
 
 -- name: hasten
--- For tests and drills: time passes for what waits.
+-- For tests and drills: time passes for what waits. What has a ticket is due or held.
 UPDATE routes SET next_attempt_at = next_attempt_at - CAST(round(:seconds * 1000) AS INTEGER),
     not_before = not_before - CAST(round(:seconds * 1000) AS INTEGER)
-WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL
+WHERE next_attempt_at IS NOT NULL AND claim_token IS NULL AND ticket IS NULL
 RETURNING route_id;
 
 -- name: hasten_expiry
@@ -148,11 +160,11 @@ UPDATE records SET expires_at = expires_at - CAST(:seconds * 1000 AS INTEGER) WH
 
 -- name: keep_message
 -- Race: a worker that was suspended completes an email whose route another worker holds by now.
---   claim_token             only the holder of the current token may change the message.
+--   claim_token, ticket     only the holder of the current one may change the message.
 --   status                  a route that a late success has finished keeps what was sent.
 UPDATE routes SET message_json = :message_json, updated_at = :now
 WHERE notification_id = :notification_id AND route_id = :route_id
-  AND claim_token = :token
+  AND (claim_token = :token OR ticket = :token)
   AND status IN ('pending', 'failed')
 RETURNING route_id;
 

@@ -1,0 +1,76 @@
+"""The leases of this process: what is still open of each batch of claims."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from carillon.domain.claims import Claim
+
+LIVE = "sse"
+"""The provider of live streams, whose routes hold their leases in their own rows."""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What a settlement does to leases, beside the routes."""
+
+    leases: list[int]
+    """Nothing is left of them."""
+    capped: list[int]
+    """LeaseBook of groups with a cap that stay, and lose the settled claims."""
+    tokens: list[int]
+    """The settled claims among them."""
+
+
+NOTHING_ENDED = Ended([], [], [])
+
+
+class LeaseBook:
+    """Says which leases have nothing left once some claims are settled.
+
+    A lease that nobody ends runs out, and then none of its routes has its ticket any more. So a lease may stay too
+    long, and never ends too early: a claim counts as settled only when its settlement is committed.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, set[int]] = {}
+        self._over: set[int] = set()
+
+    def took(self, claims: Iterable[Claim]) -> None:
+        """Note new claims."""
+        for claim in claims:
+            if claim.lease:
+                self._open.setdefault(claim.lease, set()).add(claim.token)
+
+    def ended_by(self, claims: Iterable[Claim]) -> "Ended":
+        """What the settlement of these claims ends and frees."""
+        settled: dict[int, set[int]] = {}
+        capped: set[int] = set()
+        for claim in claims:
+            if claim.lease:
+                settled.setdefault(claim.lease, set()).add(claim.token)
+                if claim.group < 0:
+                    capped.add(claim.lease)
+        done = {lease for lease, tokens in settled.items() if self._open.get(lease) == tokens} | self._over
+        partly = sorted(capped - done)
+        return Ended(sorted(done), partly, [token for lease in partly for token in settled[lease]])
+
+    def settled(self, claims: Iterable[Claim], ended: "Ended") -> None:
+        """Note that the settlement of these claims is committed, with what it ended."""
+        for claim in claims:
+            left = self._open.get(claim.lease)
+            if left is not None:
+                left.discard(claim.token)
+                if not left:
+                    del self._open[claim.lease]
+                    # Two settlements at once each left the other's claims open: the next one ends the lease.
+                    self._over.add(claim.lease)
+        self._over.difference_update(ended.leases)
+
+    def lost(self, claims: Iterable[Claim]) -> None:
+        """Forget claims that another worker holds or has ended; their leases run out by themselves."""
+        for claim in claims:
+            left = self._open.get(claim.lease)
+            if left is not None:
+                left.discard(claim.token)
+                if not left:
+                    del self._open[claim.lease]
