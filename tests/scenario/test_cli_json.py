@@ -36,6 +36,11 @@ MATRIX: dict[str, tuple[str, ...]] = {
     "carillon dead-letters stop": (),
     "carillon digests list": (),
     "carillon endpoints list": (),
+    "carillon pause": (),
+    "carillon resume": (
+        "lane",
+        "bulk",
+    ),
     "carillon galaxy dead-letters": ("-b", "local"),
     "carillon history volume": (),
     "carillon history latency": (),
