@@ -239,6 +239,39 @@ async def test_what_is_read_and_archived_is_told_to_the_other_window(stand: Stan
     assert len(await window.gets("changed")) == heard
 
 
+@pytest.mark.req("P-320", "P-561")
+async def test_who_reads_it_in_the_inbox_gets_it_on_no_other_channel(stand: Stand) -> None:
+    chain = {"channel": None, "channels": ["inApp", "push"], "until": "read", "after": "1h", "inApp": None}
+    pat, told = token("pat", tenant="acme"), {}
+    for user in ("pat", "quinn"):
+        contacts = {"contacts": {"pushToken": f"device-{user}"}}
+        path = f"/api/v1/preferences/user/{user}?tenantId=acme"
+        status, answer = await stand.ask("PUT", path, ADMIN, contacts)
+        assert status in {200, 201, 204}, answer
+        told[user] = await stand.sent(user, **chain)
+    await stand.shown("pat", pat, 1)
+    await stand.shown("quinn", token("quinn", tenant="acme"), 1)
+
+    async def push_of(user: str) -> tuple[str, str | None]:
+        _, story = await stand.ask("GET", f"/api/v1/notifications/{told[user]}", ADMIN)
+        (route,) = [one for one in story["routes"] if one["channel"] == "push"]
+        return route["status"], route.get("gate")
+
+    async def settled() -> bool:
+        _, story = await stand.ask("GET", f"/api/v1/notifications/{told['pat']}", ADMIN)
+        return any(one["status"] == "delivered" for one in story["routes"])
+
+    await until(settled, timeout=PATIENCE, what="the message in the inbox")
+    assert (await stand.ask("POST", "/notifications/pat/read", pat, {}, at=1))[1]["marked"] == 1
+
+    async def reached() -> bool:
+        return await push_of("pat") == ("skipped", "reached")
+
+    await until(reached, timeout=PATIENCE, what="no push to pat")
+    assert await push_of("quinn") == ("queued", None), "what one person reads says nothing about another"
+    assert (await stand.ask("POST", "/notifications/pat/read", pat, {}))[1]["marked"] == 0
+
+
 @pytest.mark.req("P-561")
 async def test_choices_inside_the_inbox_are_those_of_the_preferences(stand: Stand) -> None:
     carl = token("carl", tenant="acme")

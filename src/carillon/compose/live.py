@@ -11,10 +11,12 @@ from carillon.compose import access, from_settings
 from carillon.compose.ledger import LedgerPart, parts_needed
 from carillon.compose.part import Loop, Part
 from carillon.compose.process import Process
+from carillon.compose.receipts import receipt_rules
 from carillon.compose.templates import page_rules
 from carillon.config.sections import SseSettings
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable
+from carillon.domain.receipts import Receipt
 from carillon.domain.streams import NotifyBus
 from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres.ledger import PostgresLedger
@@ -29,6 +31,7 @@ from carillon.live.inbox import KIND
 from carillon.live.reader import StreamRules
 from carillon.live.relay import ReplicaRelay
 from carillon.live.sse import Live
+from carillon.receipts.callbacks import observe_receipts
 from carillon.upkeep import health
 from carillon.upkeep.console import api as console_api
 from carillon.upkeep.health import Check, Checks, degraded
@@ -93,10 +96,26 @@ class LiveStreams:
             buffer=settings.buffer,
         )
         choices = InboxChoices(self._ledger, page_rules(self._process.settings))
-        found = streams_api.endpoints(self.live, choices, tickets=self.tickets, rules=rules, clock=self._process.clock)
+        found = streams_api.endpoints(
+            self.live,
+            choices,
+            tickets=self.tickets,
+            rules=rules,
+            clock=self._process.clock,
+            take_receipts=self._receipts(),
+        )
         if self._process.settings.http.console and self.own_listener:
             found += console_api.stream_endpoints(self.hub.readers, settings.max_connections)
         return [*found, *(streams_api.demo_endpoints() if settings.demo else [])]
+
+    def _receipts(self) -> streams_api.TakeReceipts:
+        """What a person reads here counts as a vendor's receipt does."""
+        rules = receipt_rules(self._process.settings, self._process.chains)
+
+        async def take(receipts: Sequence[Receipt]) -> None:
+            observe_receipts(await self._ledger.take_receipts(receipts, rules), self._process.observe)
+
+        return take
 
     def server(self, application: ASGI, where: ServerSettings) -> "StreamServer":
         """The listener for slow readers, with room for the allowed number of connections."""

@@ -119,6 +119,12 @@ class StreamLedger(Protocol):
         """Turn pushed into delivered, once; False if the notification is not in that person's log."""
         ...
 
+    async def unread_of_chains(
+        self, user_id: str, notification_ids: Sequence[str] | None, limit: int
+    ) -> list[tuple[str, str, str]]:
+        """Notification, route and provider of unread entries that are a part of a chain of channels."""
+        ...
+
     async def mark_read(self, user_id: str, notification_ids: Sequence[str] | None, *, read: bool = True) -> int:
         """Mark entries as read or unread, all of them if None; returns how many have changed."""
         ...

@@ -47,6 +47,14 @@ class StreamStore:
         (row,) = await self.engine.rows("inbox_counts", values)
         return InboxCounts(row["total"] + row["waiting"], row["unread"] + row["waiting"])
 
+    async def unread_of_chains(
+        self, user_id: str, notification_ids: Sequence[str] | None, limit: int
+    ) -> list[tuple[str, str, str]]:
+        named = None if notification_ids is None else list(notification_ids)
+        values = {"user_id": user_id, "notification_ids": named, "limit": limit}
+        rows = await self.engine.rows("unread_of_chains", values)
+        return [(row["notification_id"], row["route_id"], row["provider"]) for row in rows]
+
     async def mark_read(self, user_id: str, notification_ids: Sequence[str] | None, *, read: bool = True) -> int:
         return await self._mark("mark_read" if read else "mark_unread", user_id, notification_ids)
 

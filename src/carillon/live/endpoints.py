@@ -1,7 +1,7 @@
 """A person's live stream and inbox over HTTP: read, acknowledge, mark as read, archive."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from typing import Any
@@ -10,6 +10,7 @@ import msgspec
 
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.ports import Clock
+from carillon.domain.receipts import Receipt, ReceiptKind
 from carillon.domain.streams import Entry, Seated, Ticket, log_of, place
 from carillon.live import wire
 from carillon.live.choices import InboxChoices, choice_endpoints
@@ -33,6 +34,8 @@ from carillon.web.auth import Tickets
 from carillon.web.endpoint import fixed
 from carillon.web.problems import unavailable
 
+MOST_REPORTED = 1000
+"""Of the chains that one request reports as read; a person has fewer."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _FULL_SECONDS = 5
@@ -56,11 +59,21 @@ _FILES = {
 }
 
 
+TakeReceipts = Callable[[Sequence[Receipt]], Awaitable[None]]
+"""Applies receipts as if a vendor had reported them."""
+
+
 def endpoints(
-    live: Live, choices: InboxChoices, *, tickets: Tickets, rules: StreamRules, clock: Clock
+    live: Live,
+    choices: InboxChoices,
+    *,
+    tickets: Tickets,
+    rules: StreamRules,
+    clock: Clock,
+    take_receipts: TakeReceipts | None = None,
 ) -> list[Endpoint]:
     """Everything a browser needs of a person's notifications."""
-    streams = _Streams(live, tickets, rules, clock)
+    streams = _Streams(live, tickets, rules, clock, take_receipts)
     return [_stream(streams), _ticket(streams), _acknowledge(streams), *_inbox(streams, choices)]
 
 
@@ -201,7 +214,10 @@ def _archive(streams: "_Streams", path: str, shared: dict[str, Any]) -> Endpoint
 
 
 class _Streams:
-    def __init__(self, live: Live, tickets: Tickets, rules: StreamRules, clock: Clock) -> None:
+    def __init__(
+        self, live: Live, tickets: Tickets, rules: StreamRules, clock: Clock, take_receipts: TakeReceipts | None
+    ) -> None:
+        self._take_receipts = take_receipts
         self._live = live
         self._seats = live.hub
         self._ledger = ledger = live.ledger
@@ -269,6 +285,8 @@ class _Streams:
         request.query(wire.PersonQuery)
         user_id, log = _user(request), _log(request)
         body = request.json(wire.ReadBody)
+        if body.read:
+            await self._reach_goals(log, body.notification_ids)
         marked = await self._ledger.mark_read(log, body.notification_ids, read=body.read)
         await self._tell_windows(log, marked)
         return Reply(200, wire.MarkedRead(user_id, marked))
@@ -280,6 +298,26 @@ class _Streams:
         moved = await self._ledger.archive(log, body.notification_ids, archived=body.archived)
         await self._tell_windows(log, moved)
         return Reply(200, wire.Archived(user_id, moved))
+
+    async def _reach_goals(self, log: str, notification_ids: Sequence[str] | None) -> None:
+        """What is read here is not tried on the next channel of its chain.
+
+        Before the mark: a process that dies in between leaves the entry unread, and the next mark reports it again.
+        """
+        if self._take_receipts is None:
+            return
+        read = await self._ledger.unread_of_chains(log, notification_ids, MOST_REPORTED)
+        receipts = [
+            Receipt(
+                provider=provider,
+                kind=ReceiptKind.OPENED,
+                idempotency_key=f"{notification_id}/{route_id}",
+                event_id=f"inbox:{notification_id}/{route_id}:read",
+            )
+            for notification_id, route_id, provider in read
+        ]
+        if receipts:
+            await self._take_receipts(receipts)
 
     async def _tell_windows(self, log: str, count: int) -> None:
         """Tell the person's other windows, here and at other replicas, that something has changed."""

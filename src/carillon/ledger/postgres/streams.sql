@@ -172,6 +172,14 @@ WITH found AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM found);
 
+-- name: unread_of_chains
+-- The unread entries of one person whose notification has other channels that wait for this one.
+SELECT e.notification_id, e.route_id, r.provider FROM stream_entries e
+JOIN routes r ON r.notification_id = e.notification_id AND r.route_id = e.route_id
+WHERE e.user_id = :user_id AND e.read_at IS NULL AND r.goal IS NOT NULL
+  AND (:notification_ids::text[] IS NULL OR e.notification_id = ANY (:notification_ids))
+ORDER BY e.seq LIMIT :limit;
+
 -- name: mark_read
 -- Race: a person marks in two windows.
 --   read_at IS NULL         each entry is counted by one of them.

@@ -117,6 +117,14 @@ RETURNING route_id;
 UPDATE routes SET delivered_at = :now, receipt = coalesce(receipt, 'delivered'), updated_at = :now
 WHERE notification_id = :notification_id AND route_id = :route_id AND delivered_at IS NULL;
 
+-- name: unread_of_chains
+-- The unread entries of one person whose notification has other channels that wait for this one.
+SELECT e.notification_id, e.route_id, r.provider FROM stream_entries e
+JOIN routes r ON r.notification_id = e.notification_id AND r.route_id = e.route_id
+WHERE e.user_id = :user_id AND e.read_at IS NULL AND r.goal IS NOT NULL
+  AND (:notification_ids IS NULL OR e.notification_id IN (SELECT value FROM json_each(:notification_ids)))
+ORDER BY e.seq LIMIT :limit;
+
 -- name: mark_read
 -- Race: a person marks in two windows.
 --   read_at IS NULL         each entry is counted by one of them.
