@@ -108,8 +108,9 @@ $(UV):
 	  echo "$(CURDIR) is read-only: name a folder for the environment, for example make run VENV=/tmp/carillon-venv"; exit 1; }
 	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9' || { \
-	  echo "The packages could not be fetched. Is there a network? Behind a proxy, set HTTPS_PROXY, then run make again."; \
+	@said=$$($(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 'uv>=0.9' 2>&1) || { \
+	  why=$$(printf '%s' "$$said" | grep -o -m1 '\] [A-Z][a-z ]*\|CERTIFICATE_VERIFY_FAILED\|40[37] [A-Z][A-Za-z ]*' | head -1); \
+	  echo "The packages could not be fetched$${why:+ ($${why#*] })}. Is there a network? Behind a proxy, set HTTPS_PROXY, then run make again."; \
 	  rm -rf $(VENV); exit 1; }
 	@echo '$(CURDIR)' > $(VENV)/.folder
 

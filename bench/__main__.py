@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from bench import (
     accept,
     backlog,
+    console,
     drain,
     extras,
     files,
@@ -58,6 +59,7 @@ PARTS: dict[str, Callable[[Postgres, Callable[[str], None]], Outcome]] = {
     "sse": sse.measure,
     "returning": returning.measure,
     "web": web.measure,
+    "console": console.measure,
     "strangers": strangers.measure,
     "neighbours": neighbours.measure,
     "timing": timing.measure,

@@ -40,7 +40,9 @@ async def signed_in(browser: Browser, program: Program, role: str) -> Page:
 
 async def test_an_administrator_of_one_tenant(browser: Browser, program: Program) -> None:
     page = await signed_in(browser, program, "admin")
-    await expect(page.locator("#nav a")).to_have_text(["Notifications", "Dead letters", "Templates", "Suppressions"])
+    await expect(page.locator("#nav a")).to_have_text(
+        ["Notifications", "Dead letters", "People", "Templates", "Suppressions", "Categories", "Digests", "Audit"]
+    )
     await expect(page.locator("#live")).to_have_text("every few seconds")
     body = {"templateKey": "welcome", "channel": "push", "recipient": "tenants-device", "userId": "zoe"}
     await page.evaluate(

@@ -13,14 +13,14 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def bury(console: Console, channel: str, number: int) -> None:
+async def bury(console: Console, channel: str, number: int, **more: str) -> None:
     """So many more dead letters of a channel."""
     path = f"/api/v1/dead-letters?channel={channel}&pageSize=1"
     before = (await console.ask("GET", path))["totalCount"]
     await console.ask("PUT", f"/api/v1/sandbox/drills/{channel}", {"outcome": "refused"})
     try:
         for _ in range(number):
-            await console.send(channel)
+            await console.send(channel, **more)
 
         async def buried() -> bool:
             return bool((await console.ask("GET", path))["totalCount"] == before + number)
@@ -152,6 +152,23 @@ async def test_what_is_under_way_is_seen_again_in_another_tab(graves: Console) -
     await expect(progress).to_contain_text("1 delivered, 0 failed again, 0 waiting, 2 skipped")
 
 
+@pytest.mark.req("P-544")
+async def test_a_redrive_is_stopped_with_a_reason(graves: Console) -> None:
+    page = await choose(graves, 3, "too early")
+    await page.route("**/api/v1/admin/redrive", slowed)
+    await page.get_by_role("button", name="Redrive 3 chosen").click()
+    progress = page.get_by_role("progressbar", name="Redrive: too early")
+    await expect(progress).to_contain_text("1 delivered, 0 failed again, 2 waiting")
+    before = (await graves.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"]
+    await page.get_by_role("button", name="Stop the redrive: too early").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("2 routes that wait for their turn are dead letters again")
+    await page.get_by_label("Reason, for the audit trail").last.fill("down again")
+    await page.get_by_role("button", name="Stop it").click()
+    await expect(progress).to_contain_text("0 waiting, 2 stopped")
+    await expect(page.get_by_role("table", name="Audit").locator("tbody tr").first).to_contain_text("down again")
+    assert (await graves.ask("GET", "/api/v1/dead-letters?pageSize=1"))["totalCount"] == before + 2
+
+
 async def test_no_more_are_chosen_than_may_be_named(graves: Console) -> None:
     async def many(route: Route) -> None:
         answer = await route.fetch()
@@ -185,8 +202,8 @@ async def test_the_focus_stays_on_its_dead_letter_when_more_arrive(graves: Conso
 async def test_new_ones_appear_by_themselves(console: Console) -> None:
     page = await console.open("dead-letters")
     await expect(page.get_by_role("button", name=re.compile("Redrive all"))).to_be_visible()
-    await bury(console, "inApp", 1)
-    await expect(page.get_by_role("table", name="Causes")).to_contain_text("inApp")
+    await bury(console, "webhook", 1, recipient="https://example.org/hook")
+    await expect(page.get_by_role("table", name="Causes")).to_contain_text("webhook")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.scenario.test_endpoints import BREAKER, SETTINGS
-from tests.support.console import Console
+from tests.support.console import PHONE, Console
 from tests.support.ports import free_port
 from tests.support.process import Program
 
@@ -45,3 +45,24 @@ async def test_an_endpoint_that_is_down_is_shown_and_enabled(console: Console, p
     await expect(page.get_by_text(f"{endpoint} is called again")).to_be_visible()
     (done, *_) = (await console.ask("GET", "/api/v1/admin/audit"))["items"]
     assert (done["action"], done["subject"]) == ("enable_endpoint", f"webhook@{endpoint}")
+
+
+@pytest.mark.req("P-501")
+async def test_an_endpoint_is_disabled_and_enabled_by_hand(console: Console) -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+    page = await console.open("endpoints", size=PHONE, scheme="dark")
+    await page.get_by_role("button", name="Disable an endpoint").click()
+    await page.get_by_label("Host and port").fill(endpoint)
+    await page.get_by_label("Reason").fill("Its owner asked")
+    await page.get_by_role("dialog").get_by_role("button", name="Disable").click()
+    row = page.get_by_role("table", name="Endpoints").locator("tbody tr", has_text=endpoint)
+    await expect(row).to_contain_text("anonymous: Its owner asked")
+    await console.fits()
+    sent = await console.send("webhook", recipient=f"http://{endpoint}/hook")
+    story = await console.ask("GET", f"/api/v1/notifications/{sent}")
+    assert story["routes"][0]["waitsFor"] == f"endpoint webhook {endpoint} is paused by anonymous: Its owner asked"
+    await page.get_by_role("button", name=f"Enable {endpoint}").click()
+    await page.get_by_label("Reason").fill("Its owner asked again")
+    await page.get_by_role("dialog").get_by_role("button", name="Enable").click()
+    # Nobody listens there: the call that is made now fails, and its breaker may show it.
+    await expect(page.get_by_role("button", name=f"Enable {endpoint}")).to_have_count(0)

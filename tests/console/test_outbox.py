@@ -30,18 +30,18 @@ async def test_a_message_appears_by_itself_as_its_reader_sees_it(console: Consol
 
 
 async def test_tries_of_one_message_are_one_message(console: Console) -> None:
-    await console.ask("PUT", "/api/v1/sandbox/drills/inApp", {"outcome": "throttled", "times": 1, "retry_after": 0.1})
+    await console.ask("PUT", "/api/v1/sandbox/drills/webhook", {"outcome": "throttled", "times": 1, "retry_after": 0.1})
     try:
         page = await console.open("outbox")
-        await page.get_by_label("Channel").select_option("inApp")
-        sent = await console.send("inApp", recipient=None, user="ada")
+        await page.get_by_label("Channel").select_option("webhook")
+        sent = await console.send("webhook", recipient="https://example.org/hook", user="ada")
         item = page.get_by_role("listitem").filter(has=page.locator(f"a[href='#/notifications/{sent}']"))
         await expect(item).to_contain_text("tried 2 times: throttled, sent")
         await expect(item).to_have_count(1)
         await item.get_by_role("link", name="Its history").click()
         await expect(page.locator(".timeline")).to_contain_text("Attempt 1 by sandbox")
     finally:
-        await console.ask("DELETE", "/api/v1/sandbox/drills/inApp")
+        await console.ask("DELETE", "/api/v1/sandbox/drills/webhook")
 
 
 async def test_by_channel_and_by_words(console: Console) -> None:

@@ -128,6 +128,49 @@ async def test_how_far_a_revival_came_is_counted_from_the_routes(engine: Engine,
     assert (row["waiting"], row["failed_again"]) == (1, 0)
 
 
+STOP = AdminAction(actor="ops@example.org", action="stop_redrive", reason="down again", subject="1")
+
+
+@pytest.mark.req("P-544")
+async def test_a_stopped_redrive_gives_back_what_waits_for_its_turn(ledger: Ledger) -> None:
+    known = await fail(ledger, 5)
+    began = (await ledger.failed_counts({})).now_ms
+    slowly = RedrivePlan(rate=0.001, began_ms=began)
+    done = await ledger.redrive({}, slowly, 4, ACTION)
+    assert done.action_id is not None
+    (held,) = await claims(ledger)
+    assert await ledger.stop_redrive(done.action_id, STOP) == 3
+    # What a worker holds goes on; the others are dead letters as before, and can be redriven again.
+    assert {row["notification_id"] for row in (await ledger.failed({}, 10, 0))[0]} == set(known) - {
+        held.notification_id
+    }
+    letters, _ = await ledger.dead_letters({"notification_id": known[1]}, 1, 0)
+    assert (letters[0]["final_attempt_count"], letters[0]["failure_classification"]) == (1, "recipient_gone")
+    # Its next page is not written.
+    assert (await ledger.redrive({}, slowly, 4, ACTION, done.action_id)).count == 0
+    await ledger.settle([finish(held)])
+    (row,) = await ledger.redriven([done.action_id])
+    assert (row["waiting"], row["delivered"], row["failed_again"]) == (0, 1, 0)
+    (noted, redriven), _ = await ledger.actions({}, 10, 0)
+    assert (noted["action"], noted["detail"]) == ("stop_redrive", {"stopped": 3})
+    assert redriven["detail"]["stopped"] == 3
+    assert await ledger.stop_redrive(done.action_id, STOP) == 0
+    assert (await ledger.redrive({}, RedrivePlan(), 10, ACTION)).count == 4
+
+
+@pytest.mark.req("P-544")
+async def test_a_worker_and_a_stop_never_share_a_route(engine: Engine, ledger: Ledger) -> None:
+    await fail(ledger, 30)
+    done = await ledger.redrive({}, RedrivePlan(), 30, ACTION)
+    assert done.action_id is not None
+    # Due soon, and claimed by another process while they are stopped.
+    async with engine.ledger() as other:
+        stopped, claimed = await asyncio.gather(ledger.stop_redrive(done.action_id, STOP), claims(other))
+    letters = {row["notification_id"] for row in (await ledger.failed({}, 100, 0))[0]}
+    assert len(letters) == stopped
+    assert letters.isdisjoint(claim.notification_id for claim in claimed)
+
+
 async def test_counts_are_told_by_cause(ledger: Ledger) -> None:
     await fail(ledger, 2)
     counts = await ledger.failed_counts({})

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from carillon.domain.admin import AdminAction
-from carillon.domain.claims import Claim
 from carillon.domain.consent import Categories, Category
 from carillon.domain.decide import barred
 from carillon.domain.digests import ThrottleEntry, read_throttle
@@ -16,8 +15,8 @@ from carillon.domain.skipped import SkippedPage
 from carillon.domain.suppressions import Suppression
 from carillon.ledger.opening import Ledger
 from carillon.upkeep import redriving
-from carillon.upkeep.redriving import redrive_skipped, skipped_action, skipped_plan, stop_action
-from tests.support.ledger_builders import bury, enrolment, finish, redrive, route, want
+from carillon.upkeep.redriving import redrive_skipped, skipped_action, skipped_plan
+from tests.support.ledger_builders import enrolment, finish, route, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 from tests.support.ledger_properties import claim_one
 
@@ -165,28 +164,10 @@ async def test_a_redrive_is_stopped(engine: Engine, ledger: Ledger) -> None:
     done = await again(ledger, rate=0.001)
     assert done.action_id is not None
     gone = await claim_one(ledger)
-    stop = stop_action(actor="ops", reason="wrong", tenant_id=None, action_id=done.action_id)
-    assert await ledger.stop_redrive(done.action_id + 99, None, stop) is None
-    assert await ledger.stop_redrive(done.action_id, "acme", stop) is None
-    assert await ledger.stop_redrive(done.action_id, None, stop) == 2
+    stop = AdminAction(actor="ops", action="stop_redrive", reason="wrong", subject=str(done.action_id))
+    assert await ledger.stop_redrive(done.action_id, stop) == 2
     states = {row["route_id"]: (row["status"], row["last_error_classification"]) for row in await engine.rows("routes")}
     assert sorted(states.values()) == [("pending", "suppressed"), ("skipped", "suppressed"), ("skipped", "suppressed")]
     assert states[gone.route_id][0] == "pending", "what a worker holds goes on"
-    assert await ledger.stop_redrive(done.action_id, None, stop) == 0
+    assert await ledger.stop_redrive(done.action_id, stop) == 0
     assert (await again(ledger)).redriven == 2
-
-
-@pytest.mark.req("P-325")
-async def test_a_redrive_of_dead_letters_is_stopped(engine: Engine, ledger: Ledger) -> None:
-    await ledger.enrol([enrolment()])
-    claim: Claim = await claim_one(ledger)
-    await ledger.settle([bury(claim)])
-    assert await redrive(ledger, claim.key) == 1
-    (action,), _ = await ledger.actions({}, 10, 0)
-    stop = AdminAction(actor="ops", action="redrive_stopped", subject=str(action["action_id"]))
-    assert await ledger.stop_redrive(action["action_id"], None, stop) == 1
-    row = await engine.only("routes")
-    assert (row["status"], row["next_attempt_at"]) == ("dead_letter", None)
-    letter = await engine.only("dead_letters")
-    assert letter["failure_classification"] == "recipient_gone"
-    assert await redrive(ledger, claim.key) == 1

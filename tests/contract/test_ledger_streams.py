@@ -1,11 +1,14 @@
 """People's logs: numbers that only grow, repeats that keep their number, and no entry of another person."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from carillon.domain.claims import Settled, Settlement
+from carillon.domain.content.parts import InAppParts
+from carillon.domain.notifications import Message
 from carillon.domain.outcomes import Throttled
 from carillon.domain.streams import Bounds, InboxCounts, log_of
 from carillon.domain.verdicts import Defer, Retry
@@ -13,7 +16,7 @@ from carillon.ledger.opening import Ledger
 from carillon.outbound.attempt import noted
 from tests.support.ledger_builders import bury, failed_note, finish
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
-from tests.support.stream_builders import claimed, told
+from tests.support.stream_builders import claimed, in_app, told
 
 engine = engine_fixture()
 ledger = ledger_fixture()
@@ -125,6 +128,49 @@ async def test_reading_is_marked_once(ledger: Ledger) -> None:
     assert await ledger.inbox_counts("ann") == InboxCounts(4, 0)
     assert await ledger.inbox_counts("bob") == InboxCounts(1, 1)
     assert await ledger.mark_read("bob", []) == 0
+
+
+@pytest.mark.req("P-561")
+async def test_what_is_archived_leaves_the_inbox_and_its_count_and_comes_back_as_it_was(ledger: Ledger) -> None:
+    entries = await ledger.append(await claimed(ledger, *(told("ann") for _ in range(4)), told("bob")))
+    ids = [entry.notification_id for entry in entries]
+    await ledger.mark_read("ann", ids[:2])
+    assert await ledger.archive("ann", [ids[0], ids[2], "nothing", ids[4]]) == 2
+    assert await ledger.archive("ann", [ids[0]]) == 0
+    assert await ledger.inbox_counts("ann") == InboxCounts(2, 1)
+    assert [entry.seq for entry in await ledger.newest_first("ann", 10)] == [4, 2]
+    assert [(e.seq, e.archived) for e in await ledger.newest_first("ann", 10, archived=True)] == [(3, True), (1, True)]
+    assert [entry.seq for entry in await ledger.newest_first("ann", 1, before=3, archived=True)] == [1]
+    # A stream is a log: what a reader may resume from is complete.
+    assert [entry.seq for entry in await ledger.read("ann", 0, 10)] == [1, 2, 3, 4]
+    assert await ledger.archive("ann", None) == 1, "without names only what is read goes"
+    assert await ledger.archive("ann", ids, archived=False) == 3
+    assert await ledger.inbox_counts("ann") == InboxCounts(4, 2)
+    assert await ledger.mark_read("ann", [ids[0]], read=False) == 1
+    assert await ledger.mark_read("ann", [ids[0]], read=False) == 0
+    assert await ledger.inbox_counts("ann") == InboxCounts(4, 3)
+    assert await ledger.inbox_counts("bob") == InboxCounts(1, 1)
+
+
+@pytest.mark.req("P-560")
+async def test_a_message_of_the_inbox_is_read_as_it_was_rendered(ledger: Ledger) -> None:
+    message = Message("It comes tomorrow.", "On its way", in_app=InAppParts(url="/7", icon="/i.png"))
+    claims = await claimed(
+        ledger,
+        in_app("ann", message=message),
+        in_app("bob", recipient_ref="inapp:bob"),
+        in_app("ann", tenant_id="acme"),
+    )
+    appended = await ledger.append(claims)
+    assert [entry.user_id for entry in appended] == ["ann", "bob", log_of("acme", "ann")]
+    assert await ledger.read("ann", 0, 10) == [appended[0]]
+    assert json.loads(appended[0].payload_json) == {
+        "title": "On its way",
+        "body": "It comes tomorrow.",
+        "url": "/7",
+        "icon": "/i.png",
+    }
+    assert json.loads((await ledger.newest_first("bob", 1))[0].payload_json) == {"body": "Hello."}
 
 
 @pytest.mark.req("S4-36")

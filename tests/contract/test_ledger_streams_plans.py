@@ -55,7 +55,7 @@ HOT: list[tuple[str, tuple[object, ...], str]] = [
 ]
 READ: list[tuple[str, tuple[object, ...], str]] = [
     ("read", ("u7", 90, 100), "stream_entries_pkey"),
-    ("newest_first", ("u7", None, 20), "stream_entries_pkey"),
+    ("newest_first", ("u7", None, False, 20), "stream_entries_pkey"),
     ("bounds", (["u7"],), "streams_pkey"),
     ("inbox_counts", (["7", "user:7"], None, "u7"), "stream_entries_pkey"),
     ("waiting", ("3", ["3", "user:3"], None, 10), "routes_held_idx"),

@@ -87,7 +87,7 @@ async def test_every_filter_filters(engine: Engine, ledger: Ledger) -> None:
     only_odd = {
         "user_id": "u",
         "notification_type": "x",
-        "status": "published",
+        "statuses": ["published"],
         "channel": "push",
         "tenant_id": "t",
         "trace_id": "tr",
@@ -98,7 +98,7 @@ async def test_every_filter_filters(engine: Engine, ledger: Ledger) -> None:
     for name, value in only_odd.items():
         assert await found(ledger, **{name: value}) == [key], name
     assert await found(ledger, **only_odd) == [key]
-    assert await found(ledger, status="published", recipient="ann@example.com") == []
+    assert await found(ledger, statuses=["published"], recipient="ann@example.com") == []
     assert key not in await found(ledger, accepted_before_ms=accepted - 1000)
     assert len(await found(ledger)) == 2
     assert len(await found(ledger, user_id=None)) == 2
@@ -119,6 +119,39 @@ async def test_pages_are_newest_first_and_know_the_total(ledger: Ledger) -> None
     assert ids == sorted(ids, reverse=True)
     assert len(ids) == 5
     assert {total for _, total in pages} == {5}
+
+
+async def test_a_place_goes_on_after_its_row(ledger: Ledger) -> None:
+    # All are accepted in the same microsecond: the ids alone order them.
+    await ledger.enrol([enrolment() for _ in range(7)])
+    place: dict[str, object] = {}
+    ids: list[str] = []
+    for _ in range(4):
+        stories, total = await ledger.search(place, 2, 0, 0)
+        assert total == 0
+        ids += [story.notification["notification_id"] for story in stories]
+        last = stories[-1].notification
+        place = {"before_us": last["place"], "before_id": last["notification_id"]}
+    assert len(ids) == 7
+    assert ids == sorted(ids, reverse=True)
+    assert (await ledger.search(place, 2, 0))[0] == []
+    assert (await ledger.search({}, 2, 0, 5))[1] == 5
+
+
+async def test_a_text_is_found_in_ids_people_addresses_and_errors(ledger: Ledger) -> None:
+    odd = enrolment(route("odd", address="odd_one@example.org"), user_id="person-7", notification_type="order.paid")
+    await ledger.enrol([odd])
+    (claim,) = await ledger.claim([want()], 10, "w")
+    await ledger.settle([bury(claim)])
+    await ledger.enrol([enrolment(route("ann", address="oddXone@example.org"))])
+    key = odd.notification.notification_id
+    story = await ledger.story(key, None)
+    assert story is not None
+    error = story.routes[0]["last_error_message"]
+    for text in (key, "person-7", "order.pa", "odd_one@example.org", "odd_one@", error[1:].upper()):
+        assert await found(ledger, text=text) == [key], text
+    assert await found(ledger, text="person-") == []
+    assert await found(ledger, text="%") == []
 
 
 async def test_counts(engine: Engine, ledger: Ledger) -> None:

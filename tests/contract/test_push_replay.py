@@ -67,12 +67,12 @@ def test_counts_limits_and_leaves_what_never_was_a_message(broker: Broker) -> No
     originals = [message(metadata={"n": place, "text": "ä €"}) for place in range(5)]
     broker.publish(dead("not json"), b"nonsense", *map(dead, originals), queue="failed.queue")
     counted = json.loads(replay_dlq(broker.url, "--dry-run", "--json").stdout)
-    assert counted == {"found": 7, "replayed": 0, "left": 0, "dry_run": True}
+    assert counted == {"found": 7, "replayed": 0, "left": 0, "dryRun": True}
     assert broker.ready() == 0
     some = json.loads(replay_dlq(broker.url, "--limit", "4", "--json").stdout)
-    assert some == {"found": 7, "replayed": 2, "left": 2, "dry_run": False}
+    assert some == {"found": 7, "replayed": 2, "left": 2, "dryRun": False}
     every = json.loads(replay_dlq(broker.url, "--json").stdout)
-    assert every == {"found": 5, "replayed": 3, "left": 2, "dry_run": False}
+    assert every == {"found": 5, "replayed": 3, "left": 2, "dryRun": False}
     assert broker.ready("failed.queue") == 2
     taken = broker.take("push.queue")
     assert [json.loads(each.body) for each in taken] == originals

@@ -10,6 +10,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from carillon.domain.breaker import BreakerPolicy, State
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import BreakerChanged, EndpointDisabled, EndpointEnabled, Event, Trouble
+from carillon.domain.pauses import Paused
 from carillon.domain.targets import QUIET_SECONDS, Change, T, TargetState, TargetStore, tenant_target
 from carillon.outbound.breakers.redis import RedisTargets
 from carillon.outbound.targets import Targets
@@ -249,3 +250,26 @@ async def test_what_keeps_calls_waiting_is_counted_without_names(fleet: Fleet) -
     await fleet.one.slow(tenant_target("acme"), 120.0, too_fast=False)
     await fleet.other.refresh()
     assert fleet.other.waits() == {("breaker", "webhook"): 2, ("pause", "tenant"): 1}
+
+
+@pytest.mark.req("P-501")
+async def test_a_pause_is_the_whole_fleets_and_no_success_ends_it(fleet: Fleet) -> None:
+    paused = Paused(what="endpoint webhook alive.example.org:443", by="ada", reason="asked", since_ms=1)
+    if fleet.store is None or isinstance(fleet.store, AlwaysAway):
+        # A pause that only one process knows would be worse than an error.
+        with pytest.raises(LedgerUnavailable):
+            await fleet.one.pause(ALIVE, paused)
+        return
+    assert await fleet.one.pause(ALIVE, paused) is None
+    await fleet.other.refresh()
+    assert fleet.other.paused == {ALIVE: paused}
+    await fleet.one.record(ALIVE, [True, True])
+    await fleet.open(ALIVE)
+    await fleet.one.enable(ALIVE, "ada")
+    await fleet.pass_time(2 * QUIET_SECONDS)
+    await fleet.other.refresh()
+    assert fleet.other.paused == {ALIVE: paused}, "neither outcomes nor time end a pause"
+    assert await fleet.other.pause(ALIVE, None) == paused
+    await fleet.one.refresh()
+    assert fleet.one.paused == {}
+    assert ALIVE not in await fleet.names()

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from carillon.cli import app
+from carillon.cli.options import print_json
 from tests.support import docs_facts
 from tests.support.client import Client
 from tests.support.process import Program
@@ -31,8 +33,14 @@ MATRIX: dict[str, tuple[str, ...]] = {
     "carillon dead-letters list": (),
     "carillon dead-letters show": ("{dead}",),
     "carillon dead-letters redrive": ("--all", "--dry-run"),
+    "carillon dead-letters stop": (),
     "carillon digests list": (),
     "carillon endpoints list": (),
+    "carillon pause": (),
+    "carillon resume": (
+        "lane",
+        "bulk",
+    ),
     "carillon galaxy dead-letters": ("-b", "local"),
     "carillon history volume": (),
     "carillon history latency": (),
@@ -114,3 +122,30 @@ def test_it_is_one_document(command: str, known: dict[str, str]) -> None:
     environment = {name: value for name, value in known.items() if not name.startswith("{")}
     found = ran((*command.split()[1:], *args, "--json"), environment)
     assert isinstance(found, dict | list)
+    if command != "carillon config show":
+        # Settings have the names under which one writes them; everything else has the API's.
+        assert [name for name in names(found) if "_" in name] == []
+
+
+def names(found: Any) -> list[str]:
+    """The names of all fields, without what producers name themselves."""
+    if isinstance(found, list):
+        return [name for one in found for name in names(one)]
+    if not isinstance(found, dict):
+        return []
+    inside = [one for name, one in found.items() if name not in {"data", "metadata", "payload"}]
+    return [*found, *names(inside)]
+
+
+@pytest.mark.req("P-563")
+def test_names_are_those_of_the_api_and_a_producers_own_stay() -> None:
+    given = [{"route_id": 1, "payload": {"order_day": 2}, "inner_part": {"last_error": 3}, "next": "a_b"}]
+    done = CliRunner().invoke(_prints(given))
+    wanted = [{"routeId": 1, "payload": {"order_day": 2}, "innerPart": {"lastError": 3}, "next": "a_b"}]
+    assert json.loads(done.stdout) == wanted
+
+
+def _prints(value: Any) -> typer.Typer:
+    printing = typer.Typer()
+    printing.command()(lambda: print_json(value))
+    return printing

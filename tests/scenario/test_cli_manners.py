@@ -1,5 +1,7 @@
 """What a newcomer expects of the command line without having read a page: versions, helps, notes, addresses."""
 
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from tests.scenario.test_cli import Run, carillon
 from tests.support.client import Client
 from tests.support.process import Program
+from tests.support.sources import ROOT
 
 SEND = ("send", "welcome", "--channel", "push", "--to", "device-1", "-d", "name=Ada", "-d", "link=https://x.example")
 REFUSED = {"sandbox": {"outcome": "refused", "times": 1}}
@@ -56,10 +59,11 @@ def test_the_version_is_an_option_too() -> None:
 
 
 @pytest.mark.parametrize("command", [("serve",), ("send",), ("load",), ("templates", "list")])
-def test_a_flag_shows_no_type(command: tuple[str, ...]) -> None:
+def test_helps_show_kinds_in_words_and_none_for_a_flag(command: tuple[str, ...]) -> None:
     told = carillon(*command, "--help").stdout
-    assert "--help" in told
-    assert "<bool>" not in told
+    assert "<text>" in told
+    for kind in ("<bool>", "<str>", "<list", "<int", "<float"):
+        assert kind not in told
 
 
 def test_commands_of_a_folder_find_the_process_that_serves_it(program: Program, tmp_path: Path) -> None:
@@ -130,3 +134,35 @@ def test_templates_of_folders_are_listed_too(program: Program, tmp_path: Path) -
     assert "0 of 0 in the ledger, 5 in folders" in listed
     assert listed.count("welcome") == 5
     assert "1 in folders" in carillon("templates", "list", "--channel", "sms", cwd=tmp_path).stdout
+
+
+@pytest.mark.req("P-563")
+def test_doctor_is_not_content_with_a_channel_that_every_send_refuses(tmp_path: Path) -> None:
+    config = tmp_path / "fax.toml"
+    config.write_text('extends = "local"\n[channels]\nfax = ["sandbox"]\n')
+    told = carillon("doctor", "--config", str(config), cwd=tmp_path)
+    assert told.returncode == 1
+    assert "ill  Channel fax: no door takes a message for it" in told.stdout
+    assert "ok   Channel push: sandbox" in told.stdout
+    assert carillon("doctor", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.req("P-563")
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="only Linux takes the network away from one command")
+def test_without_a_network_the_first_make_says_so_in_one_line(tmp_path: Path) -> None:
+    alone = subprocess.run(
+        ["unshare", "--user", "--net", "--map-root-user", "make", "install", f"VENV={tmp_path}/venv"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    if "unshare failed" in alone.stderr:
+        pytest.skip("this machine gives no namespaces")
+    said = [line for line in alone.stdout.splitlines() if not line.startswith("Creating")]
+    assert alone.returncode != 0
+    assert len(said) == 1
+    assert said[0].startswith("The packages could not be fetched (Temporary failure in name resolution).")
+    assert not (tmp_path / "venv").exists()

@@ -62,7 +62,7 @@ def wish(engine: Engine, user: str, *, template: str = "welcome") -> None:
 
 
 def heard(client: Client, user: str) -> int:
-    return client.search(user_id=user).total_count
+    return client.search(user_id=user).total_count or 0
 
 
 def test_what_committed_leaves_and_what_rolled_back_does_not(engine: Engine, client: Client) -> None:

@@ -136,14 +136,14 @@ def test_dead_letters_with_a_line_to_paste(postgres: Postgres, postgres_dsn: str
 def test_for_machines_and_for_the_untold_alone(postgres_dsn: str) -> None:
     asyncio.run(give_up(postgres_dsn))
     every = json.loads(ask(postgres_dsn, "--json", NOTIFICATION_INTENTS_STREAM="other:intents").stdout)
-    (turn,) = [item for item in every["items"] if item["record"]["notification_id"] == ENTRY_ID]
+    (turn,) = [item for item in every["items"] if item["record"]["notificationId"] == ENTRY_ID]
     assert (every["total"], len(every["items"])) == (2, 2)
-    assert turn["dead_letters"][0]["recovery_hint"]
-    assert turn["record"]["idempotency_key"] == TURN["idempotency_key"]
+    assert turn["deadLetters"][0]["recoveryHint"]
+    assert turn["record"]["idempotencyKey"] == TURN["idempotency_key"]
     assert turn["xadd"].startswith("XADD other:intents '*' ")
     assert "user-2" in turn["xadd"]
     untold = json.loads(ask(postgres_dsn, "--json", "--only-dead").stdout)["items"]
-    (turn,) = [item for item in untold if item["record"]["notification_id"] == ENTRY_ID]
+    (turn,) = [item for item in untold if item["record"]["notificationId"] == ENTRY_ID]
     assert "user-2" not in turn["xadd"]
     first = json.loads(ask(postgres_dsn, "--json", "--limit", "1").stdout)
     assert (first["total"], len(first["items"])) == (2, 1)
@@ -154,8 +154,8 @@ def test_words_that_begin_with_their_cause_say_it_once(postgres_dsn: str) -> Non
     shown = ask(postgres_dsn).stdout
     assert "push:user:it's me: drill: refused\n" in shown
     assert "drill: drill" not in shown
-    (row, *_) = json.loads(ask(postgres_dsn, "--json").stdout)["items"][0]["dead_letters"]
-    assert (row["failure_classification"], row["failure_message"]) == ("drill", "drill: refused"), "machines get both"
+    (row, *_) = json.loads(ask(postgres_dsn, "--json").stdout)["items"][0]["deadLetters"]
+    assert (row["failureClassification"], row["failureMessage"]) == ("drill", "drill: refused"), "machines get both"
 
 
 def test_an_empty_ledger_and_none_at_all(postgres_dsn: str, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_search(served: tuple[Program, Client]) -> None:
     mine = {**MAIL, "userId": "seeker", "serviceOrigin": "products", "recipient": "seeker@example.org"}
     ids = [client.send(mine, traceparent=f"00-{trace}-00f067aa0ba902b7-01").json["notificationId"] for _ in range(3)]
     page = client.get("/api/v1/notifications?userId=seeker&pageSize=2").json
-    assert {"items", "totalCount", "pageNumber", "pageSize", "totalPages"} == set(page)
+    assert {"items", "totalCount", "pageNumber", "pageSize", "totalPages", "nextCursor"} == set(page)
     assert [item["id"] for item in page["items"]] == [ids[2], ids[1]]
     assert (page["totalCount"], page["pageNumber"], page["pageSize"], page["totalPages"]) == (3, 1, 2, 2)
     for name in ("page", "pageNumber"):

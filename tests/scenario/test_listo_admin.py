@@ -155,7 +155,7 @@ def test_failed_notifications_are_listed(listo: Listo) -> None:
     sms, mail = failed(listo, "sms"), failed(listo, "email")
     after = before.isoformat().replace("+", "%2B")
     page = admin(listo, f"failed-notifications?pageNumber=1&pageSize=10&failedAfter={after}")
-    assert page.keys() == {"items", "totalCount", "pageNumber", "pageSize", "totalPages"}
+    assert page.keys() == {"items", "totalCount", "pageNumber", "pageSize", "totalPages", "nextCursor"}
     assert {sms, mail} <= {item["id"] for item in page["items"]}
     assert page["items"] == sorted(page["items"], key=lambda item: item["failedAt"], reverse=True)
     (row,) = [item for item in page["items"] if item["id"] == mail]

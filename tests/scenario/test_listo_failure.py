@@ -173,7 +173,7 @@ def test_notifications_are_listed_by_channel_and_status(listo: Listo) -> None:
     sent = listo.sent("order_confirmed", "push", data={"orderNumber": "8"})
     listo.until(sent, "delivered")
     page = listo.client.get("/api/v1/notifications?page=1&pageSize=1&channel=email&status=failed").body
-    assert page.keys() == {"items", "totalCount", "pageNumber", "pageSize", "totalPages"}
+    assert page.keys() == {"items", "totalCount", "pageNumber", "pageSize", "totalPages", "nextCursor"}
     assert [item["id"] for item in page["items"]] == [failed]
     assert (page["pageNumber"], page["pageSize"]) == (1, 1)
     assert page["totalPages"] == page["totalCount"]

@@ -36,17 +36,21 @@ class Planted:
         self.device = f"device-{mark}"
         self.document: dict[str, Any] = client.get("/openapi.json", EVERYBODYS_ADMIN).body
         template = self._template()
+        told = self._in_inbox()
         waiting = self._sent(self.device, scheduledFor="2100-01-01T00:00:00Z")
         failed, route = self._failed(self.device[-7:])
         suppression = self._people()
-        self.aims = Aims("acme", waiting, failed, route, template, self.key, USER, self.device, suppression=suppression)
-        gone = [str(uuid.uuid4()) for _ in range(3)]
+        self.aims = Aims(
+            "acme", waiting, failed, route, template, self.key, USER, self.device, told, suppression=suppression
+        )
+        gone = [str(uuid.uuid4()) for _ in range(4)]
         named = (
             route.replace(self.device, f"device-{other}"),
             gone[2],
             f"secret_{other}",
             f"user-{other}",
             f"device-{other}",
+            gone[3],
         )
         self.phantoms = Aims("initech", gone[0], gone[1], *named, suppression="987654321")
 
@@ -73,6 +77,21 @@ class Planted:
         body = {"templateKey": self.key, "channel": "push", "locale": "en-US", "subjectTemplate": self.canary}
         made = self._call("POST", "/api/v1/templates", {**body, "bodyTemplate": f"{self.canary} {{{{name}}}}"})
         return str(made["id"])
+
+    def _in_inbox(self) -> str:
+        """A message in the person's inbox, which holds the canary."""
+        body = {"templateKey": self.key, "channel": "inApp", "locale": "en-US", "bodyTemplate": self.canary}
+        self._call("POST", "/api/v1/templates", {**body, "subjectTemplate": self.canary})
+        sent = {"templateKey": self.key, "channel": "inApp", "userId": USER}
+        told = str(self._call("POST", "/api/v1/notifications/send", sent, ACME_USER)["notificationId"])
+        path = f"/notifications/{USER}"
+
+        def there() -> bool:
+            found = self.client.get(path, ACME_USER).body["notifications"]
+            return told in {one["notification_id"] for one in found}
+
+        wait_until(there, timeout=60, what=path)
+        return told
 
     def _sent(self, address: str, **more: Any) -> str:
         body = {

@@ -99,11 +99,11 @@ def test_what_is_not_delivered_is_told(program: Program, url: str) -> None:
 
 def test_its_time_is_bounded(url: str, program: Program) -> None:
     client = Client.of(program)
-    assert client.call("PUT", "/api/v1/sandbox/drills/inApp", {"outcome": "unavailable"}).status < 300
+    assert client.call("PUT", "/api/v1/sandbox/drills/sms", {"outcome": "unavailable"}).status < 300
     try:
-        cut = carillon("load", "--count", "3", "--channel", "inApp", "--seconds", "1", "--url", url, "--json")
+        cut = carillon("load", "--count", "3", "--channel", "sms", "--seconds", "1", "--url", url, "--json")
     finally:
-        client.call("DELETE", "/api/v1/sandbox/drills/inApp")
+        client.call("DELETE", "/api/v1/sandbox/drills/sms")
     assert cut.returncode == 1
     assert json.loads(cut.stdout)["delivered"] < 3
 

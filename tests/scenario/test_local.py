@@ -57,7 +57,7 @@ def test_the_printed_commands_work(program: Program) -> None:
     Client.of(program).settled(notification_id[1])
     seen = subprocess.run(shlex.split(ready["see"]), capture_output=True, check=True, text=True)
     assert notification_id[1] in seen.stdout
-    for page in ("docs", "console"):
+    for page in ("docs", "console", "inbox"):
         with urllib.request.urlopen(ready[page], timeout=30) as answer:  # noqa: S310 - what our own program printed
             assert "text/html" in answer.headers["Content-Type"]
 
@@ -80,7 +80,8 @@ def test_welcome_exists_for_every_channel(client: Client, channel: str, recipien
     assert story["status"] == "delivered"
     assert route["channel"] == channel
     assert "Ada" in route["message"]["text"]
-    assert [(attempt["provider"], attempt["outcome"]) for attempt in route["attempts"]] == [("sandbox", "sent")]
+    provider = "inbox" if channel == "inApp" else "sandbox"
+    assert [(attempt["provider"], attempt["outcome"]) for attempt in route["attempts"]] == [(provider, "sent")]
 
 
 def test_the_story_of_a_route_that_failed_twice(client: Client) -> None:

@@ -108,7 +108,7 @@ def test_list_shows_every_queue_of_the_settings(command: Command, lived: Lived) 
     found = {each["queue"]: each for each in command("list", "--json")["queues"]}
     assert len(found) == 6
     assert (found[REFUND]["failed"], found[UPDATE]["main"]) == (3, 1)
-    assert found[UPDATE]["oldest_seconds"] >= 0
+    assert found[UPDATE]["oldestSeconds"] >= 0
     shown = command("list", UPDATE)
     assert UPDATE in shown
     assert REFUND not in shown
@@ -120,8 +120,8 @@ def test_list_shows_every_queue_of_the_settings(command: Command, lived: Lived) 
 @pytest.mark.req("S3-16", "S3-93")
 def test_show_tells_depth_policy_and_the_newest_failures(command: Command, lived: Lived) -> None:
     found = command("show", REFUND, "--json")
-    assert (found["failed"], found["policy"]["max_retries"], found["policy"]["base_delay_seconds"]) == (3, 3, 60)
-    assert [each["message_id"] for each in found["newest_failed"]] == lived.ids[::-1]
+    assert (found["failed"], found["policy"]["maxRetries"], found["policy"]["baseDelaySeconds"]) == (3, 3, 60)
+    assert [each["messageId"] for each in found["newestFailed"]] == lived.ids[::-1]
     shown = command("show", REFUND)
     assert "lock_ttl_seconds" in shown
     assert lived.ids[0] in shown
@@ -143,7 +143,7 @@ def test_requeue_counts_first_and_takes_the_oldest(command: Command, lived: Live
     assert command("requeue", REFUND, "--all", "--dry-run") == "3 failed messages found, 0 requeued (dry run)\n"
     assert lived.redis.llen(f"{REFUND}:failed") == 3
     done = command("requeue", REFUND, lived.ids[1], "unknown", "--json", "--reason", "gateway mended")
-    assert done == {"queue": REFUND, "found": 1, "requeued": 1, "dry_run": False}
+    assert done == {"queue": REFUND, "found": 1, "requeued": 1, "dryRun": False}
     assert command("requeue", REFUND, "--limit", "1") == "2 failed messages found, 1 requeued\n"
     waiting = [json.loads(text) for text in reversed(lived.redis.lrange(REFUND, 0, -1))]
     assert [(each["id"], each["attempts"]) for each in waiting] == [(lived.ids[1], 0), (lived.ids[0], 0)]
@@ -164,19 +164,17 @@ def test_requeue_of_many_goes_on_in_pieces(command: Command, lived: Lived) -> No
 
 @pytest.mark.req("S3-85", "S3-80")
 def test_logs_are_rows_in_sql_and_steps_in_redis(command: Command, lived: Lived) -> None:
-    rows = command("logs", "--queue", REFUND, "--status", "failed", "--json")["job_logs"]
-    assert {row["message_id"] for row in rows} == set(lived.ids)
-    (row,) = command("logs", "--correlation-id", "sub-1", "--json")["job_logs"]
-    assert "the gateway refuses 1" in row["last_error"]
-    (row,) = command("logs", "--idempotency-key", "evt-1", "--json")["job_logs"]
+    rows = command("logs", "--queue", REFUND, "--status", "failed", "--json")["jobLogs"]
+    assert {row["messageId"] for row in rows} == set(lived.ids)
+    (row,) = command("logs", "--correlation-id", "sub-1", "--json")["jobLogs"]
+    assert "the gateway refuses 1" in row["lastError"]
+    (row,) = command("logs", "--idempotency-key", "evt-1", "--json")["jobLogs"]
     assert (row["queue"], row["status"]) == (UPDATE, "success")
     assert "the gateway refuses 2" in command("logs", "--limit", "10")
     lived.redis.lpush("q:log:jobs", "not an entry", "[]")
-    steps = command("logs", "--entries", "--queue", REFUND, "--json")["job_logs"]
+    steps = command("logs", "--entries", "--queue", REFUND, "--json")["jobLogs"]
     assert [step["status"] for step in steps].count("start") == 3
-    assert [
-        step["status"] for step in command("logs", "--redis", lived.url, "--status", "failed", "--json")["job_logs"]
-    ]
+    assert [step["status"] for step in command("logs", "--redis", lived.url, "--status", "failed", "--json")["jobLogs"]]
     assert "start" in command("logs", "--entries")
 
 

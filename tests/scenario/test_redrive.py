@@ -183,3 +183,27 @@ def test_a_caller_who_leaves_before_the_answer_loses_nothing(client: Client, pro
     wait_until(lambda: newest(client)["redriven"] == PAGES, timeout=PATIENCE, what="all had their turn")
     seen = settled(client)
     assert (seen["matched"], seen["delivered"], dead(client)) == (PAGES, PAGES, 0)
+
+
+@pytest.mark.req("P-544")
+def test_a_redrive_is_stopped_and_its_letters_are_dead_again(client: Client) -> None:
+    bury(client, 3)
+    body = {"reason": "too early", "ratePerSecond": 0.001}
+    begun = client.call("POST", "/api/v1/admin/redrive", body, OVERRIDE).body
+    path = f"/api/v1/admin/redrives/{begun['actionId']}/stop"
+    assert client.call("POST", path, {"reason": "down again"}).status == 403
+    assert client.call("POST", path, {}, OVERRIDE).status == 400
+    stopped = client.call("POST", path, {"reason": "down again"}, OVERRIDE)
+    assert stopped.body == {"stopped": 2}
+    assert dead(client) >= 2
+    (newest,) = client.get("/api/v1/admin/redrives?pageSize=1").body["items"]
+    assert (newest["id"], newest["stopped"], newest["redriven"]) == (begun["actionId"], 2, 3)
+    (noted,) = client.get("/api/v1/admin/audit?pageSize=1").body["items"]
+    assert (noted["action"], noted["reason"], noted["subject"]) == (
+        "stop_redrive",
+        "down again",
+        str(begun["actionId"]),
+    )
+    for unknown in ("999999", "x", "1" * 30):
+        assert client.call("POST", f"/api/v1/admin/redrives/{unknown}/stop", {"reason": "?"}, OVERRIDE).status == 404
+    redrive(client)

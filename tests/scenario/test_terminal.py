@@ -1,14 +1,19 @@
 """`carillon top` and `carillon tail` as somebody at a terminal has them."""
 
+import io
 import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jwt
 import pytest
+from rich.console import Console
 
+from carillon.cli.top import screen
 from tests.support.billing_stand import Billing
 from tests.support.client import Client
 from tests.support.ports import free_port
@@ -54,9 +59,9 @@ def test_top_shows_everything_once(url: str, dead: str) -> None:
     seen = carillon("top", "--url", url, "--once")
     assert seen.returncode == 0, seen.stderr
     assert "dead letter" in seen.stdout
-    assert f"{dead} push:" in seen.stdout
-    for panel in ("flow", "lanes", "providers", "newest troubles"):
-        assert f"─ {panel} ─" in seen.stdout
+    assert dead in carillon("top", "--url", url, "--once", COLUMNS="200").stdout
+    for part in ("FLOW", "LANES", "PROVIDERS", "NEWEST TROUBLES"):
+        assert any(line.startswith(part) for line in seen.stdout.splitlines()), part
     told = json.loads(carillon("top", "--url", url, "--once", "--json").stdout)
     assert told["overview"]["deadLetters"] >= 1
     assert "sandbox" in {one["provider"] for one in told["providers"]}
@@ -67,7 +72,7 @@ def test_a_narrow_terminal_loses_no_row(url: str, dead: str) -> None:
     seen = carillon("top", "--url", url, "--once", COLUMNS="60").stdout.splitlines()
     assert max(map(len, seen)) <= 60
     for row in ("accepted", "delivered", "retried", "failed", "p50/p99 ms"):
-        assert any(line.startswith(f"│ {row} ") for line in seen), row
+        assert any(line.startswith(f"{row} ") for line in seen), row
 
 
 def test_top_lives_until_it_is_interrupted(url: str, program: Program, dead: str) -> None:
@@ -83,7 +88,7 @@ def test_top_lives_until_it_is_interrupted(url: str, program: Program, dead: str
 
 def test_q_ends_top(url: str) -> None:
     with Terminal("top", "--every", "60", env={"CARILLON_URL": url}) as terminal:
-        terminal.wait_for("providers")
+        terminal.wait_for("PROVIDERS")
         assert terminal.press("q") == 0
 
 
@@ -117,6 +122,112 @@ def test_tail_keeps_to_its_filters(url: str, program: Program, dead: str) -> Non
     failed = carillon("tail", "--status", "failed", "--only", "notifications", "--lines", "1", "--json", "--url", url)
     assert json.loads(failed.stdout)["status"] == "failed"
     assert dead
+
+
+@pytest.mark.req("P-563")
+def test_tail_follows_a_provider_a_template_and_a_tenant(url: str, program: Program) -> None:
+    client = Client.of(program)
+    client.settled(client.send(userId="tail-two").body["notificationId"])
+    inbox = client.send(channel="inApp", recipient="tail-inbox", userId="tail-two").body["notificationId"]
+    client.settled(inbox)
+
+    def first(*filters: str) -> Any:
+        told = carillon("tail", "--person", "tail-two", *filters, "--lines", "1", "--json", "--url", url)
+        assert told.returncode == 0, told.stderr
+        return json.loads(told.stdout)
+
+    assert first("--provider", "inbox")["id"] == inbox
+    assert first("--provider", "inbox", "--template", "welcome", "--channel", "inApp")["id"] == inbox
+    refused = carillon("tail", "--tenant", "acme", "--only", "events", "--url", url)
+    assert (refused.returncode, "events name no tenant" in refused.stderr) == (1, True)
+
+
+SEEN: dict[str, Any] = {
+    "at": "2030-01-01T00:00:00+00:00",
+    "overview": {
+        "routes": {"published": 7},
+        "due": 3,
+        "leased": 1,
+        "scheduled": 0,
+        "lanes": [{"name": "standard", "due": 3, "leased": 1, "oldestDueSeconds": 2.0}],
+        "deadLetters": 0,
+        "failing": [],
+        "steps": [],
+        "recent": [
+            {
+                "type": "route_attempted",
+                "at": 1.0,
+                "provider": "sandbox",
+                "outcome": "refused",
+                "verdict": "bury",
+                "error": f"reason {number}",
+                "route_id": "push:x",
+                "attempt": 1,
+                "notification_id": "n",
+            }
+            for number in range(30)
+        ],
+    },
+    "providers": [
+        {
+            "channel": "push",
+            "provider": "sandbox",
+            "state": "closed",
+            "attempts": 9,
+            "failures": 2,
+            "lastError": "drill",
+        }
+    ],
+}
+
+
+def drawn(seen: dict[str, Any], width: int, height: int) -> list[str]:
+    out = io.StringIO()
+    Console(width=width, height=height, file=out, emoji=False).print(
+        screen(seen, "http://127.0.0.1:8080", width, height)
+    )
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+@pytest.mark.req("P-563")
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 20), (150, 40), (200, 60)])
+def test_top_fills_its_terminal_and_no_more(width: int, height: int) -> None:
+    lines = drawn(SEEN, width, height)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    assert sum("reason" in line for line in lines) >= 2
+    assert any("reason 20" in line for line in lines) == (height >= 40), "a tall one shows more troubles"
+    # From some width on, providers stand beside the flow.
+    assert any("FLOW" in line and "PROVIDERS" in line for line in lines) == (width >= 150)
+
+
+@pytest.mark.req("P-563")
+def test_top_says_in_one_sentence_what_is_wrong() -> None:
+    overview: dict[str, Any] = SEEN["overview"]
+    failing = [{"channel": "sms", "provider": "Twilio", "calls": 20, "failed": 20, "seconds": 300.0, "error": "20003"}]
+    late = [{"name": "standard", "due": 3, "leased": 0, "oldestDueSeconds": 90.0}]
+    sentences: dict[str, dict[str, Any]] = {
+        "✖ sms fails: 100 % of 20 by Twilio: 20003": {"failing": failing, "deadLetters": 4},
+        "▲ work waits: the oldest is due for 90 s": {"lanes": late, "deadLetters": 4},
+        "▲ 1 dead letter to look at: carillon dead-letters list": {"deadLetters": 1},
+        "● nothing fails, nothing is late": {},
+    }
+    for sentence, change in sentences.items():
+        assert drawn(SEEN | {"overview": overview | change}, 80, 24)[1] == sentence
+
+
+@pytest.mark.req("P-563")
+def test_the_start_says_in_five_lines_what_runs_where_to_look_and_what_to_try(tmp_path: Path) -> None:
+    environment = {"DATABASE_URL": f"sqlite:///{tmp_path}/c.db", "CARILLON_HTTP__PORT": str(free_port())}
+    with Terminal("serve", env=environment) as terminal:
+        terminal.wait_for("Ctrl-C ends this one")
+        lines = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal.seen).splitlines() if line.strip()]
+        assert len(lines) == 5
+        assert "is ready on http://127.0.0.1:" in lines[0]
+        assert [line.split()[0] for line in lines[1:]] == ["runs", "look", "try", "watch"]
+        assert lines[2].endswith("/console  (also /inbox, /docs)")
+        assert "send welcome --channel push --to demo-device" in lines[3]
+        assert terminal.interrupt() == 0
 
 
 @pytest.mark.parametrize("command", ["top", "tail"])
@@ -262,5 +373,5 @@ def test_top_shows_queues_where_those_are_worked_off(tmp_path: Path, redis_serve
         url = billing.start_payment().wait_ready(60)["addresses"][0]
         seen = carillon("top", "--once", "--url", url)
     assert seen.returncode == 0, seen.stderr
-    assert "─ queues ─" in seen.stdout
+    assert "QUEUE " in seen.stdout
     assert "q:pay:subscription_update" in seen.stdout

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from carillon.domain.admin import AdminAction
 from carillon.domain.keys import NewKey
 from carillon.ledger.opening import open_ledger
 from carillon.web.auth import KEY_BYTES, make_key
@@ -40,6 +41,19 @@ def orders_key(url: str) -> str:
             await ledger.aclose()
 
     return asyncio.run(add())
+
+
+def redrive(url: str) -> str:
+    """The number of a redrive that acme's administrator began."""
+
+    async def note() -> str:
+        ledger = await open_ledger(url, allow_unsafe=True, alerts=True, lease_seconds=30.0)
+        try:
+            return str(await ledger.note_action(AdminAction(actor="root", action="redrive", tenant_id=ACME)))
+        finally:
+            await ledger.aclose()
+
+    return asyncio.run(note())
 
 
 class Planting:
@@ -132,17 +146,38 @@ def notifications(client: Client, url: str) -> Planted:
     retry = {"reason": planting.canary(*by_orders)}
     planting.do("POST", f"/api/v1/admin/notifications/{failed[1]}/retry", retry, planting.admin(ACME))
     route = str(stories()[0]["routes"][0]["routeId"])
-    aims = Aims(ACME, waiting, failed[0], route, template, key, ADA, f"addr{planting.mark}@example.org")
-    aims = aims._replace(suppression=suppression)
+    told = _in_inboxes(planting)
+    aims = Aims(ACME, waiting, failed[0], route, template, key, ADA, f"addr{planting.mark}@example.org", told)
+    aims = aims._replace(suppression=suppression, redrive=redrive(url))
     return planting.done(
         aims,
         {
-            "person": _PERSONS | {"showPreferences", "showOwnPreferences", "readTemplateByCode"},
+            "person": _PERSONS | {"showPreferences", "showOwnPreferences", "readTemplateByCode", "showInbox"},
             "service": _PERSONS | {"readTemplateByCode"},
-            "administrator": _ADMINS | {"listDeadLetters"},
+            "administrator": _ADMINS | {"listDeadLetters", "showInbox"},
             "operator": _ADMINS - {"readTemplateByCode"} | {"listDeadLetters"},
         },
     )
+
+
+def _in_inboxes(planting: Planting) -> str:
+    """A message in everybody's inbox; the id of the one that strangers aim at."""
+    key = f"inbox_{planting.mark}"
+    body = {"templateKey": key, "channel": "inApp", "subjectTemplate": "Hello", "bodyTemplate": "{{name}}"}
+    planting.do("POST", "/api/v1/templates", body, planting.admin(None))
+    ids = {}
+    for tenant, user in _PEOPLE:
+        text = planting.canary(tenant, user)
+        sent = {"templateKey": key, "channel": "inApp", "userId": user, "data": {"name": text}}
+        headers = planting.person(tenant, user)
+        told = planting.do("POST", "/api/v1/notifications/send", sent, headers)["notificationId"]
+        ids[tenant, user] = planting.remember(str(told), tenant, user)
+
+        def there(path: str = f"/notifications/{user}", headers: dict[str, str] = headers) -> bool:
+            return bool(planting.client.get(path, headers).body["count"])
+
+        wait_until(there, timeout=60, what=f"the inbox of {user}")
+    return ids[ACME, ADA]
 
 
 def _sent(
@@ -175,7 +210,7 @@ def streams(client: Client, url: str) -> Planted:
         assert text in str(read.body), read
     mine = ids[ACME, ADA]
     aims = Aims(ACME, mine, mine, f"sse:user:{ADA}", template, key, ADA, f"addr{planting.mark}@example.org", mine)
-    aims = aims._replace(suppression=suppression)
+    aims = aims._replace(suppression=suppression, redrive=redrive(url))
     persons = {*_PERSONS, "showInbox", "showPreferences", "streamNotifications"}
     return planting.done(
         aims,

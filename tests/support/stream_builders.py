@@ -4,8 +4,10 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from carillon.domain.claims import Claim, Want
-from carillon.domain.notifications import Enrolment
+from carillon.domain.notifications import Enrolment, Message
 from carillon.ledger.opening import Ledger
 from tests.support.ledger_builders import enrolment, route
 
@@ -37,6 +39,25 @@ def told(user: str = "ann", *, priority: int = 2, provider: str = SSE, **changes
         "idempotency_key": f"event-{number}",
         "occurred_at_ms": 1_700_000_000_000 + number,
     }
+    return enrolment(laid, **(plain | changes))
+
+
+def in_app(
+    user: str = "ann", *, recipient_ref: str | None = None, message: Message | None = None, **changes: Any
+) -> Enrolment:
+    """One message for somebody's inbox, as the HTTP door plans it."""
+    ref = recipient_ref or f"user:{user}"
+    laid = route(
+        route_id=f"inApp:{ref}",
+        channel="inApp",
+        recipient_ref=ref,
+        lane=2,
+        provider=SSE,
+        policy="*/inApp",
+        address=user,
+        message_json=msgspec.json.encode(message or Message("Hello.")).decode(),
+    )
+    plain: dict[str, Any] = {"notification_id": str(UUID(int=next(_numbers))), "priority": 2}
     return enrolment(laid, **(plain | changes))
 
 

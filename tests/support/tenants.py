@@ -13,7 +13,7 @@ _METHODS = frozenset({"get", "put", "post", "delete", "patch"})
 # What changes from answer to answer and tells nothing about anybody.
 _VARYING = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{32}\b"
-    r'|(?<="id": )\d+\b|(?<=_at": )\d{13}\b|(?<=/u/)[\w-]+'
+    r'|(?<="id": )\d+\b|(?<=_at": )\d{13}\b|(?<=/u/)[\w-]+|\bst_[\w-]{20,}'
 )
 
 
@@ -36,6 +36,8 @@ class Aims(NamedTuple):
     queue: str = ""
     suppression: str = ""
     """The number of a suppression."""
+    redrive: str = ""
+    """The number of a redrive."""
 
 
 class Operation(NamedTuple):
@@ -94,10 +96,10 @@ def same_for_all(reply: Reply, *aims: Aims) -> tuple[int, str]:
     """An answer without handles, times and ids: what is left must not depend on whether the object exists."""
     text = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
     found = text.decode()
-    for number in {aim.suppression for aim in aims if aim.suppression}:
+    for number in {number for aim in aims for number in (aim.suppression, aim.redrive) if number}:
         # A number stands in many places that are no handle.
-        found = re.sub(rf"(?<=/suppressions/){number}\b", "<aim>", found)
-    handles = {handle for aim in aims for handle in aim if handle and handle != aim.suppression}
+        found = re.sub(rf"(/suppressions/|/redrives/){number}\b", r"\1<aim>", found)
+    handles = {handle for aim in aims for handle in aim if handle and handle not in {aim.suppression, aim.redrive}}
     for handle in sorted(handles, key=len, reverse=True):
         found = found.replace(handle, "<aim>").replace(quote(handle, safe=""), "<aim>")
     return reply.status, _VARYING.sub("<varies>", found)
@@ -111,7 +113,12 @@ def _fields(document: Mapping[str, Any], told: Mapping[str, Any]) -> frozenset[s
 
 def _in_path(path: str, name: str, aims: Aims) -> str:
     if name == "id":
-        ids = {"/templates/": aims.template, "/admin/": aims.failed, "/v1/subscriptions/": aims.subscription}
+        ids = {
+            "/redrives/": aims.redrive,
+            "/templates/": aims.template,
+            "/admin/": aims.failed,
+            "/v1/subscriptions/": aims.subscription,
+        }
         ids |= {"/ack": aims.told, "/suppressions/": aims.suppression, "/people/": aims.user}
         return next((handle for part, handle in ids.items() if part in path), aims.notification)
     # A name nobody thought of stops here: say what of a tenant's it stands for.

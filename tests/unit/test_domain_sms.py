@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.domain.sms import Segments, segments_of, transliterate
+from carillon.domain.content.sms import Segments, segments_of, transliterate
 from tests.support.examples import examples
 
 PROPERTY = examples(300)

@@ -10,7 +10,7 @@ from carillon.config.reading import load, masked, secrets
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.outcomes import Refused, Sent
 from carillon.domain.synchronous import is_use_case, timed_out_text
-from carillon.providers.inbox import InAppInbox
+from carillon.live.inbox import InboxProvider
 from carillon.upkeep.api.notifications_wire import providers_of
 from tests.support.dispatches import dispatch
 
@@ -79,7 +79,7 @@ def test_the_place_says_which_provider(tried: list[Any], names: list[str], ids: 
 
 
 async def test_the_inbox_takes_what_was_rendered() -> None:
-    inbox = InAppInbox()
+    inbox = InboxProvider(None)
     taken = await inbox.send(dispatch(channel="inApp"))
     assert isinstance(taken, Sent)
     assert isinstance(await inbox.send(dispatch(channel="inApp", message=None)), Refused)

@@ -6,6 +6,7 @@ from carillon.domain.breaker import BreakerPolicy, State
 from carillon.domain.claims import Claim, Dispatch
 from carillon.domain.lanes import Lane, Lanes
 from carillon.domain.outcomes import Outcome, Sent, Unavailable, Unknown
+from carillon.domain.pauses import LATEST_SECONDS, Paused
 from carillon.domain.policy import PolicyTable, RetryPolicy
 from carillon.domain.targets import endpoint_of, target_of
 from carillon.domain.verdicts import Bury, Defer, Finish, Retry, Verdict
@@ -272,3 +273,33 @@ async def test_control_without_breakers_of_endpoints_one_endpoint_stops_its_neig
         await plain.record("hooks", [(desk.claim("dead"), Unavailable("refused"))])
     assert await plain.admit("hooks", desk.claim("alive")) is not None
     assert target_of("hooks", "alive:443") not in await desk.targets.views()
+
+
+@pytest.mark.req("P-501")
+@pytest.mark.parametrize("target", ["hooks", "hooks@alive:443", "lane/0", "template/welcome", "tenant/acme"])
+@pytest.mark.parametrize("before", [0, -1], ids=["usual", "forced"])
+async def test_what_is_paused_is_not_called_alone_in_batches_or_by_force(target: str, before: int) -> None:
+    desk = Desk(on_open="bury", second=True)
+    desk.targets.paused[target] = Paused(what="it", by="ada", reason="asked", since_ms=0)
+    claims = [
+        desk.claim("alive", notification_type="welcome", tenant_id="acme", attempts_before=before) for _ in range(2)
+    ]
+    verdict = (await desk.attempts.attempt(claims[0])).verdict
+    assert isinstance(verdict, Defer)
+    assert 0.5 <= verdict.delay <= LATEST_SECONDS
+    ready, alone, settled = await desk.attempts.ready_to_call([claims[1]])
+    assert ready == []
+    for one in alone:
+        settled.append(await desk.attempts.attempt(one))
+    assert [type(one.verdict) for one in settled] == [Defer]
+    assert (desk.hooks.called, desk.second.called) == ([], []), "neither provider is called"
+    desk.targets.paused.clear()
+    again = desk.claim("alive", notification_type="welcome", tenant_id="acme", attempts_before=before)
+    assert isinstance((await desk.attempts.attempt(again)).verdict, Finish)
+
+
+@pytest.mark.req("P-501")
+async def test_a_pause_outlasts_the_time_after_which_a_route_is_given_up() -> None:
+    desk = Desk()
+    desk.targets.paused["hooks"] = Paused(what="provider hooks", by="ada", reason="asked", since_ms=0)
+    assert isinstance(await desk.to("alive", age_seconds=1e9), Defer)

@@ -33,7 +33,8 @@ LONGEST: dict[int, str] = {
         blueprints.billing.subscription_api._KEY blueprints.billing.subscription_api.Name
         blueprints.billing.subscription_api.Tenant blueprints.push_worker.wire._LANGUAGE blueprints.sse.wire._WORD
         blueprints.sse.wire._BEYOND_MICROSECONDS border._SURROGATES domain.addresses._PHONE domain.addresses._TOKEN
-        domain.addresses._LOCAL domain.addresses._LABEL domain.content.calendar._UNFIT domain.jobs._APPENDED
+        domain.addresses._LOCAL domain.addresses._LABEL domain.addresses._CONTROL
+        domain.content.calendar._UNFIT domain.jobs._APPENDED
         domain.content.mail._CONTENT_ID domain.content.mail._HEADER domain.content.mail._HEADER_VALUE
         domain.content.mail._NEVER
         domain.content.mail.Attachment.filename domain.content.mail.Attachment.content_type

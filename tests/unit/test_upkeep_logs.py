@@ -20,7 +20,7 @@ from carillon.domain.events import (
     RouteAttempted,
     Trouble,
 )
-from carillon.upkeep.logs.lines import LogSink, log_observer
+from carillon.upkeep.logs.lines import LEVELS, LogSink, log_observer
 from carillon.upkeep.logs.redaction import Redaction
 
 CANARY = "CANARY-7f3a9c"
@@ -143,6 +143,21 @@ def test_pretty_lines_stay_single_and_name_the_field() -> None:
     log_observer(LogSink(stream, pretty=True))(attempted(verdict="retry", error="a\n\x1b[31mb", delay_seconds=1.0))
     assert stream.getvalue().count("\n") == 1
     assert "\x1b[31mb" not in stream.getvalue()
+
+
+@pytest.mark.req("P-563")
+def test_a_line_for_people_has_time_level_and_sentence_and_the_rest_on_request() -> None:
+    short, long = io.StringIO(), io.StringIO()
+    for stream, verbose in ((short, False), (long, True)):
+        sink = LogSink(stream, pretty=True, verbose=verbose)
+        sink.emit(LEVELS["warning"], "remark", "Careful", {"setting": "x.y"})
+        sink.emit(LEVELS["error"], "log", "It broke", {"exception": "Traceback\n  File\nValueError: no"})
+    warned, broke = short.getvalue().splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  warn   Careful", warned)
+    assert broke[10:] == "error  It broke  (ValueError: no)"
+    warned, broke, *trace = long.getvalue().splitlines()
+    assert warned.endswith("warn   Careful  event=remark setting=x.y")
+    assert trace == ["    Traceback", "      File", "    ValueError: no"]
 
 
 @pytest.mark.parametrize("pretty", [False, True])

@@ -87,25 +87,29 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
         ("health", WELCOMED, WELCOMED),
         ("sendBatch", OF_THE_TENANT, OF_THE_TENANT),
         ("searchNotifications", SEARCH_WIDE, SEARCH_OWN),
-        ("showNotification cancelNotification", FOUND_WIDE, FOUND_OWN),
+        ("showNotification cancelNotification reportReceipt", FOUND_WIDE, FOUND_OWN),
         (
             (
                 "showTemplate listTemplates changeTemplate deleteTemplate listTemplateVersions publishTemplate"
                 " renderTemplate listDeadLetters redriveDeadLetters listRedrives listFailedNotifications listProviders"
-                " listActions consoleTemplates listRefunds listDigests cancelWaiting changeWaiting"
+                " listActions consoleTemplates listRefunds listDigests showDigest cancelWaiting changeWaiting"
             ),
             ADMINS,
             ADMINS,
         ),
-        ("createTemplate redriveFailed listSuppressions addSuppression removeSuppression", ADMINS_NAMED, ADMINS_NAMED),
-        ("exportPerson erasePerson", ADMINS_NAMED, ADMINS_NAMED),
-        ("retryNotification showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
+        (
+            "createTemplate testSendTemplate redriveFailed listSuppressions addSuppression removeSuppression",
+            ADMINS_NAMED,
+            ADMINS_NAMED,
+        ),
+        ("redriveSkipped exportPerson erasePerson showPerson listCategories", ADMINS_NAMED, ADMINS_NAMED),
+        ("retryNotification stopRedrive showPayment liftSuppression", ADMINS_FOUND, ADMINS_FOUND),
         ("readTemplateByCode consoleSurface", OF_THE_TENANT, OF_THE_TENANT),
         (
             (
                 "listSandboxMessages listDrills showDrill beginDrill endDrill listQueues listJobLogs listFailedMessages"
-                " listQueueActions requeueFailedMessages consoleOverview consoleLive consoleStreams"
-                " listTargets enableEndpoint"
+                " listQueueActions requeueFailedMessages consoleOverview consoleHistory consoleLive consoleStreams"
+                " listTargets enableEndpoint listPauses pauseCalls resumeCalls forceBreaker"
             ),
             OPERATORS_ONLY,
             OPERATORS_ONLY,
@@ -121,6 +125,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
             PERSON,
             PERSON,
         ),
+        ("archiveNotifications showInboxChoices changeInboxChoices", PERSON, PERSON),
         ("showSubscription renewSubscription changePlan showPaymentEvent", SUBSCRIPTION, SUBSCRIPTION),
         ("cancelSubscription", SUBSCRIPTION, SUBSCRIPTION),
         ("postEvent", SERVICES_TOO, SERVICES_TOO),

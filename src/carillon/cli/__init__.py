@@ -1,12 +1,13 @@
 """The `carillon` command: it imports each subcommand when it is called, so that `send` loads no database driver."""
 
+import re
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_group
 
 from carillon.domain.errors import CarillonError, ConfigurationError
@@ -14,32 +15,54 @@ from carillon.version import __version__
 
 HOMES = {
     "serve": "serve:serve",
+    "doctor": "settings:doctor",
+    "migrate": "settings:migrate",
+    "config": "settings:app",
+    "version": "settings:version",
     "send": "send:send",
     "top": "top:top",
     "tail": "tail:tail",
     "load": "load:load",
     "rehearse": "rehearse:rehearse",
-    "doctor": "settings:doctor",
-    "migrate": "settings:migrate",
-    "version": "settings:version",
-    "config": "settings:app",
-    "billing": "billing:app",
     "dead-letters": "dead_letters:app",
     "skipped": "skipped:app",
     "digests": "digests:app",
     "endpoints": "endpoints:app",
-    "galaxy": "galaxy:app",
     "history": "history:app",
+    "templates": "templates:app",
+    "suppressions": "suppressions:app",
+    "people": "people:app",
     "keys": "keys:app",
     "ledger": "ledger:app",
-    "people": "people:app",
-    "push": "push:app",
+    "pause": "pauses:pause",
+    "resume": "pauses:resume",
     "queues": "queues:app",
-    "suppressions": "suppressions:app",
-    "templates": "templates:app",
+    "billing": "billing:app",
+    "galaxy": "galaxy:app",
     "listo": "listo:app",
+    "push": "push:app",
 }
 """Each command with its module and its name there, in the order of `carillon --help`."""
+PANELS = {
+    "Run": "serve doctor migrate config version",
+    "Send and look": "send top tail load rehearse dead-letters skipped digests endpoints history",
+    "Look after": "templates suppressions people keys ledger pause resume queues",
+    "Blueprints": "billing galaxy listo push",
+}
+"""The commands under their headings in `carillon --help`."""
+_PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
+_TYPE = re.compile(r"<([\w\[\] ]+)>")
+_KINDS = {
+    "str": "text",
+    "list[str]": "text",
+    "int": "number",
+    "int range": "number",
+    "float": "number",
+    "float range": "number",
+    "path": "file",
+    "Path": "file",
+    "list[Path]": "file",
+}
 _FIRST_TAB = """
 # zsh loads this file at the first TAB and would not complete that one.
 if [[ "$funcstack[1]" = "_%(prog_name)s" ]]; then
@@ -92,7 +115,9 @@ def _read(name: str, home: str) -> Any:  # noqa: ANN401 - see above
         alone.add_typer(found, name=name)
     else:
         alone.command(name)(found)
-    return get_group(alone).commands[name]
+    command = get_group(alone).commands[name]
+    command.rich_help_panel = _PANEL_OF[name]  # type: ignore[attr-defined]
+    return command
 
 
 def _nothing() -> None:
@@ -109,14 +134,20 @@ def answer_the_first_tab() -> None:
         scripts["zsh"] += _FIRST_TAB
 
 
-def show_no_type_of_flags() -> None:
-    """Let the help of a flag, which takes no value, show no type; typer prints `<bool>` for it."""
-    shown = TyperOption.display_type_rich
+def show_types_in_words() -> None:
+    """Let the help show `<text>` and `<number>`; typer prints Python's types, and `<bool>` for a flag."""
+    for kind in (TyperOption, TyperArgument):
+        kind.display_type_rich = _in_words(kind.display_type_rich)  # type: ignore[method-assign, assignment]
 
-    def of_values(option: TyperOption, ctx: Any) -> str | None:  # noqa: ANN401 - typer's own context
-        return None if option.is_flag else shown(option, ctx)
 
-    TyperOption.display_type_rich = of_values  # type: ignore[method-assign, assignment]
+def _in_words(shown: Callable[[Any, Any], str | None]) -> Callable[[Any, Any], str | None]:
+    def words(parameter: Any, ctx: Any) -> str | None:  # noqa: ANN401 - typer's own parameter and context
+        if getattr(parameter, "is_flag", False):
+            return None
+        text = shown(parameter, ctx)
+        return text and _TYPE.sub(lambda found: f"<{_KINDS.get(found[1], found[1])}>", text)
+
+    return words
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the signature of typer's callbacks
@@ -142,7 +173,7 @@ def carillon(
 def main() -> None:
     """Run the command line; an error that the user can correct is one line on stderr, not a traceback."""
     answer_the_first_tab()
-    show_no_type_of_flags()
+    show_types_in_words()
     try:
         app()
     except ConfigurationError as error:

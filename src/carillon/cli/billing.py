@@ -1,13 +1,12 @@
 """`carillon billing`: whose subscriptions, payments and counters the rows of the blueprint billing are."""
 
-import json
 from typing import Annotated
 
 import typer
 
 from carillon.blueprints.billing.store import ASSIGNED, BillingStore
 from carillon.cli.by_hand import confirmed, is_there, with_ledger
-from carillon.cli.options import AsJson, Config, blueprint_option, load_for
+from carillon.cli.options import AsJson, Config, blueprint_option, load_for, print_json
 from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.web.auth import fits_tenant
 
@@ -54,7 +53,7 @@ def assign(
         raise typer.Exit(1)
     found = with_ledger(settings, lambda ledger: BillingStore(ledger.engine).assign(tenant, user or None))
     if as_json:
-        typer.echo(json.dumps({"tenant": tenant, "assigned": found}))
+        print_json({"tenant": tenant, "assigned": found})
         return
     for table in ASSIGNED:
         typer.echo(f"{found[table]:>8}  {table}")

@@ -1,6 +1,5 @@
 """`carillon dead-letters`: list, show and redrive dead letters."""
 
-import json
 import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from carillon.cli.by_hand import confirmed, is_there, who, why, with_ledger
-from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
@@ -60,7 +59,7 @@ def list_(
     filters = _filters(channel=channel, classification=classification)
     rows, total = _with_ledger(blueprint, config, lambda ledger: ledger.dead_letters(filters, limit, 0))
     if as_json:
-        typer.echo(json.dumps({"items": rows, "total": total}, ensure_ascii=False))
+        print_json({"items": [_shown(row) for row in rows], "total": total})
         return
     table = Table(title=f"{len(rows)} of {counted(total, 'dead letter')}", title_justify="left")
     for heading in ("notification", "route", "cause", "attempts", "since"):
@@ -89,11 +88,15 @@ def show(
         story = await ledger.story(notification_id, None)
         if not rows or story is None:
             raise NoSuchDeadLetter(f"{notification_id} has no dead letter; `carillon dead-letters list` shows all")
-        return {"dead_letters": rows, "notification": story.notification, "attempts": story.attempts}
+        return {
+            "dead_letters": [_shown(row) for row in rows],
+            "notification": story.notification,
+            "attempts": story.attempts,
+        }
 
     found = _with_ledger(blueprint, config, find)
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        print_json(found)
         return
     console = Console(emoji=False)
     kind = found["notification"]["notification_type"]
@@ -146,10 +149,51 @@ def redrive(  # noqa: PLR0917 - a command line has many options
     _tell(found, redriven, dry_run=dry_run, as_json=as_json)
 
 
+@app.command()
+def stop(
+    redrive_id: Annotated[
+        int | None, typer.Argument(help="The redrive; the newest that still waits by default.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="The reason for the audit trail.")] = "stopped from the command line",
+    blueprint: Blueprint = None,
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a redrive: what waits for its turn is as it was before; what was attempted already goes on."""
+    action = AdminAction(actor=f"cli:{who()}", action="stop_redrive", reason=reason)
+
+    async def work(ledger: Ledger) -> tuple[int | None, int]:
+        row = await (_running(ledger) if redrive_id is None else ledger.action(redrive_id))
+        if row is None and redrive_id is None:
+            return None, 0
+        if row is None or row["action"] != "redrive":
+            raise NoSuchDeadLetter(f"there is no redrive {redrive_id}")
+        number = row["action_id"]
+        about = msgspec.structs.replace(action, tenant_id=row["tenant_id"], subject=str(number))
+        return number, await ledger.stop_redrive(number, about)
+
+    number, stopped = _with_ledger(blueprint, config, work)
+    if as_json:
+        print_json({"redrive": number, "stopped": stopped})
+        return
+    if number is None:
+        typer.echo("No redrive waits.")
+        return
+    typer.echo(f"Redrive {number} is stopped; {counted(stopped, 'route')} as before.")
+
+
+async def _running(ledger: Ledger) -> dict[str, Any] | None:
+    """The newest redrive of which something waits."""
+    rows, _ = await ledger.actions({"action": "redrive"}, PAGE, 0)
+    waiting = {one["action_id"] for one in await ledger.redriven([row["action_id"] for row in rows]) if one["waiting"]}
+    return next((row for row in rows if row["action_id"] in waiting), None)
+
+
 def _tell(found: FailedCounts, redriven: int, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         said = {"found": found.total, "redriven": redriven, "dry_run": dry_run, "suppressed": found.suppressed}
-        typer.echo(json.dumps(said))
+        print_json(said)
         return
     held = f"; {found.suppressed} stay, because their address is suppressed" if found.suppressed else ""
     typer.echo(
@@ -203,6 +247,11 @@ async def _redrive(
             ledger, chosen, how, about, counts, progress=lambda number: progress.advance(bar, number)
         )
     return done.count
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """The row without its place in the list, which is for cursors only."""
+    return {name: value for name, value in row.items() if name != "place"}
 
 
 def _time(unix_ms: int | None) -> str:

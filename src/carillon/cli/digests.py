@@ -1,6 +1,5 @@
 """`carillon digests`: which digests are open, and what became of the others."""
 
-import json
 from typing import Annotated
 from urllib.parse import quote
 
@@ -8,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from carillon.cli.options import AsJson
+from carillon.cli.options import AsJson, print_json
 from carillon.cli.remote import HERE, NOT_FOUND, Remote, RemoteFailed, Token, TokenFile, Url, token_of
 from carillon.cli.words import counted
 
@@ -32,7 +31,7 @@ def list_(
     query = f"?pageSize={limit}" + ("" if all_ else "&open=true")
     found = Remote(url.rstrip("/"), token_of(context, token, token_file)).get(_PATH + query)
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        print_json(found)
         return
     if not found["items"]:
         typer.echo("No digest is there." if all_ else "No digest is open.")
@@ -67,7 +66,7 @@ def show(
             raise RemoteFailed(f"{digest_id} is not told; `carillon digests list` shows when it closes") from None
         raise
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        print_json(found)
         return
     about = found["metadata"].get("digest", {})
     typer.echo(f"{digest_id}  {found['status']}  {about.get('key', '')}: {counted(about.get('count', 0), 'event')}")

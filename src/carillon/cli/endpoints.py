@@ -1,13 +1,12 @@
 """`carillon endpoints`: endpoints in trouble, what calls keep a pace for, and enabling an endpoint by hand."""
 
-import json
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from carillon.cli.options import AsJson
+from carillon.cli.options import AsJson, print_json
 from carillon.cli.remote import HERE, Remote, Token, TokenFile, Url, bearer, call, token_of
 
 app = typer.Typer(help="See endpoints in trouble, and enable one again.", no_args_is_help=True)
@@ -26,7 +25,7 @@ def list_(
     """Endpoints that calls are kept from, the worst first, and every rate that calls keep now."""
     found = Remote(url.rstrip("/"), token_of(context, token, token_file)).get(_PATH)
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        print_json(found)
         return
     if not found["items"]:
         typer.echo("No endpoint is in trouble, and no rate was learnt.")
@@ -66,7 +65,7 @@ def enable(  # noqa: PLR0917 - a command line has many options
     body = {"provider": provider, "endpoint": endpoint, "reason": reason}
     done = call(f"{url.rstrip('/')}{_PATH}/enable", headers, body)
     if as_json:
-        typer.echo(json.dumps(done, ensure_ascii=False))
+        print_json(done)
         return
     typer.echo(f"{endpoint} is called again" if done["enabled"] else f"{endpoint} was not kept from calls")
 

@@ -14,7 +14,7 @@ import typer
 from carillon.blueprints.galaxy import producing
 from carillon.blueprints.galaxy.producing import replay_fields, xadd_line
 from carillon.cli.by_hand import is_there, why
-from carillon.cli.options import AsJson, Config, blueprint_option, load_for
+from carillon.cli.options import AsJson, Config, blueprint_option, load_for, print_json
 from carillon.cli.words import counted
 from carillon.compose import Ledger, open_ledger
 from carillon.config.settings import Settings
@@ -65,7 +65,7 @@ def dead_letters(
         for notification_id, dead in _by_notification(rows).items()
     ]
     if as_json:
-        typer.echo(json.dumps({"items": items, "total": total}, ensure_ascii=False))
+        print_json({"items": items, "total": total})
         return
     typer.echo(f"{len(rows)} of {counted(total, 'dead letter')}")
     for item in items:

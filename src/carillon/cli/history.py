@@ -1,7 +1,6 @@
 """`carillon history`: volume, latency and failures, from ClickHouse."""
 
 import asyncio
-import json
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from carillon.cli.by_hand import with_ledger
-from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.plots import bar
 from carillon.compose.upkeep import kept_at
 from carillon.config.environment import duration
@@ -62,7 +61,7 @@ def volume(  # noqa: PLR0917 - a command line has many options
     """Show how many notifications ended in each hour or day, by outcome."""
     rows = _asked("volume", blueprint, config, by=by, since=since, channel=channel, type=kind)
     if as_json:
-        typer.echo(json.dumps(rows))
+        print_json(rows)
         return
     table = _table(f"{sum(row['total'] for row in rows)} ended in {since}", by, "", "total")
     most = max((row["total"] for row in rows), default=0)
@@ -89,7 +88,7 @@ def latency(  # noqa: PLR0917 - a command line has many options
     rows = _asked("latency", blueprint, config, by=by, since=since, channel=channel, type=kind)
     found = [_spread(row) for row in rows]
     if as_json:
-        typer.echo(json.dumps(found))
+        print_json(found)
         return
     table = _table(f"{sum(row['published'] for row in found)} published in {since}; milliseconds", by, "p99", "sent")
     slowest = max((row["p99"] for row in found), default=0)
@@ -116,7 +115,7 @@ def failures(  # noqa: PLR0917 - a command line has many options
     rows = _asked("failures", blueprint, config, by=by, since=since, channel=channel, type=kind)
     found = [{**row, "causes": list(row["causes"])} for row in rows]
     if as_json:
-        typer.echo(json.dumps(found))
+        print_json(found)
         return
     table = _table(f"{sum(row['failed'] for row in found)} given up in {since}", by, "", "failed")
     most = max((row["failed"] for row in found), default=0)
@@ -145,7 +144,7 @@ def rewind(
     to = datetime.now(UTC).timestamp() - _seconds(since)
     with_ledger(settings, lambda ledger: ledger.rewind_history(round(to * 1e6)))
     if as_json:
-        typer.echo(json.dumps({"since": datetime.fromtimestamp(to, UTC).isoformat(timespec="seconds")}))
+        print_json({"since": datetime.fromtimestamp(to, UTC).isoformat(timespec="seconds")})
         return
     typer.echo(f"the process that keeps history will copy the routes that ended in the last {since} again")
 

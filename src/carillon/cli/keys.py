@@ -1,6 +1,5 @@
 """`carillon keys`: API keys for programs; each is shown once, when it is made."""
 
-import json
 import secrets
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from carillon.cli.by_hand import with_ledger
-from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.config.environment import duration
 from carillon.config.reading import load
 from carillon.domain.errors import CarillonError
@@ -69,7 +68,7 @@ def create(  # noqa: PLR0917 - a command line has many options
             f"{name} has {MOST_ACTIVE} active keys; `carillon keys revoke` one that no program uses any more"
         )
     if as_json:
-        typer.echo(json.dumps({"key": made.text, **_shown(key)}, ensure_ascii=False))
+        print_json({"key": made.text, **_shown(key)})
     else:
         typer.echo(made.text)
         typer.echo("Copy the key now: it is not shown again.", err=True)
@@ -82,7 +81,7 @@ def list_(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJson
     """List every key without its secret, newest first."""
     keys = with_ledger(load(blueprint, config), lambda ledger: ledger.api_keys())
     if as_json:
-        typer.echo(json.dumps([_shown(key) for key in keys], ensure_ascii=False))
+        print_json([_shown(key) for key in keys])
         return
     table = Table(title=f"{len(keys)} keys", title_justify="left")
     for heading in ("id", "name", "tenant", "role", "state", "created", "last used", "expires"):
@@ -110,7 +109,10 @@ def revoke(
     key = with_ledger(load(blueprint, config), lambda ledger: ledger.revoke_api_key(public))
     if key is None:
         raise KeyRefused(f"there is no key {public}; `carillon keys list` shows all")
-    typer.echo(json.dumps(_shown(key), ensure_ascii=False) if as_json else f"{key.key_id} ({key.name}) is revoked")
+    if as_json:
+        print_json(_shown(key))
+    else:
+        typer.echo(f"{key.key_id} ({key.name}) is revoked")
 
 
 def _name(name: str) -> str:

@@ -3,13 +3,12 @@
 import asyncio
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.compose.ledger import parts_needed
 from carillon.config.reading import load
 from carillon.ledger.copying import Copied, copy_ledger
@@ -54,7 +53,7 @@ def copy(
             progress.update(bar, total=finished or 1, completed=finished or 1)
     rows, written = sum(one.rows for one in done), sum(one.written for one in done)
     if as_json:
-        typer.echo(msgspec.json.encode({"rows": rows, "written": written, "tables": done}))
+        print_json({"rows": rows, "written": written, "tables": done})
         return
     _show(done)
     typer.echo(f"{rows} rows in {len(done)} tables are the same at both ends, {written} of them written now")
@@ -79,7 +78,7 @@ def tidy_command(
     settings = load(blueprint, config)
     found = asyncio.run(tidy(settings.ledger.url, parts_needed(settings), dry_run=dry_run, even_if_used=even_if_used))
     if as_json:
-        typer.echo(msgspec.json.encode(found))
+        print_json(found)
         return
     for one in found:
         held = ", ".join(f"{name} ({rows} rows)" if rows else name for name, rows in one.tables.items())

@@ -1,6 +1,5 @@
 """`carillon listo`: checks of the blueprint listo before a deployment."""
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -8,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from carillon.cli.by_hand import is_there, with_ledger
-from carillon.cli.options import AsJson, Config, blueprint_option, load_for
+from carillon.cli.options import AsJson, Config, blueprint_option, load_for, print_json
 from carillon.compose import from_settings
 from carillon.compose.templates import Wording
 from carillon.config.settings import Settings
@@ -36,7 +35,7 @@ def validate_templates(blueprint: Blueprint = None, config: Config = None, *, as
         raise ConfigurationError("locale.supported: name the locales in which every template must exist")
     found = _gaps(settings)
     if as_json:
-        typer.echo(json.dumps({"supported": settings.locale.supported, "missing": [str(gap) for gap in found]}))
+        print_json({"supported": settings.locale.supported, "missing": [str(gap) for gap in found]})
     else:
         for gap in found:
             typer.echo(f"missing: {gap}")
@@ -60,7 +59,7 @@ def backoff(
         raise ConfigurationError(f"there is no policy {policy}; known: {', '.join(sorted(table))}")
     waits = {name: _waits(table[name]) for name in sorted(table) if policy in {"", name}}
     if as_json:
-        typer.echo(json.dumps(waits))
+        print_json(waits)
         return
     shown = Table(title="Waits in seconds after failed attempt n; after the last there is none", title_justify="left")
     for heading in ("policy", "attempt", "from", "to"):
@@ -76,7 +75,7 @@ def policies(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJ
     """Print every retry policy as JSON, in the field names of the blueprint listo; --json prints one line."""
     settings = load_for(BLUEPRINT, blueprint, config)
     found = [_document_policy(name, policy) for name, policy in settings.policy.retry.items()]
-    typer.echo(json.dumps(found, indent=None if as_json else 2))
+    print_json(found, indent=None if as_json else 2)
 
 
 def _document_policy(name: str, policy: RetryPolicy) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """The options that many commands share."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 import typer
 
 from carillon.config.reading import blueprint_names, load
@@ -60,6 +63,31 @@ Configs = Annotated[
         callback=_say_unread,
     ),
 ]
+_SEVERAL_WORDS = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
+_OTHERS_NAMES = frozenset(
+    ["payload", "data", "metadata", "sample", "variables", "defaultVariables", "headers", "tables", "rawFields"]
+)
+"""Fields whose names inside are not ours: a producer's data, the names of tables."""
+
+
+def print_json(value: object, indent: int | None = None) -> None:
+    """Print one JSON document with the names of the API, which are camelCase, whatever the ledger calls them."""
+    typer.echo(json.dumps(_camel(msgspec.to_builtins(value)), ensure_ascii=False, indent=indent))
+
+
+def _camel(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    if isinstance(value, list):
+        return [_camel(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for name, inside in value.items():
+        first, *rest = name.split("_") if _SEVERAL_WORDS.fullmatch(name) else [name]
+        spelled = first + "".join(word.capitalize() for word in rest)
+        found[spelled] = inside if spelled in _OTHERS_NAMES else _camel(inside)
+    return found
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for machines.")]
 
 

@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
-from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.compose import Ledger
 from carillon.compose.upkeep import history_forgets
 from carillon.config.reading import load
@@ -69,7 +69,7 @@ def erase(
     found = with_ledger(settings, lambda ledger: erase_person(ledger, tenant, person, who(), forget))
     view = msgspec.to_builtins(erasure_view(found))
     if as_json:
-        typer.echo(json.dumps(view))
+        print_json(view)
     else:
         for table, rows in sorted(found.removed.items()):
             if rows:

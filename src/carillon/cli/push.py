@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from carillon.cli.by_hand import confirmed
 from carillon.cli.dead_letters import per_second
-from carillon.cli.options import AsJson, Config, blueprint_option, load_for
+from carillon.cli.options import AsJson, Config, blueprint_option, load_for, print_json
 from carillon.cli.words import counted
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
@@ -56,7 +56,7 @@ def replay_dlq(
 
     done = asyncio.run(work())
     if as_json:
-        typer.echo(msgspec.json.encode({**msgspec.to_builtins(done), "dry_run": dry_run}))
+        print_json({**msgspec.to_builtins(done), "dry_run": dry_run})
         return
     unfit = f", {done.left} left that hold no message" if done.left else ""
     typer.echo(

@@ -12,7 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from carillon.cli.by_hand import confirmed, is_there, opened, who
-from carillon.cli.options import AsJson, Config, blueprint_option, load_for
+from carillon.cli.options import AsJson, Config, blueprint_option, load_for, print_json
 from carillon.cli.words import counted
 from carillon.compose import Ledger
 from carillon.config.policies import EVERY_OTHER, queue_policies
@@ -375,4 +375,4 @@ def _plain(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def _print_json(value: dict[str, Any]) -> None:
-    typer.echo(msgspec.json.encode(value))
+    print_json(value)

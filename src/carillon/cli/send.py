@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from carillon.cli.options import AsJson
+from carillon.cli.options import AsJson, print_json
 from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.client.files import attachment
 from carillon.domain.content.mail import Attachment
@@ -104,7 +104,7 @@ def _send(url: str, headers: dict[str, str], body: dict[str, Any], wait: float |
         if story["status"] == "queued":
             typer.echo(f"still queued after {wait:g} s; it is accepted and goes on without this command", err=True)
     if as_json:
-        typer.echo(json.dumps(story, ensure_ascii=False))
+        print_json(story)
     else:
         _show(accepted, story)
     if _dead(story) or accepted["status"] == "skipped":
@@ -196,7 +196,7 @@ def _held_by(suppression: dict[str, Any]) -> str:
 def _show_explanation(explanation: dict[str, Any], *, as_json: bool) -> None:
     """Print what would happen, gate by gate; exit 1 if nothing would be sent, so that scripts can ask."""
     if as_json:
-        typer.echo(json.dumps(explanation, ensure_ascii=False))
+        print_json(explanation)
     else:
         _print_explanation(explanation)
     if explanation["outcome"] in {"rejected", "failed"}:

@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 import typer
@@ -22,20 +24,23 @@ from carillon.cli.options import Blueprints, Configs
 from carillon.compose import Program, Role
 from carillon.compose.access import console_served, is_open
 from carillon.compose.blueprints import services_of
-from carillon.compose.from_settings import remarks
+from carillon.compose.from_settings import chains, remarks
 from carillon.compose.listener import server_settings
+from carillon.compose.live import stream_settings
 from carillon.config.reading import ignored, load, secrets
 from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError, ConfigurationError
 from carillon.ledger.opening import address_file
 from carillon.system import collect_no_more, collect_rarely
 from carillon.upkeep.logs import lines as logs
+from carillon.version import __version__
 from carillon.web.settings import reserve
 
 CHILD = "CARILLON_CHILD"
 _PR_SET_PDEATHSIG = 1
 RESTART_WAIT, LONGEST_RESTART_WAIT = 0.5, 5.0
 
+SEND_PATH = "/api/v1/notifications/send"
 CURL = "curl -s {address}{path} -H 'Content-Type: application/json' -d '{body}'"
 
 Roles = Annotated[
@@ -45,6 +50,9 @@ Roles = Annotated[
     ),
 ]
 Processes = Annotated[int, typer.Option(min=1, max=64, help="How many processes share the work and the port.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="On a terminal, show the fields of each line and whole tracebacks.")
+]
 LogFormat = Annotated[str | None, typer.Option("--log-format", help="json, pretty, or auto: pretty on a terminal.")]
 
 
@@ -54,6 +62,8 @@ def serve(
     roles: Roles = None,
     processes: Processes = 1,
     log_format: LogFormat = None,
+    *,
+    verbose: Verbose = False,
 ) -> None:
     """Accept, deliver and look after notifications until SIGTERM or Ctrl-C."""
     several = _settings(blueprint, config, _environment(log_format))
@@ -63,9 +73,7 @@ def serve(
     if processes > 1 and not index:
         if any(settings.http.port == 0 for settings in several):
             raise ConfigurationError("http.port: several processes need one port to share; with 0 each gets its own")
-        for settings in several:
-            # The processes share the port, and so would another program that listens there already.
-            reserve(server_settings(settings, share_port=False)).close()
+        _refuse_taken(several)
         sys.exit(_supervise(processes))
     if index:
         _die_with_parent(int(parent))
@@ -73,7 +81,7 @@ def serve(
         # One process alone runs the upkeep, whatever the number of processes.
         named = named - {Role.UPKEEP}
     known = [secret for settings in several for secret in secrets(settings)]
-    logs.configure(first.log.format, first.log.level, first.service, first.blueprint, secrets=known)
+    logs.configure(first.log.format, first.log.level, first.service, first.blueprint, secrets=known, verbose=verbose)
     for settings in several:
         _warn(settings)
     try:
@@ -86,6 +94,12 @@ def serve(
         logs.failed_to_start(str(error))
         sys.exit(2 if isinstance(error, ConfigurationError) else 1)
     collect_no_more()
+
+
+def _refuse_taken(several: Sequence[Settings]) -> None:
+    for settings in several:
+        # The processes share the port, and so would another program that listens there already.
+        reserve(server_settings(settings, share_port=False)).close()
 
 
 def _settings(blueprint: str | None, config: list[Path] | None, environ: Mapping[str, str]) -> list[Settings]:
@@ -195,16 +209,64 @@ def _forget_address(settings: Settings) -> None:
 
 
 def _ready(settings: Settings, address: str) -> None:
-    """Print where the process listens and a first request to try."""
+    """Print what runs, where to look and what to try."""
     _leave_address(settings, address)
     pages = {"console": f"{address}/console"} if console_served(settings) else {}
     if settings.http.surface != "full":
-        logs.ready([address], **pages)
+        logs.ready([address], _welcome(settings, address, pages, {}), **pages)
         return
     collect_rarely()
     first = settings.first_steps
     send = CURL.format(address=address, path=first.path, body=first.body)
-    logs.ready([address], send=send, see=f"curl -sN '{address}{first.see}'", docs=f"{address}/docs", **pages)
+    tries = {"try": _command(first.path, first.body) or send, "see": f"curl -sN '{address}{first.see}'"}
+    pages = {"docs": f"{address}/docs", **pages} if settings.http.docs else pages
+    streams = stream_settings(settings)
+    pages = {**pages, "inbox": f"{address}/inbox"} if streams is not None and streams.demo else pages
+    welcome = _welcome(settings, address, pages, tries)
+    logs.ready([address], welcome, send=send, see=tries["see"], **pages)
+
+
+def _welcome(settings: Settings, address: str, pages: Mapping[str, str], tries: Mapping[str, str]) -> list[str]:
+    """Five lines for a person at a terminal."""
+    sandboxed = sorted(channel for channel, chain in chains(settings).items() if chain == ("sandbox",))
+    where = f"; {', '.join(sandboxed)} go to the sandbox" if len(sandboxed) > 1 else ""
+    lines = [f"Carillon {__version__} is ready on {address}"]
+    lines.append(f"  runs   {settings.blueprint} on {_ledger_shown(settings.ledger.url)}{where}")
+    if pages:
+        first, *others = (pages[name] for name in ("console", "inbox", "docs") if name in pages)
+        also = ", ".join(page.removeprefix(address) for page in others)
+        lines.append(f"  look   {first}{f'  (also {also})' if also else ''}")
+    if tries:
+        lines.append(f"  try    {tries['try']}")
+    watch = f"{_own_name()} top" if "console" in pages else f"{_own_name()} doctor"
+    lines.append(f"  watch  {watch}, in another terminal in this folder; Ctrl-C ends this one")
+    return lines
+
+
+def _ledger_shown(url: str) -> str:
+    """The ledger without credentials."""
+    if url.startswith("sqlite:"):
+        return url.partition("///")[2]
+    parts = urlsplit(url)
+    return f"PostgreSQL at {parts.hostname or 'this machine'}{parts.path}"
+
+
+def _command(path: str, body: str) -> str | None:
+    """The first request as a command; None if it is not one of those that `carillon send` makes."""
+    if path != SEND_PATH:
+        return None
+    said = msgspec.json.decode(body)
+    words = [_own_name(), "send", said["templateKey"], "--channel", said["channel"], "--to", said["recipient"]]
+    words += [word for name, value in said.get("data", {}).items() for word in ("-d", f"{name}={value}")]
+    return shlex.join(words)
+
+
+def _own_name() -> str:
+    """How this command is called from this folder: an environment need not be activated."""
+    given = Path(sys.argv[0])
+    with suppress(ValueError):
+        return str(given.absolute().relative_to(Path.cwd()))
+    return "carillon"
 
 
 def _supervise(processes: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import typer
 from rich.console import Console
 
-from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.config.reading import load, masked, sources
 from carillon.version import __version__
 
@@ -56,7 +56,7 @@ def doctor(blueprint: Blueprint = None, config: Config = None, *, as_json: AsJso
 
     findings = asyncio.run(examine(load(blueprint, config)))
     if as_json:
-        typer.echo(json.dumps([finding.plain() for finding in findings], ensure_ascii=False))
+        print_json([finding.plain() for finding in findings])
     else:
         console = Console(emoji=False)
         for finding in findings:

@@ -1,6 +1,5 @@
 """`carillon skipped`: evaluate again what a gate skipped, and stop a redrive."""
 
-import json
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any
@@ -8,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
-from carillon.cli.dead_letters import per_second
-from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.dead_letters import per_second, stop
+from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
@@ -17,7 +16,7 @@ from carillon.config.settings import Settings
 from carillon.domain.admin import AdminAction
 from carillon.domain.errors import CarillonError
 from carillon.domain.skipped import GATES, SkippedPage
-from carillon.upkeep.redriving import redrive_skipped, skipped_action, skipped_plan, stop_action
+from carillon.upkeep.redriving import redrive_skipped, skipped_action, skipped_plan
 
 app = typer.Typer(help="Evaluate again what a gate skipped.", no_args_is_help=True)
 Why = Annotated[str, typer.Option("--reason", help="The reason for the audit trail.")]
@@ -54,13 +53,8 @@ def redrive(  # noqa: PLR0917 - a command line has many options
     """Let skipped routes pass the gates as they stand now; what a gate holds still stays skipped."""
     if everything == bool(notification_ids):
         raise NothingSkipped("name notification ids, or use --all with or without filters")
-    given: dict[str, Any] = {
-        "channel": channel,
-        "gate": _known(gate),
-        "tenant_id": tenant,
-        "notification_type": template,
-        "user_id": user,
-    }
+    given: dict[str, Any] = {"channel": channel, "gate": _known(gate), "tenant_id": tenant}
+    given |= {"notification_type": template, "user_id": user}
     given |= {"skipped_after_ms": _ms(since, "--since"), "skipped_before_ms": _ms(before, "--before")}
     given["notification_ids"] = sorted(set(notification_ids or [])) or None
     filters, per = {name: value for name, value in given.items() if value is not None}, per_second(rate)
@@ -84,26 +78,13 @@ def _work(
     return work
 
 
-@app.command()
-def stop(
-    action: Annotated[int, typer.Argument(help="The id of the redrive, as the redrive printed it.")],
-    reason: Why = "stopped from the command line",
-    blueprint: Blueprint = None,
-    config: Config = None,
-) -> None:
-    """Stop a redrive of skipped routes or of dead letters: what has not had its turn is as it was before."""
-    settings = _settings(blueprint, config)
-    about = stop_action(actor=f"cli:{who()}", reason=reason, tenant_id=None, action_id=action)
-    stopped = with_ledger(settings, lambda ledger: ledger.stop_redrive(action, None, about))
-    if stopped is None:
-        raise NothingSkipped(f"there is no redrive {action}")
-    typer.echo(f"{counted(stopped, 'route')} taken back")
+app.command()(stop)
 
 
 def _tell(found: SkippedPage, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         said = {"found": sum(found.matched.values()), "redriven": found.redriven, "dry_run": dry_run}
-        typer.echo(json.dumps(said | {"by_gate": found.matched, "held": found.held, "action": found.action_id}))
+        print_json(said | {"by_gate": found.matched, "held": found.held, "action": found.action_id})
         return
     held = "".join(f"; {number} stay, held by {gate}" for gate, number in sorted(found.held.items()))
     noted = f"; redrive {found.action_id}" if found.action_id is not None else ""

@@ -1,6 +1,5 @@
 """`carillon suppressions`: list, add and lift suppressions."""
 
-import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypeVar
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
-from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.words import counted
 from carillon.compose import Ledger, from_settings
 from carillon.config.reading import load
@@ -81,7 +80,7 @@ def list_(  # noqa: PLR0917 - a command line has many options
     rows, total = _with_ledger(blueprint, config, lambda ledger: ledger.suppressions(filters, limit, 0))
     rows = [_without_total(row) for row in rows]
     if as_json:
-        typer.echo(json.dumps({"items": rows, "total": total}, ensure_ascii=False))
+        print_json({"items": rows, "total": total})
         return
     table = Table(title=f"{len(rows)} of {counted(total, 'suppression')}", title_justify="left")
     for heading in ("id", "channel", "address", "tenant", "kind", "reason", "since", "until"):
@@ -130,7 +129,7 @@ def add(  # noqa: PLR0917 - a command line has many options
     if not row:
         raise NoSuchSuppression("the suppression ended before it could be shown; take a longer --days")
     if as_json:
-        typer.echo(json.dumps(row, ensure_ascii=False))
+        print_json(row)
         return
     end = _time(row["expires_at"]) or "it is lifted"
     typer.echo(f"{row['suppression_id']}: nothing more is sent to {address} by {channel} until {end}")
@@ -169,7 +168,7 @@ def lift(  # noqa: PLR0917 - a command line has many options
 
     found, lifted = _with_ledger(blueprint, config, work)
     if as_json:
-        typer.echo(json.dumps({"found": found, "lifted": lifted, "dry_run": dry_run}))
+        print_json({"found": found, "lifted": lifted, "dry_run": dry_run})
         return
     typer.echo(f"{counted(found, 'suppression')} found, {lifted} lifted" + (" (dry run)" if dry_run else ""))
 
@@ -195,7 +194,7 @@ async def _matching(ledger: Ledger, filters: dict[str, Any]) -> list[dict[str, A
 
 
 def _without_total(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "total"}
+    return {name: value for name, value in row.items() if name not in {"total", "place"}}
 
 
 def _time(unix_ms: int | None) -> str:

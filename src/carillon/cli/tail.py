@@ -1,6 +1,5 @@
 """`carillon tail`: notifications and troubles of a running Carillon, one line each, as they happen."""
 
-import json
 import queue
 import threading
 import time
@@ -14,6 +13,7 @@ from urllib.parse import urlencode
 import typer
 from rich.console import Console
 
+from carillon.cli.options import print_json
 from carillon.cli.remote import HERE, Remote, RemoteFailed, Token, TokenFile, Url, token_of
 from carillon.cli.top import told_line
 
@@ -22,6 +22,7 @@ REMEMBERED = 5000
 """How many notifications the command remembers; it reports no changes of older ones."""
 _RECONNECT_SECONDS = 3.0
 _SERVER_ERROR = 500
+_FILTERED_HERE = frozenset({"status", "provider", "tenantId"})
 _STYLES = {"delivered": "green", "opened": "green", "sent": "green", "failed": "bold red", "skipped": "dim"}
 Told = dict[str, Any]
 
@@ -36,9 +37,11 @@ class Only(StrEnum):
 def tail(  # noqa: PLR0917 - a command line has many options
     context: typer.Context,
     channel: Annotated[str | None, typer.Option(help="Only this channel.")] = None,
-    status: Annotated[str | None, typer.Option(help="Only notifications in this state, e.g. failed.")] = None,
-    kind: Annotated[str | None, typer.Option("--type", help="Only notifications of this template.")] = None,
-    user: Annotated[str | None, typer.Option(help="Only notifications of this user.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only notifications in this state, such as failed.")] = None,
+    template: Annotated[str | None, typer.Option("--template", "--type", help="Only this template.")] = None,
+    person: Annotated[str | None, typer.Option("--person", "--user", help="Only this person, by user id.")] = None,
+    provider: Annotated[str | None, typer.Option(help="Only what this provider carries.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
     only: Annotated[Only | None, typer.Option(help="notifications, or events: retries, failures, breakers.")] = None,
     last: Annotated[
         int, typer.Option("--last", "-n", min=0, max=PAGE, help="Begin with this many of the newest notifications.")
@@ -53,7 +56,8 @@ def tail(  # noqa: PLR0917 - a command line has many options
 ) -> None:
     """Follow notifications, their outcomes and errors until Ctrl-C."""
     remote = Remote(url.rstrip("/"), token_of(context, token, token_file))
-    wanted = {"channel": channel, "status": status, "templateKey": kind, "userId": user}
+    wanted = {"channel": channel, "status": status, "templateKey": template, "userId": person}
+    wanted |= {"provider": provider, "tenantId": tenant}
     filters = {name: value for name, value in wanted.items() if value is not None}
     console = Console(emoji=False)
     try:
@@ -70,16 +74,18 @@ class Watch:
 
     def __init__(self, remote: Remote, filters: dict[str, str]) -> None:
         self._remote = remote
-        # Filter states here: with the server's filter a notification would vanish when its state changes.
-        self._status = filters.get("status")
-        self._filters = {name: value for name, value in filters.items() if name != "status"}
+        # Filter states here: with the server's filter a notification would vanish when its state changes. The server
+        # has no filter for the two others.
+        self._here = {name: value for name, value in filters.items() if name in _FILTERED_HERE}
+        self._filters = {name: value for name, value in filters.items() if name not in _FILTERED_HERE}
         self._known: OrderedDict[str, str] = OrderedDict()
+        self._followed: OrderedDict[str, None] = OrderedDict()
         self._away = False
 
     def begin(self, last: int) -> list[Told]:
         """The newest notifications, oldest first; older ones count as printed."""
-        items = self._page(1)
-        told = [one for one in self._news(items) if self._status in (None, one["status"])]
+        items, _ = self._page(None)
+        told = self._chosen(self._news(items))
         return told[-last:] if last else []
 
     def look(self) -> list[Told]:
@@ -98,16 +104,34 @@ class Watch:
 
     def _look(self) -> list[Told]:
         items: list[Told] = []
-        for page in range(1, PAGES + 1):
-            found = self._page(page)
+        cursor: str | None = None
+        for _ in range(PAGES):
+            found, cursor = self._page(cursor)
             items += found
-            if len(found) < PAGE or any(one["id"] in self._known for one in found):
+            if cursor is None or any(one["id"] in self._known for one in found):
                 break
-        return [one for one in self._news(items) if self._status in (None, one["status"])]
+        return self._chosen(self._news(items))
 
-    def _page(self, number: int) -> list[Told]:
-        query = urlencode({**self._filters, "page": number, "pageSize": PAGE})
-        return list(self._remote.get(f"/api/v1/notifications?{query}")["items"])
+    def fits(self, told: Told) -> bool:
+        """Whether an event is about a notification that is followed."""
+        return told.get("notification_id") in self._followed
+
+    def _chosen(self, news: list[Told]) -> list[Told]:
+        asked = {name: value for name, value in self._here.items() if name != "status"}
+        chosen = [one for one in news if all(value in _values(one, name) for name, value in asked.items())]
+        for one in chosen:
+            self._followed[one["id"]] = None
+        while len(self._followed) > REMEMBERED:
+            self._followed.popitem(last=False)
+        return [one for one in chosen if self._here.get("status") in {None, one["status"]}]
+
+    def _page(self, cursor: str | None) -> tuple[list[Told], str | None]:
+        # The total is not shown: counting it would cost more than the page in a large ledger.
+        place = {"count": "capped"} if cursor is None else {"cursor": cursor}
+        query = urlencode({**self._filters, **place, "pageSize": PAGE})
+        found = self._remote.get(f"/api/v1/notifications?{query}")
+        # A server of an earlier release sends no cursor.
+        return list(found["items"]), found.get("nextCursor")
 
     def _news(self, items: list[Told]) -> list[Told]:
         news = []
@@ -121,6 +145,8 @@ class Watch:
 
 
 def _both(remote: Remote, filters: dict[str, str], only: Only | None, last: int, every: float) -> Iterator[Told]:
+    if only is Only.EVENTS and "tenantId" in filters:
+        raise RemoteFailed("--tenant: events name no tenant; leave --only out, and those of the tenant are shown")
     heard: queue.SimpleQueue[Told] = queue.SimpleQueue()
     watch = None if only is Only.EVENTS else Watch(remote, filters)
     if watch is not None:
@@ -137,10 +163,16 @@ def _both(remote: Remote, filters: dict[str, str], only: Only | None, last: int,
                 told = heard.get(timeout=left)
             except queue.Empty:
                 break
-            if _fits(told, filters):
+            # An event names no tenant: its notification does.
+            if _fits(told, filters) and ("tenantId" not in filters or (watch is not None and watch.fits(told))):
                 yield told
         if watch is not None:
             yield from watch.look()
+
+
+def _values(one: Told, name: str) -> list[Any]:
+    """What a notification says under the name of a filter."""
+    return list(one.get("providerNames") or []) if name == "provider" else [one.get(name)]
 
 
 def _listen(remote: Remote, heard: "queue.SimpleQueue[Told]") -> None:
@@ -159,13 +191,13 @@ def _listen(remote: Remote, heard: "queue.SimpleQueue[Told]") -> None:
 
 
 def _fits(told: Told, filters: dict[str, str]) -> bool:
-    named = {"channel": "channel", "templateKey": "notification_type", "userId": "user_id"}
+    named = {"channel": "channel", "templateKey": "notification_type", "userId": "user_id", "provider": "provider"}
     return all(told.get(named[name]) == value for name, value in filters.items() if name in named)
 
 
 def _show(console: Console, told: Told, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(told, ensure_ascii=False))
+        print_json(told)
     elif told["kind"] == "event":
         console.print(told_line(told), markup=False, highlight=False, style="yellow", soft_wrap=True)
     else:

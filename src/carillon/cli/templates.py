@@ -14,7 +14,7 @@ from rich.table import Table
 
 from carillon.cli import template_folder
 from carillon.cli.by_hand import with_ledger
-from carillon.cli.options import AsJson, Blueprint, Config
+from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.cli.remote import HERE, Token, TokenFile, Url, bearer, call, token_of
 from carillon.compose import Ledger
 from carillon.compose.from_settings import composer
@@ -56,7 +56,7 @@ def check(folder: Folder, blueprint: Blueprint = None, config: Config = None, *,
     untranslated = _untranslated(found, settings)
     if as_json:
         told = {"templates": found.count(), "unfit": complaints, "missing": missing, "untranslated": untranslated}
-        typer.echo(json.dumps(told))
+        print_json(told)
     else:
         for line in (
             *complaints,
@@ -85,7 +85,7 @@ def push(
     drafts = _drafts(folder, settings, tenant)
     told = with_ledger(settings, lambda ledger: _push(ledger, drafts, dry_run=dry_run))
     if as_json:
-        typer.echo(json.dumps({"items": told, "dryRun": dry_run}))
+        print_json({"items": told, "dryRun": dry_run})
         return
     for item in told:
         if item["written"]:
@@ -111,7 +111,7 @@ def pull(
         found |= template_folder.files_of(one, settings.locale.default)
     changed = template_folder.write(folder, found) if found else 0
     if as_json:
-        typer.echo(json.dumps({"templates": len(stored), "changed": changed}))
+        print_json({"templates": len(stored), "changed": changed})
     else:
         typer.echo(f"{len(stored)} templates, {changed} files changed in {folder}")
 
@@ -131,7 +131,7 @@ def diff(
     stored = with_ledger(settings, lambda ledger: _stored(ledger, tenant))
     lines = template_folder.differences(stored, drafts, settings.locale.default)
     if as_json:
-        typer.echo(json.dumps({"diff": lines}))
+        print_json({"diff": lines})
     else:
         for line in lines or ["no differences"]:
             typer.echo(line)
@@ -162,7 +162,7 @@ def preview(  # noqa: PLR0917 - a command line has many options
     carried = {"push": message.push, "inApp": message.in_app}
     fields = {name: msgspec.to_builtins(said) for name, said in carried.items() if said is not None}
     if as_json:
-        typer.echo(json.dumps({**shown, **fields}, ensure_ascii=False))
+        print_json({**shown, **fields})
     elif part is not None:
         typer.echo(shown.get(part) or "")
     else:
@@ -233,7 +233,7 @@ def list_(  # noqa: PLR0917 - a command line has many options
     if as_json:
         held = [dict(zip(("templateKey", "channel", "locale"), name, strict=True)) for name in files]
         told = {"items": [msgspec.to_builtins(one) for one in found], "total": total, "inFolders": held}
-        typer.echo(json.dumps(told))
+        print_json(told)
         return
     table = Table(title=f"{len(found)} of {total} in the ledger, {len(files)} in folders", title_justify="left")
     for heading in ("key", "channel", "locale", "version", "tenant", "in use"):

@@ -1,6 +1,5 @@
 """`carillon top`: what a running Carillon does now, on one screen."""
 
-import json
 import os
 import select
 import sys
@@ -15,21 +14,27 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from carillon.cli.options import AsJson
+from carillon.cli.options import AsJson, print_json
 from carillon.cli.plots import bar, sparkline
 from carillon.cli.remote import HERE, NOT_FOUND, Remote, RemoteFailed, Token, TokenFile, Url, token_of
 from carillon.cli.words import counted
 
 STEP_SECONDS, STEPS = 10, 60
+ALL = 1000
+"""The height of a screen that is printed once: everything fits."""
 _BAR = 20
-_RECENT = 8
 _FINE = 10
-_BESIDE = 34
+_BESIDE = 30
 """Columns beside a line of the flow."""
+_WIDE, _NARROW, _GAP = 130, 60, 3
+"""From this width on there are two columns; below the second, no room for the keys."""
+_FEWEST, _HEADED = 2, 1
+_ROOMY = 29
+"""From this height on, an empty line stands between the parts."""
+_LATE_SECONDS = 60
 _STATES = {"closed": "green", "half_open": "yellow", "open": "red"}
 
 
@@ -48,14 +53,15 @@ def top(
     console = Console(emoji=False)
     if once or (not as_json and not console.is_terminal):
         seen = look(remote)
-        typer.echo(json.dumps(seen, ensure_ascii=False)) if as_json else console.print(
-            screen(seen, remote.url, console.width)
-        )
+        if as_json:
+            print_json(seen)
+        else:
+            console.print(screen(seen, remote.url, console.width))
         return
     try:
         if as_json:
             while True:
-                typer.echo(json.dumps(look(remote), ensure_ascii=False))
+                print_json(look(remote))
                 time.sleep(every)
         _watch(remote, console, every)
     except KeyboardInterrupt:
@@ -92,34 +98,49 @@ def _providers_of(remote: Remote) -> list[dict[str, Any]]:
         raise
 
 
-def screen(seen: dict[str, Any], url: str, width: int) -> RenderableType:
-    """The whole screen, most urgent first."""
-    parts: list[RenderableType] = []
-    if "overview" in seen:
-        overview = seen["overview"]
-        parts += [_headline(overview, seen["at"], url), _flow(overview["steps"], seen["at"], width)]
-        parts += [_lanes(overview["lanes"]), _providers(seen["providers"])]
-        parts += [_recent(overview["recent"])] if overview["recent"] else []
-    if "queues" in seen:
-        parts.append(_queues(seen["queues"]))
-    return Group(*parts)
+def screen(seen: dict[str, Any], url: str, width: int, height: int = ALL) -> RenderableType:
+    """The whole screen, most urgent first; troubles get the lines that are left of `height`."""
+    if "overview" not in seen:
+        return Group(_title(seen, url, width), *_queues(seen["queues"]))
+    overview, wide = seen["overview"], width >= _WIDE
+    column = (width - _GAP) // 2 if wide else width
+    gap: list[RenderableType] = [Text("")] if height >= _ROOMY else []
+    above = [_title(seen, url, width), _verdict(overview), *gap]
+    left = [*_flow(overview["steps"], seen["at"], column), *gap, *_waiting(overview), *gap]
+    right = [*_providers(seen["providers"], column), *gap]
+    queues = _queues(seen["queues"]) if "queues" in seen else []
+    used = len(above) + (max(len(left), 0) if wide else len(left) + len(right)) + len(queues)
+    room = max(_FEWEST, height - used - _HEADED if not wide else height - len(above) - len(right) - _HEADED)
+    troubles = _troubles(overview["recent"], room)
+    if not wide:
+        return Group(*above, *left, *right, *troubles, *queues)
+    beside = Table.grid(padding=(0, _GAP, 0, 0))
+    beside.add_column(width=column)
+    beside.add_column(width=column)
+    beside.add_row(Group(*left), Group(*right, *troubles))
+    return Group(*above, beside, *queues)
 
 
 def _watch(remote: Remote, console: Console, every: float) -> None:
-    seen = look(remote)
-    with (
-        keys() as key,
-        Live(screen(seen, remote.url, console.width), console=console, screen=True, auto_refresh=False) as live,
-    ):
-        while key(every) != "q":
-            try:
-                seen = look(remote)
-                live.update(screen(seen, remote.url, console.width), refresh=True)
-            except RemoteFailed as error:
-                # The server may restart: keep the last figures, with the error above them.
-                live.update(
-                    Group(Text(str(error), style="bold red"), screen(seen, remote.url, console.width)), refresh=True
-                )
+    seen, trouble, paused = look(remote), "", False
+
+    def shown() -> RenderableType:
+        # The last column of a terminal may wrap, the last line may scroll.
+        drawn = screen(seen, remote.url, console.width - 1, console.height - 1 - bool(trouble or paused))
+        note = trouble or ("paused; p goes on" if paused else "")
+        style = "bold white on red" if trouble else "reverse"
+        return Group(Text(f" {note} ", style=style, no_wrap=True, overflow="ellipsis"), drawn) if note else drawn
+
+    with keys() as key, Live(shown(), console=console, screen=True, auto_refresh=False) as live:
+        while (pressed := key(every)) != "q":
+            paused = paused ^ (pressed == "p")
+            if not paused:
+                try:
+                    seen, trouble = look(remote), ""
+                except RemoteFailed as error:
+                    # The server may restart: keep the last figures, with the error above them.
+                    trouble = str(error)
+            live.update(shown(), refresh=True)
 
 
 @contextmanager
@@ -146,99 +167,127 @@ def _pressed(seconds: float) -> str:
     return os.read(sys.stdin.fileno(), 1).decode(errors="replace") if ready else ""
 
 
-def _headline(overview: dict[str, Any], at: str, url: str) -> RenderableType:
-    dead = overview["deadLetters"]
+def _title(seen: dict[str, Any], url: str, width: int) -> RenderableType:
+    line = Table.grid(expand=True)
+    line.add_column(no_wrap=True, overflow="ellipsis")
+    line.add_column(justify="right", no_wrap=True)
+    keys = "" if width < _NARROW else "  q ends, p pauses"
+    name = Text.assemble(("carillon ", "bold"), (url, "dim"))
+    line.add_row(name, Text(f"{seen['at'][11:19]} UTC{keys}", style="dim"))
+    return line
+
+
+def _verdict(overview: dict[str, Any]) -> RenderableType:
+    """One sentence: what is wrong, or that nothing is."""
+    failing, dead = overview.get("failing") or [], overview["deadLetters"]
     text = Text(no_wrap=True, overflow="ellipsis")
-    text.append(f"{at[11:19]}  ", "dim")
-    text.append(f"{overview['due']:,} due  {overview['leased']:,} under way  ")
-    text.append(f"{overview['routes'].get('published', 0):,} delivered  ", "green")
-    text.append(counted(dead, "dead letter"), "bold red" if dead else "dim")
-    text.append(f"  {url}", "dim")
+    if failing:
+        worst = max(failing, key=lambda one: one["failed"] / max(1, one["calls"]))
+        share = round(100 * worst["failed"] / max(1, worst["calls"]))
+        text.append(f"✖ {worst['channel']} fails: {share} % of {worst['calls']:,} by {worst['provider']}", "bold red")
+        text.append(f": {worst['error'] or 'no reason given'}", "red")
+        return text
+    late = max((lane["oldestDueSeconds"] or 0 for lane in overview["lanes"]), default=0)
+    if late > _LATE_SECONDS:
+        text.append(f"▲ work waits: the oldest is due for {late:,.0f} s", "bold yellow")
+    elif dead:
+        text.append(f"▲ {counted(dead, 'dead letter')} to look at: carillon dead-letters list", "bold yellow")
+    else:
+        text.append("● nothing fails, nothing is late", "bold green")
     return text
 
 
-def _flow(steps: list[dict[str, Any]], at: str, width: int) -> RenderableType:
+def _flow(steps: list[dict[str, Any]], at: str, width: int) -> list[RenderableType]:
     shown = max(6, min(STEPS, width - _BESIDE))
     known = {step["at"]: step for step in steps}
     # Use the later of both clocks, so that the newest step shows although this machine's clock is slow.
     now = max([datetime.fromisoformat(at).timestamp() // STEP_SECONDS * STEP_SECONDS, *known])
     line = [known.get(now - back * STEP_SECONDS, {}) for back in range(shown - 1, -1, -1)]
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("")
-    table.add_column(f"last {shown * STEP_SECONDS // 60} min", no_wrap=True)
-    table.add_column("a second", justify="right", no_wrap=True)
+    found: list[RenderableType] = [_heading(f"flow, last {shown * STEP_SECONDS // 60} min", "a second", width)]
     for name, style in (("accepted", "cyan"), ("delivered", "green"), ("retried", "yellow"), ("failed", "red")):
         counts = [step.get(name, 0) for step in line]
         rate = sum(counts[-6:]) / (6 * STEP_SECONDS)
-        table.add_row(name, Text(sparkline(counts, shown), style=style), f"{rate:,.1f}")
+        found.append(_line(name, sparkline(counts, shown), style if any(counts) else "dim", f"{rate:,.1f}", width))
     newest: dict[str, Any] = next((step for step in reversed(line) if step.get("p50Ms") is not None), {})
     p99 = [step.get("p99Ms") or 0 for step in line]
     both = f"{_number(newest.get('p50Ms'))} / {_number(newest.get('p99Ms'))}"
-    table.add_row("p50/p99 ms", Text(sparkline(p99, shown), style="magenta"), both)
-    return Panel(table, title="flow", title_align="left", border_style="dim")
+    return [*found, _line("p50/p99 ms", sparkline(p99, shown), "magenta" if any(p99) else "dim", both, width)]
 
 
-def _lanes(lanes: list[dict[str, Any]]) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading, justify in (
-        ("lane", "left"),
-        ("due", "right"),
-        ("", "left"),
-        ("under way", "right"),
-        ("oldest", "right"),
-    ):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    most = max((lane["due"] for lane in lanes), default=0)
-    for lane in lanes:
+def _line(name: str, plot: str, style: str, value: str, width: int) -> Text:
+    text = Text(no_wrap=True, overflow="crop")
+    text.append(f"{name:11} ")
+    text.append(plot, style)
+    return text.append(value.rjust(max(1, width - text.cell_len)))
+
+
+def _heading(title: str, beside: str = "", width: int = 0) -> Text:
+    text = Text(no_wrap=True, overflow="crop")
+    text.append(title.upper(), "bold dim")
+    return text.append(beside.rjust(max(1, width - len(title))), "dim") if beside else text
+
+
+def _waiting(overview: dict[str, Any]) -> list[RenderableType]:
+    dead = overview["deadLetters"]
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(f"{overview['due']:,} due  {overview['leased']:,} under way  ")
+    text.append(f"{overview.get('scheduled', 0):,} scheduled  ", "dim" if not overview.get("scheduled") else "")
+    text.append(f"{overview['routes'].get('published', 0):,} delivered  ", "green")
+    text.append(counted(dead, "dead letter"), "bold red" if dead else "dim")
+    found: list[RenderableType] = [_heading("lanes"), text]
+    most = max((lane["due"] for lane in overview["lanes"]), default=0)
+    for lane in overview["lanes"]:
         age = lane["oldestDueSeconds"]
-        table.add_row(
-            lane["name"],
-            f"{lane['due']:,}",
-            Text(bar(lane["due"], most, _BAR), style="cyan"),
-            f"{lane['leased']:,}",
-            "" if age is None else f"{age:,.0f} s",
-        )
-    return Panel(
-        table if lanes else Text("nothing waits", style="dim"), title="lanes", title_align="left", border_style="dim"
-    )
+        row = Text(no_wrap=True, overflow="ellipsis")
+        row.append(f"{lane['name']:11} {lane['due']:>8,} due ")
+        row.append(f"{bar(lane['due'], most, _BAR):{_BAR}} ", "cyan")
+        row.append(f"{lane['leased']:,} under way" + ("" if age is None else f", oldest {age:,.0f} s"), "dim")
+        found.append(row)
+    return found
 
 
-def _providers(providers: list[dict[str, Any]]) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("channel", "provider", "breaker", "attempts", "failed", "last"):
-        table.add_column(heading, overflow="fold", justify="right" if heading in {"attempts", "failed"} else "left")
+def _providers(providers: list[dict[str, Any]], width: int) -> list[RenderableType]:
+    found: list[RenderableType] = [_heading("providers")]
+    names = max((len(one["provider"]) for one in providers), default=0)
     for one in providers:
-        table.add_row(
-            one["channel"],
-            one["provider"],
-            Text(one["state"], style=_STATES.get(one["state"], "dim")),
-            f"{one['attempts']:,}",
-            Text(f"{one['failures']:,}", style="red" if one["failures"] else "dim"),
-            Text(one["lastError"] or one["lastOutcome"] or ""),
-        )
-    return Panel(table, title="providers", title_align="left", border_style="dim")
+        row = Text(no_wrap=True, overflow="ellipsis")
+        row.append(f"{one['channel']:8} {one['provider']:{min(names, width // 4)}} ")
+        row.append(f"{one['state']:9} ", _STATES.get(one["state"], "dim"))
+        row.append(f"{one['attempts']:>9,} calls ", "" if one["attempts"] else "dim")
+        row.append(f"{one['failures']:>7,} failed  ", "red" if one["failures"] else "dim")
+        row.append(Text(one["lastError"] or "", style="dim"))
+        found.append(row)
+    return found
 
 
-def _queues(queues: list[dict[str, Any]]) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("queue", overflow="fold")
-    for heading in ("main", "processing", "delayed", "failed", "oldest"):
+def _queues(queues: list[dict[str, Any]]) -> list[RenderableType]:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold dim")
+    table.add_column("QUEUE", overflow="fold")
+    for heading in ("MAIN", "PROCESSING", "DELAYED", "FAILED", "OLDEST"):
         table.add_column(heading, justify="right")
     for one in queues:
         age = one["oldest_seconds"]
         failed = Text(f"{one['failed']:,}", style="bold red" if one["failed"] else "dim")
         numbers = (f"{one[name]:,}" for name in ("main", "processing", "delayed"))
         table.add_row(one["queue"], *numbers, failed, "" if age is None else f"{age:,.0f} s")
-    return Panel(table, title="queues", title_align="left", border_style="dim")
+    return [table]
 
 
-def _recent(recent: list[dict[str, Any]]) -> RenderableType:
-    return Panel(
-        Group(*(Text(told_line(one), no_wrap=True, overflow="ellipsis") for one in recent[:_RECENT])),
-        title="newest troubles",
-        title_align="left",
-        border_style="dim",
-    )
+def _troubles(recent: list[dict[str, Any]], room: int) -> list[RenderableType]:
+    if not recent:
+        return []
+    lines = [Text(_short(one), no_wrap=True, overflow="ellipsis") for one in recent[:room]]
+    return [_heading("newest troubles"), *lines]
+
+
+def _short(told: dict[str, Any]) -> str:
+    """One event in the width of a screen: what failed and why first, then the id to look for."""
+    if told["type"] != "route_attempted":
+        return told_line(told)
+    when = datetime.fromtimestamp(told["at"], UTC).strftime("%H:%M:%S")
+    why = told.get("error") or told.get("classification") or ""
+    about = f"{told['provider']} {told['outcome']} → {told['verdict']}: {why}"
+    return f"{when}  {about}  {told['notification_id']} {told['route_id']} #{told['attempt']}"
 
 
 def told_line(told: dict[str, Any]) -> str:

@@ -55,9 +55,19 @@ class Client:
         """The notification as it stands now, with its attempts on request; None when there is none."""
         return self.run(wire.get(notification_id, attempts=attempts))
 
-    def search(self, *, page: int = 1, page_size: int = 20, **filters: Any) -> Page[Notification]:  # noqa: ANN401 - query
-        """Search by the filters of `GET /api/v1/notifications`: channel, status, user_id, template_key and so on."""
-        return self.run(wire.search(filters, page, page_size))
+    def search(
+        self,
+        *,
+        page: int = 1,
+        page_size: int = 20,
+        cursor: str | None = None,
+        **filters: Any,  # noqa: ANN401 - query
+    ) -> Page[Notification]:
+        """Search by the filters of `GET /api/v1/notifications`: channel, status, user_id, template_key and so on.
+
+        `cursor`, the `next_cursor` of a page, goes on after it, however many there are.
+        """
+        return self.run(wire.search(filters, page, page_size, cursor))
 
     def cancel(self, notification_id: str) -> int:
         """Cancel the routes that no worker has claimed; returns their number."""
@@ -124,9 +134,16 @@ class AsyncClient:
         """The notification as it stands now, with its attempts on request; None when there is none."""
         return await self._run(wire.get(notification_id, attempts=attempts))
 
-    async def search(self, *, page: int = 1, page_size: int = 20, **filters: Any) -> Page[Notification]:  # noqa: ANN401 - query
+    async def search(
+        self,
+        *,
+        page: int = 1,
+        page_size: int = 20,
+        cursor: str | None = None,
+        **filters: Any,  # noqa: ANN401 - query
+    ) -> Page[Notification]:
         """Search by the filters of Client.search."""
-        return await self._run(wire.search(filters, page, page_size))
+        return await self._run(wire.search(filters, page, page_size, cursor))
 
     async def cancel(self, notification_id: str) -> int:
         """Cancel the routes that no worker has claimed; returns their number."""

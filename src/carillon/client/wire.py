@@ -131,10 +131,13 @@ class Page(msgspec.Struct, Generic[Row], frozen=True, rename="camel", kw_only=Tr
     """One page, newest first."""
 
     items: list[Row]
-    total_count: int
-    page_number: int
+    total_count: int | None
+    """None behind a cursor: only pages are counted."""
+    page_number: int | None
     page_size: int
-    total_pages: int
+    total_pages: int | None
+    next_cursor: str | None = None
+    """Goes on after the last item; None at the end."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -283,10 +286,11 @@ def get(notification_id: str, *, attempts: bool) -> ApiRequest[Notification | No
     )
 
 
-def search(filters: Mapping[str, Any], page: int, page_size: int) -> ApiRequest[Page[Notification]]:
-    """Filters by their names in Python."""
+def search(filters: Mapping[str, Any], page: int, page_size: int, cursor: str | None) -> ApiRequest[Page[Notification]]:
+    """Filters by their names in Python; a cursor takes the place of the page."""
     named = {_camel(name): _text(value) for name, value in filters.items() if value is not None}
-    query = urlencode({**named, "page": page, "pageSize": page_size})
+    place = {"page": page} if cursor is None else {"cursor": cursor}
+    query = urlencode({**named, **place, "pageSize": page_size})
     return ApiRequest(
         method="GET",
         path=f"{_NOTIFICATIONS}?{query}",

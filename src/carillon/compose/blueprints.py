@@ -53,7 +53,7 @@ def _engine(process: Process) -> Sequence[Part]:
         from carillon.compose.redis import RedisStreamDoorPart, RedisStreamsPart  # noqa: PLC0415 - see its first line
 
         redis = RedisStreamsPart(process)
-        providers = ProvidersPart(process, redis.tools)
+        providers = ProvidersPart(process, lambda: {**redis.tools(), "live": live.seats})
         worker = WorkerPart(process, ledger, providers, breakers, redis.streams.leased)
         before.append(redis)
         behind.append(RedisStreamDoorPart(process, ledger, providers, redis))

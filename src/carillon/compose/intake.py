@@ -19,6 +19,8 @@ from carillon.compose.providers import ProvidersPart
 from carillon.compose.templates import TemplatesPart
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.ports import Templates
+from carillon.domain.targets import EndpointProvider
 from carillon.doors.http import endpoints as http_door
 from carillon.doors.http import events as http_events
 from carillon.intake.accept import Intake
@@ -27,6 +29,7 @@ from carillon.intake.erased import ErasedAddresses
 from carillon.intake.explain import Explainer
 from carillon.intake.in_order import OrderedIntake
 from carillon.intake.people import PreferenceLookup, StoredPeople
+from carillon.intake.templates import OneTemplate
 from carillon.ledger.opening import Ledger
 from carillon.outbound.admission import Admissions
 from carillon.outbound.synchronous import SynchronousDelivery
@@ -35,9 +38,11 @@ from carillon.system import new_id
 from carillon.upkeep.api import admin as admin_api
 from carillon.upkeep.api import digests as digests_api
 from carillon.upkeep.api import notifications as api
+from carillon.upkeep.api import pauses as pauses_api
 from carillon.upkeep.api import receipts as receipts_api
 from carillon.upkeep.api import skipped as skipped_api
 from carillon.upkeep.api import targets as targets_api
+from carillon.upkeep.api import templates_sending
 from carillon.upkeep.api import waiting as waiting_api
 from carillon.upkeep.api.waits import Waits
 from carillon.upkeep.health import Check, degraded
@@ -187,12 +192,12 @@ class IntakePart(Part):
         self._worker = worker
         self.synchronous: SynchronousDelivery | None = None
 
-    async def open(self, stack: AsyncExitStack) -> None:
-        process, ledger, wording = self._process, self._ledger.ledger, self._templates.wording
-        self.intake = Intake(
+    def _intake(self, templates: Templates) -> Intake:
+        process, ledger = self._process, self._ledger.ledger
+        return Intake(
             ledger=ledger,
-            templates=wording.templates,
-            add_preferences=wording.add_preferences,
+            templates=templates,
+            add_preferences=self._templates.wording.add_preferences,
             erased=ErasedAddresses(ledger, process.clock),
             signal=ledger.signal,
             rules=from_settings.plan_rules(process.settings, process.chains),
@@ -201,6 +206,10 @@ class IntakePart(Part):
             clock=process.clock,
             claim_on_accept=self._worker.claim_on_accept(),
         )
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        process, ledger = self._process, self._ledger.ledger
+        self.intake = self._intake(self._templates.wording.templates)
         self.synchronous = outbound.synchronous(
             process,
             stack,
@@ -250,6 +259,9 @@ class IntakePart(Part):
             strict_receipts=settings.strict_receipts,
         )
         found += event_endpoints(settings, self.intake)
+        found += templates_sending.endpoints(
+            lambda draft: self._intake(OneTemplate(draft)), self._templates.wording.tools()
+        )
         found += digests_api.endpoints(ledger)
         found += waiting_api.endpoints(ledger, self._process.clock)
         reported = partial(observe_receipts, observer=self._process.observe)
@@ -259,7 +271,14 @@ class IntakePart(Part):
         if settings.ledger.replay != "redrive":
             # If only producers may send again, administrators may only read.
             admin = [endpoint for endpoint in admin if endpoint.method == "GET"]
-        return [*found, *admin, *targets_api.endpoints(self._breakers.targets, ledger, self._process.clock)]
+        targets, clock = self._breakers.targets, self._process.clock
+        known = pauses_api.Known(frozenset(name for chain in chains.values() for name in chain), lanes)
+        found += pauses_api.endpoints(targets, breakers, ledger, clock, known)
+        return [*found, *admin, *targets_api.endpoints(targets, ledger, clock)]
 
     def pages(self) -> Sequence[str]:
-        return ("overview", "notifications", "dead-letters")
+        endpoints = any(isinstance(one, EndpointProvider) for one in self._providers.providers.values())
+        return (
+            *("overview", "notifications", "dead-letters", "providers", "digests", "audit"),
+            *(("endpoints",) if endpoints else ()),
+        )

@@ -22,6 +22,8 @@ from carillon.web.streaming import Lasting
 if TYPE_CHECKING:
     from carillon.web.auth import Tickets
 
+OF_OVERVIEW = frozenset({"consoleOverview", "consoleHistory"})
+"""The endpoints of the console that a blueprint without an overview does not have."""
 PAGES = ("queues", "overview", "notifications", "dead-letters", "templates", "outbox", "drills", "streams")
 """The console's pages in the order of its menu."""
 
@@ -108,7 +110,9 @@ class Listener(Part):
             return Server(app(endpoints), where)
         streams = self._live.streams if self._live is not None and doors else None
         application = self._application(endpoints, None if streams is None else streams.tickets)
-        return Server(application, where) if streams is None else streams.server(application, where)
+        if streams is None or not streams.own_listener:
+            return Server(application, where)
+        return streams.server(application, where)
 
     def _application(self, endpoints: list[Endpoint], tickets: "Tickets | None") -> Application:
         process = self._process
@@ -135,7 +139,7 @@ class Listener(Part):
         console.sandboxes = [] if self._providers is None else list(self._providers.sandboxes)
         asked = console_api.endpoints(console)
         if "overview" not in pages:
-            asked = [endpoint for endpoint in asked if endpoint.name != "consoleOverview"]
+            asked = [endpoint for endpoint in asked if endpoint.name not in OF_OVERVIEW]
         return [*console_api.file_endpoints(), *asked]
 
 

@@ -2,17 +2,19 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from carillon.compose import access
-from carillon.compose.ledger import LedgerPart
+from carillon.compose import access, from_settings
+from carillon.compose.ledger import LedgerPart, parts_needed
 from carillon.compose.part import Loop, Part
 from carillon.compose.process import Process
+from carillon.compose.templates import page_rules
 from carillon.config.sections import SseSettings
-from carillon.domain.errors import ConfigurationError
+from carillon.config.settings import Settings
+from carillon.domain.errors import ConfigurationError, LedgerUnavailable
 from carillon.domain.streams import NotifyBus
 from carillon.ledger.opening import Ledger
 from carillon.ledger.postgres.ledger import PostgresLedger
@@ -21,7 +23,9 @@ from carillon.ledger.postgres.pools import Address
 from carillon.ledger.statements import load
 from carillon.live import endpoints as streams_api
 from carillon.live.attendance import Attendance
+from carillon.live.choices import InboxChoices
 from carillon.live.hub import Hub
+from carillon.live.inbox import KIND
 from carillon.live.reader import StreamRules
 from carillon.live.relay import ReplicaRelay
 from carillon.live.sse import Live
@@ -37,12 +41,17 @@ if TYPE_CHECKING:
     from carillon.web.h11_server import StreamServer
 
 
+LOOK_SECONDS = 1.0
+
+
 class LiveStreams:
     """The seats of this process, their relay, attendance and endpoints."""
 
     bus_check: Check | None = None
 
     def __init__(self, process: Process, ledger: Ledger, settings: SseSettings, post: NotifyBus | None) -> None:
+        self.own_listener = process.settings.sse is not None
+        """Whether streams are what this process is for; the inbox alone shares the listener of the API."""
         replica = uuid.uuid4().hex
         # Without a notify bus no other process reads this ledger: an SQLite file has one process.
         presence = None if post is None else ledger
@@ -83,10 +92,9 @@ class LiveStreams:
             retry_ms=settings.retry_ms,
             buffer=settings.buffer,
         )
-        found = streams_api.endpoints(
-            seats=self.hub, ledger=self._ledger, tickets=self.tickets, rules=rules, clock=self._process.clock
-        )
-        if self._process.settings.http.console:
+        choices = InboxChoices(self._ledger, page_rules(self._process.settings))
+        found = streams_api.endpoints(self.live, choices, tickets=self.tickets, rules=rules, clock=self._process.clock)
+        if self._process.settings.http.console and self.own_listener:
             found += console_api.stream_endpoints(self.hub.readers, settings.max_connections)
         return [*found, *(streams_api.demo_endpoints() if settings.demo else [])]
 
@@ -101,13 +109,22 @@ class LiveStreams:
             msgspec.structs.replace(where, max_connections=room, write_seconds=self._settings.write_seconds),
         )
 
+    async def look(self) -> None:
+        """Look again and again for what other processes of one SQLite file have written to the logs read here."""
+        while True:
+            await self._process.clock.sleep(LOOK_SECONDS)
+            # Without the ledger the next look finds it.
+            with suppress(LedgerUnavailable):
+                for log, bounds in (await self._ledger.bounds(self.hub.people())).items():
+                    self.hub.grown(log, bounds.newest)
+
     async def farewell(self) -> None:
         """Remove this process from the attendance list."""
         await self.attendance.leave()
 
 
 class LivePart(Part):
-    """The streams of the people who read here; a process without `[sse]` has none."""
+    """The streams of the people who read here; a process has them with `[sse]`, or with an inbox among its channels."""
 
     def __init__(self, process: Process, ledger: LedgerPart) -> None:
         self._process = process
@@ -126,8 +143,12 @@ class LivePart(Part):
         if self.streams is None:
             return {}
         relay = self.streams.live.relay
-        relaying: dict[str, Loop] = {} if relay is None else {"stream_relay": relay.run}
-        return {"presence": self.streams.attendance.run, **relaying}
+        loops: dict[str, Loop] = {"presence": self.streams.attendance.run}
+        if relay is not None:
+            loops["stream_relay"] = relay.run
+        elif self._process.share_port:
+            loops["stream_look"] = self.streams.look
+        return loops
 
     def rest(self, seconds: float) -> None:
         del seconds
@@ -148,18 +169,32 @@ class LivePart(Part):
         return [] if self.streams is None else self.streams.endpoints()
 
     def pages(self) -> Sequence[str]:
-        return () if self.streams is None else ("streams",)
+        return ("streams",) if self.streams is not None and self.streams.own_listener else ()
 
     def health(self, checks: Checks) -> Endpoint | None:
-        if self.streams is None:
+        if self.streams is None or not self.streams.own_listener:
             return None
         hub = self.streams.hub
         return health.of_streams(checks, lambda: hub.taken)
 
 
+def stream_settings(settings: Settings) -> SseSettings | None:
+    """How a process serves streams; without `[sse]` those of its inbox, in half of the listener's connections."""
+    if settings.sse is not None:
+        return settings.sse
+    used = {name for chain in from_settings.chains(settings).values() for name in chain}
+    kinds = {settings.providers[name].get("kind") for name in used}
+    if KIND not in kinds or "streams" not in parts_needed(settings):
+        return None
+    usual = SseSettings()
+    return msgspec.structs.replace(
+        usual, max_connections=min(usual.max_connections, settings.http.max_connections // 2)
+    )
+
+
 def open_live(process: Process, ledger: Ledger, stack: AsyncExitStack) -> LiveStreams | None:
-    """Open the streams; None without the section `[sse]`."""
-    settings = process.settings.sse
+    """Open the streams; None for a process that has neither `[sse]` nor an inbox."""
+    settings = stream_settings(process.settings)
     if settings is None:
         return None
     post, check = _post(process, ledger, stack)
@@ -172,7 +207,7 @@ def open_live(process: Process, ledger: Ledger, stack: AsyncExitStack) -> LiveSt
 def _post(process: Process, ledger: Ledger, stack: AsyncExitStack) -> tuple[NotifyBus | None, Check | None]:
     """The bus on which processes announce new entries, and the check of the Redis that carries it."""
     if not isinstance(ledger, PostgresLedger):
-        if process.share_port:
+        if process.share_port and process.settings.sse is not None:
             raise ConfigurationError("ledger.url: streams of several processes need PostgreSQL, not an SQLite file")
         return None, None
     url = process.settings.redis.location()

@@ -8,6 +8,7 @@ from carillon.compose import from_settings, reports
 from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
 from carillon.config.settings import Settings
+from carillon.domain.addresses import KNOWN_CHANNELS
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Probed, Provider
 from carillon.ledger.opening import Ledger
@@ -55,7 +56,7 @@ class ProvidersPart(Part):
 
     async def examine(self) -> list[DoctorFinding]:
         settings, chains = self._process.settings, self._process.chains
-        findings = [DoctorFinding(f"Channel {channel}", "ok", " → ".join(chain)) for channel, chain in chains.items()]
+        findings = [_of_channel(channel, chain) for channel, chain in chains.items()]
         findings += [DoctorFinding(f"Provider {name}", "warn", said) for name, said in from_settings.remarks(settings)]
         findings += [
             DoctorFinding(f"Goals {channel}", "ok", said) for channel, said in reports.remarks(settings, chains)
@@ -67,6 +68,13 @@ class ProvidersPart(Part):
                 stack.push_async_callback(provider.aclose)
                 findings.append(await _finding(name, str(settings.providers[name]["kind"]), provider))
         return findings
+
+
+def _of_channel(channel: str, chain: Sequence[str]) -> DoctorFinding:
+    if channel in KNOWN_CHANNELS:
+        return DoctorFinding(f"Channel {channel}", "ok", " → ".join(chain))
+    said = f"no door takes a message for it; write one of {', '.join(sorted(KNOWN_CHANNELS))}"
+    return DoctorFinding(f"Channel {channel}", "ill", said)
 
 
 async def _finding(name: str, kind: str, provider: Provider) -> DoctorFinding:

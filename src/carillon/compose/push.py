@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
+from carillon.compose import from_settings
 from carillon.compose.ledger import LedgerPart
 from carillon.compose.listener import Listener
 from carillon.compose.outbound import BreakersPart
@@ -16,6 +17,7 @@ from carillon.config.sections import Push
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.queue_events import QueueLooked
 from carillon.upkeep import health
+from carillon.upkeep.api import pauses as pauses_api
 from carillon.upkeep.cleanup import AuditRetention
 from carillon.upkeep.health import Check, Checks, answers_at
 from carillon.upkeep.metrics.meters import Metrics
@@ -154,6 +156,14 @@ class PushWorkerPart(Part):
             breakers=self._breakers.breakers,
             targets=self._breakers.targets,
             providers=self._providers,
+        )
+
+    def endpoints(self) -> list[Endpoint]:
+        process, chains = self._process, self._process.chains
+        names = frozenset(name for chain in chains.values() for name in chain)
+        known = pauses_api.Known(names, from_settings.lanes(process.settings))
+        return pauses_api.endpoints(
+            self._breakers.targets, self._breakers.breakers, self._ledger.ledger, process.clock, known
         )
 
     def gauges(self, metrics: Metrics) -> None:

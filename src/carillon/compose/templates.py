@@ -37,7 +37,7 @@ from carillon.upkeep.api import preferences as preferences_api
 from carillon.upkeep.api import templates as templates_api
 from carillon.upkeep.api.templates_reading import TemplateTools
 from carillon.upkeep.consent import api as consent_api
-from carillon.upkeep.consent import rights
+from carillon.upkeep.consent import people, rights
 from carillon.upkeep.consent.api import PageRules, PersonPage
 from carillon.upkeep.consent.page import Theme
 from carillon.upkeep.console import templates as console_templates
@@ -106,10 +106,9 @@ class Wording:
             check_parts(template)
         return await self.templates.composed(template, tenant_id)
 
-    def endpoints(self) -> list[Endpoint]:
-        """Templates and preferences over HTTP."""
+    def tools(self) -> TemplateTools:
+        """What the endpoints about templates use of the intake."""
         settings = self._settings
-
         carry = from_settings.carry_rules(settings)
 
         async def render(template: Template, data: Mapping[str, Any], zone: str | None) -> Message:
@@ -117,7 +116,7 @@ class Wording:
             message = await rendered(template, data, settings.templates.missing_variable, person)
             return spelled(message, template.channel, template.code, carry)
 
-        tools = TemplateTools(
+        return TemplateTools(
             templates=self.templates,
             names=template_variables,
             ready=self._checked,
@@ -127,6 +126,10 @@ class Wording:
             locale=LocaleRules(settings.locale.default, settings.locale.on_missing),
             categories=from_settings.categories(settings),
         )
+
+    def endpoints(self) -> list[Endpoint]:
+        """Templates and preferences over HTTP."""
+        settings, tools = self._settings, self.tools()
         kept = templates_api.endpoints(self._ledger, tools, new_id, open_mount=settings.templates.open_mount)
         if settings.http.console:
             reader = console_templates.CatalogueReader(
@@ -138,6 +141,7 @@ class Wording:
         )
         kept += rights.endpoints(self._ledger, history_forgets(settings))
         links = from_settings.links(settings)
+        kept += people.endpoints(self._ledger, from_settings.categories(settings), self._clock, links=links.works)
         if not links.works:
             return kept
         page = PersonPage(self._ledger, links, page_rules(settings), self._clock)
@@ -163,7 +167,7 @@ class TemplatesPart(Part):
         return self.wording.endpoints()
 
     def pages(self) -> Sequence[str]:
-        return ("templates",)
+        return ("templates", "people", "categories")
 
     async def examine(self) -> list[DoctorFinding]:
         settings = self._process.settings

@@ -8,7 +8,10 @@ _PHONE = re.compile(r"\+[1-9][0-9]{1,14}")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_EMAIL, _MAX_LOCAL, _MAX_USER = 254, 64, 255
+REFERENCES = {"email": "email", "sms": "phone", "push": "token", "webhook": "url", "inApp": "inapp"}
+"""What stands before an address in the reference of a recipient without a user id, by channel."""
 
 
 def unfit(channel: str, address: str) -> str | None:
@@ -45,10 +48,17 @@ def _is_url(address: str) -> bool:
     )
 
 
+def _is_user(address: str) -> bool:
+    # The name of a person's log joins tenant and user with a control character.
+    return len(address) <= _MAX_USER and _CONTROL.search(address) is None
+
+
 _ADDRESSES: dict[str, tuple[Callable[[str], object], str]] = {
     "sms": (_PHONE.fullmatch, "an E.164 number such as +4915112345678"),
     "email": (_is_email, "an e-mail address"),
     "webhook": (_is_url, "an http or https URL without credentials"),
     "push": (_TOKEN.fullmatch, "a device token of printable ASCII"),
-    "inApp": (lambda address: len(address) <= _MAX_USER, f"a user id of at most {_MAX_USER} characters"),
+    "inApp": (_is_user, f"a user id of at most {_MAX_USER} characters, none of them a control character"),
 }
+KNOWN_CHANNELS = frozenset({*_ADDRESSES, "sse"})
+"""Every channel that some door takes messages for."""

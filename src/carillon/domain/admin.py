@@ -79,6 +79,17 @@ class AdminLedger(Protocol):
         """Give the oldest matching dead letters a fresh budget and record the action, in one commit."""
         ...
 
+    async def stop_redrive(self, action_id: int, action: AdminAction) -> int:
+        """Make the routes of a redrive that wait for their turn what they were, and record the action.
+
+        Returns how many. What a worker holds or has attempted goes on, and the redrive takes no further ones.
+        """
+        ...
+
+    async def action(self, action_id: int) -> dict[str, Any] | None:
+        """One recorded action."""
+        ...
+
     async def note_action(self, action: AdminAction) -> int:
         """Record an action of an operator; returns its id."""
         ...
@@ -110,10 +121,6 @@ class SkippedLedger(Protocol):
         self, filters: Mapping[str, Any], plan: SkippedPlan, limit: int, action: AdminAction, before: SkippedPage
     ) -> SkippedPage:
         """Evaluate one page of skipped routes again, after the page `before`, and record the action, in one commit."""
-        ...
-
-    async def stop_redrive(self, action_id: int, tenant_id: str | None, action: AdminAction) -> int | None:
-        """Take back what still waits for its turn in a redrive; None if there is no such redrive."""
         ...
 
 

@@ -206,7 +206,8 @@ def when_open(
     """
     turns = [one for one in held if one.rate]
     if turns:
-        if claim.age_seconds >= policy.give_up_after_seconds:
+        # What an operator has paused waits for the operator, however long that takes.
+        if turns[0].paused is None and claim.age_seconds >= policy.give_up_after_seconds:
             return Bury("expired", f"waited for its turn at {turns[0].target} for too long")
         return Defer(_up_to_ms(min(one.seconds or 0.0 for one in turns)))
     if held and all(one.disabled for one in held):

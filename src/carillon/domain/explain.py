@@ -57,6 +57,7 @@ GATES = (
     "lane",
     "policy",
     "providers",
+    "paused",
     "endpoint",
     "rate",
     "breaker",
@@ -166,6 +167,8 @@ class SimulatedRoute(msgspec.Struct, kw_only=True):
     not_before: float = 0.0
     """The end of the quiet hours that hold it, in seconds from now."""
     claimed: bool = False
+    paused: bool = False
+    """An operator keeps it from its call, nobody knows for how long: the simulation leaves it there."""
 
     def expired(self) -> bool:
         """Whether the notification has expired when the next attempt is due."""
@@ -207,7 +210,11 @@ class Simulation:
         """Simulate one worker that attempts each route when it is due, in the order of its claims."""
         now = 0.0
         for _ in range(MOST_TURNS):
-            waiting = [route for route in routes if route.ended is None and len(route.attempts) < MOST_ATTEMPTS]
+            waiting = [
+                route
+                for route in routes
+                if route.ended is None and not route.paused and len(route.attempts) < MOST_ATTEMPTS
+            ]
             if not waiting:
                 return
             blocked = blocked_providers(self._chains, self._states(now)) if self._policies.all_defer else set()
@@ -228,7 +235,8 @@ class Simulation:
             route.end(Status.SKIPPED, EXPIRY.reason)
             return
         if not isinstance(provider, str):
-            route.end(Status.DEAD_LETTER, f"circuit breaker open: {route.claim.provider}")
+            paused = next((one.paused for one in provider if one.paused is not None), None)
+            route.end(Status.DEAD_LETTER, str(paused or f"circuit breaker open: {route.claim.provider}"))
             return
         outcome = self._call(route, provider)
         if isinstance(outcome, Sent):
@@ -244,6 +252,9 @@ class Simulation:
         verdict: Verdict | None = barred(claim)
         if verdict is None:
             provider, policy = self._choose(route), self._policies.get(claim.policy)
+            if not isinstance(provider, str) and any(one.paused is not None for one in provider):
+                route.paused, route.reason = True, str(next(one.paused for one in provider if one.paused is not None))
+                return
             if not isinstance(provider, str):
                 known = chain_states(self._chains.get(claim.channel, ()), self._states(route.due), provider)
                 verdict = when_open(claim, policy, known, self._dice, provider)
@@ -276,6 +287,10 @@ class Simulation:
 
     def _ask(self, provider: str, route: SimulatedRoute) -> Held | None:
         """Ask for admission as the worker does: the endpoint, the places, the provider."""
+        for name in self._targets.targets_of(provider, route.claim):
+            view = self._views.get(name)
+            if view is not None and view.state.paused is not None:
+                return Held(name, rate=True, paused=view.state.paused)
         target = self._targets.target(provider, route.claim)
         breaker: Breaker | None = None
         if target in self._endpoints:

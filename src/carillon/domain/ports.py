@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
+
 from carillon.domain.breaker import Admission, BreakerView, State
 from carillon.domain.claims import Claim, Dispatch, Settled, Settlement, Want
 from carillon.domain.events import Event
@@ -111,6 +113,16 @@ class Backlog(Protocol):
         ...
 
 
+class HistorySteps(msgspec.Struct, frozen=True, kw_only=True):
+    """A time in steps of equal length; times are Unix milliseconds."""
+
+    from_ms: int
+    """Where counting begins; what lies before the first step has a negative number."""
+    step_from_ms: int
+    until_ms: int
+    step_ms: int
+
+
 class UpkeepLedger(Protocol):
     """The ledger as operators and upkeep use it."""
 
@@ -118,12 +130,24 @@ class UpkeepLedger(Protocol):
         """One notification with all its routes and attempts."""
         ...
 
-    async def search(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Story], int]:
-        """One page of notifications, newest first, and the total number that match."""
+    async def search(
+        self, filters: Mapping[str, Any], limit: int, offset: int, most: int = 2**62
+    ) -> tuple[list[Story], int]:
+        """One page of notifications, newest first, and how many match, counted up to `most`."""
         ...
 
     async def counts(self) -> dict[str, Any]:
         """The number of routes by status, of due routes, and the age of the oldest due route in seconds."""
+        ...
+
+    async def history(
+        self, filters: Mapping[str, Any], steps: HistorySteps
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """For each step, how many routes ended and how, and how many notifications were accepted."""
+        ...
+
+    async def history_groups(self, by: str, steps: HistorySteps, limit: int) -> list[dict[str, Any]]:
+        """How many routes ended and how, by channel, provider, template or tenant, the most first."""
         ...
 
     async def dead_letters(

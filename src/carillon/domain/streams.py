@@ -17,6 +17,9 @@ def log_of(tenant_id: str | None, user_id: str) -> str:
 
 def log_of_claim(claim: Claim) -> str:
     """The log that a claimed notification goes to."""
+    if claim.channel == "inApp" and not claim.recipient_ref.startswith("user:"):
+        # The recipient is named by the address of the inbox, which is the person; a named person goes before it.
+        return log_of(claim.tenant_id, claim.address or "")
     # Not from `claim.user_id`: if a notification has one person and one address, both routes carry that person's id.
     return log_of(claim.tenant_id, claim.recipient_ref.removeprefix("user:"))
 
@@ -41,6 +44,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     payload_json: str
     read: bool = False
     delivered: bool = False
+    archived: bool = False
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -59,7 +63,10 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class InboxCounts(msgspec.Struct, frozen=True):
-    """The number of a person's entries and of those that wait for the person, and of the unread ones."""
+    """The number of a person's entries and of those that wait for the person, and of the unread ones.
+
+    Archived entries count in neither.
+    """
 
     total: int
     unread: int
@@ -94,8 +101,10 @@ class StreamLedger(Protocol):
         """The bounds of each log; a reader that resumes below `oldest - 1` has missed entries."""
         ...
 
-    async def newest_first(self, user_id: str, limit: int, before: int | None = None) -> list[Entry]:
-        """One page of the inbox, newest first."""
+    async def newest_first(
+        self, user_id: str, limit: int, before: int | None = None, *, archived: bool = False
+    ) -> list[Entry]:
+        """One page of the inbox, newest first; or of its archive."""
         ...
 
     async def waiting(self, user_id: str, limit: int) -> list[Entry]:
@@ -110,8 +119,12 @@ class StreamLedger(Protocol):
         """Turn pushed into delivered, once; False if the notification is not in that person's log."""
         ...
 
-    async def mark_read(self, user_id: str, notification_ids: Sequence[str] | None) -> int:
-        """Mark entries as read, all of them if None; returns how many were unread."""
+    async def mark_read(self, user_id: str, notification_ids: Sequence[str] | None, *, read: bool = True) -> int:
+        """Mark entries as read or unread, all of them if None; returns how many have changed."""
+        ...
+
+    async def archive(self, user_id: str, notification_ids: Sequence[str] | None, *, archived: bool = True) -> int:
+        """Move entries to the archive or back, every read one if None; returns how many have moved."""
         ...
 
     async def wake(self, user_ids: Collection[str]) -> int:
@@ -222,7 +235,7 @@ def place(bounds: Bounds, resume: int | None) -> tuple[int, int | None]:
 class Seat:
     """One connection that reads one person's log."""
 
-    __slots__ = ("closing", "key", "tail", "user_id", "wake")
+    __slots__ = ("changed", "closing", "key", "tail", "user_id", "wake")
 
     def __init__(self, user_id: str, key: str, tail: Tail, wake: Callable[[], None]) -> None:
         """`key` names the caller whose number of seats is limited."""
@@ -233,6 +246,8 @@ class Seat:
         """Wakes the connection: there are new entries, or it must end."""
         self.closing = False
         """The replica stops: the reader should reconnect to another one."""
+        self.changed = False
+        """The person has marked or archived something, perhaps in another window."""
 
 
 class Seated(StrEnum):

@@ -8,11 +8,12 @@ import msgspec
 from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, admit, effective, seconds_until_probe
 from carillon.domain.groups import endpoint_name
 from carillon.domain.pace import HORIZON_SECONDS, NO_PACE, Pace, RatePolicy, first_place, limit_of
+from carillon.domain.pauses import Paused
 
 T = TypeVar("T")
 AT = "@"
 """Between a provider and its endpoint in the name of a target."""
-_TENANT = "tenant/"
+_TENANT, _LANE, _TEMPLATE = "tenant/", "lane/", "template/"
 QUIET_SECONDS = 86_400.0
 """A target without an open breaker is forgotten if nothing changed it for this long."""
 MOST_SPREAD_SECONDS = 30.0
@@ -36,6 +37,21 @@ def tenant_target(tenant_id: str) -> str:
     return f"{_TENANT}{tenant_id}"
 
 
+def lane_target(rank: int) -> str:
+    """The name of the target that a lane is: it can be paused."""
+    return f"{_LANE}{rank}"
+
+
+def template_target(key: str) -> str:
+    """The name of the target that a template is: it can be paused."""
+    return f"{_TEMPLATE}{key}"
+
+
+def has_calls(target: str) -> bool:
+    """Whether a target is called itself: an endpoint or a provider."""
+    return not target.startswith((_TENANT, _LANE, _TEMPLATE))
+
+
 def tenant_of(target: str) -> str | None:
     """The tenant that a target is; None for endpoints and providers."""
     return target.removeprefix(_TENANT) if target.startswith(_TENANT) else None
@@ -43,7 +59,7 @@ def tenant_of(target: str) -> str | None:
 
 def parts_of(target: str) -> tuple[str, str | None]:
     """The provider and the endpoint of a target; no endpoint for a provider as a whole."""
-    if target.startswith(_TENANT):
+    if not has_calls(target):
         return target, None
     provider, at, endpoint = target.partition(AT)
     return provider, endpoint if at else None
@@ -65,15 +81,19 @@ class TargetState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     pace: Pace = NO_PACE
     touched: float = 0.0
     """The last change."""
+    paused: Paused | None = None
+    """Set while an operator keeps calls from it."""
 
     def moved(self, seconds: float) -> "TargetState":
         """The same state on a clock that is `seconds` ahead."""
         breaker = moved_breaker(self.breaker, seconds)
-        return TargetState(breaker=breaker, pace=self.pace.moved(seconds), touched=self.touched + seconds)
+        return TargetState(
+            breaker=breaker, pace=self.pace.moved(seconds), touched=self.touched + seconds, paused=self.paused
+        )
 
     def quiet(self, now: float) -> bool:
         """Whether the store may forget this target."""
-        closed = self.breaker.state is State.CLOSED and self.pace.quiet(now)
+        closed = self.paused is None and self.breaker.state is State.CLOSED and self.pace.quiet(now)
         return closed and (self.breaker.failures == 0 or now - self.touched >= QUIET_SECONDS)
 
 
@@ -101,6 +121,8 @@ class Rates(msgspec.Struct, frozen=True):
         tenant = tenant_of(target)
         if tenant is not None:
             return self.tenants.get(tenant, self.tenants.get("*"))
+        if not has_calls(target):
+            return None
         provider, endpoint = parts_of(target)
         policy = self.providers.get(provider) or self.providers.get("*") or _NO_RATE
         return policy.per_second if endpoint is None else policy.endpoint_per_second
@@ -122,6 +144,8 @@ class Held(msgspec.Struct, frozen=True):
     """The endpoint failed for days and is disabled."""
     healing: bool = False
     """A probe runs: the target may be back in a moment."""
+    paused: Paused | None = None
+    """An operator keeps calls from it: another provider is not tried, and no time is too long."""
     rate: bool = False
     """The target has its calls for now: the call waits for its turn, and another provider does not help."""
 
@@ -197,19 +221,32 @@ def read_state(text: str | bytes | None) -> TargetState:
         return NEW_TARGET
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A route that waits, as far as targets are about it."""
+
+    provider: str
+    address: str | None
+    tenant_id: str | None
+    lane: int
+    template_key: str
+
+
 class HeldTarget(msgspec.Struct, frozen=True, rename="camel"):
     """What keeps a route from its call, for people."""
 
-    reason: Literal["breaker", "disabled", "pause", "rate"]
+    reason: Literal["breaker", "disabled", "pause", "rate", "paused"]
     target: str
     seconds: float
     """How long from now, at least."""
     per_second: float | None = None
+    paused: Paused | None = None
 
 
 def holds(name: str, view: TargetView) -> list[HeldTarget]:
     """Everything about a target that keeps calls waiting now; its times are relative to now."""
     found: list[HeldTarget] = []
+    if view.state.paused is not None:
+        found.append(HeldTarget("paused", name, 0.0, paused=view.state.paused))
     held = held_by(name, view.state.breaker, view.policy, 0.0)
     if held is not None:
         found.append(HeldTarget("disabled" if held.disabled else "breaker", name, held.seconds or 0.0))

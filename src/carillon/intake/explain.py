@@ -262,6 +262,7 @@ class Explainer:
         self._lane(walk, intent, enrolment, explained)
         self._policy(walk, intent, enrolment.routes[0], explained[0])
         self._providers(walk, enrolment.routes[0], views, explained[0], now)
+        self._paused(walk, claims[0], target_views)
         self._endpoint(walk, claims[0], target_views)
         self._rate(walk, claims[0], target_views)
         return explained
@@ -336,6 +337,14 @@ class Explainer:
             walk.add("breaker", "note", detail | {"then": "one message probes it"})
         else:
             walk.passed("breaker", detail)
+
+    def _paused(self, walk: _Walk, claim: Claim, views: Mapping[str, TargetView]) -> None:
+        """What operators have paused on the way to the first call; a step only where there is something."""
+        names = self._targets.targets_of(claim.provider, claim)
+        found = [view.state.paused for name in names if (view := views.get(name)) and view.state.paused is not None]
+        if found:
+            shown = [{"what": one.what, "by": one.by, "reason": one.reason, "since": one.since_ms} for one in found]
+            walk.add("paused", "note", {"paused": shown, "because": str(found[0])})
 
     def _rate(self, walk: _Walk, claim: Claim, views: Mapping[str, TargetView]) -> None:
         """The rates that the first call keeps, and until when it waits; a step only where there is one."""

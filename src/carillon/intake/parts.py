@@ -18,10 +18,10 @@ from carillon.domain.content.parts import (
     rule_for,
 )
 from carillon.domain.content.phones import PhoneRules, read_phone
+from carillon.domain.content.sms import segments_of, transliterate
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, canonical
 from carillon.domain.notifications import Message, Template
-from carillon.domain.sms import segments_of, transliterate
 from carillon.intake.carried_fields import each_text
 from carillon.intake.render import render_message
 

@@ -90,6 +90,26 @@ class FileTemplates:
         return len(self._templates)
 
 
+class OneTemplate:
+    """Satisfies Templates with a single template, such as one that is not published yet."""
+
+    def __init__(self, template: Template) -> None:
+        self._template = template
+
+    async def find(self, code: str, channel: str, locale: str, tenant_id: str | None = None) -> Template | None:
+        del code, channel, locale, tenant_id
+        return self._template
+
+    async def variants(self, code: str, tenant_id: str | None = None) -> list[tuple[str, str]]:
+        del code, tenant_id
+        return [(self._template.channel, self._template.locale)]
+
+    async def category(self, code: str, tenant_id: str | None = None) -> str | None:
+        """None: a test goes to its author, who is not asked about wishes for categories."""
+        del code, tenant_id
+        return None
+
+
 class TemplateSet(NamedTuple):
     """The templates of one key."""
 

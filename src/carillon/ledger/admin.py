@@ -10,7 +10,7 @@ from carillon.domain.admin import AdminAction, AuditRow, FailedCounts, RedrivePl
 from carillon.domain.keys import ApiKey, NewKey
 from carillon.domain.ports import Signal
 from carillon.domain.store import Ask, Engine, Row, Steps
-from carillon.ledger.rows import chosen, storable, storable_json
+from carillon.ledger.rows import RECOVERY_HINT, chosen, storable, storable_json
 
 FAILED_FILTERS = (
     "channel",
@@ -24,7 +24,8 @@ FAILED_FILTERS = (
     "notification_ids",
     "letters",
 )
-ACTION_FILTERS = ("actor", "action", "subject", "tenant_id", "after_ms")
+FAILED_PLACE = ("before_us", "before_id", "before_route")
+ACTION_FILTERS = ("actor", "action", "subject", "tenant_id", "after_ms", "before_id")
 _BETWEEN = "\x1f"
 """Neither a notification's id nor a route's contains it."""
 
@@ -36,7 +37,9 @@ class AdminStore:
     signal: Signal
 
     async def failed(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Row], int]:
-        rows = await self.engine.rows("failed", {**_failed(filters), "limit": limit, "offset": offset})
+        place = {name: filters.get(name) for name in FAILED_PLACE}
+        given = {name: value for name, value in filters.items() if name not in FAILED_PLACE}
+        rows = await self.engine.rows("failed", {**_failed(given), **place, "limit": limit, "offset": offset})
         return _page(rows, "notification_id")
 
     async def failed_counts(self, filters: Mapping[str, Any]) -> FailedCounts:
@@ -60,6 +63,8 @@ class AdminStore:
         values = {**_failed(filters), "limit": limit, **_how(plan)}
 
         def steps() -> Steps[RedriveResult]:
+            if action_id is not None and (yield from is_stopped(action_id)):
+                return RedriveResult(0, action_id)
             keys = yield Ask("redrive", values)
             if not keys:
                 return RedriveResult(0, action_id)
@@ -74,6 +79,31 @@ class AdminStore:
             self.signal.ring()
         return redriven
 
+    async def stop_redrive(self, action_id: int, action: AdminAction) -> int:
+        def steps() -> Steps[int]:
+            (row,) = yield Ask("lock_action", {"action_id": action_id})
+            keys = yield Ask("stop_redrive", {"action_id": action_id})
+            if keys:
+                yield Ask("stop_redrive_bury", {"recovery_hint": RECOVERY_HINT}, keys)
+            # A redrive is of dead letters or of what a gate skipped; each finds its own.
+            keys += yield Ask("unskip_stop", {"action_id": action_id})
+            if keys:
+                yield Ask("stop_redrive_forget", each=keys)
+            detail = _detail(row)
+            stopped = detail.get("stopped", 0) + len(keys)
+            text = storable_json({**detail, "stopped": stopped})
+            yield Ask("update_action", {"action_id": action_id, "detail_json": text})
+            count = {**action.detail, "stopped": len(keys)}
+            yield from _note(msgspec.structs.replace(action, detail=count), None)
+            return len(keys)
+
+        # Not repeated after a broken connection: the second run would find nothing and report 0.
+        return await self.engine.change(steps, repeatable=False)
+
+    async def action(self, action_id: int) -> Row | None:
+        row = await self.engine.one("action", {"action_id": action_id})
+        return None if row is None else _read_action(row)
+
     async def note_action(self, action: AdminAction) -> int:
         return await self.engine.change(lambda: _note(action, None), repeatable=False)
 
@@ -87,6 +117,16 @@ class AdminStore:
 
     async def recent_outcomes(self, tenant_id: str | None, limit: int) -> list[Row]:
         return await self.engine.rows("recent_outcomes", {"limit": limit, "tenant_id": tenant_id})
+
+
+def is_stopped(action_id: int) -> Steps[bool]:
+    """Whether somebody has stopped this redrive; holds the lock of its row."""
+    (row,) = yield Ask("lock_action", {"action_id": action_id})
+    return "stopped" in _detail(row)
+
+
+def _detail(row: Row) -> dict[str, Any]:
+    return {} if row["detail_json"] is None else dict(json.loads(row["detail_json"]))
 
 
 def _failed(filters: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,7 +101,9 @@ COLUMNS: Mapping[str, Mapping[str, Way]] = {
         failure_message=Way.TEXT,
     ),
     "redriven_routes": _table("notification_id action_id", route_id=Way.NAME),
-    "stream_entries": _table("user_id seq notification_id pushed_at delivered_at read_at pushed_by", route_id=Way.NAME),
+    "stream_entries": _table(
+        "user_id seq notification_id pushed_at delivered_at read_at pushed_by archived_at", route_id=Way.NAME
+    ),
     "history_cursor": _table("only_row changed_at notification_id owner held_until", route_id=Way.NAME),
     "templates": _table(
         "template_id tenant_id template_key channel locale version name description subject body html"

@@ -11,7 +11,7 @@ from carillon.domain.timing import EXPIRED, Stop
 from carillon.ledger.rows import chosen
 
 _ROUNDS = 5
-FILTERS = ("tenant_id", "open")
+FILTERS = ("tenant_id", "open", "before_us", "before_id")
 Place = tuple[str, str, str, str]
 """Tenant, audience, channels and key: there is at most one open digest for each."""
 
@@ -108,6 +108,15 @@ class DigestStore:
         values = {**chosen(filters, FILTERS), "limit": limit, "offset": offset}
         rows = await self.engine.rows("digests", values)
         return [row for row in rows if row["digest_id"] is not None], int(rows[0]["total"])
+
+    async def person_digests(self, tenant_id: str | None, audience: str, limit: int) -> list[Row]:
+        """The open digests of one person, the first to close first."""
+        asked = {"tenant_id": tenant_id or "", "audience": audience, "limit": limit}
+        return await self.engine.rows("open_digests_of_person", asked)
+
+    async def digest_contents(self, digest_id: str, limit: int) -> list[Row]:
+        """One digest with its events, one row each, the oldest first; no row if there is no such digest."""
+        return await self.engine.rows("digest_contents", {"digest_id": digest_id, "limit": limit})
 
 
 def _due(row: Row, events: Sequence[GatheredEvent]) -> DueDigest:

@@ -36,6 +36,11 @@ class PreferenceStore:
         (row,) = await self.engine.write("change_preferences", values, repeatable=True)
         return _wanted(row, user_id)
 
+    async def category_choices(self, tenant_id: str | None, limit: int) -> tuple[list[Row], int]:
+        """Choices by category and channel among at most `limit` people, and how many people were counted."""
+        rows = await self.engine.rows("category_choices", {"tenant_id": tenant_id, "limit": limit})
+        return [row for row in rows if row["channel"] is not None], int(rows[0]["people"]) if rows else 0
+
     async def disable(self, tenant_id: str | None, user_id: str, channel: str) -> None:
         await self.change_preferences(tenant_id, user_id, PreferenceChange(channels={channel: False}))
 
@@ -77,7 +82,7 @@ def _wanted(row: Row, user_id: str) -> Preferences:
     )
 
 
-SUPPRESSION_FILTERS = ("channel", "address", "tenant_id", "source", "kind")
+SUPPRESSION_FILTERS = ("channel", "address", "tenant_id", "source", "kind", "before_us", "before_id")
 
 
 class SuppressionStore:

@@ -1,4 +1,4 @@
-"""Rows that a gate skipped, the same for every engine: evaluated again page by page, and redrives that are stopped."""
+"""Rows that a gate skipped, the same for every engine: evaluated again page by page."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from carillon.domain.digests import THROTTLE, is_full, recent
 from carillon.domain.ports import Signal
 from carillon.domain.skipped import SkippedPage, SkippedPlan
 from carillon.domain.store import Ask, Engine, Row, Steps
-from carillon.ledger.admin import noted
-from carillon.ledger.rows import RECOVERY_HINT, chosen
+from carillon.ledger.admin import is_stopped, noted
+from carillon.ledger.rows import chosen
 
 FILTERS = (
     "gate",
@@ -45,6 +45,8 @@ class SkippedStore:
         values = {**chosen(filters, FILTERS), **place, "limit": limit}
 
         def steps() -> Steps[SkippedPage]:
+            if before.action_id is not None and (yield from is_stopped(before.action_id)):
+                return SkippedPage(action_id=before.action_id)
             rows = yield Ask("skipped", values)
             held = {(row["notification_id"], row["route_id"]): plan.holds(row) for row in rows}
             free = [row for row in rows if held[row["notification_id"], row["route_id"]] is None]
@@ -72,21 +74,6 @@ class SkippedStore:
         if page.redriven:
             self.signal.ring()
         return page
-
-    async def stop_redrive(self, action_id: int, tenant_id: str | None, action: AdminAction) -> int | None:
-        """Take back what still waits for its turn in a redrive; returns how many, None if there is no such redrive."""
-
-        def steps() -> Steps[int | None]:
-            found = yield Ask("action", {"action_id": action_id, "tenant_id": tenant_id})
-            if not found or found[0]["action"] != "redrive":
-                return None
-            back = yield Ask("unskip_stop", {"action_id": action_id})
-            letters = yield Ask("redrive_stop", {"action_id": action_id})
-            yield Ask("redrive_stop_letters", {"recovery_hint": RECOVERY_HINT}, letters)
-            yield from noted(action, len(back) + len(letters), None)
-            return len(back) + len(letters)
-
-        return await self.engine.change(steps, repeatable=False)
 
 
 def _redriven(free: Sequence[Row], plan: SkippedPlan) -> Steps[None]:

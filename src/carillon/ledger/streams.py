@@ -3,7 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from carillon.domain.claims import Claim
+from carillon.domain.content.shown import inbox_payload
+from carillon.domain.notifications import Message
 from carillon.domain.ports import Signal
 from carillon.domain.store import Ask, Engine, Row, Steps, Values
 from carillon.domain.streams import Bounds, Entry, InboxCounts, Ticket, person_of
@@ -21,8 +25,11 @@ class StreamStore:
     async def read(self, user_id: str, after: int, limit: int) -> list[Entry]:
         return await self._entries("read", {"user_id": user_id, "after": after, "limit": limit})
 
-    async def newest_first(self, user_id: str, limit: int, before: int | None = None) -> list[Entry]:
-        return await self._entries("newest_first", {"user_id": user_id, "before": before, "limit": limit})
+    async def newest_first(
+        self, user_id: str, limit: int, before: int | None = None, *, archived: bool = False
+    ) -> list[Entry]:
+        values = {"user_id": user_id, "before": before, "limit": limit, "archived": archived}
+        return await self._entries("newest_first", values)
 
     async def waiting(self, user_id: str, limit: int) -> list[Entry]:
         (first, tenant_id), (second, _) = _recipients([user_id])
@@ -40,10 +47,16 @@ class StreamStore:
         (row,) = await self.engine.rows("inbox_counts", values)
         return InboxCounts(row["total"] + row["waiting"], row["unread"] + row["waiting"])
 
-    async def mark_read(self, user_id: str, notification_ids: Sequence[str] | None) -> int:
+    async def mark_read(self, user_id: str, notification_ids: Sequence[str] | None, *, read: bool = True) -> int:
+        return await self._mark("mark_read" if read else "mark_unread", user_id, notification_ids)
+
+    async def archive(self, user_id: str, notification_ids: Sequence[str] | None, *, archived: bool = True) -> int:
+        return await self._mark("archive" if archived else "unarchive", user_id, notification_ids)
+
+    async def _mark(self, statement: str, user_id: str, notification_ids: Sequence[str] | None) -> int:
         named = None if notification_ids is None else list(notification_ids)
         values = {"user_id": user_id, "notification_ids": named}
-        return len(await self.engine.write("mark_read", values, repeatable=True))
+        return len(await self.engine.write(statement, values, repeatable=True))
 
     async def wake(self, user_ids: Collection[str]) -> int:
         people = [{"recipient_ref": ref, "tenant_id": tenant_id} for ref, tenant_id in _recipients(user_ids)]
@@ -103,7 +116,7 @@ def appended(claim: Claim, user_id: str, row: Mapping[str, Any]) -> Entry:
         event_type=claim.notification_type,
         priority=row["priority"],
         event_timestamp_ms=row["event_timestamp_ms"],
-        payload_json=claim.payload_json,
+        payload_json=claim.payload_json if claim.channel != "inApp" else _shown(claim.message_json),
         read=bool(row["read"]),
         delivered=bool(row["delivered"]),
     )
@@ -117,10 +130,19 @@ def _entry(row: Row) -> Entry:
         event_type=row["notification_type"],
         priority=row["priority"],
         event_timestamp_ms=row["event_timestamp_ms"],
-        payload_json=row["payload_json"],
+        payload_json=row["payload_json"] if row["message_json"] is None else _shown(row["message_json"]),
         read=bool(row["read"]),
         delivered=bool(row["delivered"]),
+        archived=bool(row["archived"]),
     )
+
+
+_read_message = msgspec.json.Decoder(Message).decode
+
+
+def _shown(message_json: str | None) -> str:
+    """A message of the inbox under the names that a payload of the stream has."""
+    return "{}" if message_json is None else msgspec.json.encode(inbox_payload(_read_message(message_json))).decode()
 
 
 def _forget_replicas() -> Steps[None]:

@@ -13,7 +13,17 @@ from carillon.domain.store import NOTHING, Ask, Engine, Row, Steps, Values
 from carillon.domain.templates import Draft, StoredTemplate
 from carillon.ledger.rows import chosen
 
-_FILTERS = ("tenant_id", "template_key", "channel", "locale", "is_active")
+_FILTERS = (
+    "tenant_id",
+    "template_key",
+    "channel",
+    "locale",
+    "is_active",
+    "after_key",
+    "after_channel",
+    "after_locale",
+    "after_tenant",
+)
 _ROUNDS = 100
 
 

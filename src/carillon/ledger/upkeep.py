@@ -9,9 +9,10 @@ import msgspec
 from carillon.domain.claims import Claim
 from carillon.domain.history import Cursor, EndedRoute, Mark
 from carillon.domain.notifications import Story
-from carillon.domain.ports import Signal
+from carillon.domain.ports import HistorySteps, Signal
 from carillon.domain.store import Ask, Engine, Row, Steps
 from carillon.ledger.rows import chosen, counted, stories
+from carillon.ledger.sealing import Codec
 
 SEARCH_FILTERS = (
     "user_id",
@@ -22,11 +23,27 @@ SEARCH_FILTERS = (
     "origin",
     "accepted_after_ms",
     "accepted_before_ms",
-    "status",
+    "statuses",
     "channel",
     "recipient",
+    "text",
+    "before_us",
+    "before_id",
 )
-DEAD_LETTER_FILTERS = ("channel", "classification", "notification_id", "tenant_id", "created_after_ms")
+DEAD_LETTER_FILTERS = (
+    "channel",
+    "classification",
+    "notification_id",
+    "tenant_id",
+    "created_after_ms",
+    "before_us",
+    "before_id",
+    "before_route",
+)
+HISTORY_FILTERS = ("channel", "provider", "template", "tenant")
+ALL = 2**62
+"""No table has so many rows."""
+_WILD = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
 
 
 class UpkeepStore:
@@ -34,24 +51,59 @@ class UpkeepStore:
 
     engine: Engine
     signal: Signal
+    _codec: Codec
 
     async def story(self, notification_id: str, tenant_id: str | None) -> Story | None:
         found = await self.engine.snapshot(lambda: read_stories([notification_id], tenant_id))
         return found[0] if found else None
 
-    async def search(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Story], int]:
-        values = {**chosen(filters, SEARCH_FILTERS), "limit": limit, "offset": offset}
+    async def search(
+        self, filters: Mapping[str, Any], limit: int, offset: int, most: int = ALL
+    ) -> tuple[list[Story], int]:
+        values = chosen(filters, SEARCH_FILTERS)
         values["address"] = values.pop("recipient")
+        place = {name: values.pop(name) for name in ("before_us", "before_id")}
+        values |= self._words(values["text"])
 
         def steps() -> Steps[tuple[list[Story], int]]:
-            rows = yield Ask("search", values)
-            ids = [row["notification_id"] for row in rows if row["notification_id"] is not None]
-            return (yield from read_stories(ids, None)), rows[0]["total"]
+            rows = yield Ask("search", {**values, **place, "limit": limit, "offset": offset})
+            places = {row["notification_id"]: row["place"] for row in rows}
+            if most and place["before_us"] is None and not offset and len(rows) < limit:
+                # The page holds all of them.
+                total = min(len(rows), most)
+            else:
+                total = (yield Ask("search_count", {**values, "most": most}))[0]["total"]
+            found = yield from read_stories(list(places), None)
+            for story in found:
+                story.notification["place"] = places[story.notification["notification_id"]]
+            return found, total
 
         return await self.engine.snapshot(steps)
 
+    def _words(self, text: str | None) -> Row:
+        """What `search` compares a free text with; a sealed address is found whole only."""
+        plain = None if text is None else text.translate(_WILD)
+        return {
+            "text_address": None if text is None else self._codec.address(text),
+            "text_prefix": None if plain is None else f"{plain}%",
+            "text_within": None if plain is None else f"%{plain}%",
+        }
+
     async def counts(self) -> dict[str, Any]:
         return counted(await self.engine.rows("counts"))
+
+    async def history(self, filters: Mapping[str, Any], steps: HistorySteps) -> tuple[list[Row], list[Row]]:
+        where = {**chosen(filters, HISTORY_FILTERS), **msgspec.structs.asdict(steps)}
+
+        def both() -> Steps[tuple[list[Row], list[Row]]]:
+            ended = yield Ask("history_steps", where)
+            return ended, (yield Ask("history_accepted", where))
+
+        return await self.engine.snapshot(both)
+
+    async def history_groups(self, by: str, steps: HistorySteps, limit: int) -> list[Row]:
+        values = {"by": by, "from_ms": steps.step_from_ms, "until_ms": steps.until_ms, "limit": limit}
+        return await self.engine.rows("history_groups", values)
 
     async def dead_letters(self, filters: Mapping[str, Any], limit: int, offset: int) -> tuple[list[Row], int]:
         values = {**chosen(filters, DEAD_LETTER_FILTERS), "limit": limit, "offset": offset}

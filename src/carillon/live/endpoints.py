@@ -1,17 +1,20 @@
-"""A person's live stream and inbox over HTTP: read, acknowledge, mark as read."""
+"""A person's live stream and inbox over HTTP: read, acknowledge, mark as read, archive."""
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 
+from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.ports import Clock
-from carillon.domain.streams import Entry, Seated, StreamLedger, Ticket, log_of, place
+from carillon.domain.streams import Entry, Seated, Ticket, log_of, place
 from carillon.live import wire
-from carillon.live.hub import Hub
+from carillon.live.choices import InboxChoices, choice_endpoints
 from carillon.live.reader import Lookups, SseConnection, StreamRules
+from carillon.live.sse import Live
 from carillon.web import (
     About,
     Answer,
@@ -40,23 +43,25 @@ _LAST = Header("Last-Event-ID", "The last notification that was read; what came 
 _UNBUFFERED = Header("X-Accel-Buffering", "`no`: a proxy that keeps a stream back tells nobody anything.")
 _FRAMES = (
     "Server-sent events: `connected` first, then one `notification` each with its number as `id`, `heartbeat` in "
-    "between, `gap` when what was asked for is not kept any more, `closing` when the reader should come again."
+    "between, `gap` when what was asked for is not kept any more, `changed` when the person has marked or archived "
+    "something, `closing` when the reader should come again."
 )
 _FILES = {
     "/inbox": "inbox.html",
-    "/inbox/inbox.js": "inbox.js",
-    "/inbox/page.js": "page.js",
-    "/inbox/page.css": "page.css",
-    "/inbox/icon.svg": "icon.svg",
+    **{
+        f"/inbox/{name}": name
+        for name in ("inbox.js", "client.js", "view.js", "words.js", "style.js", "page.js", "page.css")
+    },
+    **{f"/inbox/{name}.svg": f"{name}.svg" for name in ("icon", "parcel", "shield", "team")},
 }
 
 
 def endpoints(
-    *, seats: Hub, ledger: StreamLedger, tickets: Tickets, rules: StreamRules, clock: Clock
+    live: Live, choices: InboxChoices, *, tickets: Tickets, rules: StreamRules, clock: Clock
 ) -> list[Endpoint]:
     """Everything a browser needs of a person's notifications."""
-    streams = _Streams(seats, ledger, tickets, rules, clock)
-    return [_stream(streams), _ticket(streams), _acknowledge(streams), *_inbox(streams)]
+    streams = _Streams(live, tickets, rules, clock)
+    return [_stream(streams), _ticket(streams), _acknowledge(streams), *_inbox(streams, choices)]
 
 
 def _about(*person: RequestPlace) -> About:
@@ -126,7 +131,7 @@ def _acknowledge(streams: "_Streams") -> Endpoint:
     )
 
 
-def _inbox(streams: "_Streams") -> list[Endpoint]:
+def _inbox(streams: "_Streams", choices: InboxChoices) -> list[Endpoint]:
     whose = f"{_PATH}/{{user_id}}"
     shared: dict[str, Any] = {
         "tag": _TAG,
@@ -157,6 +162,8 @@ def _inbox(streams: "_Streams") -> list[Endpoint]:
             **shared,
         ),
         _mark_read(streams, f"{whose}/read", shared),
+        _archive(streams, f"{whose}/archive", shared),
+        *choice_endpoints(choices, f"{whose}/preferences", shared),
     ]
 
 
@@ -176,10 +183,28 @@ def _mark_read(streams: "_Streams", path: str, shared: dict[str, Any]) -> Endpoi
     )
 
 
+def _archive(streams: "_Streams", path: str, shared: dict[str, Any]) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=path,
+        call=streams.archive,
+        name="archiveNotifications",
+        summary="Move notifications to the archive, or back",
+        description="An archived notification leaves the inbox and its count; `archived=true` shows it.",
+        query=wire.PersonQuery,
+        body=wire.ArchiveBody,
+        body_optional=True,
+        body_examples={"read ones": {}, "back": {"notification_ids": [_EXAMPLE_ID], "archived": False}},
+        answers=(Answer(status=200, description="Done", kind=wire.Archived),),
+        **shared,
+    )
+
+
 class _Streams:
-    def __init__(self, seats: Hub, ledger: StreamLedger, tickets: Tickets, rules: StreamRules, clock: Clock) -> None:
-        self._seats = seats
-        self._ledger = ledger
+    def __init__(self, live: Live, tickets: Tickets, rules: StreamRules, clock: Clock) -> None:
+        self._live = live
+        self._seats = live.hub
+        self._ledger = ledger = live.ledger
         self._lookups = Lookups(ledger)
         self._tickets = tickets
         self._rules = rules
@@ -225,11 +250,12 @@ class _Streams:
         user_id, log = _user(request), _log(request)
         before = None if query.before is msgspec.UNSET else query.before
         found: list[Entry] = []
-        if before is None:
+        if before is None and not query.archived:
             # Notifications that wait for an absent person have no number yet, and are newer than pushed ones.
             found += await self._ledger.waiting(log, query.limit)
         if len(found) < query.limit:
-            found += await self._ledger.newest_first(log, query.limit - len(found), before)
+            rest = query.limit - len(found)
+            found += await self._ledger.newest_first(log, rest, before, archived=query.archived)
         entries = [_in_inbox(entry) for entry in found]
         return Reply(200, wire.Inbox(user_id, entries, len(entries)))
 
@@ -243,7 +269,27 @@ class _Streams:
         request.query(wire.PersonQuery)
         user_id, log = _user(request), _log(request)
         body = request.json(wire.ReadBody)
-        return Reply(200, wire.MarkedRead(user_id, await self._ledger.mark_read(log, body.notification_ids)))
+        marked = await self._ledger.mark_read(log, body.notification_ids, read=body.read)
+        await self._tell_windows(log, marked)
+        return Reply(200, wire.MarkedRead(user_id, marked))
+
+    async def archive(self, request: Request) -> Reply:
+        request.query(wire.PersonQuery)
+        user_id, log = _user(request), _log(request)
+        body = request.json(wire.ArchiveBody)
+        moved = await self._ledger.archive(log, body.notification_ids, archived=body.archived)
+        await self._tell_windows(log, moved)
+        return Reply(200, wire.Archived(user_id, moved))
+
+    async def _tell_windows(self, log: str, count: int) -> None:
+        """Tell the person's other windows, here and at other replicas, that something has changed."""
+        if not count:
+            return
+        self._seats.changed(log)
+        # The change is made: a window that does not hear of it shows it when it loads again.
+        with suppress(LedgerUnavailable):
+            if self._live.relay is not None:
+                self._live.relay.changed(log, (await self._live.elsewhere({log})).get(log, ()))
 
     async def acknowledge(self, request: Request) -> Reply:
         request.query(wire.PersonQuery)
@@ -293,6 +339,7 @@ def _in_inbox(entry: Entry) -> wire.InboxEntry:
         entry.seq or None,
         entry.read,
         entry.delivered,
+        entry.archived,
     )
 
 

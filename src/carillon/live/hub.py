@@ -118,6 +118,12 @@ class Hub:
             seat.tail.grown(newest)
             seat.wake()
 
+    def changed(self, user_id: str) -> None:
+        """The person has marked or archived something: every window shows it."""
+        for seat in self._seats.get(user_id, ()):
+            seat.changed = True
+            seat.wake()
+
     def wrote(self, seat: Seat) -> None:
         """The cursor of the seat has moved: the kernel has every entry before it."""
         waiting = self._waiting.get(seat.user_id)

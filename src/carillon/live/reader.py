@@ -122,10 +122,14 @@ class SseConnection:
         if self.tail.overflowed and self._outlet is not None:
             # A write may be waiting for a reader that does not read.
             self._outlet.cut()
-        elif self.idle and not self.tail.behind and not self.seat.closing and self._outlet is not None:
+        elif self.idle and not self.tail.behind and not self._asked() and self._outlet is not None:
             self._write_at_once(self._outlet)
             return
         self._woken.set()
+
+    def _asked(self) -> bool:
+        """Whether the connection has something else to write than entries."""
+        return self.seat.closing or self.seat.changed
 
     def _write_at_once(self, outlet: Outlet) -> None:
         """Write without waking the connection's task, which matters for thousands of readers."""
@@ -159,6 +163,9 @@ class SseConnection:
                 await outlet.write(wire.closing("shutdown"))
                 return
             await self._write_new(outlet)
+            if self.seat.changed:
+                self.seat.changed = False
+                await outlet.write(wire.changed())
             now = self._clock.monotonic()
             if now >= ends_at:
                 await outlet.write(wire.closing("lifetime"))

@@ -26,6 +26,8 @@ class _Message(msgspec.Struct, array_like=True):
     """Person and sequence number: the log has entries up to it."""
     wrote: list[tuple[str, int, bool]] = []
     """Person, sequence number, and whether a live connection has the entry."""
+    changed: list[str] = []
+    """People who have marked or archived something; a replica of an earlier release does not read it."""
 
 
 _read = msgspec.json.Decoder(_Message).decode
@@ -53,6 +55,11 @@ class ReplicaRelay:
             for replica in replicas:
                 self._message(replica).grew.append((entry.user_id, entry.seq))
 
+    def changed(self, user_id: str, replicas: Collection[str]) -> None:
+        """Tell these replicas that a person has marked or archived something."""
+        for replica in replicas:
+            self._message(replica).changed.append(user_id)
+
     def receive(self, text: str) -> None:
         """Handle a message to this replica; ignore one that cannot be read."""
         try:
@@ -61,6 +68,8 @@ class ReplicaRelay:
             return
         for user_id, seq, written in message.wrote:
             self._hub.reported(message.sender, user_id, seq, written=written)
+        for user_id in message.changed:
+            self._hub.changed(user_id)
         for user_id, seq in message.grew:
             confirmation = self._hub.expect(user_id, seq, {HERE})
             self._hub.grown(user_id, seq)
@@ -86,16 +95,20 @@ class ReplicaRelay:
 def texts(message: _Message) -> list[str]:
     """The message as text, split until each part fits."""
     text = msgspec.json.encode(message)
-    if len(text) <= MAX_MESSAGE_BYTES or len(message.grew) + len(message.wrote) <= 1:
+    said: list[tuple[str, object]] = [("grew", one) for one in message.grew]
+    said += [("wrote", one) for one in message.wrote]
+    said += [("changed", one) for one in message.changed]
+    if len(text) <= MAX_MESSAGE_BYTES or len(said) <= 1:
         return [text.decode()]
-    grew, wrote = len(message.grew) // 2, len(message.wrote) // 2
-    if len(message.grew) == 1:
-        grew = 1
-    halves = (
-        _Message(message.sender, message.grew[:grew], message.wrote[:wrote]),
-        _Message(message.sender, message.grew[grew:], message.wrote[wrote:]),
-    )
-    return [text for half in halves if half.grew or half.wrote for text in texts(half)]
+    halves = (said[: len(said) // 2], said[len(said) // 2 :])
+    return [text for half in halves for text in texts(_gathered(message.sender, half))]
+
+
+def _gathered(sender: str, said: Sequence[tuple[str, object]]) -> _Message:
+    message = _Message(sender)
+    for kind, one in said:
+        getattr(message, kind).append(one)
+    return message
 
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0

@@ -46,6 +46,14 @@ class Live(NamedTuple):
     buffer: int = 100
     """How many entries a reader may be behind."""
 
+    async def elsewhere(self, logs: set[str]) -> dict[str, frozenset[str]]:
+        """The other replicas at which these logs are read; logs that nobody reads elsewhere are left out."""
+        if self.presence is None:
+            return {}
+        found = await self.presence.where(logs)
+        others = {log: replicas - {self.replica} for log, replicas in found.items()}
+        return {log: replicas for log, replicas in others.items() if replicas}
+
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What happens to a notification for a person who is not connected."""
@@ -158,7 +166,7 @@ class SseProvider:
         hub = self._live.hub
         own = {item.token: item for item in items if not isinstance(item, str)}
         logs = {item if isinstance(item, str) else log_of_claim(item) for item in items}
-        elsewhere = await self._elsewhere(logs)
+        elsewhere = await self._live.elsewhere(logs)
         # A claim that waits for its turn goes with the one that it waits for.
         asked = {claim.token: claim for claim in self._turns.waiting(logs)} | own
         read = [claim for claim in asked.values() if log_of_claim(claim) in elsewhere or hub.here(log_of_claim(claim))]
@@ -191,13 +199,6 @@ class SseProvider:
         # Without the ledger they come again after their pause.
         with suppress(LedgerUnavailable):
             await self._live.ledger.wake(again)
-
-    async def _elsewhere(self, logs: set[str]) -> dict[str, frozenset[str]]:
-        if self._live.presence is None:
-            return {}
-        found = await self._live.presence.where(logs)
-        others = {log: replicas - {self._live.replica} for log, replicas in found.items()}
-        return {log: replicas for log, replicas in others.items() if replicas}
 
 
 async def _confirmed(placed: Confirmation, seconds: float) -> bool:

@@ -12,6 +12,7 @@ from carillon.web.problems import rfc3339_ms
 
 UserId = Annotated[str, Meta(max_length=255, description="Whose; a token's own user needs none.")]
 Before = Annotated[int, Meta(ge=1, le=2**62, description="Only what stands before this number.")]
+NotificationIds = Annotated[list[str], Meta(max_length=1000)]
 TicketText = Annotated[str, Meta(description="A one-use ticket instead of a token.")]
 
 
@@ -35,6 +36,7 @@ class InboxQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 100
     before: Before | UnsetType = UNSET
+    archived: Annotated[bool, Meta(description="True shows the archive instead.")] = False
     ticket: TicketText = ""
 
 
@@ -62,7 +64,15 @@ class AnswerBody(msgspec.Struct, frozen=True):
 class ReadBody(msgspec.Struct, frozen=True):
     """Which; all without it."""
 
-    notification_ids: Annotated[list[str], Meta(max_length=1000)] | None = None
+    notification_ids: NotificationIds | None = None
+    read: Annotated[bool, Meta(description="False marks as unread again.")] = True
+
+
+class ArchiveBody(msgspec.Struct, frozen=True):
+    """Which; without it everything that is read."""
+
+    notification_ids: NotificationIds | None = None
+    archived: Annotated[bool, Meta(description="False moves back to the inbox.")] = True
 
 
 class InboxEntry(msgspec.Struct, frozen=True):
@@ -77,6 +87,7 @@ class InboxEntry(msgspec.Struct, frozen=True):
     """Its number in the stream; null until it is pushed."""
     is_read: bool
     is_delivered: bool
+    is_archived: bool = False
 
 
 class Inbox(msgspec.Struct, frozen=True):
@@ -103,10 +114,17 @@ class Acknowledged(msgspec.Struct, frozen=True):
 
 
 class MarkedRead(msgspec.Struct, frozen=True):
-    """How many were unread."""
+    """How many were unread; or read, if they were marked as unread."""
 
     user_id: str
     marked: int
+
+
+class Archived(msgspec.Struct, frozen=True):
+    """How many have moved."""
+
+    user_id: str
+    moved: int
 
 
 PRIORITIES = {1: "HIGH", 2: "MEDIUM", 3: "LOW"}
@@ -168,6 +186,11 @@ def _written(entries: Sequence[Entry]) -> bytes:
 def gap(missed_after: int, oldest: int) -> bytes:
     """The entries that the reader asks for were pruned; the inbox has the rest."""
     return b'event: gap\ndata: {"last_event_id":%d,"oldest":%d}\n\n' % (missed_after, oldest)
+
+
+def changed() -> bytes:
+    """The person has marked or archived something; the reader loads what it shows again."""
+    return b"event: changed\ndata: {}\n\n"
 
 
 def heartbeat(unix_ms: float) -> bytes:

@@ -9,18 +9,22 @@ from carillon.domain.breaker import Admission, BreakerPolicy
 from carillon.domain.claims import Claim
 from carillon.domain.decide import provider_failed
 from carillon.domain.outcomes import THROTTLED, Outcome, Sent, Throttled, Unavailable, Unknown
+from carillon.domain.pauses import look_again_in
 from carillon.domain.ports import Breakers, Clock, Provider
 from carillon.domain.targets import (
     EndpointProvider,
     Held,
     HeldTarget,
     TargetView,
+    Waiting,
     holds,
+    lane_target,
     target_of,
+    template_target,
     tenant_target,
 )
 from carillon.outbound.breakers import admitted
-from carillon.outbound.targets import Targets
+from carillon.outbound.targets import GOLDEN, Targets
 
 CUT_OFF = "shutdown"
 """The classification of a call that the end of this process cut off."""
@@ -108,6 +112,7 @@ class Admissions:
         self._votes = {name: EndpointVotes(targets.policy(name)) for name in self._endpoints if targets is not None}
         self._known: dict[str, dict[str | None, str | None]] = {name: {} for name in self._endpoints}
         """For each provider with endpoints, the target of each address: worked out once, not once a message."""
+        self._paused_claims = 0
         self._probes: set[int] = set()
         """The tokens of claims that probe a provider whose endpoints have breakers."""
 
@@ -131,7 +136,9 @@ class Admissions:
         if targets is None:
             said = await admitted(self._breakers, provider, self._clock, self._patience)
             return Held(provider) if said is Admission.STOP else 0.0
-        await targets.refresh()
+        paused = await self.paused(provider, claim)
+        if paused is not None:
+            return paused
         self._count(targets, provider, [claim])
         held = None if target is None else targets.held(target)
         if held is not None:
@@ -153,6 +160,8 @@ class Admissions:
         targets, found = self._targets, Admitted()
         if targets is not None:
             await targets.refresh()
+            if targets.paused:
+                claims = self._unpaused(targets, provider, claims, found)
             self._count(targets, provider, claims)
             if not targets.calm:
                 claims = self._unheld(targets, provider, claims, found)
@@ -178,6 +187,33 @@ class Admissions:
             else:
                 found.held.append((claim, held))
         return found
+
+    async def paused(self, provider: str, claim: Claim) -> Held | None:
+        """The pause that keeps the claim from this provider; also calls that ask no breaker ask here."""
+        if self._targets is None:
+            return None
+        await self._targets.refresh()
+        return self._by_hand(self._targets, provider, claim) if self._targets.paused else None
+
+    def _by_hand(self, targets: Targets, provider: str, claim: Claim) -> Held | None:
+        """The pause of the first target of the claim that is paused, by the last look."""
+        name = next((name for name in self.targets_of(provider, claim) if name in targets.paused), None)
+        if name is None:
+            return None
+        self._paused_claims += 1
+        paused, share = targets.paused[name], self._paused_claims * GOLDEN % 1
+        return Held(name, look_again_in(paused, self._clock.wall() * 1000, share), rate=True, paused=paused)
+
+    def _unpaused(self, targets: Targets, provider: str, claims: Sequence[Claim], found: Admitted) -> list[Claim]:
+        """The claims that no operator keeps from their calls; the others are held."""
+        free: list[Claim] = []
+        for claim in claims:
+            held = self._by_hand(targets, provider, claim)
+            if held is None:
+                free.append(claim)
+            else:
+                found.held.append((claim, held))
+        return free
 
     def _count(self, targets: Targets, provider: str, claims: Sequence[Claim]) -> None:
         """Count calls by the target that may complain about them."""
@@ -256,8 +292,9 @@ class Admissions:
         return await self._targets.views(names)
 
     def targets_of(self, provider: str, claim: Claim) -> list[str]:
-        """Every target that the claim counts for at this provider: the endpoint, the provider, the tenant."""
-        return self._names(provider, claim.address, claim.tenant_id)
+        """Every target that the claim counts for at this provider: endpoint, provider, tenant, lane and template."""
+        own = [lane_target(claim.lane), template_target(claim.notification_type)]
+        return [*self._names(provider, claim.address, claim.tenant_id), *own]
 
     def _names(self, provider: str, address: str | None, tenant_id: str | None) -> list[str]:
         find = self._endpoints.get(provider)
@@ -266,11 +303,12 @@ class Admissions:
         tenant = None if tenant_id is None else tenant_target(tenant_id)
         return [name for name in (target, provider, tenant) if name is not None]
 
-    async def waits_for(self, provider: str, address: str | None, tenant_id: str | None) -> list[HeldTarget]:
-        """What keeps a waiting route of this provider from its call now, as the fleet knows it."""
+    async def waits_for(self, route: Waiting) -> list[HeldTarget]:
+        """What keeps a waiting route from its call now, as the fleet knows it."""
         if self._targets is None:
             return []
-        views = await self._targets.views(self._names(provider, address, tenant_id))
+        names = self._names(route.provider, route.address, route.tenant_id)
+        views = await self._targets.views([*names, lane_target(route.lane), template_target(route.template_key)])
         return [held for name, view in views.items() for held in holds(name, view)]
 
     async def _learn(self, provider: str, ended: Sequence[Ended]) -> None:

@@ -28,7 +28,7 @@ from carillon.domain.outcomes import Outcome, Sent, Unknown, outcome_word
 from carillon.domain.policy import PolicyTable
 from carillon.domain.ports import BatchProvider, Breakers, Clock, Dice, Preparer, Provider, StartingProvider
 from carillon.domain.suppressions import SuppressionTerms
-from carillon.domain.targets import Held, parts_of
+from carillon.domain.targets import Held, parts_of, tenant_of
 from carillon.domain.verdicts import FINISH, Bury, Defer, Retry, Verdict
 from carillon.outbound.admission import Admissions
 from carillon.outbound.calls import Calls, EndedCall
@@ -257,7 +257,9 @@ class Attempts:
     async def _choose(self, claim: Claim) -> tuple[str, float] | list[Held]:
         """The provider that may be called and in how many seconds; otherwise what holds the call at each provider."""
         if claim.forced and claim.provider in self._providers:
-            return claim.provider, 0.0
+            # Forced past its breaker, yet not past a pause.
+            paused = await self._admissions.paused(claim.provider, claim)
+            return (claim.provider, 0.0) if paused is None else [paused]
         held: list[Held] = []
         for provider in candidates(self._rules.chains.get(claim.channel, ()), claim.provider):
             if provider in self._providers:
@@ -285,7 +287,10 @@ class Attempts:
         buries = self._rules.policies.get(claim.policy).on_open == "bury" and not (only and only.rate)
         if only is None or more or only.disabled or not only.seconds or buries or not claim.group:
             return
-        if parts_of(only.target)[1] is not None and len(self._rules.chains.get(claim.channel, ())) == 1:
+        endpoint = parts_of(only.target)[1] is not None
+        # Every group is of one tenant, so a tenant's pause holds its whole group.
+        whole = only.paused is not None and (endpoint or tenant_of(only.target) is not None)
+        if whole or (endpoint and len(self._rules.chains.get(claim.channel, ())) == 1):
             until = self._clock.monotonic() + min(only.seconds, MOST_LEFT_OUT_SECONDS)
             self._left_out.setdefault(claim.provider, {})[abs(claim.group)] = until
 

@@ -163,6 +163,8 @@ class SynchronousDelivery:
                 chosen = None if failed is not None else await self._choose(claim)
                 if failed is not None:
                     outcome = failed
+                elif isinstance(chosen, Held) and chosen.paused is not None:
+                    outcome = Unavailable(str(chosen.paused), "paused")
                 elif isinstance(chosen, Held):
                     outcome = Throttled(f"too many calls: no turn at {chosen.target} in time", chosen.seconds)
                 elif _has_expired(claim, self._clock.monotonic() - began):
@@ -202,7 +204,7 @@ class SynchronousDelivery:
         return answer if at is None else msgspec.structs.replace(answer, at_ms=at)
 
     async def _choose(self, claim: Claim) -> str | Held | None:
-        """The first provider whose breaker admits a call; None when all refuse; a Held where the rate allows none."""
+        """The first provider whose breaker admits a call; None when all refuse; a Held for a rate or a pause."""
         for name in candidates(self._rules.chains.get(claim.channel, ()), claim.provider):
             if name not in self._providers:
                 continue

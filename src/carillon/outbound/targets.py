@@ -23,6 +23,7 @@ from carillon.domain.pace import (
     room,
     slowed,
 )
+from carillon.domain.pauses import Paused
 from carillon.domain.ports import Clock, Observer
 from carillon.domain.targets import (
     NEW_TARGET,
@@ -36,10 +37,10 @@ from carillon.domain.targets import (
     TargetView,
     asked,
     changed,
+    has_calls,
     held_by,
     holds,
     parts_of,
-    tenant_of,
 )
 
 REFRESH_SECONDS = 0.5
@@ -52,8 +53,7 @@ _READ_PER_SECOND = 2000
 _FORGOTTEN_AT_ONCE = 100
 _ENABLED = Breaker()
 _MOST_COUNTED = 10_000
-_GOLDEN = 0.618
-"""Multiples of it are spread evenly over [0, 1) after the point."""
+GOLDEN = 0.618  # multiples of it are spread evenly over [0, 1) after the point
 
 
 class ClockOffset:
@@ -92,7 +92,7 @@ class Targets:
         self._rates = rates
         self._limited = rates != NO_RATES
         self._counts: dict[str, tuple[float, int]] = {}
-        """How many calls started to each target, and since when they are counted."""
+        """How many calls started to each target, and since when."""
         self._tails: dict[tuple[str, int], float] = {}
         """When the last deferred call of each target and lane has its turn."""
         self._deferred = 0
@@ -104,6 +104,7 @@ class Targets:
         self._refresh = refresh_seconds
         self._seen: dict[str, TargetState] = {}
         """Only targets in trouble have a state; times are on this process's clock."""
+        self.paused: dict[str, Paused] = {}
         self._changes = 0
         self._newer: dict[str, int] = {}
         """The number of this process's last change of a target, for those changed since the last look at the store."""
@@ -111,8 +112,8 @@ class Targets:
         self._away_until = float("-inf")
         self._offset = ClockOffset()
         self._latency = 0.0
-        """How long the store takes for a change, in seconds, averaged over the last few."""
-        self._reading: asyncio.Lock = asyncio.Lock()
+        """The seconds that the store takes for a change, averaged over the last few."""
+        self._reading = asyncio.Lock()
         self._changing: dict[str, tuple[asyncio.Lock, int]] = {}
         """For each target that is being changed: its lock, and how many want it."""
 
@@ -190,8 +191,7 @@ class Targets:
     async def enable(self, target: str, by: str) -> bool:
         """Close the breaker of an endpoint by hand; False if it was closed."""
 
-        def change(state: TargetState, now: float) -> tuple[TargetState, Breaker]:
-            del now
+        def change(state: TargetState, _: float) -> tuple[TargetState, Breaker]:
             return msgspec.structs.replace(state, breaker=_ENABLED), state.breaker
 
         before, *_ = await self._change(target, change)
@@ -200,6 +200,18 @@ class Targets:
         if before.disabled:
             self._observe(EndpointEnabled(provider=provider, endpoint=endpoint or "", by=by))
         return before.state is not State.CLOSED
+
+    async def pause(self, target: str, paused: Paused | None) -> Paused | None:
+        """Pause a target in the fleet's store; None resumes it. What paused it before; raises LedgerUnavailable."""
+        if self._store is None:
+            raise LedgerUnavailable("this process shares nothing with others")
+
+        def change(state: TargetState, _: float) -> tuple[TargetState, Paused | None]:
+            return msgspec.structs.replace(state, paused=paused), state.paused
+
+        now, after, before = await self._store.change_target(self._service, target, change)
+        self._keep(target, after.moved(self._offset.heard(now, self._clock.monotonic())))
+        return before
 
     def failing_since(self, target: str) -> float | None:
         """Since when an endpoint fails, on this process's clock; None if it works."""
@@ -222,7 +234,7 @@ class Targets:
         now, found = self._clock.monotonic(), Counter[tuple[str, str]]()
         for name, state in self._seen.items():
             view = TargetView(state.moved(-now), self.policy(name), self._rates.limit(name))
-            where = parts_of(name)[0] if tenant_of(name) is None else "tenant"
+            where = parts_of(name)[0] if has_calls(name) else name.partition("/")[0]
             found.update((held.reason, where) for held in holds(name, view))
         return found
 
@@ -252,8 +264,7 @@ class Targets:
         starts, _, shift = await self._change(target, change)
         now = self._clock.monotonic()
         self._latency += (now - asked_at - self._latency) / 4
-        # A place that is over when the answer comes is not used: calls that start late, side by side with those of
-        # other processes, would be too many at once.
+        # A place that is over when the answer comes is not used: beside those of others it would be one too many.
         left = (at + shift - now for at in starts)
         return [seconds for seconds in left if seconds >= 0.0]
 
@@ -264,7 +275,7 @@ class Targets:
         limit = limit_of(pace, self._rates.limit(target), now)
         self._deferred += 1
         if at - now > MOST_DEFERRED_SECONDS:
-            at = now + MOST_DEFERRED_SECONDS * (1 + self._deferred * _GOLDEN % 1) / 2
+            at = now + MOST_DEFERRED_SECONDS * (1 + self._deferred * GOLDEN % 1) / 2
         elif limit is not None:
             if len(self._tails) > _MOST_COUNTED:
                 self._tails = {key: until for key, until in self._tails.items() if until > now}
@@ -319,13 +330,14 @@ class Targets:
             return
         shift = self._offset.heard(now, self._clock.monotonic())
         seen = {name: state.moved(shift) for name, state in states.items()}
-        # What changed here while the store was read is newer than what was read.
+        # What changed here meanwhile is newer than what was read.
         self._newer = {name: number for name, number in self._newer.items() if number > last_change}
         for name in self._newer:
             seen.pop(name, None)
             if name in self._seen:
                 seen[name] = self._seen[name]
         self._seen = seen
+        self.paused = {name: state.paused for name, state in seen.items() if state.paused is not None}
         pause = self._refresh and max(self._refresh, len(states) / _READ_PER_SECOND)
         self._fresh_until = self._clock.monotonic() + pause
         quiet = [name for name, state in states.items() if state.quiet(now)]
@@ -370,6 +382,9 @@ class Targets:
             self._seen.pop(target, None)
         else:
             self._seen[target] = state
+        self.paused.pop(target, None)
+        if state.paused is not None:
+            self.paused[target] = state.paused
 
     def _gone(self, error: Exception) -> None:
         self._observe(Trouble(where="targets", error=str(error) or "no answer in time"))
@@ -381,6 +396,5 @@ class Targets:
             self._observe(BreakerChanged(provider=provider, before=before, after=after, endpoint=endpoint))
 
 
-def _unchanged(state: TargetState, now: float) -> tuple[TargetState, None]:
-    del now
+def _unchanged(state: TargetState, _: float) -> tuple[TargetState, None]:
     return state, None

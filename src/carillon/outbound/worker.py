@@ -17,6 +17,7 @@ from carillon.domain.lanes import Lanes, shares
 from carillon.domain.notifications import Enrolled, Enrolment, Route, is_due_now
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Signal
 from carillon.domain.synchronous import SynchronousLedger
+from carillon.domain.targets import lane_target
 from carillon.ending import ended
 from carillon.faultpoint import faultpoint
 from carillon.outbound.attempt import Attempts
@@ -298,8 +299,9 @@ class Worker:
 
     async def _ask(self, total: int) -> list[Claim]:
         claims: list[Claim] = []
-        lanes = self._lane_polling.due()
-        for providers, most in questions(await self._room(), total):
+        room = await self._room()
+        lanes = self._unpaused(self._lane_polling.due())
+        for providers, most in questions(room, total):
             left = min(most, total - len(claims))
             if left <= 0:
                 break
@@ -314,11 +316,19 @@ class Worker:
         self._lane_polling.record(lanes, claims)
         return claims
 
+    def _unpaused(self, lanes: Lanes) -> Lanes:
+        """The lanes that no operator has paused: what waits in the others stays in the backlog."""
+        if self._targets is None or not self._targets.paused:
+            return lanes
+        paused = self._targets.paused
+        kept = {name: lane for name, lane in lanes.by_name.items() if lane_target(lane.rank) not in paused}
+        return Lanes(kept, lanes.strict)
+
     def _turns(self, providers: Sequence[str]) -> dict[str, Turns]:
         groups = self._rules.groups
         return {
             name: groups[name].turns(
-                self._places.busy(name), self._attempts.left_out(name) if groups[name].by == "endpoint" else ()
+                self._places.busy(name), self._attempts.left_out(name) if groups[name].by != "none" else ()
             )
             for name in providers
             if name in groups
@@ -351,7 +361,9 @@ class Worker:
         return self._rules.max_in_flight.get(provider, self._rules.concurrency)
 
     def _paced(self, provider: str, space: int) -> int:
-        """The space that the provider's rate leaves: a route is claimed when its call may start, not before."""
+        """The space that a pause and the provider's rate leave: a route is claimed when its call may start."""
+        if self._targets is not None and provider in self._targets.paused:
+            return 0
         if self._targets is None or not self._targets.paced(provider):
             return space
         free = self._targets.room(provider)

@@ -30,7 +30,7 @@ __all__ = [
     "tells",
 ]
 
-_LIVE = {"sse": "carillon.live.sse"}
+_LIVE = {"inbox": "carillon.live.inbox", "sse": "carillon.live.sse"}
 """Kinds whose module is in another room; it has the same shape as a module here."""
 _KIND = re.compile(r"[a-z_]+")
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")

@@ -23,6 +23,7 @@ from carillon.web import (
     in_body,
     in_query,
 )
+from carillon.web.paging import Cursor, CursorShape, counts
 from carillon.web.problems import Detail, rfc3339_ms
 from carillon.web.request import convert
 
@@ -31,8 +32,7 @@ _TAG = "Suppressions"
 _MISSING = "there is no such suppression"
 _DIGITS = 18
 """Every number of a suppression fits; longer ones are none of the ledger's."""
-_DEEPEST = 10_000
-"""The last offset: a page costs as much as all pages before it."""
+_LISTED = CursorShape("suppressions", {"before_us": ("place", int), "before_id": ("suppression_id", int)})
 
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}\Z")]
 Address = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,2000}\Z")]
@@ -71,10 +71,13 @@ class SuppressionPage(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
     """One page of suppressions, newest first."""
 
     items: list[SuppressionView]
-    total_count: int
-    page_number: int
+    total_count: int | None
+    """None behind a cursor: only pages are counted."""
+    page_number: int | None
     page_size: int
-    total_pages: int
+    total_pages: int | None
+    next_cursor: str | None
+    """Goes on after the last item; None at the end."""
 
 
 class SuppressionQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -82,6 +85,7 @@ class SuppressionQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     page: Page = 1
     page_size: PageSize = 20
+    cursor: Cursor | UnsetType = UNSET
     channel: Word | UnsetType = UNSET
     address: Address | UnsetType = UNSET
     tenant_id: Tenant | UnsetType = UNSET
@@ -188,20 +192,18 @@ class _Suppressions:
 
     async def show(self, request: Request) -> Reply:
         query = request.query(SuppressionQuery)
-        if query.page * query.page_size > _DEEPEST:
-            raise Problem("VALIDATION_ERROR", f"only the first {_DEEPEST} can be paged through: narrow the search")
+        place, offset = _LISTED.place(query.cursor, query.page, query.page_size)
         names = ("channel", "address", "source", "kind")
         filters = {name: getattr(query, name) for name in names if getattr(query, name) is not UNSET}
         filters |= request.reach.filters()
         if query.shared is not UNSET and request.reach.every_tenant:
             filters["tenant_id"] = SHARED
-        rows, total = await self._ledger.suppressions(filters, query.page_size, (query.page - 1) * query.page_size)
+        found, total = await self._ledger.suppressions({**filters, **place}, query.page_size + 1, offset)
+        rows, cursor = _LISTED.cut(found, query.page_size, found)
         page = SuppressionPage(
             items=[_view(row) for row in rows],
-            total_count=total,
-            page_number=query.page,
-            page_size=query.page_size,
-            total_pages=-(-total // query.page_size),
+            next_cursor=cursor,
+            **counts(query.cursor, query.page, query.page_size, total),
         )
         return Reply(200, page)
 

@@ -82,13 +82,6 @@ def skipped_action(*, actor: str, reason: str | None, filters: Mapping[str, Any]
     return AdminAction(actor=actor, action="redrive", reason=reason, tenant_id=filters.get("tenant_id"), detail=detail)
 
 
-def stop_action(*, actor: str, reason: str | None, tenant_id: str | None, action_id: int) -> AdminAction:
-    """The entry in the audit trail about a redrive that was stopped."""
-    return AdminAction(
-        actor=actor, action="redrive_stopped", reason=reason, tenant_id=tenant_id, subject=str(action_id)
-    )
-
-
 def redrive_plan(
     lanes: Lanes, *, provider: str | None = None, forced: bool = False, rate: float | None = None
 ) -> RedrivePlan:

@@ -16,10 +16,15 @@ from carillon.web.request import RawBody, Reply, Request
 Call = Callable[[Request], Awaitable[Reply]]
 _UNFIT = re.compile(r"[\x00-\x1f\x7f\ufffd]")
 MAX_SEGMENT = 255
-_POLICY = (
+POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+FRAMED = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'self'"
+)
+"""The policy of a page that shows the HTML of a message: it has styles of its own, and runs and fetches nothing."""
 KINDS = {
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
@@ -166,14 +171,16 @@ def _fit(params: dict[str, str], longest: int) -> dict[str, str]:
     return params
 
 
-def fixed(path: str, content: bytes | Callable[[], bytes], kind: str, *, guarded: bool = False) -> Endpoint:
+def fixed(
+    path: str, content: bytes | Callable[[], bytes], kind: str, *, guarded: bool = False, policy: str = POLICY
+) -> Endpoint:
     """One file under one path, of a kind in KINDS; a function makes the content when the first caller asks."""
     media_type = KINDS[kind]
 
     @cache
     def reply() -> Reply:
         text = content if isinstance(content, bytes) else content()
-        return Reply(200, text, {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}, media_type)
+        return Reply(200, text, {"Content-Security-Policy": policy, "Cache-Control": "no-cache"}, media_type)
 
     async def call(_: Request) -> Reply:
         return reply()

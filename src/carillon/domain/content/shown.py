@@ -6,9 +6,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from carillon.domain.content.mail import Attachment, Invitation, MailParts
-from carillon.domain.content.parts import InAppParts, PushParts
+from carillon.domain.content.parts import InAppAction, InAppParts, PushParts
+from carillon.domain.content.sms import Segments, segments_of
 from carillon.domain.notifications import Message
-from carillon.domain.sms import Segments, segments_of
 
 
 class AttachmentView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -62,6 +62,21 @@ def message_view(channel: str, message: Message) -> MessageView:
         push=UNSET if message.push is None else message.push,
         in_app=UNSET if message.in_app is None else message.in_app,
     )
+
+
+class InboxPayload(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the inbox of a person shows of a message."""
+
+    title: str | None = None
+    body: str
+    url: str | None = None
+    icon: str | None = None
+    actions: tuple[InAppAction, ...] = ()
+
+
+def inbox_payload(message: Message) -> InboxPayload:
+    parts = message.in_app or InAppParts()
+    return InboxPayload(title=message.subject, body=message.text, url=parts.url, icon=parts.icon, actions=parts.actions)
 
 
 def _mail_view(parts: MailParts | None) -> MailView | UnsetType:

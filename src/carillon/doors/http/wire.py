@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from carillon.domain.addresses import unfit
+from carillon.domain.addresses import REFERENCES, unfit
 from carillon.domain.content.mail import Attachment, Copies, Invitation, MailAddress, MailParts
 from carillon.domain.content.parts import InAppParts, PushParts
 from carillon.domain.errors import BadIntent
@@ -40,7 +40,6 @@ from carillon.web import Reach
 from carillon.web.problems import rfc3339_ms
 
 _PRIORITIES = {"high": Priority.HIGH, "normal": Priority.NORMAL, "low": Priority.LOW}
-_KINDS = {"email": "email", "sms": "phone", "push": "token", "webhook": "url", "inApp": "inapp"}
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 
@@ -332,7 +331,7 @@ def _recipient(channels: tuple[str, ...], address: str | None, user_id: str | No
         for each in fitting:
             check_address(each, address)
             addresses[each] = address
-        kind = _KINDS[fitting[0]]
+        kind = REFERENCES[fitting[0]]
     if user_id is not None:
         return Recipient(ref=f"user:{user_id}", user_id=user_id, addresses=addresses)
     return Recipient(ref=f"{kind}:{address}", addresses=addresses)

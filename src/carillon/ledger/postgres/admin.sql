@@ -20,7 +20,10 @@ WITH matching AS MATERIALIZED (
       AND (:notification_ids::text[] IS NULL OR d.notification_id = ANY (:notification_ids))
       AND (:letters::text[] IS NULL OR d.notification_id || chr(31) || d.route_id = ANY (:letters))
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, (extract(epoch FROM created_at) * 1000000)::bigint AS place FROM matching
+    WHERE :before_us::bigint IS NULL OR (created_at, notification_id, route_id)
+        < (timestamptz 'epoch' + :before_us::float8 * interval '1 microsecond', :before_id::text, :before_route::text)
+    ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)
@@ -141,7 +144,8 @@ WITH matching AS MATERIALIZED (
       AND (:tenant_id::text IS NULL OR a.tenant_id = :tenant_id)
       AND (:after_ms::float8 IS NULL OR a.at >= to_timestamp(:after_ms / 1000.0))
 ), page AS (
-    SELECT * FROM matching ORDER BY action_id DESC LIMIT :limit OFFSET :offset
+    SELECT * FROM matching WHERE :before_id::bigint IS NULL OR action_id < :before_id
+    ORDER BY action_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)
@@ -159,6 +163,55 @@ JOIN routes r ON r.notification_id = m.notification_id AND r.route_id = m.route_
 WHERE m.action_id = ANY (:action_ids::bigint[])
 GROUP BY m.action_id;
 
+-- name: action
+SELECT * FROM admin_actions WHERE action_id = :action_id;
+
+-- name: lock_action
+-- Race: a redrive writes its next page while somebody stops it.
+--   FOR UPDATE              the page is written first and stopped with the others, or it is not written.
+SELECT detail_json FROM admin_actions WHERE action_id = :action_id FOR UPDATE;
+
+-- name: stop_redrive
+-- Race: a worker claims a route of the redrive at this moment.
+--   taken                   the row of `due` stands for the route: this waits for a claim that is under way, and a claim passes over
+--                           a row that is locked here.
+--   claim_token, ticket     what a worker holds goes on: its call may be under way.
+--   attempt_count = 0       what was attempted since is a retry, and no part of what waits for its turn.
+WITH taken AS (
+    DELETE FROM due d USING redriven_routes m, routes r
+    WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
+      AND r.status = 'failed' AND r.attempt_count = 0
+      AND d.lane = r.lane AND d.provider = r.provider AND d.grp = r.grp AND d.due_at = r.next_attempt_at AND d.ticket = r.ticket
+    RETURNING d.ticket
+)
+UPDATE routes r
+SET status = 'dead_letter', dead_lettered_at = clock_timestamp(), next_attempt_at = NULL, turn = NULL, ticket = NULL,
+    updated_at = clock_timestamp(),
+    attempt_count = (SELECT count(*) FROM attempts a WHERE a.notification_id = r.notification_id AND a.route_id = r.route_id)
+FROM redriven_routes m
+WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
+  AND r.status = 'failed' AND r.attempt_count = 0 AND r.claim_token IS NULL
+  AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
+RETURNING r.notification_id, r.route_id;
+
+-- name: stop_redrive_bury
+-- Runs in the transaction of `stop_redrive`. The last error is still the reason.
+INSERT INTO dead_letters (
+    notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
+    failure_message, recovery_hint, created_at)
+SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref, r.attempt_count, r.max_attempts,
+       coalesce(r.last_error_classification, 'stopped'), coalesce(r.last_error_message, 'the redrive was stopped'),
+       :recovery_hint, r.dead_lettered_at
+FROM unnest(:notification_id::text[], :route_id::text[]) AS stopped (notification_id, route_id)
+JOIN routes r ON r.notification_id = stopped.notification_id AND r.route_id = stopped.route_id
+ON CONFLICT (notification_id, route_id) DO NOTHING;
+
+-- name: stop_redrive_forget
+-- Runs in the transaction of `stop_redrive`: these routes are no longer part of the redrive.
+DELETE FROM redriven_routes m
+USING unnest(:notification_id::text[], :route_id::text[]) AS stopped (notification_id, route_id)
+WHERE m.notification_id = stopped.notification_id AND m.route_id = stopped.route_id;
+
 -- name: recent_outcomes
 -- Ids grow with time, so the primary key finds the newest attempts in a table of any size; the newest successes are among
 -- the routes that ended last.
@@ -166,16 +219,16 @@ WITH ended AS MATERIALIZED (
     SELECT * FROM routes WHERE next_attempt_at IS NULL ORDER BY updated_at DESC LIMIT :limit
 ), recent AS MATERIALIZED (
     SELECT * FROM (
-        (SELECT notification_id, route_id, attempt_id, provider, outcome, error, started_at
+        (SELECT notification_id, route_id, attempt_id, provider, outcome, classification, error, started_at, duration_ms
          FROM attempts ORDER BY notification_id DESC, attempt_id DESC LIMIT :limit)
         UNION ALL
-        SELECT notification_id, route_id, finished_by, provider, 'sent', NULL,
-               published_at - took_ms * interval '1 millisecond'
+        SELECT notification_id, route_id, finished_by, provider, 'sent', NULL, NULL,
+               published_at - took_ms * interval '1 millisecond', took_ms
         FROM ended WHERE finished_by IS NOT NULL
     ) AS newest
     ORDER BY started_at DESC, attempt_id DESC LIMIT :limit
 )
-SELECT r.channel, a.provider, a.outcome, a.error, a.started_at
+SELECT r.channel, a.provider, a.outcome, a.classification, a.error, a.started_at, a.duration_ms
 FROM recent a
 JOIN routes r ON r.notification_id = a.notification_id AND r.route_id = a.route_id
 JOIN records n ON n.notification_id = a.notification_id

@@ -92,7 +92,9 @@ WITH matching AS MATERIALIZED (
     WHERE (:tenant_id::text IS NULL OR d.tenant_id = :tenant_id)
       AND (:open::boolean IS NULL OR (d.told_at IS NULL) = :open)
 ), page AS (
-    SELECT * FROM matching ORDER BY opened_at DESC, digest_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, (extract(epoch FROM opened_at) * 1000000)::bigint AS place FROM matching
+    WHERE :before_us::bigint IS NULL OR (opened_at, digest_id) < (timestamptz 'epoch' + :before_us::float8 * interval '1 microsecond', :before_id::text)
+    ORDER BY opened_at DESC, digest_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)
@@ -109,3 +111,23 @@ DELETE FROM digests WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM digests
     WHERE told_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
     ORDER BY told_at LIMIT :limit));
+
+-- name: open_digests_of_person
+-- The open digests of one person, by the index of open ones.
+SELECT d.digest_id, d.tenant_id, d.audience, d.channels, d.digest_key, d.opened_at, d.closes_at, d.closed_at, d.told_at,
+       d.event_count, d.error
+FROM digests d
+WHERE d.tenant_id = :tenant_id AND d.audience = :audience AND d.closed_at IS NULL
+ORDER BY d.closes_at, d.digest_id
+LIMIT :limit;
+
+-- name: digest_contents
+-- The events of one digest, the oldest first: ids grow with time.
+SELECT d.digest_id, d.tenant_id, d.audience, d.channels, d.digest_key, d.opened_at, d.closes_at, d.closed_at, d.told_at,
+       d.event_count, d.error, m.notification_id, n.notification_type, n.category, n.accepted_at
+FROM digests d
+LEFT JOIN digest_members m ON m.digest_id = d.digest_id
+LEFT JOIN records n ON n.notification_id = m.notification_id
+WHERE d.digest_id = :digest_id
+ORDER BY m.notification_id
+LIMIT :limit;

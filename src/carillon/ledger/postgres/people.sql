@@ -40,7 +40,10 @@ WITH matching AS MATERIALIZED (
       AND (:kind::text IS NULL OR s.kind = :kind)
       AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, suppression_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, (extract(epoch FROM created_at) * 1000000)::bigint AS place FROM matching
+    WHERE :before_us::bigint IS NULL OR (created_at, suppression_id)
+        < (timestamptz 'epoch' + :before_us::float8 * interval '1 microsecond', :before_id::bigint)
+    ORDER BY created_at DESC, suppression_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)
@@ -88,3 +91,17 @@ SET preferred_locale = CASE WHEN :replace::boolean OR :has_locale::boolean THEN 
                             ELSE p.quiet_hours_json END,
     updated_at = clock_timestamp()
 RETURNING *;
+
+-- name: category_choices
+-- How many people have switched a category on or off, channel by channel, among at most so many people.
+WITH people AS MATERIALIZED (
+    SELECT p.categories_json::json AS chosen FROM preferences p
+    WHERE :tenant_id::text IS NULL OR p.tenant_id = :tenant_id LIMIT :limit
+)
+SELECT category.key AS category, channel.key AS channel, count(*) FILTER (WHERE channel.value = 'true') AS wanted,
+       count(*) FILTER (WHERE channel.value = 'false') AS unwanted, (SELECT count(*) FROM people) AS people
+FROM (VALUES (1)) AS always (row)
+LEFT JOIN people ON TRUE
+LEFT JOIN LATERAL json_each(people.chosen) AS category ON TRUE
+LEFT JOIN LATERAL json_each_text(category.value) AS channel ON TRUE
+GROUP BY category.key, channel.key;

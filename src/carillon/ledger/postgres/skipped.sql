@@ -1,4 +1,4 @@
--- Statements of redrives of what a gate skipped, and of redrives that are stopped.
+-- Statements of redrives of what a gate skipped.
 
 -- name: skipped
 -- One page of what was skipped, the oldest first; `after` is where the page before ended. Filters left out are NULL.
@@ -58,6 +58,7 @@ RETURNING r.notification_id, r.route_id;
 SELECT (date_part('epoch', clock_timestamp()) * 1000)::float8 AS now_ms;
 
 -- name: unskip_stop
+-- Runs in the transaction of `stop_redrive`.
 -- Race: a worker claims a route at this moment. The second one waits, looks again and finds it taken.
 --   taken                   the row of `due` stands for the route: what a worker holds stays.
 WITH taken AS (
@@ -76,37 +77,3 @@ WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.r
   AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
   AND r.last_error_classification IN ('suppressed', 'category', 'throttle')
 RETURNING r.notification_id, r.route_id;
-
--- name: redrive_stop
--- Race: as above. What waits for its turn is a dead letter again, with the cause that it had.
---   taken                   the row of `due` stands for the route: what a worker holds stays.
-WITH taken AS (
-    DELETE FROM due d USING redriven_routes m, routes r
-    WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
-      AND r.status = 'failed' AND r.attempt_count = 0
-      AND d.lane = r.lane AND d.provider = r.provider AND d.grp = r.grp AND d.due_at = r.next_attempt_at AND d.ticket = r.ticket
-    RETURNING d.ticket
-)
-UPDATE routes r
-SET status = 'dead_letter', dead_lettered_at = clock_timestamp(), next_attempt_at = NULL, turn = NULL, ticket = NULL,
-    updated_at = clock_timestamp()
-FROM redriven_routes m
-WHERE m.action_id = :action_id AND r.notification_id = m.notification_id AND r.route_id = m.route_id
-  AND r.status = 'failed' AND r.attempt_count = 0 AND r.claim_token IS NULL
-  AND (r.ticket IS NULL OR r.ticket IN (SELECT ticket FROM taken))
-RETURNING r.notification_id, r.route_id;
-
--- name: redrive_stop_letters
--- Runs under the locks that `redrive_stop` took.
-INSERT INTO dead_letters (
-    notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
-    failure_message, recovery_hint, created_at)
-SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref, 0, r.max_attempts,
-       coalesce(r.last_error_classification, 'unknown'), coalesce(r.last_error_message, 'unknown'), :recovery_hint,
-       clock_timestamp()
-FROM unnest(:notification_id::text[], :route_id::text[]) AS key (notification_id, route_id)
-JOIN routes r ON r.notification_id = key.notification_id AND r.route_id = key.route_id
-ON CONFLICT (notification_id, route_id) DO NOTHING;
-
--- name: action
-SELECT * FROM admin_actions WHERE action_id = :action_id AND (:tenant_id::text IS NULL OR tenant_id = :tenant_id);

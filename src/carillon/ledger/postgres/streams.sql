@@ -97,7 +97,10 @@ JOIN records n ON n.notification_id = e.notification_id;
 SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
        (date_part('epoch', date_trunc('milliseconds', coalesce(n.occurred_at, n.accepted_at))) * 1000)::bigint
            AS event_timestamp_ms,
-       n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
+       n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered,
+       e.archived_at IS NOT NULL AS archived, (
+           SELECT r.message_json FROM routes r
+           WHERE r.notification_id = e.notification_id AND r.route_id = e.route_id AND r.channel = 'inApp') AS message_json
 FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
 WHERE e.user_id = :user_id AND e.seq > :after
 ORDER BY e.seq
@@ -107,9 +110,12 @@ LIMIT :limit;
 SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
        (date_part('epoch', date_trunc('milliseconds', coalesce(n.occurred_at, n.accepted_at))) * 1000)::bigint
            AS event_timestamp_ms,
-       n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
+       n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered,
+       e.archived_at IS NOT NULL AS archived, (
+           SELECT r.message_json FROM routes r
+           WHERE r.notification_id = e.notification_id AND r.route_id = e.route_id AND r.channel = 'inApp') AS message_json
 FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
-WHERE e.user_id = :user_id AND (:before::bigint IS NULL OR e.seq < :before)
+WHERE e.user_id = :user_id AND (:before::bigint IS NULL OR e.seq < :before) AND (e.archived_at IS NOT NULL) = :archived::boolean
 ORDER BY e.seq DESC
 LIMIT :limit;
 
@@ -117,7 +123,7 @@ LIMIT :limit;
 SELECT :user_id::text AS user_id, 0 AS seq, n.notification_id, n.notification_type, n.priority,
        (date_part('epoch', date_trunc('milliseconds', coalesce(n.occurred_at, n.accepted_at))) * 1000)::bigint
            AS event_timestamp_ms,
-       n.payload_json, FALSE AS read, FALSE AS delivered
+       n.payload_json, FALSE AS read, FALSE AS delivered, FALSE AS archived, NULL::text AS message_json
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.recipient_ref = ANY (:recipients::text[]) AND r.provider = 'sse' AND r.last_error_classification = 'throttled'
   AND r.next_attempt_at IS NOT NULL AND n.tenant_id IS NOT DISTINCT FROM :tenant_id
@@ -138,7 +144,7 @@ FROM streams s
 WHERE s.user_id = ANY (:user_ids::text[]);
 
 -- name: inbox_counts
--- `waiting`: what waits for an absent person has no entry yet; nobody has read it.
+-- `waiting`: what waits for an absent person has no entry yet; nobody has read it. What is archived counts no more.
 SELECT count(*) AS total, count(*) FILTER (WHERE read_at IS NULL) AS unread, (
     SELECT count(*) FROM routes r JOIN records n ON n.notification_id = r.notification_id
     WHERE r.recipient_ref = ANY (:recipients::text[]) AND r.provider = 'sse' AND r.last_error_classification = 'throttled'
@@ -146,7 +152,7 @@ SELECT count(*) AS total, count(*) FILTER (WHERE read_at IS NULL) AS unread, (
       AND NOT EXISTS (
           SELECT FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
     ) AS waiting
-FROM stream_entries WHERE user_id = :user_id;
+FROM stream_entries WHERE user_id = :user_id AND archived_at IS NULL;
 
 -- name: acknowledge
 -- Races: the acknowledgement comes twice, or before the push is settled.
@@ -172,6 +178,29 @@ SELECT EXISTS (SELECT FROM found);
 UPDATE stream_entries SET read_at = clock_timestamp()
 WHERE user_id = :user_id AND read_at IS NULL AND (:notification_ids::text[] IS NULL OR notification_id = ANY
     (:notification_ids))
+RETURNING 1 AS changed;
+
+-- name: mark_unread
+-- Race: as for `mark_read`.
+UPDATE stream_entries SET read_at = NULL
+WHERE user_id = :user_id AND read_at IS NOT NULL
+  AND (:notification_ids::text[] IS NULL OR notification_id = ANY (:notification_ids))
+RETURNING 1 AS changed;
+
+-- name: archive
+-- Without names every read entry goes to the archive: what came a moment ago is unread and stays.
+-- Race: a person archives in two windows.
+--   archived_at IS NULL     each entry is counted by one of them.
+UPDATE stream_entries SET archived_at = clock_timestamp()
+WHERE user_id = :user_id AND archived_at IS NULL
+  AND CASE WHEN :notification_ids::text[] IS NULL THEN read_at IS NOT NULL ELSE notification_id = ANY (:notification_ids) END
+RETURNING 1 AS changed;
+
+-- name: unarchive
+-- Race: as for `archive`.
+UPDATE stream_entries SET archived_at = NULL
+WHERE user_id = :user_id AND archived_at IS NOT NULL
+  AND (:notification_ids::text[] IS NULL OR notification_id = ANY (:notification_ids))
 RETURNING 1 AS changed;
 
 -- name: wake

@@ -43,7 +43,10 @@ WITH ranked AS (
 ), matching AS MATERIALIZED (
     SELECT * FROM ranked WHERE place = 1 AND (:is_active::boolean IS NULL OR is_active = :is_active)
 ), page AS (
-    SELECT * FROM matching ORDER BY template_key, channel, locale, tenant_id LIMIT :limit OFFSET :offset
+    SELECT * FROM matching
+    WHERE :after_key::text IS NULL OR (template_key, channel, locale, tenant_id)
+        > (:after_key, :after_channel::text, :after_locale::text, :after_tenant::text)
+    ORDER BY template_key, channel, locale, tenant_id LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)

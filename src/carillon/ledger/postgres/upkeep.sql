@@ -32,11 +32,42 @@ WHERE r.notification_id = ANY (:notification_ids::text[]) ORDER BY r.notificatio
 SELECT * FROM attempts_told WHERE notification_id = ANY (:notification_ids::text[]) ORDER BY notification_id, attempt_id;
 
 -- name: search
--- One snapshot for the page and the total, so that they agree.
+-- The newest first; the index of the times ends the search as soon as the page is full.
 -- A published route is `vendor_queued`, `vendor_sent`, `received` or `opened` once its vendor said so.
-WITH matching AS MATERIALIZED (
-    SELECT n.notification_id, n.accepted_at
-    FROM records n
+SELECT n.notification_id, (extract(epoch FROM n.accepted_at) * 1000000)::bigint AS place
+FROM records n
+WHERE (:user_id::text IS NULL OR n.user_id = :user_id)
+  AND (:sent_by::text IS NULL OR n.sent_by = :sent_by)
+  AND (:notification_type::text IS NULL OR n.notification_type = :notification_type)
+  AND (:tenant_id::text IS NULL OR coalesce(n.tenant_id, '') = :tenant_id)
+  AND (:trace_id::text IS NULL OR n.trace_id = :trace_id)
+  AND (:origin::text IS NULL OR n.origin = :origin)
+  AND (:accepted_after_ms::float8 IS NULL OR n.accepted_at >= to_timestamp(:accepted_after_ms / 1000.0))
+  AND (:accepted_before_ms::float8 IS NULL OR n.accepted_at < to_timestamp(:accepted_before_ms / 1000.0))
+  AND ((:statuses::text[] IS NULL AND :channel::text IS NULL AND :address::text IS NULL) OR EXISTS (
+          SELECT FROM routes r
+          WHERE r.notification_id = n.notification_id
+            AND (:statuses::text[] IS NULL OR (CASE
+                     WHEN r.status <> 'published' THEN r.status WHEN r.opened_at IS NOT NULL THEN 'opened'
+                     WHEN r.delivered_at IS NOT NULL THEN 'received'
+                     WHEN r.receipt IN ('queued', 'sent') THEN 'vendor_' || r.receipt
+                     ELSE 'published' END) = ANY (:statuses))
+            AND (:channel::text IS NULL OR r.channel = :channel)
+            AND (:address::text IS NULL OR r.address = :address)))
+  AND (:text::text IS NULL OR n.notification_id = :text OR n.user_id = :text OR n.trace_id = :text
+       OR n.notification_type LIKE :text_prefix OR EXISTS (
+          SELECT FROM routes r
+          WHERE r.notification_id = n.notification_id
+            AND (r.address = :text_address OR r.address LIKE :text_prefix OR r.last_error_message ILIKE :text_within)))
+  AND (:before_us::bigint IS NULL OR (n.accepted_at, n.notification_id)
+      < (timestamptz 'epoch' + :before_us::float8 * interval '1 microsecond', :before_id::text))
+ORDER BY n.accepted_at DESC, n.notification_id DESC
+LIMIT :limit OFFSET :offset;
+
+-- name: search_count
+-- Runs in the snapshot of `search`, so that they agree, and counts no further than `most`.
+SELECT count(*) AS total FROM (
+    SELECT FROM records n
     WHERE (:user_id::text IS NULL OR n.user_id = :user_id)
       AND (:sent_by::text IS NULL OR n.sent_by = :sent_by)
       AND (:notification_type::text IS NULL OR n.notification_type = :notification_type)
@@ -45,22 +76,23 @@ WITH matching AS MATERIALIZED (
       AND (:origin::text IS NULL OR n.origin = :origin)
       AND (:accepted_after_ms::float8 IS NULL OR n.accepted_at >= to_timestamp(:accepted_after_ms / 1000.0))
       AND (:accepted_before_ms::float8 IS NULL OR n.accepted_at < to_timestamp(:accepted_before_ms / 1000.0))
-      AND ((:status::text IS NULL AND :channel::text IS NULL AND :address::text IS NULL) OR EXISTS (
+      AND ((:statuses::text[] IS NULL AND :channel::text IS NULL AND :address::text IS NULL) OR EXISTS (
               SELECT FROM routes r
               WHERE r.notification_id = n.notification_id
-                AND (:status::text IS NULL OR :status = CASE
+                AND (:statuses::text[] IS NULL OR (CASE
                          WHEN r.status <> 'published' THEN r.status WHEN r.opened_at IS NOT NULL THEN 'opened'
                          WHEN r.delivered_at IS NOT NULL THEN 'received'
-                         WHEN r.receipt IN ('queued', 'sent') THEN 'vendor_' || r.receipt ELSE 'published' END)
+                         WHEN r.receipt IN ('queued', 'sent') THEN 'vendor_' || r.receipt
+                         ELSE 'published' END) = ANY (:statuses))
                 AND (:channel::text IS NULL OR r.channel = :channel)
                 AND (:address::text IS NULL OR r.address = :address)))
-), page AS (
-    SELECT * FROM matching ORDER BY accepted_at DESC, notification_id DESC LIMIT :limit OFFSET :offset
-)
-SELECT (SELECT count(*) FROM matching) AS total, page.notification_id
-FROM (VALUES (1)) AS always (row)
-LEFT JOIN page ON TRUE
-ORDER BY page.accepted_at DESC, page.notification_id DESC;
+      AND (:text::text IS NULL OR n.notification_id = :text OR n.user_id = :text OR n.trace_id = :text
+           OR n.notification_type LIKE :text_prefix OR EXISTS (
+              SELECT FROM routes r
+              WHERE r.notification_id = n.notification_id
+                AND (r.address = :text_address OR r.address LIKE :text_prefix OR r.last_error_message ILIKE :text_within)))
+    LIMIT :most
+) AS counted;
 
 -- name: counts
 -- `held`: the claims under tickets whose leases have not run out. A hash table, so that each route is looked up once.
@@ -87,7 +119,10 @@ WITH matching AS MATERIALIZED (
       AND (:tenant_id::text IS NULL OR coalesce(n.tenant_id, '') = :tenant_id)
       AND (:created_after_ms::float8 IS NULL OR d.created_at >= to_timestamp(:created_after_ms / 1000.0))
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, (extract(epoch FROM created_at) * 1000000)::bigint AS place FROM matching
+    WHERE :before_us::bigint IS NULL OR (created_at, notification_id, route_id)
+        < (timestamptz 'epoch' + :before_us::float8 * interval '1 microsecond', :before_id::text, :before_route::text)
+    ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (VALUES (1)) AS always (row)

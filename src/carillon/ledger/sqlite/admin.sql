@@ -20,7 +20,10 @@ WITH matching AS MATERIALIZED (
       AND (:notification_ids IS NULL OR d.notification_id IN (SELECT value FROM json_each(:notification_ids)))
       AND (:letters IS NULL OR d.notification_id || char(31) || d.route_id IN (SELECT value FROM json_each(:letters)))
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, created_at * 1000 AS place FROM matching
+    WHERE :before_us IS NULL
+       OR (created_at, notification_id, route_id) < (:before_us / 1000, :before_id, :before_route)
+    ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always
@@ -130,7 +133,8 @@ WITH matching AS MATERIALIZED (
       AND (:tenant_id IS NULL OR a.tenant_id = :tenant_id)
       AND (:after_ms IS NULL OR a.at >= :after_ms)
 ), page AS (
-    SELECT * FROM matching ORDER BY action_id DESC LIMIT :limit OFFSET :offset
+    SELECT * FROM matching WHERE :before_id IS NULL OR action_id < :before_id
+    ORDER BY action_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always
@@ -148,6 +152,42 @@ JOIN routes r ON r.notification_id = m.notification_id AND r.route_id = m.route_
 WHERE m.action_id IN (SELECT value FROM json_each(:action_ids))
 GROUP BY m.action_id;
 
+-- name: action
+SELECT * FROM admin_actions WHERE action_id = :action_id;
+
+-- name: lock_action
+-- Race: a redrive writes its next page while somebody stops it.
+--   BEGIN IMMEDIATE         the page is written first and stopped with the others, or it is not written.
+SELECT detail_json FROM admin_actions WHERE action_id = :action_id;
+
+-- name: stop_redrive
+-- Race: a worker claims a route of the redrive at this moment.
+--   claim_token, ticket     what a worker holds goes on: its call may be under way.
+--   attempt_count = 0       what was attempted since is a retry, and no part of what waits for its turn.
+UPDATE routes
+SET status = 'dead_letter', dead_lettered_at = :now, next_attempt_at = NULL, updated_at = :now,
+    attempt_count = (SELECT count(*) FROM attempts a
+                     WHERE a.notification_id = routes.notification_id AND a.route_id = routes.route_id)
+WHERE (notification_id, route_id) IN (SELECT notification_id, route_id FROM redriven_routes WHERE action_id = :action_id)
+  AND status = 'failed' AND attempt_count = 0 AND claim_token IS NULL
+  AND (ticket IS NULL OR ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t))
+RETURNING notification_id, route_id;
+
+-- name: stop_redrive_bury
+-- Runs in the transaction of `stop_redrive`. The last error is still the reason.
+INSERT INTO dead_letters (
+    notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
+    failure_message, recovery_hint, created_at)
+SELECT notification_id, route_id, channel, recipient_ref, attempt_count, max_attempts,
+       coalesce(last_error_classification, 'stopped'), coalesce(last_error_message, 'the redrive was stopped'),
+       :recovery_hint, dead_lettered_at
+FROM routes WHERE notification_id = :notification_id AND route_id = :route_id
+ON CONFLICT (notification_id, route_id) DO NOTHING;
+
+-- name: stop_redrive_forget
+-- Runs in the transaction of `stop_redrive`: these routes are no longer part of the redrive.
+DELETE FROM redriven_routes WHERE notification_id = :notification_id AND route_id = :route_id;
+
 -- name: recent_outcomes
 -- The primary key finds the newest attempts in a table of any size; the newest successes are among the routes that ended
 -- last.
@@ -156,13 +196,15 @@ WITH ended AS MATERIALIZED (
 ), newest AS MATERIALIZED (
     SELECT * FROM attempts ORDER BY attempt_id DESC LIMIT :limit
 ), recent AS MATERIALIZED (
-    SELECT notification_id, route_id, attempt_id, provider, outcome, error, started_at FROM newest
+    SELECT notification_id, route_id, attempt_id, provider, outcome, classification, error, started_at, duration_ms
+    FROM newest
     UNION ALL
-    SELECT notification_id, route_id, finished_by, provider, 'sent', NULL, published_at - CAST(round(took_ms) AS INTEGER)
+    SELECT notification_id, route_id, finished_by, provider, 'sent', NULL, NULL,
+           published_at - CAST(round(took_ms) AS INTEGER), took_ms
     FROM ended WHERE finished_by IS NOT NULL
     ORDER BY started_at DESC, attempt_id DESC LIMIT :limit
 )
-SELECT r.channel, a.provider, a.outcome, a.error, a.started_at
+SELECT r.channel, a.provider, a.outcome, a.classification, a.error, a.started_at, a.duration_ms
 FROM recent a
 JOIN routes r ON r.notification_id = a.notification_id AND r.route_id = a.route_id
 JOIN records n ON n.notification_id = a.notification_id

@@ -69,7 +69,9 @@ WITH matching AS MATERIALIZED (
     FROM digests d
     WHERE (:tenant_id IS NULL OR d.tenant_id = :tenant_id) AND (:open IS NULL OR (d.told_at IS NULL) = :open)
 ), page AS (
-    SELECT * FROM matching ORDER BY opened_at DESC, digest_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, opened_at * 1000 AS place FROM matching
+    WHERE :before_us IS NULL OR (opened_at, digest_id) < (:before_us / 1000, :before_id)
+    ORDER BY opened_at DESC, digest_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always
@@ -85,3 +87,23 @@ UPDATE digests SET closes_at = closes_at - CAST(:seconds * 1000 AS INTEGER) WHER
 DELETE FROM digests WHERE rowid IN (
     SELECT d.rowid FROM digests d WHERE d.told_at < :now - CAST(:older_than_seconds * 1000 AS INTEGER)
     ORDER BY d.told_at LIMIT :limit);
+
+-- name: open_digests_of_person
+-- The open digests of one person, by the index of open ones.
+SELECT d.digest_id, d.tenant_id, d.audience, d.channels, d.digest_key, d.opened_at, d.closes_at, d.closed_at, d.told_at,
+       d.event_count, d.error
+FROM digests d
+WHERE d.tenant_id = :tenant_id AND d.audience = :audience AND d.closed_at IS NULL
+ORDER BY d.closes_at, d.digest_id
+LIMIT :limit;
+
+-- name: digest_contents
+-- The events of one digest, the oldest first: ids grow with time.
+SELECT d.digest_id, d.tenant_id, d.audience, d.channels, d.digest_key, d.opened_at, d.closes_at, d.closed_at, d.told_at,
+       d.event_count, d.error, m.notification_id, n.notification_type, n.category, n.accepted_at
+FROM digests d
+LEFT JOIN digest_members m ON m.digest_id = d.digest_id
+LEFT JOIN records n ON n.notification_id = m.notification_id
+WHERE d.digest_id = :digest_id
+ORDER BY m.notification_id
+LIMIT :limit;

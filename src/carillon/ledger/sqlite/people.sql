@@ -32,7 +32,9 @@ WITH matching AS MATERIALIZED (
       AND (:kind IS NULL OR s.kind = :kind)
       AND (s.expires_at IS NULL OR s.expires_at > :now)
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, suppression_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, created_at * 1000 AS place FROM matching
+    WHERE :before_us IS NULL OR (created_at, suppression_id) < (:before_us / 1000, :before_id)
+    ORDER BY created_at DESC, suppression_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always
@@ -71,3 +73,16 @@ SET preferred_locale = CASE WHEN :replace OR :has_locale THEN :preferred_locale 
     quiet_hours_json = CASE WHEN :replace OR :has_quiet_hours THEN :quiet_hours_json ELSE quiet_hours_json END,
     updated_at = :now
 RETURNING *;
+
+-- name: category_choices
+-- How many people have switched a category on or off, channel by channel, among at most so many people.
+WITH people AS MATERIALIZED (
+    SELECT p.categories_json FROM preferences p WHERE :tenant_id IS NULL OR p.tenant_id = :tenant_id LIMIT :limit
+)
+SELECT category.key AS category, channel.key AS channel, count(*) FILTER (WHERE channel.value) AS wanted,
+       count(*) FILTER (WHERE NOT channel.value) AS unwanted, (SELECT count(*) FROM people) AS people
+FROM (SELECT 1) AS always
+LEFT JOIN people ON TRUE
+LEFT JOIN json_each(people.categories_json) AS category ON TRUE
+LEFT JOIN json_each(category.value) AS channel ON TRUE
+GROUP BY category.key, channel.key;

@@ -1,4 +1,4 @@
--- Statements of redrives of what a gate skipped, and of redrives that are stopped.
+-- Statements of redrives of what a gate skipped.
 
 -- name: skipped
 -- One page of what was skipped, the oldest first; `after` is where the page before ended. Filters left out are NULL.
@@ -52,6 +52,7 @@ RETURNING notification_id, route_id;
 SELECT :now AS now_ms;
 
 -- name: unskip_stop
+-- Runs in the transaction of `stop_redrive`.
 UPDATE routes
 SET status = 'skipped', skipped_at = :now, next_attempt_at = NULL, turn = NULL, updated_at = :now
 FROM redriven_routes m
@@ -60,25 +61,3 @@ WHERE m.action_id = :action_id AND routes.notification_id = m.notification_id AN
   AND (routes.ticket IS NULL OR routes.ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t))
   AND routes.last_error_classification IN ('suppressed', 'category', 'throttle')
 RETURNING notification_id, route_id;
-
--- name: redrive_stop
--- What waits for its turn is a dead letter again, with the cause that it had.
-UPDATE routes
-SET status = 'dead_letter', dead_lettered_at = :now, next_attempt_at = NULL, turn = NULL, updated_at = :now
-FROM redriven_routes m
-WHERE m.action_id = :action_id AND routes.notification_id = m.notification_id AND routes.route_id = m.route_id
-  AND routes.status = 'failed' AND routes.attempt_count = 0 AND routes.claim_token IS NULL
-  AND (routes.ticket IS NULL OR routes.ticket NOT IN (SELECT t.value FROM leases l, json_each(l.tickets) t))
-RETURNING notification_id, route_id;
-
--- name: redrive_stop_letters
-INSERT INTO dead_letters (
-    notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
-    failure_message, recovery_hint, created_at)
-SELECT r.notification_id, r.route_id, r.channel, r.recipient_ref, 0, r.max_attempts,
-       coalesce(r.last_error_classification, 'unknown'), coalesce(r.last_error_message, 'unknown'), :recovery_hint, :now
-FROM routes r WHERE r.notification_id = :notification_id AND r.route_id = :route_id
-ON CONFLICT (notification_id, route_id) DO NOTHING;
-
--- name: action
-SELECT * FROM admin_actions WHERE action_id = :action_id AND (:tenant_id IS NULL OR tenant_id = :tenant_id);

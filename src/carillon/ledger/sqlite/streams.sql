@@ -48,7 +48,10 @@ WHERE n.notification_id = :notification_id;
 -- name: read
 SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
        coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms,
-       n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
+       n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered,
+       e.archived_at IS NOT NULL AS archived, (
+           SELECT r.message_json FROM routes r
+           WHERE r.notification_id = e.notification_id AND r.route_id = e.route_id AND r.channel = 'inApp') AS message_json
 FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
 WHERE e.user_id = :user_id AND e.seq > :after
 ORDER BY e.seq
@@ -57,15 +60,19 @@ LIMIT :limit;
 -- name: newest_first
 SELECT e.user_id, e.seq, e.notification_id, n.notification_type, n.priority,
        coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms,
-       n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered
+       n.payload_json, e.read_at IS NOT NULL AS read, e.delivered_at IS NOT NULL AS delivered,
+       e.archived_at IS NOT NULL AS archived, (
+           SELECT r.message_json FROM routes r
+           WHERE r.notification_id = e.notification_id AND r.route_id = e.route_id AND r.channel = 'inApp') AS message_json
 FROM stream_entries e JOIN records n ON n.notification_id = e.notification_id
-WHERE e.user_id = :user_id AND (:before IS NULL OR e.seq < :before)
+WHERE e.user_id = :user_id AND (:before IS NULL OR e.seq < :before) AND (e.archived_at IS NOT NULL) = :archived
 ORDER BY e.seq DESC
 LIMIT :limit;
 
 -- name: waiting
 SELECT :user_id AS user_id, 0 AS seq, n.notification_id, n.notification_type, n.priority,
-       coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms, n.payload_json, 0 AS read, 0 AS delivered
+       coalesce(n.occurred_at, n.accepted_at) AS event_timestamp_ms, n.payload_json, 0 AS read, 0 AS delivered,
+       0 AS archived, NULL AS message_json
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
 WHERE r.recipient_ref IN (SELECT value FROM json_each(:recipients)) AND r.provider = 'sse' AND
     r.last_error_classification = 'throttled'
@@ -87,7 +94,7 @@ FROM streams s
 WHERE s.user_id IN (SELECT value FROM json_each(:user_ids));
 
 -- name: inbox_counts
--- `waiting`: what waits for an absent person has no entry yet; nobody has read it.
+-- `waiting`: what waits for an absent person has no entry yet; nobody has read it. What is archived counts no more.
 SELECT count(*) AS total, count(*) FILTER (WHERE read_at IS NULL) AS unread, (
     SELECT count(*) FROM routes r JOIN records n ON n.notification_id = r.notification_id
     WHERE r.recipient_ref IN (SELECT value FROM json_each(:recipients)) AND r.provider = 'sse'
@@ -95,7 +102,7 @@ SELECT count(*) AS total, count(*) FILTER (WHERE read_at IS NULL) AS unread, (
       AND NOT EXISTS (
           SELECT 1 FROM stream_entries e WHERE e.notification_id = r.notification_id AND e.route_id = r.route_id)
     ) AS waiting
-FROM stream_entries WHERE user_id = :user_id;
+FROM stream_entries WHERE user_id = :user_id AND archived_at IS NULL;
 
 -- name: acknowledge
 -- Races: the acknowledgement comes twice, or before the push is settled.
@@ -115,6 +122,30 @@ WHERE notification_id = :notification_id AND route_id = :route_id AND delivered_
 --   read_at IS NULL         each entry is counted by one of them.
 UPDATE stream_entries SET read_at = :now
 WHERE user_id = :user_id AND read_at IS NULL
+  AND (:notification_ids IS NULL OR notification_id IN (SELECT value FROM json_each(:notification_ids)))
+RETURNING 1 AS changed;
+
+-- name: mark_unread
+-- Race: as for `mark_read`.
+UPDATE stream_entries SET read_at = NULL
+WHERE user_id = :user_id AND read_at IS NOT NULL
+  AND (:notification_ids IS NULL OR notification_id IN (SELECT value FROM json_each(:notification_ids)))
+RETURNING 1 AS changed;
+
+-- name: archive
+-- Without names every read entry goes to the archive: what came a moment ago is unread and stays.
+-- Race: a person archives in two windows.
+--   archived_at IS NULL     each entry is counted by one of them.
+UPDATE stream_entries SET archived_at = :now
+WHERE user_id = :user_id AND archived_at IS NULL
+  AND CASE WHEN :notification_ids IS NULL THEN read_at IS NOT NULL
+           ELSE notification_id IN (SELECT value FROM json_each(:notification_ids)) END
+RETURNING 1 AS changed;
+
+-- name: unarchive
+-- Race: as for `archive`.
+UPDATE stream_entries SET archived_at = NULL
+WHERE user_id = :user_id AND archived_at IS NOT NULL
   AND (:notification_ids IS NULL OR notification_id IN (SELECT value FROM json_each(:notification_ids)))
 RETURNING 1 AS changed;
 

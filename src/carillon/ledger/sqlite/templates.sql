@@ -41,7 +41,10 @@ WITH ranked AS (
 ), matching AS MATERIALIZED (
     SELECT * FROM ranked WHERE place = 1 AND (:is_active IS NULL OR is_active = :is_active)
 ), page AS (
-    SELECT * FROM matching ORDER BY template_key, channel, locale, tenant_id LIMIT :limit OFFSET :offset
+    SELECT * FROM matching
+    WHERE :after_key IS NULL OR (template_key, channel, locale, tenant_id)
+        > (:after_key, :after_channel, :after_locale, :after_tenant)
+    ORDER BY template_key, channel, locale, tenant_id LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always

@@ -42,11 +42,42 @@ FROM routes WHERE finished_by IS NOT NULL AND notification_id IN (SELECT value F
 ORDER BY notification_id, attempt_id;
 
 -- name: search
--- One snapshot for the page and the total, so that they agree.
+-- The newest first; the index of the times ends the search as soon as the page is full.
 -- A published route is `vendor_queued`, `vendor_sent`, `received` or `opened` once its vendor said so.
-WITH matching AS MATERIALIZED (
-    SELECT n.notification_id, n.accepted_at
-    FROM records n
+SELECT n.notification_id, n.accepted_at * 1000 AS place
+FROM records n
+WHERE (:user_id IS NULL OR n.user_id = :user_id)
+  AND (:sent_by IS NULL OR n.sent_by = :sent_by)
+  AND (:notification_type IS NULL OR n.notification_type = :notification_type)
+  AND (:tenant_id IS NULL OR coalesce(n.tenant_id, '') = :tenant_id)
+  AND (:trace_id IS NULL OR n.trace_id = :trace_id)
+  AND (:origin IS NULL OR n.origin = :origin)
+  AND (:accepted_after_ms IS NULL OR n.accepted_at >= :accepted_after_ms)
+  AND (:accepted_before_ms IS NULL OR n.accepted_at < :accepted_before_ms)
+  AND ((:statuses IS NULL AND :channel IS NULL AND :address IS NULL) OR EXISTS (
+          SELECT 1 FROM routes r
+          WHERE r.notification_id = n.notification_id
+            AND (:statuses IS NULL OR (CASE
+                     WHEN r.status <> 'published' THEN r.status WHEN r.opened_at IS NOT NULL THEN 'opened'
+                     WHEN r.delivered_at IS NOT NULL THEN 'received'
+                     WHEN r.receipt IN ('queued', 'sent') THEN 'vendor_' || r.receipt
+                     ELSE 'published' END) IN (SELECT value FROM json_each(:statuses)))
+            AND (:channel IS NULL OR r.channel = :channel)
+            AND (:address IS NULL OR r.address = :address)))
+  AND (:text IS NULL OR n.notification_id = :text OR n.user_id = :text OR n.trace_id = :text
+       OR n.notification_type LIKE :text_prefix ESCAPE '\' OR EXISTS (
+          SELECT 1 FROM routes r
+          WHERE r.notification_id = n.notification_id
+            AND (r.address = :text_address OR r.address LIKE :text_prefix ESCAPE '\'
+                 OR r.last_error_message LIKE :text_within ESCAPE '\')))
+  AND (:before_us IS NULL OR (n.accepted_at, n.notification_id) < (:before_us / 1000, :before_id))
+ORDER BY n.accepted_at DESC, n.notification_id DESC
+LIMIT :limit OFFSET :offset;
+
+-- name: search_count
+-- Runs in the snapshot of `search`, so that they agree, and counts no further than `most`.
+SELECT count(*) AS total FROM (
+    SELECT 1 FROM records n
     WHERE (:user_id IS NULL OR n.user_id = :user_id)
       AND (:sent_by IS NULL OR n.sent_by = :sent_by)
       AND (:notification_type IS NULL OR n.notification_type = :notification_type)
@@ -55,22 +86,24 @@ WITH matching AS MATERIALIZED (
       AND (:origin IS NULL OR n.origin = :origin)
       AND (:accepted_after_ms IS NULL OR n.accepted_at >= :accepted_after_ms)
       AND (:accepted_before_ms IS NULL OR n.accepted_at < :accepted_before_ms)
-      AND ((:status IS NULL AND :channel IS NULL AND :address IS NULL) OR EXISTS (
+      AND ((:statuses IS NULL AND :channel IS NULL AND :address IS NULL) OR EXISTS (
               SELECT 1 FROM routes r
               WHERE r.notification_id = n.notification_id
-                AND (:status IS NULL OR :status = CASE
+                AND (:statuses IS NULL OR (CASE
                          WHEN r.status <> 'published' THEN r.status WHEN r.opened_at IS NOT NULL THEN 'opened'
                          WHEN r.delivered_at IS NOT NULL THEN 'received'
-                         WHEN r.receipt IN ('queued', 'sent') THEN 'vendor_' || r.receipt ELSE 'published' END)
+                         WHEN r.receipt IN ('queued', 'sent') THEN 'vendor_' || r.receipt
+                         ELSE 'published' END) IN (SELECT value FROM json_each(:statuses)))
                 AND (:channel IS NULL OR r.channel = :channel)
                 AND (:address IS NULL OR r.address = :address)))
-), page AS (
-    SELECT * FROM matching ORDER BY accepted_at DESC, notification_id DESC LIMIT :limit OFFSET :offset
-)
-SELECT (SELECT count(*) FROM matching) AS total, page.notification_id
-FROM (SELECT 1) AS always
-LEFT JOIN page ON TRUE
-ORDER BY page.accepted_at DESC, page.notification_id DESC;
+      AND (:text IS NULL OR n.notification_id = :text OR n.user_id = :text OR n.trace_id = :text
+           OR n.notification_type LIKE :text_prefix ESCAPE '\' OR EXISTS (
+              SELECT 1 FROM routes r
+              WHERE r.notification_id = n.notification_id
+                AND (r.address = :text_address OR r.address LIKE :text_prefix ESCAPE '\'
+                     OR r.last_error_message LIKE :text_within ESCAPE '\')))
+    LIMIT :most
+) AS counted;
 
 -- name: counts
 -- `held`: the claims under tickets whose leases have not run out.
@@ -93,7 +126,10 @@ WITH matching AS MATERIALIZED (
       AND (:tenant_id IS NULL OR coalesce(n.tenant_id, '') = :tenant_id)
       AND (:created_after_ms IS NULL OR d.created_at >= :created_after_ms)
 ), page AS (
-    SELECT * FROM matching ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
+    SELECT *, created_at * 1000 AS place FROM matching
+    WHERE :before_us IS NULL
+       OR (created_at, notification_id, route_id) < (:before_us / 1000, :before_id, :before_route)
+    ORDER BY created_at DESC, notification_id DESC, route_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT (SELECT count(*) FROM matching) AS total, page.*
 FROM (SELECT 1) AS always

@@ -1,266 +1,357 @@
-// A person's inbox as a live stream: it connects, resumes where it was, acknowledges and counts. No dependencies.
+// <carillon-inbox>: a bell with a popover, or a page, over a person's inbox. No dependencies, no build step.
 
-const FIRST_WAIT_MS = 1000;
-const LONGEST_WAIT_MS = 30000;
-const REMEMBERED = 1000;
+import { Inbox } from "./client.js";
+import { SHEET } from "./style.js";
+import { Clock, content, element, icon, line, tool } from "./view.js";
+import { directionOf, LANGUAGES, said, wordsOf } from "./words.js";
+
+export { Inbox, LANGUAGES };
+
+const UNDO_MS = 6000;
+const MINUTE_MS = 60000;
+const MOST_COUNTED = 99;
 
 /**
- * Events: `notification` (detail: the notification), `change`, `connected`, `disconnected`, `gap`.
+ * `<carillon-inbox user="ada">` shows the inbox in place, `mode="bell"` a bell that opens it.
  *
- * Options: `base` (where Carillon is served, "" for the page's own origin), `user` (whose inbox), `ticket` (an async
- * function that fetches a one-use ticket from your own backend; leave it out where nobody is asked who they are),
- * `acknowledge` (false leaves it to you).
+ * Attributes: `user`, `base`, `mode`, `side` ("start" opens a bell's popover to the other side), `lang`, `theme` ("light" or
+ * "dark"; otherwise as the system says), `page-size`. Properties, set before it is inserted: `ticket` (see Inbox), `words`.
+ * Events: `carillon-notification` (a new one came), `carillon-count` (detail: the unread ones), `carillon-open` (detail:
+ * notification and url; preventDefault keeps the browser from following the link).
  */
-export class Inbox extends EventTarget {
-  constructor({ base = "", user, ticket = null, acknowledge = true } = {}) {
-    super();
-    if (!user) throw new TypeError("an inbox needs a user");
-    this.user = user;
-    this.notifications = [];
-    this.connected = false;
-    this._base = base.replace(/\/$/, "");
-    this._ticket = ticket;
-    this._shown = null;
-    this._acknowledges = acknowledge;
-    this._lastEventId = null;
-    this._seen = new Set();
-    this._source = null;
-    this._timer = null;
-    this._wait = FIRST_WAIT_MS;
-    this._running = false;
-  }
-
-  get unread() {
-    return this.notifications.filter((notification) => !notification.is_read).length;
-  }
-
-  /** Load the inbox and follow the stream; calling it again is harmless. */
-  async start() {
-    if (this._running) return;
-    this._running = true;
-    await this._connect();
-  }
-
-  stop() {
-    this._running = false;
-    clearTimeout(this._timer);
-    this._disconnect();
-  }
-
-  /** Mark as read: these ids, or everything. */
-  async markRead(ids = null) {
-    await this._ask("POST", `/notifications/${encodeURIComponent(this.user)}/read`, { notification_ids: ids });
-    for (const notification of this.notifications) {
-      if (ids === null || ids.includes(notification.notification_id)) notification.is_read = true;
-    }
-    this._tell("change");
-  }
-
-  /** Acknowledge a notification; only needed with `acknowledge: false`. */
-  async acknowledge(id) {
-    await this._ask("POST", `/notifications/${encodeURIComponent(id)}/ack`, {});
-  }
-
-  async _connect() {
-    try {
-      // A ticket opens one stream: the browser's own reconnect would send a used one.
-      this._shown = this._ticket === null ? null : await this._ticket();
-      if (!this._running) return;
-      this._open();
-    } catch (error) {
-      this._again();
-    }
-  }
-
-  _open() {
-    const query = new URLSearchParams(this._who());
-    if (this._lastEventId !== null) query.set("last_event_id", this._lastEventId);
-    const source = new EventSource(`${this._base}/notifications/stream?${query}`);
-    this._source = source;
-    source.addEventListener("connected", (event) => this._arrived(event));
-    source.addEventListener("notification", (event) => this._take(JSON.parse(event.data), event.lastEventId));
-    source.addEventListener("gap", () => this._missed());
-    source.addEventListener("closing", () => this._lost(source, FIRST_WAIT_MS * Math.random()));
-    source.onerror = () => this._lost(source);
-  }
-
-  async _arrived(event) {
-    this.connected = true;
-    this._wait = FIRST_WAIT_MS;
-    if (this._lastEventId === null) {
-      this._lastEventId = event.lastEventId;
-      await this._load().catch(() => {});
-    }
-    this._tell("connected");
-  }
-
-  async _missed() {
-    await this._load().catch(() => {});
-    this._tell("gap");
-  }
-
-  /** Load what was there before the stream began. */
-  async _load() {
-    const inbox = await this._ask("GET", `/notifications/${encodeURIComponent(this.user)}`);
-    // The stream may have delivered some of these meanwhile.
-    for (const notification of inbox.notifications.reverse()) this._add(notification);
-    this.notifications.sort((one, other) => (other.seq ?? Infinity) - (one.seq ?? Infinity));
-    this._tell("change");
-  }
-
-  _take(notification, lastEventId) {
-    this._lastEventId = lastEventId;
-    const known = this._seen.has(notification.notification_id);
-    if (known) {
-      const held = this.notifications.find((one) => one.notification_id === notification.notification_id);
-      if (held) held.seq = Number(lastEventId);
-    }
-    this._add({ ...notification, seq: Number(lastEventId), is_read: false });
-    if (!known) this._tell("notification", notification);
-    this._tell("change");
-    if (this._acknowledges) this.acknowledge(notification.notification_id).catch(() => {});
-  }
-
-  /** Show each once: delivery is at least once, so a repeat has the same id. */
-  _add(notification) {
-    if (this._seen.has(notification.notification_id)) return;
-    this._seen.add(notification.notification_id);
-    this.notifications.unshift(notification);
-    if (this.notifications.length > REMEMBERED) {
-      this._seen.delete(this.notifications.pop().notification_id);
-    }
-  }
-
-  _lost(source, wait = null) {
-    if (this._source !== source) return;
-    this._disconnect();
-    this._again(wait);
-  }
-
-  _again(wait = null) {
-    if (!this._running) return;
-    clearTimeout(this._timer);
-    // Spread the reconnects: a replica that stops disconnects all readers at once.
-    this._timer = setTimeout(() => this._connect(), wait ?? this._wait * (0.5 + Math.random()));
-    this._wait = Math.min(this._wait * 2, LONGEST_WAIT_MS);
-  }
-
-  _disconnect() {
-    if (this._source !== null) this._source.close();
-    this._source = null;
-    if (this.connected) {
-      this.connected = false;
-      this._tell("disconnected");
-    }
-  }
-
-  _who() {
-    return this._shown === null ? { user_id: this.user } : { ticket: this._shown };
-  }
-
-  async _ask(method, path, body = undefined) {
-    // A path that names the person needs no user_id.
-    const query = this._shown === null && !path.endsWith("/ack") ? {} : this._who();
-    const options = { method, headers: {} };
-    if (body !== undefined) {
-      options.headers["Content-Type"] = "application/json";
-      options.body = JSON.stringify(body);
-    }
-    const answer = await fetch(`${this._base}${path}?${new URLSearchParams(query)}`, options);
-    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status}`);
-    return answer.json();
-  }
-
-  _tell(name, detail = null) {
-    this.dispatchEvent(new CustomEvent(name, { detail }));
-  }
-}
-
-const SHEET = new CSSStyleSheet();
-SHEET.replaceSync(`
-  :host { display: block; font: 15px/1.5 system-ui, sans-serif; }
-  header { display: flex; align-items: center; gap: 0.6em; padding: 0.4em 0; }
-  .badge { min-width: 1.6em; padding: 0 0.4em; border-radius: 1em; background: #b3261e; color: #fff; text-align: center; }
-  .badge[hidden] { display: none; }
-  .state::before { content: "●"; color: #9aa0a6; }
-  .state.live::before { color: #188038; }
-  ol { list-style: none; margin: 0; padding: 0; }
-  li { padding: 0.5em 0.7em; border-left: 3px solid transparent; }
-  li.unread { border-left-color: #1a73e8; background: rgb(26 115 232 / 8%); }
-  li strong { font-weight: 600; }
-  li time, li .priority { color: #5f6368; font-size: 0.85em; }
-  button { font: inherit; margin-left: auto; }
-`);
-
-/** `<carillon-inbox user="ada" base="">`; set its `ticket` property before you insert it, if the stream needs a ticket. */
 export class InboxElement extends HTMLElement {
+  static observedAttributes = ["user", "base", "mode", "lang", "theme"];
+
   ticket = null;
+  words = {};
 
   connectedCallback() {
     const root = this.shadowRoot ?? this.attachShadow({ mode: "open" });
     root.adoptedStyleSheets = [SHEET];
-    root.replaceChildren(...this._frame());
-    this.inbox = new Inbox({ base: this.getAttribute("base") ?? "", user: this.getAttribute("user"), ticket: this.ticket });
-    for (const name of ["change", "connected", "disconnected"]) this.inbox.addEventListener(name, () => this._show());
-    this._button.addEventListener("click", () => this.inbox.markRead());
-    this.inbox.start();
+    this._lang = this.getAttribute("lang") || this.closest("[lang]")?.getAttribute("lang") || navigator.language || "en";
+    this._words = wordsOf(this._lang, this.words);
+    this._clock = new Clock(this._lang);
+    this._bell = this.getAttribute("mode") === "bell";
+    this._view = "inbox";
+    this._focused = null;
+    root.replaceChildren(this._frame());
+    this._start();
   }
 
   disconnectedCallback() {
-    this.inbox.stop();
+    this.inbox?.stop();
+    clearInterval(this._ticking);
+    clearTimeout(this._undoing);
+    document.removeEventListener("pointerdown", this._outside, true);
+  }
+
+  attributeChangedCallback(_name, before, after) {
+    if (this.inbox && before !== after && this.isConnected) {
+      this.disconnectedCallback();
+      this.connectedCallback();
+    }
+  }
+
+  /** Open the popover of a bell. */
+  open() {
+    if (!this._bell) return;
+    this._panel.hidden = false;
+    this._button.setAttribute("aria-expanded", "true");
+    document.addEventListener("pointerdown", this._outside, true);
+    this._show();
+    (this._items()[0] ?? this._panel).focus();
+  }
+
+  close() {
+    if (!this._bell || this._panel.hidden) return;
+    const inside = this.shadowRoot.activeElement !== null;
+    this._panel.hidden = true;
+    this._button.setAttribute("aria-expanded", "false");
+    document.removeEventListener("pointerdown", this._outside, true);
+    if (inside) this._button.focus();
+  }
+
+  _outside = (event) => {
+    if (!event.composedPath().includes(this)) this.close();
+  };
+
+  _start() {
+    const size = Number(this.getAttribute("page-size")) || 20;
+    this.inbox = new Inbox({ base: this.getAttribute("base") ?? "", user: this.getAttribute("user"), ticket: this.ticket, pageSize: size });
+    this.inbox.addEventListener("change", () => this._soon());
+    this.inbox.addEventListener("notification", (event) => {
+      this._speaker.textContent = said(this._words.fresh, { title: content(event.detail).title });
+      this._send("carillon-notification", event.detail);
+    });
+    this.inbox.addEventListener("failed", () => this._toast(this._words.failed));
+    this._ticking = setInterval(() => this._soon(), MINUTE_MS);
+    this._counted = null;
+    this._show();
+    this.inbox.start();
   }
 
   _frame() {
-    const header = document.createElement("header");
-    this._state = element("span", "state");
-    this._badge = element("span", "badge");
-    this._badge.hidden = true;
-    this._button = element("button", "", "Mark all as read");
-    this._list = document.createElement("ol");
-    this._list.setAttribute("aria-live", "polite");
-    header.append(this._state, element("span", "", "Notifications"), this._badge, this._button);
-    return [header, this._list];
+    const words = this._words;
+    this._speaker = element("div", { class: "quiet", role: "status", "aria-live": "polite" });
+    this._panel = element(this._bell ? "div" : "section", {
+      class: "panel", part: "panel", tabindex: "-1", "aria-label": words.title, role: this._bell ? "dialog" : "region", hidden: this._bell,
+    });
+    this._panel.addEventListener("keydown", (event) => this._key(event));
+    this._heading = element("header", { part: "header" });
+    this._tabs = element("div", { class: "tabs", part: "tabs", role: "tablist" });
+    this._notice = element("div", { class: "notice", part: "notice", role: "status", text: words.offline, hidden: true });
+    this._body = element("div", { class: "body", part: "body", id: "body" });
+    this._foot = element("div", { class: "foot", role: "status" });
+    this._panel.append(this._heading, this._tabs, this._notice, this._body, this._foot);
+    const frame = element("div", { class: "frame", lang: this._lang, dir: this.getAttribute("dir") || directionOf(this._lang) }, this._speaker);
+    if (this._bell) {
+      this._button = element("button", { class: "bell", type: "button", part: "bell", "aria-haspopup": "dialog", "aria-expanded": "false" }, icon("bell"));
+      this._count = element("span", { class: "count", part: "count", "aria-hidden": "true", hidden: true });
+      this._button.append(this._count);
+      this._button.addEventListener("click", () => (this._panel.hidden ? this.open() : this.close()));
+      frame.append(this._button);
+    }
+    frame.append(this._panel);
+    return frame;
+  }
+
+  // Several changes of one moment are drawn once.
+  _soon() {
+    if (this._drawing) return;
+    this._drawing = true;
+    queueMicrotask(() => {
+      this._drawing = false;
+      if (this.isConnected) this._show();
+    });
   }
 
   _show() {
-    this._state.classList.toggle("live", this.inbox.connected);
-    this._badge.textContent = String(this.inbox.unread);
-    this._badge.hidden = this.inbox.unread === 0;
-    this._list.replaceChildren(...this.inbox.notifications.map(line));
+    const { unread, offline } = this.inbox;
+    if (this._counted !== unread) this._send("carillon-count", (this._counted = unread));
+    this.toggleAttribute("live", this.inbox.connected);
+    this._notice.hidden = !offline;
+    if (this._bell) {
+      const many = unread > MOST_COUNTED ? `${MOST_COUNTED}+` : String(unread);
+      this._count.textContent = many;
+      this._count.hidden = unread === 0;
+      this._button.classList.toggle("offline", offline);
+      this._button.setAttribute("aria-label", unread ? `${this._words.title}, ${said(this._words.unread, { n: unread })}` : this._words.title);
+      if (this._panel.hidden) return;
+    }
+    this._showHeading();
+    if (this._view !== "choices") this._showList();
+  }
+
+  _showHeading() {
+    const { unread } = this.inbox;
+    const words = this._words;
+    const choosing = this._view === "choices";
+    const active = this.shadowRoot.activeElement;
+    const focused = this._heading.contains(active) || this._tabs.contains(active) ? active.getAttribute("part") : null;
+    const title = element("h2", { part: "title", text: choosing ? words.settings : words.title });
+    if (!choosing) title.append(element("small", { class: "unread-count", text: unread ? said(words.unread, { n: unread }) : "" }));
+    const tools = [];
+    if (choosing) {
+      const back = tool("left", words.goBack, "go-back", () => this._turn("inbox"));
+      back.classList.add("turns");
+      this._heading.replaceChildren(back, title);
+    } else {
+      const all = tool("all", words.all, "mark-all", () => this.inbox.markRead());
+      all.disabled = unread === 0;
+      tools.push(all, tool("gear", words.settings, "settings", () => this._turn("choices")));
+      this._heading.replaceChildren(title, ...tools);
+    }
+    if (this._bell) this._heading.append(tool("close", words.close, "close", () => this.close()));
+    this._tabs.hidden = choosing;
+    this._tabs.replaceChildren(...["inbox", "archive"].map((view) => this._tab(view)));
+    if (focused) this.shadowRoot.querySelector(`[part="${focused}"]`)?.focus();
+  }
+
+  _tab(view) {
+    const chosen = this._view === view;
+    const made = element("button", { type: "button", role: "tab", part: `tab tab-${view}`, "aria-selected": String(chosen), "aria-controls": "body", tabindex: chosen ? "0" : "-1", text: this._words[view] });
+    made.addEventListener("click", () => this._turn(view));
+    return made;
+  }
+
+  async _turn(view) {
+    this._view = view;
+    this._focused = null;
+    if (view === "archive" && !this.inbox.archived.loaded) this.inbox.loadMore({ archived: true }).catch(() => this._toast(this._words.failed));
+    this._show();
+    if (view === "choices") await this._showChoices();
+  }
+
+  _showList() {
+    const archived = this._view === "archive";
+    const held = archived ? this.inbox.archived : this.inbox;
+    if (!held.loaded) return this._body.replaceChildren(element("div", { "aria-busy": "true", "aria-label": this._words.loading }, ...[1, 2, 3].map(bone)));
+    if (!held.notifications.length) return this._body.replaceChildren(this._empty(archived));
+    const had = this.shadowRoot.activeElement?.closest?.("li") !== null && this.shadowRoot.activeElement !== null && this._body.contains(this.shadowRoot.activeElement);
+    const groups = new Map();
+    for (const one of held.notifications) {
+      const day = this._clock.day(one.event_timestamp);
+      if (!groups.has(day)) groups.set(day, []);
+      groups.get(day).push(one);
+    }
+    const drawn = [...groups].map(([day, some], number) => element("section", { "aria-labelledby": `day-${number}` },
+      element("h3", { id: `day-${number}`, part: "day", text: day }), element("ul", { part: "list" }, ...some.map((one) => this._line(one)))));
+    const top = this._body.scrollTop;
+    this._body.replaceChildren(...drawn);
+    if (held.more) this._body.append(this._more(archived));
+    this._body.scrollTop = top;
+    const items = this._items();
+    const place = items.find((item) => item.dataset.id === this._focused) ?? items[Math.min(this._place ?? 0, items.length - 1)];
+    place.tabIndex = 0;
+    if (had) place.focus();
+  }
+
+  _line(notification) {
+    const words = this._words;
+    const id = notification.notification_id;
+    const read = notification.is_read;
+    const marks = tool(read ? "dot" : "check", read ? words.unreadAgain : words.read, "mark", () => this.inbox.markRead([id], !read));
+    const puts = notification.is_archived
+      ? tool("back", words.back, "unarchive", () => this.inbox.archive([id], false))
+      : tool("archive", words.put, "archive", () => this._archive(id));
+    const made = line(notification, { words, clock: this._clock, tools: [marks, puts], opened: (url, event) => this._opened(notification, url, event) });
+    for (const button of made.querySelectorAll(".hand button")) button.tabIndex = -1;
+    made.addEventListener("focus", () => this._reach(made));
+    made.addEventListener("click", () => {
+      this._reach(made);
+      this._follow(notification, made);
+    });
+    return made;
+  }
+
+  _more(archived) {
+    const made = element("button", { class: "more", type: "button", part: "more", text: this._words.more });
+    made.addEventListener("click", () => {
+      made.disabled = true;
+      this.inbox.loadMore({ archived }).catch(() => this._toast(this._words.failed)).finally(() => (made.disabled = false));
+    });
+    return made;
+  }
+
+  _empty(archived) {
+    const words = this._words;
+    const [title, text] = archived ? [words.emptyArchive, words.emptyArchiveText] : [words.empty, words.emptyText];
+    return element("div", { class: "empty", part: "empty" }, icon(archived ? "archive" : "bell"), element("b", { text: title }), element("span", { text }));
+  }
+
+  _archive(id) {
+    this._place = this._items().findIndex((item) => item.dataset.id === id);
+    this.inbox.archive([id]);
+    this._toast(this._words.archivedOne, () => this.inbox.archive([id], false));
+  }
+
+  _toast(text, undo = null) {
+    clearTimeout(this._undoing);
+    const made = element("div", { class: "toast", part: "toast" }, element("span", { text }));
+    if (undo !== null) {
+      const button = element("button", { type: "button", part: "undo", text: this._words.undo });
+      button.addEventListener("click", () => {
+        this._foot.replaceChildren();
+        undo();
+      });
+      made.append(button);
+    }
+    this._foot.replaceChildren(made);
+    this._undoing = setTimeout(() => this._foot.replaceChildren(), UNDO_MS);
+  }
+
+  _opened(notification, url, event) {
+    if (!notification.is_read) this.inbox.markRead([notification.notification_id]);
+    if (!this._send("carillon-open", { notification, url }, true)) event.preventDefault();
+  }
+
+  /** A click on a notification, or Enter: it is read, and its link is followed. */
+  _follow(notification, item) {
+    const target = item.querySelector("a.title");
+    if (target) target.click();
+    else if (!notification.is_read) this.inbox.markRead([notification.notification_id]);
+  }
+
+  _items() {
+    return [...this._body.querySelectorAll("li")];
+  }
+
+  _reach(item) {
+    this._focused = item.dataset.id;
+    this._place = this._items().indexOf(item);
+    for (const one of this._items()) one.tabIndex = one === item ? 0 : -1;
+  }
+
+  _key(event) {
+    if (event.key === "Escape" && this._bell) {
+      event.stopPropagation();
+      return this.close();
+    }
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest?.("input, .choices")) return;
+    if (event.target.getAttribute?.("role") === "tab" && /^Arrow(Left|Right)$/.test(event.key)) {
+      this._turn(this._view === "inbox" ? "archive" : "inbox");
+      return this._tabs.querySelector("[aria-selected=true]").focus();
+    }
+    const items = this._items();
+    const at = items.indexOf(event.target.closest?.("li"));
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: items.length - 1 }[event.key];
+    if (to !== undefined && items.length) {
+      event.preventDefault();
+      return items[Math.max(0, Math.min(items.length - 1, to))].focus();
+    }
+    if (at >= 0 && event.target === items[at]) this._act(event, items[at]);
+  }
+
+  _act(event, item) {
+    const notification = [...this.inbox.notifications, ...this.inbox.archived.notifications].find((one) => one.notification_id === item.dataset.id);
+    if (event.key === "Enter" || event.key === " ") this._follow(notification, item);
+    else if (event.key === "e") item.querySelector(".hand button:last-child").click();
+    else if (event.key === "u") item.querySelector(".hand button").click();
+    else if (event.key === "ArrowRight" || event.key === "ArrowLeft") item.querySelector(".actions a, .hand button")?.focus();
+    else return;
+    event.preventDefault();
+  }
+
+  async _showChoices() {
+    const words = this._words;
+    this._body.replaceChildren(element("div", { "aria-busy": "true" }, ...[1, 2, 3].map(bone)));
+    try {
+      const found = await this.inbox.choices(this._lang);
+      const rows = found.categories.map((row) => this._category(row, found.channels));
+      const form = element("form", { class: "choices", part: "choices" }, element("p", { text: rows.length ? words.settingsText : words.noChoice }), ...rows);
+      if (this._view === "choices") this._body.replaceChildren(form);
+    } catch {
+      this._turn("inbox");
+      this._toast(words.failed);
+    }
+  }
+
+  _category(row, channels) {
+    const words = this._words;
+    const made = element("fieldset", { part: "category", "data-category": row.name }, element("legend", { text: row.title }), element("p", { text: row.text }));
+    if (row.required) made.append(element("p", { class: "always", text: words.always }));
+    else made.append(element("div", { class: "ways" }, ...channels.map((channel) => this._way(row, channel))));
+    return made;
+  }
+
+  _way(row, channel) {
+    const box = element("input", { type: "checkbox", checked: row.ways[channel], "data-channel": channel });
+    box.addEventListener("change", () => {
+      this.inbox.choose({ [row.name]: { [channel]: box.checked } }).then(() => this._toast(this._words.saved), () => {
+        box.checked = !box.checked;
+        this._toast(this._words.failed);
+      });
+    });
+    return element("label", { class: "way", part: "choice" }, box, element("span", { text: this._words[channel] ?? channel }));
+  }
+
+  _send(name, detail, cancelable = false) {
+    return this.dispatchEvent(new CustomEvent(name, { detail, bubbles: true, composed: true, cancelable }));
   }
 }
 
-function line(notification) {
-  const item = element("li", notification.is_read ? "" : "unread");
-  item.dataset.id = notification.notification_id;
-  const payload = notification.payload ?? {};
-  const text = payload.message ?? payload.body ?? payload.text ?? payload.title ?? JSON.stringify(payload);
-  const when = element("time", "", new Date(notification.event_timestamp).toLocaleString());
-  item.append(element("strong", "", notification.event_type), " ", element("span", "priority", notification.priority), " ", when);
-  item.append(document.createElement("br"));
-  if (safe(payload.icon)) item.append(Object.assign(element("img", "icon"), { src: payload.icon, alt: "", width: 20, height: 20 }), " ");
-  if (payload.title && payload.title !== text) item.append(element("b", "title", payload.title), " ");
-  item.append(safe(payload.url) ? link(payload.url, text) : element("span", "text", text));
-  const actions = Array.isArray(payload.actions) ? payload.actions.slice(0, 5) : [];
-  for (const action of actions) if (action?.label && safe(action.url)) item.append(" ", link(action.url, action.label, "action"));
-  return item;
-}
-
-// A producer wrote it: only what opens a page, a mail or a call, and nothing that runs.
-function safe(url) {
-  return typeof url === "string" && /^(https?:\/\/|mailto:|tel:|\/(?!\/))[^\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\ufeff\\]*$/.test(url);
-}
-
-function link(url, text, className = "text") {
-  return Object.assign(element("a", className, text), { href: url, rel: "noopener noreferrer", target: "_blank" });
-}
-
-// Always as text, never as markup: a producer wrote it.
-function element(name, className, text = "") {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  made.textContent = text;
-  return made;
+function bone() {
+  return element("div", { class: "bone" }, element("i"), element("span", {}, element("i"), element("i")));
 }
 
 if (!customElements.get("carillon-inbox")) customElements.define("carillon-inbox", InboxElement);

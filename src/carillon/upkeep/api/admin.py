@@ -1,5 +1,6 @@
 """The administrators' endpoints: retry, redrive, the state of providers, and the audit trail."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -12,6 +13,8 @@ from carillon.domain.notifications import Status, Story
 from carillon.domain.ports import Clock, Ids
 from carillon.domain.suppressions import SUPPRESSED
 from carillon.upkeep.api.admin_wire import (
+    ACTIONS,
+    FAILED,
     ActionPage,
     AuditQuery,
     CauseCount,
@@ -24,6 +27,8 @@ from carillon.upkeep.api.admin_wire import (
     RedrivesQuery,
     Retried,
     RetryBody,
+    StopBody,
+    StoppedRedrive,
     action_page,
     failed_page,
     provider_list,
@@ -37,6 +42,8 @@ from carillon.web import (
     Answer,
     Callers,
     Endpoint,
+    Found,
+    Owned,
     Problem,
     Reply,
     Request,
@@ -47,8 +54,8 @@ from carillon.web.request import unix_ms
 
 NEWEST = 1000
 """The number of recent attempts that the state of providers is computed from."""
-_DEEPEST = 10_000
 _PATH = "/api/v1/admin"
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _FOR_ADMINISTRATORS: dict[str, Any] = {"tag": "Administration", "about": ADMINISTRATORS}
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
 
@@ -111,9 +118,10 @@ class Administration:
 
     async def failed(self, request: Request) -> Reply:
         query = request.query(FailedQuery)
-        filters = _given(query) | request.reach.filters()
-        rows, total = await self.ledger.failed(filters, query.page_size, _offset(query))
-        return Reply(200, failed_page(rows, total, query.page_number, query.page_size))
+        place, offset = FAILED.place(query.cursor, query.page_number, query.page_size)
+        filters = _given(query) | request.reach.filters() | place
+        rows, total = await self.ledger.failed(filters, query.page_size + 1, offset)
+        return Reply(200, failed_page(rows, total, query))
 
     async def redrive(self, request: Request) -> Reply:
         body = request.json(RedriveFailedBody)
@@ -150,10 +158,33 @@ class Administration:
 
     async def redrives(self, request: Request) -> Reply:
         query = request.query(RedrivesQuery)
-        filters = {"action": "redrive", **request.reach.filters()}
-        rows, total = await self.ledger.actions(filters, query.page_size, _offset(query))
+        place, offset = ACTIONS.place(query.cursor, query.page_number, query.page_size)
+        filters = {"action": "redrive", **request.reach.filters(), **place}
+        rows, total = await self.ledger.actions(filters, query.page_size + 1, offset)
         became = await self.ledger.redriven([row["action_id"] for row in rows])
-        return Reply(200, redrive_page(rows, became, total, query.page_number, query.page_size))
+        return Reply(200, redrive_page(rows, became, total, query))
+
+    async def find_redrive(self, action_id: str, tenant_id: str | None) -> Found | None:
+        if not _NUMBER.fullmatch(action_id):
+            return None
+        row = await self.ledger.action(int(action_id))
+        if row is None or row["action"] != "redrive" or (tenant_id is not None and row["tenant_id"] != tenant_id):
+            return None
+        return Found(row, row["tenant_id"], None, None)
+
+    async def stop_redrive(self, request: Request) -> Reply:
+        body = request.json(StopBody)
+        row = request.found
+        subject = str(row["action_id"])
+        action = AdminAction(
+            actor=_actor(request),
+            action="stop_redrive",
+            reason=body.reason,
+            tenant_id=row["tenant_id"],
+            subject=subject,
+            detail={},
+        )
+        return Reply(200, StoppedRedrive(await self.ledger.stop_redrive(row["action_id"], action)))
 
     async def providers(self, request: Request) -> Reply:
         names = {name for chain in self._chains.values() for name in chain}
@@ -167,8 +198,10 @@ class Administration:
         filters: dict[str, Any] = {name: value for name, value in asked.items() if value is not UNSET}
         if query.after is not UNSET:
             filters["after_ms"] = unix_ms(query.after, "after")
-        rows, total = await self.ledger.actions(filters | request.reach.filters(), query.page_size, _offset(query))
-        return Reply(200, action_page(rows, total, query.page_number, query.page_size))
+        place, offset = ACTIONS.place(query.cursor, query.page_number, query.page_size)
+        filters |= request.reach.filters() | place
+        rows, total = await self.ledger.actions(filters, query.page_size + 1, offset)
+        return Reply(200, action_page(rows, total, query))
 
     def _channels(self, dead: Sequence[Mapping[str, Any]], provider: str | None) -> list[str]:
         channels = list(dict.fromkeys(str(route["channel"]) for route in dead))
@@ -216,7 +249,7 @@ def endpoints(
 ) -> list[Endpoint]:
     """The administrators' endpoints; those that change something ask for X-Admin-Override."""
     administration = Administration(ledger, breakers, chains, lanes, clock=clock, ids=ids)
-    return [*_changing(administration), _coming(administration), *_reading(administration)]
+    return [*_changing(administration), _stopping(administration), _coming(administration), *_reading(administration)]
 
 
 def _changing(administration: Administration) -> list[Endpoint]:
@@ -254,6 +287,28 @@ def _changing(administration: Administration) -> list[Endpoint]:
             about=About(callers=Callers.ADMINISTRATORS, tenant=in_body("tenantId")),
         ),
     ]
+
+
+def _stopping(administration: Administration) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=f"{_PATH}/redrives/{{id}}/stop",
+        call=administration.stop_redrive,
+        name="stopRedrive",
+        summary="Stop a redrive",
+        description="Its routes that wait for their turn are dead letters again, or skipped, with their old reason. "
+        "What was attempted already, or is in a provider's call, goes on.",
+        override=True,
+        path_examples={"id": "7"},
+        body=StopBody,
+        body_examples={"stop": {"reason": "The provider is down again"}},
+        answers=(Answer(status=200, description="How many were stopped", kind=StoppedRedrive),),
+        tag="Administration",
+        about=About(
+            callers=Callers.ADMINISTRATORS,
+            owned=Owned(param="id", find=administration.find_redrive, missing="there is no such redrive"),
+        ),
+    )
 
 
 def _coming(administration: Administration) -> Endpoint:
@@ -335,9 +390,3 @@ def _named(body: RedriveFailedBody) -> dict[str, Any]:
 
 def _ms(moment: Any, field: str) -> int | None:  # noqa: ANN401 - text, None or UNSET
     return unix_ms(moment, field) if isinstance(moment, str) else None
-
-
-def _offset(query: FailedQuery | AuditQuery | RedrivesQuery) -> int:
-    if query.page_number * query.page_size > _DEEPEST:
-        raise Problem("VALIDATION_ERROR", f"only the first {_DEEPEST} can be paged through: narrow the search")
-    return (query.page_number - 1) * query.page_size

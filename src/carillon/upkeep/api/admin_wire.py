@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 from carillon.domain.breaker import State
 from carillon.upkeep.api.dead_letters_wire import RouteKey
 from carillon.upkeep.api.notifications_wire import ChannelWord, Id, Moment, Page, PageSize, Reason
+from carillon.web.paging import Cursor, CursorShape, counts
 from carillon.web.problems import rfc3339_ms
 
 ProviderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z")]
@@ -21,6 +22,11 @@ Chosen = Annotated[
 ]
 Row = Mapping[str, Any]
 
+FAILED = CursorShape(
+    "failed-notifications",
+    {"before_us": ("place", int), "before_id": ("notification_id", str), "before_route": ("route_id", str)},
+)
+ACTIONS = CursorShape("actions", {"before_id": ("action_id", int)})
 _BAD = frozenset({"unavailable", "unknown"})
 """Outcomes that a breaker counts as failures of the provider."""
 
@@ -47,6 +53,7 @@ class FailedQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 
     page_number: Page = 1
     page_size: PageSize = 20
+    cursor: Cursor | UnsetType = UNSET
     channel: ChannelWord | UnsetType = UNSET
     failed_after: Moment | UnsetType = UNSET
     failed_before: Moment | UnsetType = UNSET
@@ -77,10 +84,13 @@ class FailedPage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One page of failed notifications, newest first."""
 
     items: list[FailedView]
-    total_count: int
-    page_number: int
+    total_count: int | None
+    """None behind a cursor: only pages are counted."""
+    page_number: int | None
     page_size: int
-    total_pages: int
+    total_pages: int | None
+    next_cursor: str | None
+    """Goes on after the last item; None at the end."""
 
 
 class RedriveFailedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -120,11 +130,24 @@ class RedrivenFailed(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Those of `matched` that stay dead letters, because their address is suppressed."""
 
 
+class StopBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a redrive is stopped."""
+
+    reason: Reason
+
+
+class StoppedRedrive(msgspec.Struct, frozen=True):
+    """How many routes are dead letters again; what was attempted already goes on."""
+
+    stopped: int
+
+
 class RedrivesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """Which redrives to list."""
 
     page_number: Page = 1
     page_size: PageSize = 20
+    cursor: Cursor | UnsetType = UNSET
 
 
 class RedriveView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -145,6 +168,8 @@ class RedriveView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     delivered: int
     failed_again: int
     skipped: int
+    stopped: int | None
+    """How many became dead letters again when somebody stopped it; None where nobody did."""
     last_turn_at: str | None
 
 
@@ -152,10 +177,22 @@ class RedrivePage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One page of redrives, newest first."""
 
     items: list[RedriveView]
-    total_count: int
-    page_number: int
+    total_count: int | None
+    """None behind a cursor: only pages are counted."""
+    page_number: int | None
     page_size: int
-    total_pages: int
+    total_pages: int | None
+    next_cursor: str | None
+    """Goes on after the last item; None at the end."""
+
+
+class ErrorClass(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Calls that failed in the same way."""
+
+    classification: str
+    count: int
+    error: str | None
+    """The newest text."""
 
 
 class ProviderView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -170,6 +207,11 @@ class ProviderView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     failures: int
     share: float | None
     """Of the channel's newest attempts."""
+    p50_ms: float | None
+    """Half of the newest calls took no longer."""
+    p95_ms: float | None
+    errors: list[ErrorClass]
+    """By class, the most frequent first."""
     last_outcome: str | None
     last_error: str | None
     last_attempt_at: str | None
@@ -186,6 +228,7 @@ class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
 
     page_number: Page = 1
     page_size: PageSize = 20
+    cursor: Cursor | UnsetType = UNSET
     actor: Id | UnsetType = UNSET
     action: Id | UnsetType = UNSET
     subject: Id | UnsetType = UNSET
@@ -209,44 +252,37 @@ class ActionPage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One page of actions, newest first."""
 
     items: list[ActionView]
-    total_count: int
-    page_number: int
+    total_count: int | None
+    """None behind a cursor: only pages are counted."""
+    page_number: int | None
     page_size: int
-    total_pages: int
+    total_pages: int | None
+    next_cursor: str | None
+    """Goes on after the last item; None at the end."""
 
 
-def failed_page(rows: Iterable[Row], total: int, number: int, size: int) -> FailedPage:
-    """One page of failed routes."""
-    return FailedPage(
-        items=[_failed(row) for row in rows],
-        total_count=total,
-        page_number=number,
-        page_size=size,
-        total_pages=-(-total // size),
-    )
+def failed_page(found: Sequence[Row], total: int, query: FailedQuery) -> FailedPage:
+    """One page of failed routes; `found` has one more than the page if there is more."""
+    rows, cursor = FAILED.cut(found, query.page_size, found)
+    return FailedPage(items=[_failed(row) for row in rows], next_cursor=cursor, **_counts(query, total))
 
 
-def action_page(rows: Iterable[Row], total: int, number: int, size: int) -> ActionPage:
-    """One page of recorded actions."""
-    return ActionPage(
-        items=[_action(row) for row in rows],
-        total_count=total,
-        page_number=number,
-        page_size=size,
-        total_pages=-(-total // size),
-    )
+def action_page(found: Sequence[Row], total: int, query: AuditQuery) -> ActionPage:
+    """One page of recorded actions; `found` has one more than the page if there is more."""
+    rows, cursor = ACTIONS.cut(found, query.page_size, found)
+    return ActionPage(items=[_action(row) for row in rows], next_cursor=cursor, **_counts(query, total))
 
 
-def redrive_page(rows: Iterable[Row], became: Iterable[Row], total: int, number: int, size: int) -> RedrivePage:
-    """One page of redrives with the present state of their routes."""
-    counts = {row["action_id"]: row for row in became}
-    return RedrivePage(
-        items=[_redrive(row, counts.get(row["action_id"], {})) for row in rows],
-        total_count=total,
-        page_number=number,
-        page_size=size,
-        total_pages=-(-total // size),
-    )
+def redrive_page(found: Sequence[Row], became: Iterable[Row], total: int, query: RedrivesQuery) -> RedrivePage:
+    """One page of redrives with the present state of their routes; `found` has one more if there is more."""
+    of_action = {row["action_id"]: row for row in became}
+    rows, cursor = ACTIONS.cut(found, query.page_size, found)
+    items = [_redrive(row, of_action.get(row["action_id"], {})) for row in rows]
+    return RedrivePage(items=items, next_cursor=cursor, **_counts(query, total))
+
+
+def _counts(query: FailedQuery | AuditQuery | RedrivesQuery, total: int) -> dict[str, Any]:
+    return counts(query.cursor, query.page_number, query.page_size, total)
 
 
 def provider_list(
@@ -286,10 +322,28 @@ def _provider(
         attempts=len(rows),
         failures=sum(row["outcome"] in _BAD for row in rows),
         share=round(len(rows) / of_channel, 4) if of_channel else None,
+        p50_ms=_percentile(rows, 0.5),
+        p95_ms=_percentile(rows, 0.95),
+        errors=_errors(rows),
         last_outcome=last.get("outcome"),
         last_error=next((row["error"] for row in reversed(rows) if row["error"]), None),
         last_attempt_at=rfc3339_ms(last["started_at"]) if rows else None,
     )
+
+
+def _percentile(rows: Sequence[Row], share: float) -> float | None:
+    took = sorted(row["duration_ms"] for row in rows)
+    return round(took[min(len(took) - 1, int(len(took) * share))], 1) if took else None
+
+
+def _errors(rows: Sequence[Row]) -> list[ErrorClass]:
+    found: dict[str, tuple[int, str | None]] = {}
+    for row in rows:
+        if row["outcome"] in _BAD:
+            name = row["classification"] or row["outcome"]
+            found[name] = (found.get(name, (0, None))[0] + 1, row["error"])
+    ordered = sorted(found.items(), key=lambda one: (-one[1][0], one[0]))
+    return [ErrorClass(classification=name, count=count, error=error) for name, (count, error) in ordered]
 
 
 def _failed(row: Row) -> FailedView:
@@ -338,5 +392,6 @@ def _redrive(row: Row, became: Row) -> RedriveView:
         delivered=became.get("delivered", 0),
         failed_again=became.get("failed_again", 0),
         skipped=became.get("skipped", 0),
+        stopped=detail.get("stopped"),
         last_turn_at=None if last is None else rfc3339_ms(last),
     )

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from carillon.upkeep.api.notifications_wire import ChannelWord, Id, Page, PageSize, Reason, Text
+from carillon.web.paging import Cursor
 from carillon.web.problems import rfc3339_ms
 
 
@@ -28,10 +29,13 @@ class DeadLetterPage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One page of dead letters, newest first."""
 
     items: list[DeadLetterView]
-    total_count: int
-    page_number: int
+    total_count: int | None
+    """None behind a cursor: only pages are counted."""
+    page_number: int | None
     page_size: int
-    total_pages: int
+    total_pages: int | None
+    next_cursor: str | None
+    """Goes on after the last item; None at the end."""
 
 
 class DeadLetterQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -39,6 +43,7 @@ class DeadLetterQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
 
     page: Page = 1
     page_size: PageSize = 20
+    cursor: Cursor | UnsetType = UNSET
     channel: ChannelWord | UnsetType = UNSET
     classification: Id | UnsetType = UNSET
     notification_id: Id | UnsetType = UNSET

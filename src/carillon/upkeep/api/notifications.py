@@ -11,6 +11,7 @@ from carillon.domain.groups import Groups
 from carillon.domain.lanes import Lanes
 from carillon.domain.notifications import Story
 from carillon.domain.ports import UpkeepLedger
+from carillon.domain.targets import Waiting
 from carillon.upkeep.api.dead_letters_wire import (
     DeadLetterPage,
     DeadLetterQuery,
@@ -43,12 +44,18 @@ from carillon.web import (
     Request,
     in_query,
 )
+from carillon.web.paging import CursorShape, counts
 from carillon.web.request import unix_ms
 
 _PATH = "/api/v1"
 _EXAMPLE_ID = "0198d2a4-5c1e-7d30-9a57-3f0c2b9e4d11"
-_DEEPEST = 10_000
-"""The last offset: a page costs as much as all pages before it."""
+_STORIES = CursorShape("notifications", {"before_us": ("place", int), "before_id": ("notification_id", str)})
+_LETTERS = CursorShape(
+    "dead-letters",
+    {"before_us": ("place", int), "before_id": ("notification_id", str), "before_route": ("route_id", str)},
+)
+_ALL = 2**62
+CAPPED = 1000
 _FILTERS = {
     "channel": "channel",
     "classification": "classification",
@@ -189,7 +196,8 @@ class _Notifications:
     async def show(self, request: Request) -> Reply:
         query = request.query(ShowQuery)
         view = self._view(request.found, query)
-        routes = [await self._waiting(route, view.tenant_id) for route in view.routes]
+        lanes = {route["route_id"]: route["lane"] for route in request.found.routes}
+        routes = [await self._waiting(route, view, lanes[route.route_id]) for route in view.routes]
         return Reply(200, msgspec.structs.replace(view, routes=routes))
 
     def _view(self, story: Story, query: ShowQuery | SearchQuery) -> NotificationView:
@@ -199,11 +207,18 @@ class _Notifications:
                 route["waits_for"] = groups.waits_for(route["grp"], route["group_calls"])
         return notification_view(story, _included(query), chains=self._providers, strict=self._strict)
 
-    async def _waiting(self, route: RouteView, tenant_id: str | None) -> RouteView:
+    async def _waiting(self, route: RouteView, view: NotificationView, lane: int) -> RouteView:
         """The route, with what keeps it from its call if it is queued."""
         if self._waits_for is None or route.status != "queued":
             return route
-        said = [route.waits_for, await self._waits_for(route.provider, route.recipient, tenant_id)]
+        waiting = Waiting(
+            provider=route.provider,
+            address=route.recipient,
+            tenant_id=view.tenant_id,
+            lane=lane,
+            template_key=view.template_key,
+        )
+        said = [route.waits_for, await self._waits_for(waiting)]
         return msgspec.structs.replace(route, waits_for="; ".join(word for word in said if word) or None)
 
     async def cancel(self, request: Request) -> Reply:
@@ -221,39 +236,32 @@ class _Notifications:
             filters["accepted_after_ms"] = unix_ms(query.accepted_after, "acceptedAfter")
         if query.accepted_before is not UNSET:
             filters["accepted_before_ms"] = unix_ms(query.accepted_before, "acceptedBefore")
-        stories, total = await self._stories(query, filters)
+        if query.status is not UNSET:
+            filters["statuses"] = list(statuses_of(query.status, strict=self._strict))
+        if query.q is not UNSET:
+            filters["text"] = query.q
+        place, offset = _STORIES.place(query.cursor, query.page, query.page_size)
+        most = 0 if query.cursor is not UNSET else CAPPED if query.count == "capped" else _ALL
+        found, total = await self.ledger.search({**filters, **place}, query.page_size + 1, offset, most)
+        stories, cursor = _STORIES.cut(found, query.page_size, [story.notification for story in found])
         page = NotificationPage(
             items=[self._view(story, query) for story in stories],
-            total_count=total,
-            page_number=query.page,
-            page_size=query.page_size,
-            total_pages=-(-total // query.page_size),
+            next_cursor=cursor,
+            **counts(query.cursor, query.page, query.page_size, total),
         )
         return Reply(200, page)
 
-    async def _stories(self, query: SearchQuery, filters: dict[str, Any]) -> tuple[list[Story], int]:
-        offset = _offset(query)
-        if query.status is UNSET:
-            return await self.ledger.search(filters, query.page_size, offset)
-        # The ledger searches one state at a time; a status of the API may cover several, so merge their pages.
-        found: dict[str, Story] = {}
-        total = 0
-        for state in statuses_of(query.status, strict=self._strict):
-            stories, count = await self.ledger.search({**filters, "status": state}, offset + query.page_size, 0)
-            found.update((story.notification["notification_id"], story) for story in stories)
-            total += count
-        newest_first = sorted(found.values(), key=_age, reverse=True)
-        return newest_first[offset : offset + query.page_size], total
-
     async def dead_letters(self, request: Request) -> Reply:
         query = request.query(DeadLetterQuery)
-        rows, total = await self.ledger.dead_letters(_filters(query, request), query.page_size, _offset(query))
+        place, offset = _LETTERS.place(query.cursor, query.page, query.page_size)
+        found, total = await self.ledger.dead_letters(
+            {**_filters(query, request), **place}, query.page_size + 1, offset
+        )
+        rows, cursor = _LETTERS.cut(found, query.page_size, found)
         page = DeadLetterPage(
             items=[dead_letter_view(row) for row in rows],
-            total_count=total,
-            page_number=query.page,
-            page_size=query.page_size,
-            total_pages=-(-total // query.page_size),
+            next_cursor=cursor,
+            **counts(query.cursor, query.page, query.page_size, total),
         )
         return Reply(200, page)
 
@@ -286,16 +294,6 @@ class _Notifications:
 
 def _included(query: ShowQuery | SearchQuery) -> tuple[str, ...]:
     return () if query.include is UNSET else tuple(query.include.split(","))
-
-
-def _offset(query: SearchQuery | DeadLetterQuery) -> int:
-    if query.page * query.page_size > _DEEPEST:
-        raise Problem("VALIDATION_ERROR", f"only the first {_DEEPEST} can be paged through: narrow the search")
-    return (query.page - 1) * query.page_size
-
-
-def _age(story: Story) -> tuple[float, str]:
-    return story.notification["accepted_at"], story.notification["notification_id"]
 
 
 def _filters(query: SearchQuery | DeadLetterQuery, request: Request) -> dict[str, Any]:

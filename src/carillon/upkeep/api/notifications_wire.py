@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 from carillon.domain.content.shown import MessageView, message_view
 from carillon.domain.notifications import Message, Status, Story
 from carillon.domain.receipts import ReceiptKind
+from carillon.web.paging import Cursor
 from carillon.web.problems import rfc3339_ms
 
 StatusWord = Literal["queued", "sent", "delivered", "opened", "failed", "skipped"]
@@ -30,6 +31,10 @@ Moment = Annotated[
     str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ].{1,30}\Z", extra_json_schema={"format": "date-time"})
 ]
 """Text, because loose conversion would also read `0.5` as a time."""
+Counted = Annotated[
+    Literal["exact", "capped"],
+    Meta(description="`capped` counts no further than 1000, which is fast in every ledger."),
+]
 ChannelWord = Literal["push", "sms", "email", "inApp", "webhook"]
 Chains = Mapping[str, Sequence[str]]
 Row = Mapping[str, Any]
@@ -150,10 +155,13 @@ class NotificationPage(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     """One page of notifications, newest first."""
 
     items: list[NotificationView]
-    total_count: int
-    page_number: int
+    total_count: int | None
+    """None behind a cursor: only pages are counted."""
+    page_number: int | None
     page_size: int
-    total_pages: int
+    total_pages: int | None
+    next_cursor: str | None
+    """Goes on after the last item; None at the end."""
 
 
 class Cancelled(msgspec.Struct, frozen=True, rename="camel"):
@@ -176,7 +184,11 @@ class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 
     page: Page = 1
     page_size: PageSize = 20
+    cursor: Cursor | UnsetType = UNSET
+    count: Counted = "exact"
     include: Include | UnsetType = UNSET
+    q: Text | UnsetType = UNSET
+    """An id, a person, a trace, the beginning of an address or of a template's key, or words of an error."""
     channel: ChannelWord | UnsetType = UNSET
     status: StatusWord | UnsetType = UNSET
     user_id: Id | UnsetType = UNSET

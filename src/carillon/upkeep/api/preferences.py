@@ -237,7 +237,7 @@ class _Preferences:
         wish = PreferenceChange(
             preferred_locale=body.preferred_locale,
             channels={} if body.channels is UNSET else _channels(body),
-            categories={} if body.categories is UNSET else self._wishes(tenant_id, body.categories),
+            categories={} if body.categories is UNSET else wishes(self._categories, tenant_id, body.categories),
             contacts={} if body.contacts is UNSET else _contacts(body.contacts),
             time_zone=_zone("timeZone", body.time_zone) if isinstance(body.time_zone, str) else body.time_zone,
             quiet_hours=_quiet(body.quiet_hours, self._holidays)
@@ -248,18 +248,22 @@ class _Preferences:
         held = await self._ledger.change_preferences(tenant_id, user_id, wish)
         return Reply(200, preferences_view(held, self._categories))
 
-    def _wishes(self, tenant_id: str | None, given: Mapping[str, CategoryWishes]) -> dict[str, dict[str, bool | None]]:
-        known = self._categories.of(tenant_id)
-        for name, channels in given.items():
-            field = f"categories.{name}"
-            if name not in known:
-                listed = ", ".join(sorted(known)) or "none"
-                said = f"there is no category {name}; known are {listed}"
-                raise Problem("VALIDATION_ERROR", said, details=[Detail("not known", field)])
-            if known[name].required and False in channels.values():
-                said = f"{name} is required: nobody can switch it off"
-                raise Problem("VALIDATION_ERROR", said, details=[Detail("required", field)])
-        return {name: {str(channel): wanted for channel, wanted in said.items()} for name, said in given.items()}
+
+def wishes(
+    categories: Categories, tenant_id: str | None, given: Mapping[str, CategoryWishes]
+) -> dict[str, dict[str, bool | None]]:
+    """A person's choices, checked; 400 for a category that does not exist or that nobody can switch off."""
+    known = categories.of(tenant_id)
+    for name, channels in given.items():
+        field = f"categories.{name}"
+        if name not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            said = f"there is no category {name}; known are {listed}"
+            raise Problem("VALIDATION_ERROR", said, details=[Detail("not known", field)])
+        if known[name].required and False in channels.values():
+            said = f"{name} is required: nobody can switch it off"
+            raise Problem("VALIDATION_ERROR", said, details=[Detail("required", field)])
+    return {name: {str(channel): wanted for channel, wanted in said.items()} for name, said in given.items()}
 
 
 def _whose(request: Request) -> tuple[str | None, str]:

@@ -1,4 +1,4 @@
-"""Redrives of what a gate skipped, and stops of redrives, over HTTP."""
+"""Redrives of what a gate skipped, over HTTP."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,8 +10,8 @@ from carillon.domain.consent import Categories
 from carillon.domain.lanes import Lanes
 from carillon.upkeep.api.admin_wire import Rate
 from carillon.upkeep.api.notifications_wire import ChannelWord, Id, Moment, Reason
-from carillon.upkeep.redriving import redrive_skipped, skipped_action, skipped_plan, stop_action
-from carillon.web import ADMINISTRATORS, About, Answer, Callers, Endpoint, Problem, Reply, Request, in_body
+from carillon.upkeep.redriving import redrive_skipped, skipped_action, skipped_plan
+from carillon.web import About, Answer, Callers, Endpoint, Reply, Request, in_body
 from carillon.web.request import unix_ms
 
 _PATH = "/api/v1/admin"
@@ -49,20 +49,8 @@ class RedrivenSkipped(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
     action_id: int | None
 
 
-class StopBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Why a redrive is stopped."""
-
-    reason: Reason
-
-
-class StoppedRedrive(msgspec.Struct, frozen=True, kw_only=True):
-    """How many routes no longer wait for their turn."""
-
-    stopped: int
-
-
 def endpoints(ledger: SkippedLedger, lanes: Lanes, categories: Categories) -> list[Endpoint]:
-    """The endpoints; both change something and ask for X-Admin-Override."""
+    """The endpoint, which asks for X-Admin-Override."""
 
     async def redrive(request: Request) -> Reply:
         body = request.json(RedriveSkippedBody)
@@ -80,18 +68,7 @@ def endpoints(ledger: SkippedLedger, lanes: Lanes, categories: Categories) -> li
         )
         return Reply(200, answer)
 
-    async def stop(request: Request) -> Reply:
-        body = request.json(StopBody)
-        said, tenant_id = request.params["id"], request.reach.tenant_id
-        if not said.isdecimal() or len(said) > len(str(2**62)):
-            raise _missing()
-        action = stop_action(actor=_actor(request), reason=body.reason, tenant_id=tenant_id, action_id=int(said))
-        stopped = await ledger.stop_redrive(int(said), tenant_id, action)
-        if stopped is None:
-            raise _missing()
-        return Reply(200, StoppedRedrive(stopped=stopped))
-
-    return [_redrive(redrive), _stop(stop)]
+    return [_redrive(redrive)]
 
 
 def _redrive(call: Any) -> Endpoint:  # noqa: ANN401 - a handler
@@ -113,25 +90,6 @@ def _redrive(call: Any) -> Endpoint:  # noqa: ANN401 - a handler
     )
 
 
-def _stop(call: Any) -> Endpoint:  # noqa: ANN401 - a handler
-    return Endpoint(
-        method="POST",
-        path=f"{_PATH}/redrives/{{id}}/stop",
-        call=call,
-        name="stopRedrive",
-        summary="Stop a redrive",
-        description="What has not had its turn is skipped, or a dead letter, as before. What a worker holds goes on.",
-        override=True,
-        path_examples={"id": "7"},
-        body=StopBody,
-        body_examples={"wrong": {"reason": "The wrong filter"}},
-        answers=(Answer(status=200, description="How many were taken back", kind=StoppedRedrive),),
-        problems=("NOT_FOUND",),
-        tag="Administration",
-        about=ADMINISTRATORS,
-    )
-
-
 def _filters(body: RedriveSkippedBody) -> dict[str, Any]:
     found = {
         "gate": body.gate,
@@ -147,7 +105,3 @@ def _filters(body: RedriveSkippedBody) -> dict[str, Any]:
 
 def _actor(request: Request) -> str:
     return request.caller.sub or "anonymous"
-
-
-def _missing() -> Problem:
-    return Problem("NOT_FOUND", "there is no redrive with this id")

@@ -8,8 +8,9 @@ from msgspec import Meta
 from carillon.domain.admin import AdminAction, AdminLedger
 from carillon.domain.breaker import effective, seconds_until_probe
 from carillon.domain.pace import limit_of
+from carillon.domain.pauses import Paused
 from carillon.domain.ports import Clock
-from carillon.domain.targets import TargetView, parts_of, target_of, tenant_of
+from carillon.domain.targets import TargetView, has_calls, parts_of, target_of, tenant_of
 from carillon.upkeep.api.notifications_wire import Reason
 from carillon.web import About, Answer, Callers, Endpoint, Problem, Reply, Request
 from carillon.web.problems import rfc3339_ms
@@ -22,7 +23,7 @@ _WORST = {"disabled": 0, "open": 1, "half_open": 2, "closed": 3}
 
 
 class ChangedTargets(Protocol):
-    """Targets that can be read and enabled."""
+    """Targets that can be read, enabled and paused."""
 
     async def views(self) -> dict[str, TargetView]:
         """Every target in trouble or kept at a pace, as the fleet knows it now."""
@@ -30,6 +31,10 @@ class ChangedTargets(Protocol):
 
     async def enable(self, target: str, by: str) -> bool:
         """Close the breaker of an endpoint by hand; False if it was closed."""
+        ...
+
+    async def pause(self, target: str, paused: Paused | None) -> Paused | None:
+        """Pause a target for the whole fleet, or resume it with None; what paused it before."""
         ...
 
 
@@ -88,7 +93,9 @@ class TargetAdministration:
     async def list(self, request: Request) -> Reply:
         del request
         views, now = await self._targets.views(), self._clock.wall()
-        found = [_info(name, view, now) for name, view in views.items()]
+        # A lane or a template is a target that can only be paused: the list of pauses shows it.
+        shown = {name: view for name, view in views.items() if has_calls(name) or tenant_of(name) is not None}
+        found = [_info(name, view, now) for name, view in shown.items()]
         found.sort(key=lambda one: (_WORST[one.state], one.provider or "", one.endpoint or "", one.tenant_id or ""))
         return Reply(200, TargetList(items=found[:MOST], total_count=len(found)))
 

@@ -9,6 +9,7 @@ from carillon.domain.ports import Ids
 from carillon.domain.templates import Draft, EngineName, StoredTemplate, TemplateLedger
 from carillon.upkeep.api.templates_reading import TemplateReader, TemplateTools, fields_given, ready, unfit
 from carillon.upkeep.api.templates_wire import (
+    LISTED,
     CodeView,
     PublishBody,
     RenderBody,
@@ -38,6 +39,7 @@ from carillon.web import (
     Request,
     in_body,
 )
+from carillon.web.paging import counts
 from carillon.web.problems import Detail
 
 _PATH = "/api/v1/templates"
@@ -90,15 +92,14 @@ class TemplateEditor:
         filters: dict[str, Any] = {name: value for name, value in named.items() if value is not UNSET}
         if query.is_active is not UNSET:
             filters["is_active"] = query.is_active == "true"
-        filters |= request.reach.filters()
-        offset = (query.page_number - 1) * query.page_size
-        found, total = await self._ledger.list_templates(filters, query.page_size, offset)
+        place, offset = LISTED.place(query.cursor, query.page_number, query.page_size)
+        filters |= request.reach.filters() | place
+        found, total = await self._ledger.list_templates(filters, query.page_size + 1, offset)
+        rows, cursor = LISTED.cut(found, query.page_size, [_ordering(one) for one in found])
         page = TemplatePage(
-            items=[await self._view(one) for one in found],
-            total_count=total,
-            page_number=query.page_number,
-            page_size=query.page_size,
-            total_pages=-(-total // query.page_size),
+            items=[await self._view(one) for one in rows],
+            next_cursor=cursor,
+            **counts(query.cursor, query.page_number, query.page_size, total),
         )
         return Reply(200, page)
 
@@ -388,3 +389,9 @@ def _mount(reader: TemplateReader, *, open_mount: bool) -> Endpoint:
         answers=(Answer(status=200, description="The template", kind=CodeView),),
         problems=("TEMPLATE_NOT_FOUND",),
     )
+
+
+def _ordering(stored: StoredTemplate) -> dict[str, str]:
+    """What the list is ordered by, under the names of the ledger's filters."""
+    said = {"key": stored.template_key, "channel": stored.channel, "locale": stored.locale}
+    return {f"after_{name}": value for name, value in {**said, "tenant": stored.tenant_id or ""}.items()}

@@ -8,10 +8,10 @@ import msgspec
 from msgspec import UNSET
 
 from carillon.domain.consent import NO_CATEGORIES, Categories
+from carillon.domain.content.sms import segments_of
 from carillon.domain.errors import BadTemplate
 from carillon.domain.notifications import Message, Template
 from carillon.domain.ports import Templates
-from carillon.domain.sms import segments_of
 from carillon.domain.templates import (
     Draft,
     LocaleRules,

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.consent import NAME
 from carillon.domain.content.parts import InAppParts, PushParts
-from carillon.domain.sms import Segments
+from carillon.domain.content.sms import Segments
 from carillon.domain.templates import (
     KEY,
     LOCALE,
@@ -21,6 +21,7 @@ from carillon.domain.templates import (
     StoredTemplate,
 )
 from carillon.upkeep.api.notifications_wire import ChannelWord
+from carillon.web.paging import Cursor, CursorShape
 from carillon.web.problems import rfc3339_ms
 
 TemplateKey = Annotated[str, Meta(pattern=KEY, min_length=1, max_length=LONGEST_KEY, examples=["order_confirmed"])]
@@ -167,10 +168,13 @@ class TemplatePage(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One page of templates, by key, channel and locale."""
 
     items: list[TemplateView]
-    total_count: int
-    page_number: int
+    total_count: int | None
+    """None behind a cursor: only pages are counted."""
+    page_number: int | None
     page_size: int
-    total_pages: int
+    total_pages: int | None
+    next_cursor: str | None
+    """Goes on after the last item; None at the end."""
 
 
 class TemplateHistory(msgspec.Struct, frozen=True):
@@ -221,11 +225,18 @@ class CodeView(msgspec.Struct, frozen=True, kw_only=True):
     """`jinja` if substitution alone cannot render it."""
 
 
+LISTED = CursorShape(
+    "templates",
+    {name: (name, str) for name in ("after_key", "after_channel", "after_locale", "after_tenant")},
+)
+
+
 class TemplateQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """Which templates to list."""
 
     page_number: Annotated[int, Meta(ge=1, le=10_000)] = 1
     page_size: Annotated[int, Meta(ge=1, le=100)] = 20
+    cursor: Cursor | UnsetType = UNSET
     channel: ChannelWord | UnsetType = UNSET
     is_active: Truth | UnsetType = UNSET
     template_key: TemplateKey | UnsetType = UNSET

@@ -1,13 +1,13 @@
-"""What a queued route waits for, as one sentence: breakers, pauses and rates of its targets."""
+"""What a queued route waits for, as one sentence: pauses, breakers and rates of its targets."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
 from carillon.domain.ports import Clock
-from carillon.domain.targets import HeldTarget
+from carillon.domain.targets import HeldTarget, Waiting
 from carillon.web.problems import rfc3339_ms
 
-HeldTargets = Callable[[str, str | None, str | None], Awaitable[Sequence[HeldTarget]]]
-"""From a route's provider, its address and its tenant to what keeps its call waiting now."""
+HeldTargets = Callable[[Waiting], Awaitable[Sequence[HeldTarget]]]
+"""From a route to what keeps its call waiting now."""
 
 
 class Waits:
@@ -17,16 +17,18 @@ class Waits:
         self._held = held
         self._clock = clock
 
-    async def __call__(self, provider: str, address: str | None, tenant_id: str | None) -> str | None:
+    async def __call__(self, route: Waiting) -> str | None:
         """The sentence; None if no target keeps the route from its call."""
         now = self._clock.wall()
-        found = [_sentence(one, now) for one in await self._held(provider, address, tenant_id)]
+        found = [_sentence(one, now) for one in await self._held(route)]
         return "; ".join(found) or None
 
 
 def _sentence(held: HeldTarget, now: float) -> str:
     until = rfc3339_ms((now + held.seconds) * 1000)
     match held.reason:
+        case "paused":
+            return str(held.paused)
         case "breaker":
             return f"the breaker of {held.target} is open until {until}"
         case "disabled":

@@ -135,16 +135,7 @@ class PersonPage:
     def _page(self, request: Request, link: Link, held: Preferences, *, note: str = "", bad: bool = False) -> Reply:
         locale = self._locale(request, link, held)
         known = self._known(link)
-        rows = [
-            CategoryRow(
-                name=name,
-                title=category.title(_tag(locale)),
-                text=category.text(_tag(locale)),
-                required=category.required,
-                ways=in_force(held, category, self._channels()),
-            )
-            for name, category in known.items()
-        ]
+        rows = category_rows(known, held, self._channels(), locale)
         leaves = known.get(link.category)
         still = leaves is not None and not leaves.required and in_force(held, leaves, [link.channel])[link.channel]
         content = PageContent(
@@ -179,12 +170,33 @@ class PersonPage:
         return self._rules.categories.of(link.tenant_id or None)
 
     def _channels(self) -> list[str]:
-        return [channel for channel in SHOWN_CHANNELS if channel in self._rules.channels]
+        return shown_channels(self._rules)
 
     async def _held(self, link: Link) -> Preferences:
         tenant_id = link.tenant_id or None
         (held,) = await self._ledger.preferences([(tenant_id, link.person)])
         return held or Preferences(tenant_id=tenant_id, user_id=link.person)
+
+
+def shown_channels(rules: PageRules) -> list[str]:
+    """The channels that a person may choose between."""
+    return [channel for channel in SHOWN_CHANNELS if channel in rules.channels]
+
+
+def category_rows(
+    known: Mapping[str, Category], held: Preferences, channels: Sequence[str], locale: Locale
+) -> list[CategoryRow]:
+    """What holds for a person, category by category, in the words of a language."""
+    return [
+        CategoryRow(
+            name=name,
+            title=category.title(_tag(locale)),
+            text=category.text(_tag(locale)),
+            required=category.required,
+            ways=in_force(held, category, channels),
+        )
+        for name, category in known.items()
+    ]
 
 
 def endpoints(page: PersonPage) -> list[Endpoint]:

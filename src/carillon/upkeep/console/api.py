@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 
 from carillon.domain.lanes import Lanes
-from carillon.domain.ports import Clock, UpkeepLedger
+from carillon.domain.ports import Clock
 from carillon.domain.streams import person_of
-from carillon.upkeep.console.series import Failing, Series
+from carillon.upkeep.api.notifications import OperatorLedger
+from carillon.upkeep.console import history
+from carillon.upkeep.console.series import Series
 from carillon.web import EVERYBODY, KNOWN, OPERATORS, Answer, Endpoint, Outlet, Reply, Request
-from carillon.web.endpoint import KINDS, fixed
+from carillon.web.endpoint import FRAMED, KINDS, POLICY, fixed
 
 MOST_READERS = 200
 _FOLDER = "static"
@@ -22,7 +24,14 @@ TICK_SECONDS = 1.0
 HEARTBEAT_TICKS = 5
 """The console calls the connection lost after three times as long without a word."""
 LIFETIME_TICKS = 3600
-OF_A_TENANT = frozenset({"notifications", "dead-letters", "suppressions", "templates"})
+NEWEST_CALLS = 1000
+FAILING_SECONDS = 300.0
+FEWEST_CALLS = 5
+"""Fewer calls say nothing about a provider."""
+FAILING_SHARE = 0.2
+OF_A_TENANT = frozenset(
+    {"notifications", "dead-letters", "suppressions", "templates", "people", "digests", "categories", "audit"}
+)
 """The pages for administrators of one tenant; the others show all tenants."""
 OF_ANYBODY = frozenset({"notifications"})
 _encode = msgspec.json.Encoder().encode
@@ -85,7 +94,8 @@ def file_endpoints() -> list[Endpoint]:
     for path, file in _walk(files("carillon.upkeep.console").joinpath(_FOLDER), "/console"):
         kind = file.name.rpartition(".")[2]
         if kind in KINDS:
-            found.append(fixed(path, file.read_bytes(), kind))
+            policy = FRAMED if file.name == "frame.html" else POLICY
+            found.append(fixed(path, file.read_bytes(), kind, policy=policy))
             if file.name == "index.html":
                 found.append(fixed("/console", file.read_bytes(), kind))
     return found
@@ -127,6 +137,19 @@ class LaneView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     oldest_due_seconds: float | None
 
 
+class Failing(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A provider most of whose calls, or many of them, failed lately."""
+
+    channel: str
+    provider: str
+    calls: int
+    failed: int
+    seconds: float
+    """The time over which these calls were counted."""
+    error: str | None
+    """The newest error."""
+
+
 class Overview(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Everything the first page shows; totals are the whole ledger's, steps are this process's last hour."""
 
@@ -139,7 +162,7 @@ class Overview(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     lanes: list[LaneView]
     dead_letters: int
     failing: list[Failing]
-    """Providers whose calls fail in this process now, the worst first."""
+    """Providers whose calls fail now, in every process of the fleet, the worst first."""
     steps: list[dict[str, Any]]
     recent: list[dict[str, Any]]
     """Failures, breakers and troubles, newest first."""
@@ -161,7 +184,14 @@ class Console:
     """Serves the data that the console needs beyond the API."""
 
     def __init__(
-        self, ledger: UpkeepLedger, lanes: Lanes, series: Series, clock: Clock, *, blueprint: str, pages: Sequence[str]
+        self,
+        ledger: OperatorLedger,
+        lanes: Lanes,
+        series: Series,
+        clock: Clock,
+        *,
+        blueprint: str,
+        pages: Sequence[str],
     ) -> None:
         self._ledger = ledger
         self._lanes = lanes
@@ -169,13 +199,14 @@ class Console:
         self._clock = clock
         self._blueprint = blueprint
         self._pages = list(pages)
+        self._remembered = history.Remembered()
+        self.history = history.ConsoleHistory(ledger, series, clock, self._remembered)
         self.channels: Mapping[str, Sequence[str]] = {}
         self.sandboxes: Sequence[str] = ()
 
     async def overview(self, request: Request) -> Reply:
-        counts = await self._ledger.counts()
         del request
-        dead = (await self._ledger.dead_letters({}, 1, 0))[1]
+        counts, failing = await self._remembered.get("overview", self._looked)
         number, recent = self._series.since(0)
         names = {lane.rank: name for name, lane in self._lanes.by_name.items()}
         lanes = [
@@ -195,13 +226,18 @@ class Console:
                 leased=counts["leased"],
                 scheduled=counts["scheduled"],
                 lanes=lanes,
-                dead_letters=dead,
-                failing=self._series.failing(),
+                dead_letters=counts["routes"]["dead_letter"],
+                failing=failing,
                 steps=self._series.steps(),
                 recent=recent[::-1][:50],
                 number=number,
             ),
         )
+
+    async def _looked(self) -> tuple[dict[str, Any], list[Failing]]:
+        """What takes the longest in a large ledger."""
+        recent = await self._ledger.recent_outcomes(None, NEWEST_CALLS)
+        return await self._ledger.counts(), failing(recent, self._clock.wall())
 
     async def live(self, request: Request) -> Reply:
         """A tick each second while something happens, otherwise heartbeats."""
@@ -241,6 +277,28 @@ class Console:
                     await outlet.write(b": alive\n\n")
 
         return pour
+
+
+def failing(recent: Sequence[Mapping[str, Any]], now: float) -> list[Failing]:
+    """The providers whose calls fail now, the worst first; `recent` are the newest calls, oldest first."""
+    lately = [row for row in recent if row["started_at"] / 1000 > now - FAILING_SECONDS]
+    # In a busy fleet the newest calls cover less time than that.
+    covered = now - lately[0]["started_at"] / 1000 if len(lately) == len(recent) and lately else FAILING_SECONDS
+    seconds = FAILING_SECONDS if len(recent) < NEWEST_CALLS else round(max(1.0, covered), 1)
+    calls: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in lately:
+        calls.setdefault((row["channel"], row["provider"]), []).append(row)
+    found = []
+    for (channel, provider), rows in calls.items():
+        bad = [row for row in rows if row["outcome"] != "sent"]
+        if len(rows) >= FEWEST_CALLS and len(bad) >= FAILING_SHARE * len(rows):
+            error = bad[-1]["error"] or bad[-1]["outcome"]
+            found.append(
+                Failing(
+                    channel=channel, provider=provider, calls=len(rows), failed=len(bad), seconds=seconds, error=error
+                )
+            )
+    return sorted(found, key=lambda one: (-one.failed / one.calls, one.channel, one.provider))
 
 
 def _may_open(page: str, request: Request) -> bool:
@@ -286,4 +344,5 @@ def endpoints(console: Console) -> list[Endpoint]:
             about=KNOWN,
             answers=(Answer(status=200, description="The pages.", kind=Surface),),
         ),
+        history.endpoint(console.history),
     ]

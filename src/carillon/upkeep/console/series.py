@@ -1,4 +1,4 @@
-"""What the console counts in this process: calls in steps of ten seconds, the newest troubles, and what fails now."""
+"""What the console counts in this process: calls in steps of ten seconds, troubles, and changes of breakers."""
 
 from collections import deque
 from typing import Any
@@ -16,6 +16,7 @@ from carillon.domain.events import (
 )
 from carillon.domain.gate_events import AddressSuppressed, RouteSuppressed
 from carillon.domain.ports import Clock
+from carillon.version import __version__
 
 STEP_SECONDS = 10.0
 STEPS = 360
@@ -23,20 +24,8 @@ STEPS = 360
 SAMPLES = 200
 """Durations kept of one step; more than enough for a percentile that a chart can show."""
 RECENT = 200
-FAILING_SECONDS = 300.0
-FEWEST_CALLS = 5
-"""Fewer calls say nothing about a provider."""
-FAILING_SHARE = 0.2
+MARKS = 200
 _TOLD = BreakerChanged | EndpointDisabled | EndpointEnabled | Trouble | RouteSuppressed | AddressSuppressed
-
-
-class ProviderCalls(msgspec.Struct):
-    """The calls of one provider for one channel in one step."""
-
-    made: int = 0
-    failed: int = 0
-    error: str | None = None
-    """The newest error."""
 
 
 class SeriesStep(msgspec.Struct):
@@ -49,21 +38,6 @@ class SeriesStep(msgspec.Struct):
     retried: int = 0
     failed: int = 0
     durations: list[float] = []
-    calls: dict[tuple[str, str], ProviderCalls] = {}
-    """By channel and provider."""
-
-
-class Failing(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A provider most of whose calls, or many of them, failed lately."""
-
-    channel: str
-    provider: str
-    calls: int
-    failed: int
-    seconds: float
-    """The time over which these calls were counted."""
-    error: str | None
-    """The newest error."""
 
 
 class Series:
@@ -73,7 +47,9 @@ class Series:
         self._clock = clock
         self._steps: deque[SeriesStep] = deque(maxlen=STEPS)
         self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        self._marks: deque[dict[str, Any]] = deque(maxlen=MARKS)
         self._number = 0
+        self._mark("start", f"Carillon {__version__} started")
 
     def __call__(self, event: Event) -> None:
         """Be an Observer."""
@@ -92,30 +68,9 @@ class Series:
         """Failures, breaker changes and troubles after the event number `after`, and the newest number."""
         return self._number, [told for told in self._recent if told["number"] > number]
 
-    def failing(self) -> list[Failing]:
-        """The providers whose calls fail now, the worst first."""
-        begin = self._clock.wall() - FAILING_SECONDS
-        summed: dict[tuple[str, str], ProviderCalls] = {}
-        for step in self._steps:
-            if step.at + STEP_SECONDS > begin:
-                for name, calls in step.calls.items():
-                    held = summed.setdefault(name, ProviderCalls())
-                    held.made += calls.made
-                    held.failed += calls.failed
-                    held.error = calls.error or held.error
-        found = [
-            Failing(
-                channel=channel,
-                provider=provider,
-                calls=calls.made,
-                failed=calls.failed,
-                seconds=FAILING_SECONDS,
-                error=calls.error,
-            )
-            for (channel, provider), calls in summed.items()
-            if calls.made >= FEWEST_CALLS and calls.failed >= FAILING_SHARE * calls.made
-        ]
-        return sorted(found, key=lambda one: (-one.failed / one.calls, one.channel, one.provider))
+    def marks(self) -> list[dict[str, Any]]:
+        """The changes of breakers and the start of this process, oldest first."""
+        return list(self._marks)
 
     def _attempted(self, event: RouteAttempted) -> None:
         if event.verdict == "skip":
@@ -123,15 +78,11 @@ class Series:
             self._tell(event)
             return
         step = self._now()
-        calls = step.calls.setdefault((event.channel, event.provider), ProviderCalls())
-        calls.made += 1
         if len(step.durations) < SAMPLES:
             step.durations.append(event.duration_ms)
         if event.verdict == "finish":
             step.delivered += 1
             return
-        calls.failed += 1
-        calls.error = event.error or event.classification
         if event.verdict == "bury":
             step.failed += 1
         else:
@@ -144,7 +95,13 @@ class Series:
             self._steps.append(SeriesStep(at))
         return self._steps[-1]
 
+    def _mark(self, kind: str, text: str) -> None:
+        self._marks.append({"at": self._clock.wall(), "kind": kind, "text": text})
+
     def _tell(self, event: Event) -> None:
+        if isinstance(event, BreakerChanged):
+            whose = event.endpoint or event.provider
+            self._mark(f"breaker_{event.after}", f"The breaker of {whose} became {event.after.replace('_', ' ')}")
         self._number += 1
         told = msgspec.to_builtins(event)
         self._recent.append({"number": self._number, "at": self._clock.wall(), **told})

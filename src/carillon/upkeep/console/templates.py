@@ -38,7 +38,11 @@ class VariantView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     sample: dict[str, Any]
     default_variables: dict[str, Any]
     variables: list[str]
+    category: str | None
+    name: str | None
+    description: str | None
     updated_at: str | None
+    updated_by: str | None
 
 
 class TemplateEntry(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -58,6 +62,8 @@ class Catalogue(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     items: list[TemplateEntry]
     supported: list[str]
     default_locale: str
+    categories: list[str]
+    """Those that a template of the caller may name."""
     truncated: bool
 
 
@@ -96,7 +102,11 @@ class CatalogueReader:
         ]
         default = self._tools.locale.default
         answer = Catalogue(
-            items=items, supported=self._supported, default_locale=default, truncated=total > len(stored)
+            items=items,
+            supported=self._supported,
+            default_locale=default,
+            categories=sorted(self._tools.categories.of(request.reach.tenant_id)),
+            truncated=total > len(stored),
         )
         return Reply(200, answer)
 
@@ -105,7 +115,8 @@ class CatalogueReader:
             (owner or None, key, channel, locale)
             for (owner, key, channel), variants in found.items()
             for locale, variant in variants.items()
-            if variant.is_active
+            # A layout and a partial are found in any language; a catalogue is its language.
+            if variant.is_active and variant.kind == "message"
         ]
         missing: dict[Key, list[str]] = {}
         for gap in gaps(existing, self._supported):
@@ -128,7 +139,11 @@ class CatalogueReader:
             sample=template.sample,
             default_variables=template.default_variables,
             variables=self._tools.names(template),
+            category=template.category,
+            name=None if stored is None else stored.name,
+            description=None if stored is None else stored.description,
             updated_at=None if stored is None else rfc3339_ms(stored.updated_at),
+            updated_by=None if stored is None else stored.created_by,
         )
 
 

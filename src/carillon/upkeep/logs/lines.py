@@ -153,12 +153,21 @@ def configure(
     stream: TextIO | None = None,
     *,
     secrets: Iterable[str] = (),
+    verbose: bool = False,
 ) -> Callable[[], None]:
     """Route all output of this process into one stream; calling the result undoes it."""
     before = configured()
     out = stream or (before.stream if before else sys.stdout)
     pretty = format == "pretty" or (format == "auto" and out.isatty())
-    sink = LogSink(out, level=level, service=service, blueprint=blueprint, pretty=pretty, redaction=Redaction(secrets))
+    sink = LogSink(
+        out,
+        level=level,
+        service=service,
+        blueprint=blueprint,
+        pretty=pretty,
+        verbose=verbose,
+        redaction=Redaction(secrets),
+    )
     with contextlib.ExitStack() as stack:
         route_crashes(sink, stack)
         route_logging(sink, stack)
@@ -171,9 +180,9 @@ def configure(
         return stack.pop_all().close
 
 
-def ready(addresses: Sequence[str], **hints: str) -> None:
+def ready(addresses: Sequence[str], welcome: Sequence[str] = (), **hints: str) -> None:
     """Log that the process is ready, at every log level, because tests and operators wait for this line."""
-    active().ready(addresses, hints)
+    active().ready(addresses, hints, welcome)
 
 
 def failed_to_start(reason: str) -> None:

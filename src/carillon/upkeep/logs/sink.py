@@ -7,18 +7,19 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 from opentelemetry import trace
 
 from carillon.upkeep.logs.redaction import Redaction, Throttle, encode, escaped
 
-if TYPE_CHECKING:
-    from structlog.dev import ConsoleRenderer
-
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "warn": 30, "error": 40, "critical": 50}
 DEBUG, INFO, WARNING, ERROR, CRITICAL = 10, 20, 30, 40, 50
 _WORDS: Final = {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical"}
+# A dim line is one that nobody needs to read; `warn` and `crit` keep the column at five characters.
+_SHORT: Final = {"warning": "warn", "critical": "crit"}
+_COLOURS: Final = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "1;31"}
+_BESIDE: Final = frozenset({"timestamp", "level", "event", "message", "exception"})
 
 
 class LogSink:
@@ -32,14 +33,17 @@ class LogSink:
         service: str = "carillon",
         blueprint: str = "local",
         pretty: bool = False,
+        verbose: bool = False,
         redaction: Redaction | None = None,
     ) -> None:
+        """`pretty` writes for people: one line an event; `verbose` adds its fields and whole tracebacks."""
         self.stream = stream
         self.threshold = LEVELS[level.lower()]
         self._origin = {"service": service, "blueprint": blueprint}
         self._redaction = redaction or Redaction()
         self._throttle = Throttle()
-        self._pretty = _renderer(stream) if pretty else None
+        self._pretty, self._verbose = pretty, verbose
+        self._coloured = pretty and stream.isatty()
         self._lock = threading.RLock()
         self._second, self._stamp = 0, ""
 
@@ -59,20 +63,24 @@ class LogSink:
         try:
             stamp = {"timestamp": line.pop("timestamp")}
             clean = stamp | self._redaction.fields(line, debug=level == DEBUG)
-            self.write(encode(clean) if self._pretty is None else self._readable(self._pretty, clean))
+            self.write(self._readable(clean) if self._pretty else encode(clean))
         except Exception as error:  # noqa: BLE001 - an observer must not raise, whatever it was handed
             self.write(encode(self.header(ERROR, "unloggable", f"A log line was lost: {type(error).__name__}")))
 
-    def ready(self, addresses: Sequence[str], hints: Mapping[str, str]) -> None:
-        """Write where the process listens and what to try, at every level: people paste it, so it is whole."""
+    def ready(self, addresses: Sequence[str], hints: Mapping[str, str], welcome: Sequence[str] = ()) -> None:
+        """Write where the process listens and what to try, at every level: people paste it, so it is whole.
+
+        On a terminal `welcome` is written instead of the hints, if it is given.
+        """
         where = ", ".join(addresses) or "no address"
         shown = {name: self._redaction.without_secrets(hint) for name, hint in hints.items()}
-        if self._pretty is None:
+        if not self._pretty:
             line = self.header(INFO, "ready", f"Ready on {where}")
             self.write(encode(line | {"addresses": list(addresses), **shown}))
             return
-        lines = [f"Carillon is ready on {where}", *(f"  {name:7} {hint}" for name, hint in shown.items())]
-        self.write("\n" + "\n".join(lines) + "\n\n")
+        lines = [self._redaction.without_secrets(line) for line in welcome]
+        lines = lines or [f"Carillon is ready on {where}", *(f"  {name:7} {hint}" for name, hint in shown.items())]
+        self.write("\n".join(["", self._styled("1", lines[0]), *lines[1:], ""]))
 
     def header(self, level: int, event: str, message: str) -> dict[str, Any]:
         """The first fields of every line."""
@@ -93,14 +101,23 @@ class LogSink:
             self.stream.write(line + "\n")
             self.stream.flush()
 
-    def _readable(self, render: "ConsoleRenderer", line: dict[str, Any]) -> str:
-        return str(render(None, "", {name: text for name, text in escaped(line).items() if name not in self._origin}))
+    def _readable(self, line: dict[str, Any]) -> str:
+        """One line: the time, the level in its colour, and the sentence; the rest of it on request."""
+        trace = str(line.get("exception") or "").strip()
+        shown = escaped({name: value for name, value in line.items() if name != "exception"})
+        word = str(line["level"])
+        mark = self._styled(_COLOURS.get(word, ""), f"{_SHORT.get(word, word):5}")
+        said = shown["message"] if word != "debug" else self._styled("2", str(shown["message"]))
+        text = f"{self._styled('2', str(line['timestamp'])[11:19])}  {mark}  {said}"
+        if not self._verbose:
+            # The last line of a traceback names the error.
+            return text + (f"  ({escaped({'': trace.splitlines()[-1]})['']})" if trace else "")
+        rest = {name: value for name, value in shown.items() if name not in _BESIDE | self._origin.keys()}
+        fields = " ".join(f"{name}={value}" for name, value in {"event": shown["event"], **rest}.items())
+        return "\n".join([f"{text}  {self._styled('2', fields)}", *(f"    {each}" for each in trace.splitlines())])
 
-
-def _renderer(stream: TextIO) -> "ConsoleRenderer":
-    from structlog.dev import ConsoleRenderer  # noqa: PLC0415 - a fifth of the start, and only people need it
-
-    return ConsoleRenderer(event_key="message", colors=stream.isatty())
+    def _styled(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._coloured and code else text
 
 
 class LoggerSink(LogSink):

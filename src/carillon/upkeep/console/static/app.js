@@ -1,16 +1,18 @@
 /** The shell: navigation, sign-in, theme and live updates. */
 
 import { ask, follow, Problem, remember, token } from "./lib/api.js";
-import { card, empty, fill, h, toast } from "./lib/dom.js";
+import { age, card, empty, fill, h, loading, toast } from "./lib/dom.js";
+import * as keys from "./lib/keys.js";
+import { dress, icon, links, titleOf } from "./lib/pages.js";
 
-const TITLES = {
-  overview: "Overview", notifications: "Notifications", "dead-letters": "Dead letters",
-  suppressions: "Suppressions", templates: "Templates", outbox: "Outbox", drills: "Drills", queues: "Queues", streams: "Streams",
-};
 const main = document.getElementById("main");
 const listeners = new Set();
 const WHOLE = ["overview", "queues"];
 const POLL_MS = 5000;
+const ICONS = {
+  theme: "M8 2a6 6 0 1 0 0 12zM8 2a6 6 0 0 1 0 12", density: "M2 3.5h12M2 6.5h12M2 9.5h12M2 12.5h12", keys: "M2 4h12v8H2zM4.5 6.5h.01M7 6.5h.01M9.5 6.5h.01M11.5 6.5h.01M5 9.5h6",
+  menu: "M2 4h12M2 8h12M2 12h12",
+};
 let alive = false;
 let surface = null;
 let leave = null;
@@ -22,6 +24,8 @@ const shellOf = (turn) => ({
   /** Call on every tick until the page is left. */
   onTick(call) { if (turn === turns) listeners.add(call); },
   go(hash) { location.hash = hash; },
+  /** Keys of this page, each with what it does in words; leaving the page forgets them. */
+  keys(given) { if (turn === turns) keys.give(given); },
   /** The filters that the address names; the back button and a shared link bring them back. */
   get query() { return Object.fromEntries(new URLSearchParams(address().query)); },
   /** Write filters into the address, without a new entry in the history. */
@@ -38,20 +42,20 @@ function address() {
 }
 
 async function start() {
-  theme();
+  switches();
   try {
     surface = await ask("/api/v1/console/surface");
   } catch (error) {
     return error instanceof Problem && error.status === 401 ? login() : broken(error, start);
   }
-  fill(document.getElementById("nav"), surface.pages.map((page) =>
-    h("a", { href: `#/${page}`, data: { page }, text: TITLES[page] ?? page })));
+  fill(document.getElementById("nav"), links(surface.pages));
   if (!surface.pages.length) return fill(main, empty("This token may not see any page: use an administrator's token."));
   // Live ticks show all tenants at once: callers who act for one tenant poll.
   if (WHOLE.some((page) => surface.pages.includes(page))) follow("/api/v1/console/live", tick, lively, new AbortController().signal);
   else lively("polling");
-  setInterval(() => { if (!alive) tick("poll", {}); }, POLL_MS);
+  setInterval(() => { if (!alive) tick("poll", {}); age(); }, POLL_MS);
   addEventListener("hashchange", show);
+  keys.listen(() => surface.pages, { "/": ["search", search], t: ["light or dark", () => document.getElementById("theme").click()], c: ["dense or comfortable rows", () => document.getElementById("density").click()] });
   await show();
 }
 
@@ -75,6 +79,9 @@ async function show() {
   const turn = ++turns;
   const place = h("div", {});
   listeners.clear();
+  keys.forget();
+  menu(false);
+  dress(name);
   if (leave) leave();
   leave = null;
   for (const link of document.querySelectorAll("#nav a")) {
@@ -83,8 +90,8 @@ async function show() {
     link.setAttribute("aria-current", "page");
     link.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
-  document.title = `${TITLES[name] ?? name} · Carillon`;
-  fill(main, fill(place, h("p", { class: "quiet", role: "status", text: "Loading…" })));
+  document.title = `${titleOf(name)} · Carillon`;
+  fill(main, fill(place, loading()));
   try {
     const { render } = await import(`./pages/${name}.js`);
     const left = (await render(place, shellOf(turn), rest)) ?? null;
@@ -117,18 +124,44 @@ function login() {
   field.focus();
 }
 
-function theme() {
-  const kept = localStorage.getItem("carillon.theme");
-  if (kept) document.documentElement.dataset.theme = kept;
-  document.getElementById("theme").onclick = () => {
-    const dark = document.documentElement.dataset.theme
-      ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    const next = dark ? "light" : "dark";
-    document.documentElement.dataset.theme = next;
-    localStorage.setItem("carillon.theme", next);
-  };
+/** Put the focus into the search of the page. */
+function search() {
+  const field = main.querySelector('[type="search"]') ?? main.querySelector('[role="search"] input');
+  field?.focus();
+  field?.select?.();
 }
 
+/** Light or dark, dense or comfortable, and the menu of a phone; the first two are remembered. */
+function switches() {
+  const root = document.documentElement.dataset;
+  for (const [name, path] of Object.entries(ICONS)) fill(document.getElementById(name), icon(path));
+  root.theme = localStorage.getItem("carillon.theme") ?? "";
+  if (!root.theme) delete root.theme;
+  document.getElementById("theme").onclick = () => {
+    const dark = root.theme ? root.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.theme = dark ? "light" : "dark";
+    localStorage.setItem("carillon.theme", root.theme);
+  };
+  const density = document.getElementById("density");
+  const dense = (yes) => {
+    root.density = yes ? "dense" : "comfortable";
+    density.setAttribute("aria-pressed", String(yes));
+    localStorage.setItem("carillon.density", root.density);
+  };
+  dense(localStorage.getItem("carillon.density") === "dense");
+  density.onclick = () => dense(root.density !== "dense");
+  document.getElementById("menu").onclick = () => menu(!document.getElementById("side").classList.contains("open"));
+}
+
+/** On a phone the pages are behind a button. */
+function menu(open) {
+  document.getElementById("side").classList.toggle("open", open);
+  document.getElementById("menu").setAttribute("aria-expanded", String(open));
+}
+
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape") menu(false);
+});
 document.querySelector(".skip").onclick = (event) => {
   // The address after # says which page is shown; skipping must not change it.
   event.preventDefault();

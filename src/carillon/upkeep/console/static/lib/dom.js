@@ -1,5 +1,7 @@
 /** Elements from plain values: text is always text, never markup. */
 
+import { ago, utc } from "./format.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
@@ -44,28 +46,99 @@ export function card(title, ...children) {
   return h("section", { class: "card" }, title ? h("h2", { text: title }) : null, ...children);
 }
 
+/** A card whose title has something beside it. */
+export function titled(title, beside, ...children) {
+  return h("section", { class: "card" }, h("div", { class: "title" }, h("h2", { text: title }), h("span", { class: "grow" }), beside), ...children);
+}
+
 /** The placeholder of an empty list. */
 export function empty(sentence, ...beside) {
   return h("div", { class: "empty" }, h("p", { text: sentence }), ...beside);
 }
 
 /** A badge: a word in the colour of its meaning. */
-export function badge(word) {
-  return h("span", { class: `badge ${MOODS[word] ?? ""}`, text: word });
+export function badge(word, said = String(word).replaceAll("_", " ")) {
+  return h("span", { class: `badge ${MOODS[word] ?? ""}`, text: said });
 }
 
 const MOODS = {
-  delivered: "good", opened: "good", sent: "good", closed: "good", finish: "good", success: "good", active: "good",
+  passed: "good", delivered: "good", opened: "good", sent: "good", closed: "good", finish: "good", success: "good", active: "good",
   queued: "wait", retry: "wait", defer: "wait", half_open: "wait", throttled: "wait", fail_over: "wait",
   failed: "bad", bury: "bad", open: "bad", disabled: "bad", endpoint_disabled: "bad", endpoint_enabled: "good", unavailable: "bad", refused: "bad", unknown: "bad", rejected: "bad",
   skipped: "dull",
 };
 
-/** A table; `rows` are arrays of cells. */
-export function table(label, columns, rows) {
-  return h("div", { class: "scroll" }, h("table", { "aria-label": label },
-    h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col", text: name })))),
-    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell ?? "–")))))));
+/**
+ * A table. A column is its name, or `num(name)` for numbers, or `{name, cut: true}` for long texts that end in an ellipsis.
+ * A row is an array of cells, or `{cells, href}`: the whole row then opens the address, beside its link.
+ * On a phone `cards` shows each row as a card.
+ * @param {string} label what a screen reader says
+ * @param {(string|{name: string, num?: boolean, cut?: boolean})[]} columns
+ * @param {(any[]|{cells: any[], href: string})[]} rows
+ * @param {{cards?: boolean}} [more]
+ */
+export function table(label, columns, rows, { cards = false } = {}) {
+  const named = columns.map((column) => (typeof column === "string" ? { name: column } : column));
+  const kind = (column) => (column.num ? "num" : column.cut ? "cut" : null);
+  const place = h("div", { class: `scroll${cards ? " cards" : ""}` }, h("table", { "aria-label": label },
+    h("thead", {}, h("tr", {}, named.map((column) => h("th", { scope: "col", class: column.num ? "num" : null }, column.name || h("span", { class: "unseen", text: "actions" }))))),
+    h("tbody", {}, rows.map((row) => {
+      const { cells, href } = Array.isArray(row) ? { cells: row } : row;
+      return h("tr", href ? { class: "opens", onclick: (event) => opened(event, href) } : {}, cells.map((cell, at) =>
+        h("td", { class: kind(named[at]), data: named[at].name ? { name: named[at].name } : {}, title: named[at].cut && typeof cell === "string" ? cell : null }, cell ?? "–")));
+    }))));
+  WIDTHS.observe(place);
+  return place;
+}
+
+/** What scrolls sideways can be reached by keyboard; what fits is no stop on the way. */
+const WIDTHS = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    if (target.scrollWidth > target.clientWidth + 1) target.tabIndex = 0;
+    else target.removeAttribute("tabindex");
+  }
+});
+
+/** A column of numbers. */
+export function num(name) {
+  return { name, num: true };
+}
+
+function opened(event, href) {
+  // Links, boxes and buttons in the row do what they say; who selects text does not want to leave.
+  if (event.target.closest("a, button, input, select, summary, label") || String(getSelection())) return;
+  if (event.ctrlKey || event.metaKey) window.open(href, "_blank", "noopener");
+  else location.hash = href;
+}
+
+/** How long ago, with the moment in UTC on hover; it stays right while it is shown. */
+export function when(value) {
+  if (!value) return "–";
+  const at = typeof value === "number" ? new Date(value * 1000) : new Date(value);
+  const made = h("time", { datetime: at.toISOString(), title: utc(at) });
+  made.textContent = ago(at);
+  return made;
+}
+
+/** Write every relative time anew. */
+export function age(root = document) {
+  for (const one of root.querySelectorAll("time[datetime]")) {
+    const now = ago(new Date(one.dateTime));
+    if (one.textContent !== now) one.textContent = now;
+  }
+}
+
+/** Lines that stand for what is being loaded. */
+export function loading(lines = 4) {
+  return h("div", { class: "loading", role: "status", "aria-label": "Loading" }, Array.from({ length: lines }, () => h("i", {})));
+}
+
+/** A button that puts a text into the clipboard. */
+export function copies(text, label) {
+  return h("button", { type: "button", class: "ghost small", text: label, onclick: async () => {
+    await navigator.clipboard.writeText(text);
+    toast("Copied.");
+  } });
 }
 
 /** Show a message for a moment, also to screen readers. */

@@ -34,5 +34,27 @@ export function moment(value) {
 }
 
 export function percent(share) {
-  return share === null || share === undefined ? "–" : `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`;
+  if (share === null || share === undefined) return "–";
+  return `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
+}
+
+/** 12 s ago, in 3 min; beyond two days the date. */
+export function ago(at, now = Date.now()) {
+  const seconds = (now - at.getTime()) / 1000;
+  const far = Math.abs(seconds);
+  if (far >= 172_800) return moment(at);
+  if (far < 2) return "now";
+  const said = far < 120 ? `${Math.round(far)} s` : span(far);
+  return seconds < 0 ? `in ${said}` : `${said} ago`;
+}
+
+/** 2026-11-17 13:45:02 UTC */
+export function utc(value) {
+  const at = value instanceof Date ? value : new Date(typeof value === "number" ? value * 1000 : value);
+  return `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+}
+
+/** 1 dead letter, 2 dead letters. */
+export function many(count, one, more = `${one}s`) {
+  return `${number(count)} ${count === 1 ? one : more}`;
 }

@@ -129,19 +129,26 @@ export function newest() {
 }
 
 /**
- * Newer and older pages of a list that says how many there are.
- * @param {{totalPages: number, pageNumber: number, totalCount: number}} found
- * @param {(page: number) => any} turn
+ * Newer and older pages of a list, by its cursor.
+ * @param {{items: any[], totalCount: number|null, nextCursor: string|null}} found
+ * @param {{cursor?: string, trail: (string|undefined)[]}} state where the page stands, and the cursors of the pages before
+ * @param {() => any} turn called when `state` has changed
  */
-export function pager(found, turn) {
-  if (found.totalPages < 2) return null;
-  const at = found.pageNumber;
+export function pager(found, state, turn) {
+  const count = found.totalCount === null ? null : h("span", { text: `${number(found.totalCount)} in all` });
+  if (!state.cursor && !found.nextCursor) return h("p", { class: "pager" }, count);
+  const to = (cursor, trail) => () => {
+    Object.assign(state, { cursor, trail });
+    return turn();
+  };
+  const before = state.trail[state.trail.length - 1];
   return h(
     "p",
     { class: "pager" },
-    h("button", { type: "button", text: "Newer", disabled: at <= 1, onclick: () => turn(at - 1) }),
-    h("span", { text: `page ${number(at)} of ${number(found.totalPages)}, ${number(found.totalCount)} in all` }),
-    h("button", { type: "button", text: "Older", disabled: at >= found.totalPages, onclick: () => turn(at + 1) }),
+    h("button", { type: "button", id: "newest", text: "Newest", disabled: !state.cursor, onclick: to(undefined, []) }),
+    h("button", { type: "button", id: "newer", text: "Newer", disabled: !state.trail.length, onclick: to(before, state.trail.slice(0, -1)) }),
+    h("button", { type: "button", id: "older", text: "Older", disabled: !found.nextCursor, onclick: to(found.nextCursor, [...state.trail, state.cursor]) }),
+    count ?? h("span", { text: `${number(found.items.length)} on this page` }),
   );
 }
 

@@ -1,6 +1,7 @@
-/** A message as its recipient sees it: a push, a mail or a text. Markup is shown as text, because it is not trusted. */
+/** A message as its recipient sees it: a push, a card of the inbox, a mail or a text. Its HTML is not trusted. */
 
 import { h } from "./dom.js";
+import { frame } from "./frame.js";
 
 /**
  * @param {string} channel
@@ -9,19 +10,47 @@ import { h } from "./dom.js";
  */
 export function preview(channel, to, message) {
   switch (channel) {
-    case "email": return mail(to, message);
-    case "sms": return h("div", { class: "phone" }, h("div", { class: "bubble", text: message.text }), parts(message.segments));
-    case "push": case "inApp": return h("div", { class: "phone" }, h("div", { class: "notice" },
-      h("b", { text: message.subject ?? "Notification" }), h("div", { text: message.text })), carried(message.push ?? message.inApp));
-    default: return h("pre", { text: message.text });
+    case "email":
+      return mail(to, message);
+    case "sms":
+      return h("div", { class: "phone" }, h("div", { class: "bubble", text: message.text }), parts(message.segments));
+    case "push":
+      return notice(message, message.push);
+    case "inApp":
+      return notice(message, message.inApp);
+    default:
+      return h("pre", { text: message.text });
   }
 }
 
 function mail(to, message) {
-  return h("div", { class: "mail" }, h("div", { class: "envelope" }, h("div", {}, h("span", { class: "quiet", text: "To " }), to ?? "–"),
-    envelope(message.mail), h("b", { text: message.subject ?? "(no subject)" })), h("div", { class: "letter", text: message.text }),
-  files(message.mail?.attachments),
-  message.html ? h("details", {}, h("summary", { text: "HTML as sent" }), h("pre", { text: message.html })) : null);
+  return h(
+    "div",
+    { class: "mail" },
+    h(
+      "div",
+      { class: "envelope" },
+      to ? h("div", {}, h("span", { class: "quiet", text: "To " }), to) : null,
+      envelope(message.mail),
+      h("b", { text: message.subject ?? "(no subject)" }),
+    ),
+    h("div", { class: "letter", text: message.text }),
+    files(message.mail?.attachments),
+    message.html ? rich(message.html) : null,
+  );
+}
+
+/** The HTML part, drawn when somebody opens it: a list of mails has many of them. */
+function rich(html) {
+  const place = h("div", {});
+  const made = h("details", { class: "rich" }, h("summary", { text: "HTML as sent" }), place);
+  made.addEventListener("toggle", () => {
+    if (!made.open || place.firstChild) return;
+    const letter = frame("The message as its recipient sees it");
+    place.append(letter.element, h("details", {}, h("summary", { text: "Source" }), h("pre", { text: html })));
+    letter.show(html);
+  });
+  return made;
 }
 
 /** The lines between the recipient and the subject; a blind copy is shown here and nowhere else. */
@@ -30,23 +59,51 @@ function envelope(mail) {
   const lines = { From: mail.sender, Cc: mail.cc?.join(", "), Bcc: mail.bcc?.join(", "), "Not sent to, suppressed:": mail.leftOut?.join(", "), "Reply to": mail.replyTo };
   const own = Object.entries(mail.headers ?? {}).map(([name, value]) => [`${name}:`, value]);
   const event = mail.calendar ? [["Invitation", `${mail.calendar.title}, ${mail.calendar.start}`]] : [];
-  return [...Object.entries(lines), ...own, ...event].filter(([, value]) => value)
+  return [...Object.entries(lines), ...own, ...event]
+    .filter(([, value]) => value)
     .map(([name, value]) => h("div", {}, h("span", { class: "quiet", text: `${name} ` }), value));
 }
 
 function files(attachments) {
   if (!attachments?.length) return null;
-  return h("div", { class: "files" }, attachments.map((file) => h("div", {}, file.filename, h("span", { class: "quiet",
-    text: ` ${file.contentType}, ${file.bytes == null ? "not fetched yet" : `${file.bytes} bytes`}${file.inline ? ", inside the text" : ""}` }))));
+  const about = (file) =>
+    ` ${file.contentType}, ${file.bytes == null ? "not fetched yet" : `${file.bytes} bytes`}${file.inline ? ", inside the text" : ""}`;
+  return h(
+    "div",
+    { class: "files" },
+    attachments.map((file) => h("div", {}, file.filename, h("span", { class: "quiet", text: about(file) }))),
+  );
 }
 
 function parts(segments) {
   if (!segments) return null;
-  return h("div", { class: "quiet", text: `${segments.segments} ${segments.segments === 1 ? "part" : "parts"} of ${segments.encoding}, ${segments.units} units` });
+  const counted = `${segments.segments} ${segments.segments === 1 ? "part" : "parts"} of ${segments.encoding}, ${segments.units} units`;
+  return h("div", { class: "quiet", text: counted });
+}
+
+/** A push or a card of the inbox, with its buttons; what a card does not show is listed beneath. */
+function notice(message, more = null) {
+  const { title, body, actions, ...rest } = more ?? {};
+  return h(
+    "div",
+    { class: "phone" },
+    h(
+      "div",
+      { class: "notice" },
+      h("b", { text: title ?? message.subject ?? "Notification" }),
+      h("div", { text: body ?? message.text }),
+      actions?.length ? h("div", { class: "row" }, actions.map((one) => h("span", { class: "chip", title: one.url, text: one.label }))) : null,
+    ),
+    carried(rest),
+  );
 }
 
 function carried(more) {
-  if (!more) return null;
-  const shown = Object.entries(more).map(([name, value]) => `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`);
-  return h("div", { class: "quiet" }, shown.map((text) => h("div", { text })));
+  const shown = Object.entries(more).filter(([, value]) => value !== null && value !== undefined);
+  if (!shown.length) return null;
+  return h(
+    "div",
+    { class: "quiet" },
+    shown.map(([name, value]) => h("div", { text: `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}` })),
+  );
 }

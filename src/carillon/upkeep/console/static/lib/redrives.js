@@ -2,11 +2,13 @@
 
 import { ask } from "./api.js";
 import { bar } from "./charts.js";
-import { fill, h } from "./dom.js";
-import { newest } from "./forms.js";
-import { moment, number } from "./format.js";
+import { confirm } from "./dialog.js";
+import { card, h, toast } from "./dom.js";
+import { field, newest, refill } from "./forms.js";
+import { many, moment, number } from "./format.js";
 
 const STEP_MS = 1000;
+const BY_HAND = { "X-Admin-Override": "true" };
 const NEWEST = 5;
 
 /**
@@ -24,10 +26,8 @@ export function redrives(place) {
     const { items } = await ask("/api/v1/admin/redrives", { query: { pageSize: NEWEST } });
     if (left || !still()) return;
     for (const one of items) if (one.waiting) seen.add(one.id);
-    fill(
-      place,
-      items.filter((one) => seen.has(one.id)).map((one) => shown(one)),
-    );
+    const drawn = items.filter((one) => seen.has(one.id)).map((one) => shown(one, look));
+    refill(place, drawn.length ? card("Redrives under way", drawn) : null);
     clearTimeout(timer);
     // Keep polling after an error.
     if (items.some((one) => one.waiting)) timer = setTimeout(() => look().catch(again), STEP_MS);
@@ -49,13 +49,35 @@ export function redrives(place) {
   };
 }
 
-function shown(one) {
+async function stop(one, look) {
+  const given = await confirm({
+    title: "Stop this redrive?",
+    text: `${many(one.waiting, "route that waits for its turn is a dead letter", "routes that wait for their turn are dead letters")} again. What was attempted already goes on.`,
+    fields: [field("stop-reason", "Reason, for the audit trail", { required: true, maxlength: 1000 })],
+    act: "Stop it",
+    danger: true,
+  });
+  if (!given) return;
+  const done = await ask(`/api/v1/admin/redrives/${one.id}/stop`, { method: "POST", headers: BY_HAND, body: { reason: given["stop-reason"] } });
+  toast(`Stopped: ${many(done.stopped, "dead letter", "dead letters")} again.`);
+  await look();
+}
+
+function shown(one, look) {
   const ended = one.redriven - one.waiting;
   const skipped = one.skipped ? `, ${number(one.skipped)} skipped` : "";
+  const stopped = one.stopped === null ? "" : `, ${number(one.stopped)} stopped`;
   const last = one.waiting && one.lastTurnAt ? `, the last is due at ${moment(one.lastTurnAt)}` : "";
   const sentence =
     `${number(one.redriven)} redriven: ${number(one.delivered)} delivered, ` +
-    `${number(one.failedAgain)} failed again, ${number(one.waiting)} waiting${skipped}${last}`;
+    `${number(one.failedAgain)} failed again, ${number(one.waiting)} waiting${skipped}${stopped}${last}`;
+  const act = one.waiting
+    ? h("button", { type: "button", id: `stop-${one.id}`, "aria-label": `Stop the redrive: ${one.reason ?? one.id}`, text: "Stop", onclick: () => stop(one, look).catch((error) => toast(error.message, "bad")) })
+    : null;
+  return h("div", { class: "progress-row" }, progress(one, ended, sentence), act);
+}
+
+function progress(one, ended, sentence) {
   return h(
     "div",
     {

@@ -68,18 +68,13 @@ export function redriving(state, done) {
   };
   changed();
   return {
-    element: card(
-      "Redrive",
-      h("p", {
-        class: "quiet",
-        text:
-          "Each dead letter keeps its id and its history and gets a fresh budget. A rate protects a provider that has just " +
-          "recovered. The server goes on with the redrive when you close this page.",
-      }),
+    progress,
+    element: h("div", { class: "dock" }, card(
+      null,
+      h("p", { class: "quiet small", text: "Each dead letter keeps its id and its history and gets a fresh budget. A rate protects a provider that has just recovered." }),
       form,
       count,
-      progress,
-    ),
+    )),
     changed,
     look: watched.look,
     stop: watched.stop,

@@ -1,90 +1,86 @@
-/** The versions of a template: their authors, the differences from the version in use, and rolling back. */
+/** The versions of a template: who wrote each and what changed in it, the differences, and rolling back. */
 
 import { ask } from "./api.js";
 import { badge, card, empty, fill, h, table, toast } from "./dom.js";
-import { shownDiff } from "./diff.js";
+import { diff } from "./diff.js";
 import { moment } from "./format.js";
-
-const PARTS = [
-  ["subjectTemplate", "Subject or title"],
-  ["bodyTemplate", "Text"],
-  ["htmlTemplate", "HTML"],
-  ["mjml", "MJML"],
-];
+import { asText, changed, differences } from "./template-publish.js";
 
 /**
  * @param {HTMLElement} place
- * @param {{used: object|null, newest?: number}} state
+ * @param {{used: object|null, base?: number|null}} state
+ * @param {() => object} written what is in the editor now
  * @param {() => Promise<void>} again draws the page anew
  */
-export async function versions(place, state, again) {
+export async function versions(place, state, written, again) {
   if (!state.used?.id) {
-    fill(
-      place,
-      card(
-        "Versions",
-        empty(
-          state.used
-            ? "This template comes from a folder and has no versions here. Publish it to keep versions."
-            : "There is no version yet.",
-        ),
-      ),
-    );
-    return;
+    const said = state.used
+      ? "This template comes from a folder and has no versions here. Publish it to keep versions."
+      : "There is no version yet.";
+    fill(place, card("Versions", empty(said)));
+    return null;
   }
   const found = (await ask(`/api/v1/templates/${state.used.id}/versions`)).items;
-  state.newest = found[0].version;
   const difference = h("div", { "aria-live": "polite" });
   const used = (one) => one.version === state.used.version && state.used.isActive;
-  fill(
-    place,
-    card(
-      "Versions",
-      table(
-        "Versions",
-        ["version", "written", "by", "", ""],
-        found.map((one) => [
-          h("span", { class: "row" }, `v${one.version}`, used(one) ? badge("active") : null),
-          moment(one.updatedAt),
-          one.createdBy ?? "unknown",
-          used(one)
-            ? ""
-            : h("button", {
-                type: "button",
-                text: "Compare",
-                "aria-label": `Compare version ${one.version} with the version in use`,
-                onclick: () => fill(difference, compared(one, state.used)),
-              }),
-          used(one)
-            ? ""
-            : h("button", {
-                type: "button",
-                text: "Roll back to this",
-                "aria-label": `Roll back to version ${one.version}`,
-                onclick: () => back(one, state, again),
-              }),
-        ]),
-      ),
-      difference,
-    ),
-  );
+  const rows = found.map((one, at) => [
+    h("span", { class: "row" }, `v${one.version}`, used(one) ? badge("active") : null),
+    h("time", { datetime: one.updatedAt, title: one.updatedAt, text: moment(one.updatedAt) }),
+    one.createdBy ?? "unknown",
+    summary(found[at + 1] ?? null, one),
+    h("span", { class: "row" }, ...actions(one, used(one), state, { difference, written, again })),
+  ]);
+  fill(place, card("Versions", table("Versions", ["version", "written", "by", "what changed", ""], rows), difference));
+  return found[0];
+}
+
+function actions(one, used, state, { difference, written, again }) {
+  const show = (...children) => {
+    fill(difference, children);
+    difference.scrollIntoView({ block: "nearest" });
+  };
+  const mine = h("button", {
+    type: "button",
+    text: "Compare with mine",
+    "aria-label": `Compare version ${one.version} with what is written above`,
+    onclick: () =>
+      show(h("h3", { text: `From version ${one.version} to what is written above` }), differences(one, written(), "They are identical.")),
+  });
+  if (used) return [mine];
+  return [
+    h("button", {
+      type: "button",
+      text: "Compare",
+      "aria-label": `Compare version ${one.version} with the version in use`,
+      onclick: () =>
+        show(
+          h("h3", { text: `From version ${state.used.version}, which is in use, to version ${one.version}` }),
+          differences(state.used, one, "They are identical."),
+        ),
+    }),
+    mine,
+    h("button", {
+      type: "button",
+      text: "Roll back to this",
+      "aria-label": `Roll back to version ${one.version}`,
+      onclick: () => back(one, state, again),
+    }),
+  ];
+}
+
+/** How many lines of which field a version changed. */
+function summary(before, after) {
+  if (!before) return h("span", { class: "quiet", text: "the first version" });
+  const parts = changed(before, after).map(([name, label]) => {
+    const marks = diff(asText(before[name]), asText(after[name])).map(({ mark }) => mark);
+    const count = (wanted) => marks.filter((mark) => mark === wanted).length;
+    return h("span", { class: "summary" }, `${label} `, h("ins", { text: `+${count("+")}` }), " ", h("del", { text: `−${count("-")}` }));
+  });
+  return parts.length ? h("span", { class: "row" }, parts) : h("span", { class: "quiet", text: "nothing" });
 }
 
 async function back(one, state, again) {
-  const made = await ask(`/api/v1/templates/${state.used.id}/publish`, {
-    method: "POST",
-    body: { version: one.version },
-  });
+  const made = await ask(`/api/v1/templates/${state.used.id}/publish`, { method: "POST", body: { version: one.version } });
   toast(`Version ${one.version} is in use again, as version ${made.version}.`);
   await again();
-}
-
-function compared(one, used) {
-  const parts = PARTS.filter(([name]) => (one[name] ?? "") !== (used[name] ?? ""));
-  return [
-    h("h3", { text: `From version ${used.version}, which is in use, to version ${one.version}` }),
-    parts.length
-      ? parts.map(([name, label]) => shownDiff(label, used[name] ?? "", one[name] ?? ""))
-      : h("p", { class: "quiet", text: "They are identical." }),
-  ];
 }

@@ -1,7 +1,7 @@
 /** Dead letters: by cause, one by one, and redriving. */
 
 import { ask } from "../lib/api.js";
-import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
+import { badge, card, empty, fill, h, head, num, table, toast, when } from "../lib/dom.js";
 import { choice, field, given, newest, pager, recall, refill, soon } from "../lib/forms.js";
 import { moment, number } from "../lib/format.js";
 import { redriving } from "../lib/redriving.js";
@@ -15,7 +15,7 @@ const BY_HAND = { "X-Admin-Override": "true" };
  * @param {{surface: object, onTick: (call: () => void) => void, go: (hash: string) => void}} shell
  */
 export async function render(main, shell) {
-  const state = { filters: {}, page: 1, chosen: new Map(), total: 0, asking: newest() };
+  const state = { filters: {}, cursor: undefined, trail: [], chosen: new Map(), total: 0, asking: newest() };
   const places = { causes: h("div", {}), list: h("div", {}), audit: h("div", {}) };
   const draw = async () => {
     const still = state.asking();
@@ -40,16 +40,16 @@ export async function render(main, shell) {
       "div",
       { class: "page" },
       head("Dead letters"),
+      panel.progress,
       places.causes,
-      card("Find", form),
+      card("Matching dead letters", form, places.list),
       panel.element,
-      card("Matching dead letters", places.list),
       card("Audit trail", places.audit),
     ),
   );
   await draw();
   const later = soon(() => {
-    if (state.page === 1 && !state.chosen.size) draw().catch(() => {});
+    if (!state.cursor && !state.chosen.size) draw().catch(() => {});
   }, 1500);
   shell.onTick(later);
   const poll = setInterval(later, 10_000);
@@ -69,7 +69,7 @@ function filters(shell, state, draw) {
       onsubmit: (event) => {
         event.preventDefault();
         shell.keep(given(form));
-        Object.assign(state, { filters: wanted(form), page: 1 });
+        Object.assign(state, { filters: wanted(form), cursor: undefined, trail: [] });
         state.chosen.clear();
         return draw().catch((error) => toast(error.message, "bad"));
       },
@@ -80,7 +80,7 @@ function filters(shell, state, draw) {
     field("templateKey", "Template"),
     field("failedAfter", "Failed after", { type: "datetime-local" }),
     field("failedBefore", "and before", { type: "datetime-local" }),
-    h("button", { class: "primary", text: "Search" }),
+    h("button", { text: "Search" }),
     h("button", { type: "reset", text: "Show all", onclick: () => setTimeout(() => form.requestSubmit()) }),
   );
   state.filters = wanted(recall(form, shell.query));
@@ -123,7 +123,7 @@ async function causes(place, state, narrow, still) {
         { class: "broad" },
         table(
           "Causes",
-          ["number", "channel", "cause", "newest error", "what to do", ""],
+          [num("number"), "channel", "cause", "newest error", "what to do", ""],
           shown.map((cause, at) => {
             const example = newest[at].items[0];
             return [
@@ -141,6 +141,7 @@ async function causes(place, state, narrow, still) {
               }),
             ];
           }),
+          { cards: true },
         ),
       ),
     ),
@@ -149,7 +150,7 @@ async function causes(place, state, narrow, still) {
 
 async function list(place, state, draw, panel, still) {
   const found = await ask("/api/v1/admin/failed-notifications", {
-    query: { ...state.filters, pageNumber: state.page, pageSize: PAGE_SIZE },
+    query: { ...state.filters, cursor: state.cursor, pageSize: PAGE_SIZE },
   });
   if (!still()) return;
   state.total = found.totalCount;
@@ -168,10 +169,10 @@ async function list(place, state, draw, panel, still) {
     });
   const drawn = table(
     "Dead letters",
-    ["", "failed", "template", "to", "channel", "provider", "cause", "error", "attempts"],
-    found.items.map((one, at) => [
+    ["", "failed", "template", "to", "channel", "provider", "cause", { name: "error", cut: true }, num("attempts")],
+    found.items.map((one, at) => ({ href: `#/notifications/${one.id}`, cells: [
       boxes[at],
-      moment(one.failedAt),
+      when(one.failedAt),
       h("a", { href: `#/notifications/${one.id}`, text: one.templateKey }),
       one.userId ?? one.routeId.split(":").slice(2).join(":"),
       one.channel,
@@ -179,16 +180,14 @@ async function list(place, state, draw, panel, still) {
       badge(one.classification),
       one.lastError,
       number(one.attemptCount),
-    ]),
+    ] })),
+    { cards: true },
   );
   drawn.querySelector("th").append(all);
   refill(
     place,
     drawn,
-    pager(found, (page) => {
-      state.page = page;
-      return draw();
-    }) ?? h("p", { class: "quiet", text: `${number(found.totalCount)} in all` }),
+    pager(found, state, draw),
   );
 }
 
@@ -226,7 +225,7 @@ async function audit(place, still) {
       table(
         "Audit",
         ["when", "who", "action", "reason", "dead letters"],
-        found.items.map((one) => [moment(one.at), one.actor, badge(one.action), one.reason, concerning(one)]),
+        found.items.map((one) => [when(one.at), one.actor, badge(one.action), one.reason, concerning(one)]),
       ),
     ),
   );

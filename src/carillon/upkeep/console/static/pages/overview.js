@@ -1,110 +1,155 @@
-/** The first page: what needs attention, then throughput, then providers. */
+/** The first page: a verdict, tiles that lead to their lists, and what the ledger says about a time. */
 
 import { ask } from "../lib/api.js";
-import { bar, lines } from "../lib/charts.js";
-import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
+import { bar, chart } from "../lib/charts.js";
+import { badge, card, empty, fill, h, head, loading, num, table, titled, toast, when } from "../lib/dom.js";
 import { newest, refill } from "../lib/forms.js";
 import { millis, moment, number, percent, span } from "../lib/format.js";
+import { verdict } from "../lib/verdict.js";
 
-const STEPS = 60;
-const LATE_SECONDS = 60;
+const HOUR = 3_600_000;
+const RANGES = { "1h": ["1 h", HOUR], "24h": ["24 h", 24 * HOUR], "7d": ["7 d", 168 * HOUR] };
+const DIMENSIONS = ["channel", "provider", "template", "tenant"];
 const WORDS = { route_suppressed: "skipped", address_suppressed: "suppressed" };
+const SAID = { bury: "given up", retry: "retried", fail_over: "failed over", defer: "put off", skip: "skipped" };
+const MOODS = { breaker_open: "bad", breaker_closed: "good" };
 
 export async function render(main, shell) {
-  const page = h("div", { class: "page" });
+  const state = chosen(shell.query);
+  const places = { top: h("div", { class: "page" }), groups: h("div", {}, card("What ended in this time", loading())), bottom: h("div", { class: "page" }), when: h("div", { class: "row" }) };
+  const charts = { ended: chart("Accepted, delivered, failed and skipped over the time"), calls: chart("Average and slowest call that delivered, over the time") };
   const asking = newest();
+  let known = null;
   const draw = async () => {
     const still = asking();
-    const [overview, providers, targets] = await Promise.all([
+    const charted = ask("/api/v1/console/history", { query: asked(state) });
+    const [overview, providers, targets, health] = await Promise.all([
       ask("/api/v1/console/overview"), ask("/api/v1/admin/providers").catch(() => ({ items: [] })),
       // Only operators may see them: an endpoint may belong to any tenant.
-      ask("/api/v1/admin/targets").catch(() => ({ items: [] }))]);
+      ask("/api/v1/admin/targets").catch(() => ({ items: [] })), ask("/health").catch((error) => error.body)]);
     if (!still()) return;
-    refill(page, head("Overview", badge(shell.surface.blueprint)), human(overview, providers.items, targets.items), figures(overview),
-      h("div", { class: "two" }, throughput(overview.steps), latency(overview.steps)),
-      h("div", { class: "two" }, lanes(overview.lanes), carriers(providers.items)), receivers(targets.items, draw), lately(overview.recent));
+    const top = (history) => refill(places.top, verdict({ overview, providers: providers.items, targets: targets.items, health }), figures(overview, history, state));
+    // A long time in a large ledger takes a moment; the verdict does not wait for it.
+    top(known);
+    charted.then((history) => {
+      known = history;
+      top(history);
+      plot(charts, history);
+      refill(places.groups, groups(history, state, pick));
+    }, (error) => toast(error.message, "bad"));
+    refill(places.bottom, h("div", { class: "two" }, lanes(overview.lanes), carriers(providers.items)), receivers(targets.items, draw), lately(overview.recent));
   };
+  const choose = (change) => {
+    Object.assign(state, change);
+    shell.keep(state.range === "1h" && state.by === "channel" && !state.name ? {} : state);
+    refill(places.when, times(state, choose));
+    return draw().catch((error) => toast(error.message, "bad"));
+  };
+  const pick = (by, name) => choose({ by, name });
+  fill(places.when, times(state, choose));
   await draw();
-  fill(main, page);
+  fill(main, h("div", { class: "page" }, head("Overview", badge(shell.surface.blueprint)), places.top,
+    h("div", { class: "row" }, places.when), h("div", { class: "two" }, card("Throughput", charts.ended), card("Time of one call", charts.calls)),
+    places.groups, places.bottom));
+  // The charts know their width only now.
+  plot(charts, known);
   let waiting = null;
   const soon = () => { waiting ??= setTimeout(() => { waiting = null; draw().catch(() => {}); }, 1000); };
   shell.onTick(soon);
+  shell.keys({ 1: ["the last hour", () => choose({ range: "1h" })], 2: ["the last day", () => choose({ range: "24h" })], 3: ["the last week", () => choose({ range: "7d" })] });
   const poll = setInterval(soon, 10_000);
   return () => { clearInterval(poll); clearTimeout(waiting); };
 }
 
-function human(overview, providers, targets) {
-  const notes = overview.failing.map((one) => h("a", { id: `failing-${one.channel}-${one.provider}`, href: `#/dead-letters?channel=${encodeURIComponent(one.channel)}` },
-    `${one.channel} fails: ${percent(one.failed / one.calls)} of ${number(one.calls)} calls to ${one.provider} in ${span(one.seconds)}${one.error ? `, the newest with “${one.error}”` : ""}`));
-  if (overview.deadLetters) {
-    notes.push(h("a", { id: "to-dead-letters", href: "#/dead-letters" },
-      overview.deadLetters === 1 ? "1 dead letter waits for a decision" : `${number(overview.deadLetters)} dead letters wait for a decision`));
-  }
-  for (const one of providers.filter((each) => each.state !== "closed")) {
-    notes.push(h("span", {}, `The breaker of ${one.provider} (${one.channel}) is ${one.state.replace("_", " ")}`));
-  }
-  for (const one of targets.filter((each) => each.state === "disabled")) {
-    notes.push(h("span", {}, `${one.endpoint} (${one.provider}) fails since ${moment(one.failingSince)} and is disabled`));
-  }
-  for (const lane of overview.lanes.filter((each) => each.oldestDueSeconds > LATE_SECONDS)) {
-    notes.push(h("span", {}, `${number(lane.due)} ${lane.due === 1 ? "route waits" : "routes wait"} in ${lane.name}, the oldest for ${span(lane.oldestDueSeconds)}`));
-  }
-  return h("section", { class: `card human ${notes.length ? "needed" : "calm"}` },
-    h("h2", { text: "Needs attention" }),
-    notes.length ? h("ul", {}, notes.map((note) => h("li", {}, note))) : h("p", { text: "Nothing. Every accepted notification is delivered, skipped or on its way." }));
+function chosen(query) {
+  return { range: query.range ?? "1h", after: query.after ?? "", before: query.before ?? "", by: DIMENSIONS.includes(query.by) ? query.by : "channel", name: query.name ?? "" };
 }
 
-function figures(overview) {
+/** What the charts ask for. */
+function asked(state) {
+  const of = { by: state.by, name: state.name === "(none)" ? undefined : state.name };
+  if (state.range !== "custom") return { ...of, after: new Date(Date.now() - (RANGES[state.range] ?? RANGES["1h"])[1]).toISOString() };
+  return { ...of, after: new Date(state.after).toISOString(), before: state.before ? new Date(state.before).toISOString() : undefined };
+}
+
+/** The time and what to show of it. */
+function times(state, choose) {
+  const one = (range, text) => h("button", { type: "button", id: `range-${range}`, text, "aria-pressed": String(state.range === range), onclick: () => choose({ range }) });
+  const local = (at) => new Date(at - new Date(at).getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+  const custom = state.range === "custom" ? [
+    h("input", { type: "datetime-local", "aria-label": "From", value: state.after, onchange: (event) => choose({ after: event.target.value }) }), "to",
+    h("input", { type: "datetime-local", "aria-label": "Until", value: state.before, onchange: (event) => choose({ before: event.target.value }) })] : null;
+  return [h("div", { class: "segments", role: "group", "aria-label": "Time" }, Object.entries(RANGES).map(([range, [text]]) => one(range, text)),
+    h("button", { type: "button", id: "range-custom", text: "Custom", "aria-pressed": String(state.range === "custom"),
+      onclick: () => choose({ range: "custom", after: state.after || local(Date.now() - HOUR), before: state.before || local(Date.now()) }) })), custom,
+  state.name ? h("button", { type: "button", class: "chip", "aria-pressed": "true", id: "no-name", "aria-label": `Only ${state.by} ${state.name}: show all`, onclick: () => choose({ name: "" }) }, `${state.by} ${state.name}`, " ✕") : null];
+}
+
+function plot(charts, history) {
+  if (!history) return;
+  const marks = history.marks.map((mark) => ({ at: mark.at, text: mark.text, mood: MOODS[mark.kind] }));
+  const shared = { times: history.times, step: history.stepSeconds, marks };
+  charts.ended.update({ ...shared, sum: true, series: [
+    { name: "delivered", mood: "good", kind: "bar", values: history.delivered }, { name: "failed", mood: "bad", kind: "bar", values: history.failed },
+    { name: "skipped", mood: "dull", kind: "bar", values: history.skipped }, { name: "accepted", mood: "plain", values: history.accepted }] });
+  charts.calls.update({ ...shared, say: millis, series: [
+    { name: "average", mood: "plain", values: history.averageMs }, { name: "slowest", mood: "wait", values: history.slowestMs }] });
+}
+
+/** Tiles: the whole ledger, and how the time compares with as long a time before. */
+function figures(overview, history, state) {
   const routes = overview.routes;
   const queued = "#/notifications?status=queued";
+  const within = RANGES[state.range]?.[0] ?? "this time";
+  const delta = (name) => {
+    if (!history) return "…";
+    const now = history.totals[name];
+    const before = history.before[name];
+    if (!now && !before) return `none in ${within}`;
+    if (before && now > 10 * before) return `${number(now)} in ${within}, ${number(Math.round(now / before))} times as many`;
+    const change = before ? `${now >= before ? "+" : "−"}${percent(Math.abs(now - before) / before).replace(" ", "\u00a0")}` : "none before";
+    return `${number(now)} in ${within}, ${change}`;
+  };
   const shown = [
-    ["Delivered", routes.published, "good", "#/notifications?status=delivered"], ["Due now", overview.due, "wait", queued],
-    ["Under way", overview.leased, "", queued], ["Scheduled", overview.scheduled, "", queued], ["Retrying", routes.failed, "wait", queued],
-    ["Dead letters", routes.dead_letter, "bad", "#/dead-letters"], ["Skipped", routes.skipped, "", "#/notifications?status=skipped"],
+    ["Delivered", routes.published, "good", "#/notifications?status=delivered", delta("delivered")],
+    ["Due now", overview.due, "wait", queued, "waiting for a worker"],
+    ["Under way", overview.leased, "", queued, "in a provider's call"],
+    ["Scheduled", overview.scheduled, "", queued, "for later, or held"],
+    ["Retrying", routes.failed, "wait", queued, "after a failure"],
+    ["Dead letters", routes.dead_letter, "bad", "#/dead-letters", delta("failed")],
+    ["Skipped", routes.skipped, "", "#/notifications?status=skipped", delta("skipped")],
   ];
-  return h("dl", { class: "figures" }, shown.map(([name, value, mood, href]) =>
-    h("div", { class: value ? mood : "" }, h("dt", { text: name }), h("dd", {}, h("a", { href, id: `figure-${name}`, text: number(value) })))));
+  return h("dl", { class: "figures" }, shown.map(([name, value, mood, href, said]) =>
+    h("div", {}, h("dt", { text: name }), h("dd", { class: value ? mood : "" }, h("a", { href, id: `figure-${name}`, text: number(value) })), h("dd", { class: "delta", text: said }))));
 }
 
-/** The last ten minutes, quiet steps included. */
-function filled(steps) {
-  const now = Math.floor(Date.now() / 10_000) * 10;
-  const known = new Map(steps.map((step) => [step.at, step]));
-  return Array.from({ length: STEPS }, (_, at) => {
-    const time = now - (STEPS - 1 - at) * 10;
-    return known.get(time) ?? { at: time, accepted: 0, delivered: 0, retried: 0, failed: 0, p50Ms: null, p99Ms: null };
+/** By channel, provider, template or tenant; a click shows the charts of one. */
+function groups(history, state, pick) {
+  const switcher = h("div", { class: "segments", role: "group", "aria-label": "Group by" }, DIMENSIONS.map((by) =>
+    h("button", { type: "button", id: `by-${by}`, text: by, "aria-pressed": String(state.by === by), onclick: () => pick(by, "") })));
+  const rows = history.groups.map((one) => {
+    const ended = one.delivered + one.failed;
+    return [h("button", { type: "button", class: "chip", id: `group-${one.name}`, "aria-pressed": String(state.name === one.name), disabled: !one.name,
+      onclick: () => pick(state.by, state.name === one.name ? "" : one.name), text: one.name || "none" }),
+    number(one.delivered), h("span", { class: one.failed ? "bad" : "", text: number(one.failed) }), number(one.skipped),
+    h("span", { class: "shared" }, bar(ended ? one.failed / ended : 0, "bad"), ended ? percent(one.failed / ended) : "–"), millis(one.averageMs)];
   });
-}
-
-function throughput(steps) {
-  const shown = filled(steps);
-  const rate = (name) => shown.map((step) => step[name] / 10);
-  const say = (value) => `${value === null ? "–" : value < 10 ? value.toFixed(1) : Math.round(value)}/s`;
-  return card("Throughput", lines("Accepted, delivered and failed a second over ten minutes", [
-    { name: "accepted", mood: "plain", values: rate("accepted") }, { name: "delivered", mood: "good", values: rate("delivered") },
-    { name: "retried", mood: "wait", values: rate("retried") }, { name: "failed", mood: "bad", values: rate("failed") },
-  ], shown.map((step) => step.at), say));
-}
-
-function latency(steps) {
-  const shown = filled(steps);
-  return card("Time of one call", lines("Median and 99th percentile of calls over ten minutes", [
-    { name: "p50", mood: "plain", values: shown.map((step) => step.p50Ms) },
-    { name: "p99", mood: "wait", values: shown.map((step) => step.p99Ms) },
-  ], shown.map((step) => step.at), millis));
+  return titled("What ended in this time", switcher, rows.length
+    ? h("div", { class: "slim" }, table("What ended", [state.by, num("delivered"), num("failed"), num("skipped"), "failure rate", num("average call")], rows))
+    : empty("Nothing ended in this time."));
 }
 
 function lanes(found) {
   if (!found.length) return card("Lanes", empty("Nothing has been accepted yet."));
-  return card("Lanes", table("Lanes", ["lane", "due", "under way", "oldest"], found.map((lane) =>
-    [lane.name, number(lane.due), number(lane.leased), span(lane.oldestDueSeconds)])));
+  return card("Lanes", h("div", { class: "slim" }, table("Lanes", ["lane", num("due"), num("under way"), num("oldest")], found.map((lane) =>
+    [lane.name, number(lane.due), number(lane.leased), span(lane.oldestDueSeconds)]))));
 }
 
 function carriers(found) {
   if (!found.length) return card("Providers", empty("This process uses no provider."));
-  return card("Providers", table("Providers", ["channel", "provider", "breaker", "errors", "share"], found.map((one) => [
+  return card("Providers", h("div", { class: "slim" }, table("Providers", ["channel", "provider", "breaker", num("errors"), "share"], found.map((one) => [
     one.channel, one.provider, badge(one.state), one.attempts ? percent(one.failures / one.attempts) : "–",
-    h("span", { class: "shared" }, bar(one.share, one.state === "closed" ? "good" : "bad"), percent(one.share))])));
+    h("span", { class: "shared" }, bar(one.share, one.state === "closed" ? "good" : "bad"), percent(one.share))]))));
 }
 
 /** Endpoints that calls are kept from, and every rate that calls keep; nothing where there is none. */
@@ -112,8 +157,8 @@ function receivers(found, draw) {
   if (!found.length) return null;
   return card("Endpoints and rates", table("Endpoints and rates", ["provider", "endpoint", "breaker", "failing since", "next probe", "rate", ""],
     found.map((one) => [one.provider ?? `tenant ${one.tenantId}`, one.endpoint ?? "", badge(one.state),
-      one.failingSince ? moment(one.failingSince) : "", one.nextProbeAt ? moment(one.nextProbeAt) : "", pace(one),
-      one.state === "closed" ? "" : h("button", { id: `enable-${one.provider}-${one.endpoint}`, type: "button", onclick: () => enable(one, draw) }, "Enable")])));
+      one.failingSince ? when(one.failingSince) : "", one.nextProbeAt ? when(one.nextProbeAt) : "", pace(one),
+      one.state === "closed" ? "" : h("button", { id: `enable-${one.provider}-${one.endpoint}`, type: "button", onclick: () => enable(one, draw) }, "Enable")]), { cards: true }));
 }
 
 function pace(one) {
@@ -135,12 +180,12 @@ async function enable(one, draw) {
 
 function lately(recent) {
   if (!recent.length) return card("Recent events", empty("No failure, no open breaker and no error in this process."));
-  return card("Recent events", table("Recent events", ["when", "what", "where", "why"], recent.slice(0, 12).map((one) => [
-    moment(one.at), badge(one.verdict ?? one.after ?? WORDS[one.type] ?? one.type), one.notification_id
+  return card("Recent events", table("Recent events", ["when", "what", "where", "why"], recent.slice(0, 8).map((one) => [
+    when(one.at), badge(one.verdict ?? one.after ?? WORDS[one.type] ?? one.type, SAID[one.verdict]), one.notification_id
       // Several attempts of one notification have the same link: their times make them distinct.
       ? h("a", { id: `lately-${one.at}-${one.notification_id}`, href: `#/notifications/${one.notification_id}` }, one.provider ? `${one.channel} by ${one.provider}` : one.channel)
       : one.endpoint ?? one.provider ?? one.where,
-    one.error ?? (one.before ? `was ${one.before}` : one.type in WORDS ? held(one) : "")])));
+    one.error ?? (one.before ? `was ${one.before}` : one.type in WORDS ? held(one) : "")]), { cards: true }));
 }
 
 /** Why an address gets nothing, and until when. */

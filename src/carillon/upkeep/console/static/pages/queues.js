@@ -1,13 +1,20 @@
 /** Queues: their depths, handlers and failed messages, and requeueing. */
 
 import { ask } from "../lib/api.js";
-import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
+import { sampled } from "../lib/sampled.js";
+import { badge, card, empty, fill, h, head, num, table, toast } from "../lib/dom.js";
 import { choice, field, given, live, refill } from "../lib/forms.js";
 import { millis, moment, number, span } from "../lib/format.js";
 import { auditOf } from "../lib/queue-audit.js";
 
 const FAILED = 50;
 const LOGS = 25;
+const LEVELS = [
+  { name: "waiting", mood: "plain" },
+  { name: "under way", mood: "good" },
+  { name: "delayed", mood: "wait" },
+  { name: "failed", mood: "bad" },
+];
 const STATUSES = ["received", "processing", "success", "retry", "failed", "dead"];
 
 /**
@@ -24,15 +31,22 @@ async function list(main, shell) {
   const logs = logsOf(null);
   const audit = auditOf(null);
   const top = h("div", { class: "page" });
+  const depths = sampled("Messages that wait, are delayed and failed, while this page is open", LEVELS);
   const draw = async () => {
     const { queues } = await ask("/ops/queues");
     refill(top, figures(queues), card("Queues", h("div", { class: "broad" }, overview(queues))));
+    depths.add(levels(queues));
     await Promise.all([logs.draw(), audit.draw()]);
   };
-  fill(page, head("Queues", badge(shell.surface.blueprint)), top, logs.element, audit.element);
+  fill(page, head("Queues", badge(shell.surface.blueprint)), top, card("Depth while this page is open", depths.element), logs.element, audit.element);
   await draw();
   fill(main, page);
   return live(shell, draw);
+}
+
+/** The numbers of the chart, in the order of LEVELS. */
+function levels(queues) {
+  return ["main", "processing", "delayed", "failed"].map((name) => queues.reduce((total, queue) => total + queue[name], 0));
 }
 
 function figures(queues) {
@@ -59,14 +73,14 @@ function overview(queues) {
     "Queues",
     [
       "queue",
-      "waiting",
-      "under way",
-      "delayed",
-      "failed",
-      "age of the next",
-      "done",
-      "retried",
-      "average",
+      num("waiting"),
+      num("under way"),
+      num("delayed"),
+      num("failed"),
+      num("age of the next"),
+      num("done"),
+      num("retried"),
+      num("average"),
       "handler",
     ],
     queues.map((queue) => [
@@ -86,6 +100,7 @@ function overview(queues) {
 
 async function one(main, shell, name) {
   const top = h("div", {});
+  const depths = sampled(`Messages of ${name} that wait, are delayed and failed, while this page is open`, LEVELS);
   const rules = h("div", {});
   const failed = failedOf(name);
   const logs = logsOf(name);
@@ -94,6 +109,7 @@ async function one(main, shell, name) {
     const queue = (await ask("/ops/queues")).queues.find((each) => each.queue === name);
     if (!queue) throw new Error(`There is no queue ${name}.`);
     refill(top, figures([queue]));
+    depths.add(levels([queue]));
     fill(rules, policy(queue));
     await Promise.all([failed.draw(), logs.draw(), audit.draw()]);
   };
@@ -105,6 +121,7 @@ async function one(main, shell, name) {
       { class: "page" },
       head(name, h("a", { class: "button", href: "#/queues", text: "All queues" })),
       top,
+      card("Depth while this page is open", depths.element),
       failed.element,
       logs.element,
       audit.element,

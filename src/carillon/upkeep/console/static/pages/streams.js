@@ -3,6 +3,7 @@
 import { ask, follow } from "../lib/api.js";
 import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
 import { bar } from "../lib/charts.js";
+import { sampled } from "../lib/sampled.js";
 import { area, choice, field, given, live, refill } from "../lib/forms.js";
 import { moment, number, percent, span } from "../lib/format.js";
 
@@ -20,6 +21,10 @@ export async function render(main, shell, [user]) {
 
 async function everybody(main, shell) {
   const top = h("div", { class: "page" });
+  const levels = sampled("Connections, and notifications that wait for their readers, while this page is open", [
+    { name: "connections", mood: "good" },
+    { name: "waiting", mood: "wait" },
+  ]);
   const draw = async () => {
     const [streams, overview] = await Promise.all([ask("/api/v1/console/streams"), ask("/api/v1/console/overview")]);
     refill(
@@ -27,6 +32,7 @@ async function everybody(main, shell) {
       figures(streams, overview),
       h("div", { class: "two" }, card("Connected readers", readers(streams)), card("By priority", lanes(overview.lanes))),
     );
+    levels.add([streams.connections, (overview.routes.pending ?? 0) + (overview.routes.failed ?? 0)]);
   };
   await draw();
   fill(
@@ -36,6 +42,7 @@ async function everybody(main, shell) {
       { class: "page" },
       head("Streams"),
       top,
+      card("While this page is open", levels.element),
       card("Find a person", lookUp(shell)),
       card("Send to a person", tell(shell, "")),
     ),

@@ -1,9 +1,9 @@
 /** The addresses that nothing is sent to: why, until when, added and lifted by hand. */
 
 import { ask } from "../lib/api.js";
-import { badge, card, empty, fill, h, head, table, toast } from "../lib/dom.js";
+import { badge, card, empty, fill, h, head, table, toast, when } from "../lib/dom.js";
 import { choice, field, given, newest, pager, recall, refill, soon } from "../lib/forms.js";
-import { moment, number } from "../lib/format.js";
+import { moment } from "../lib/format.js";
 
 const PAGE_SIZE = 25;
 const KINDS = ["bounced", "complained", "unsubscribed", "invalid", "manual"];
@@ -14,7 +14,7 @@ const PATH = "/api/v1/suppressions";
  * @param {{surface: object, onTick: (call: () => void) => void, go: (hash: string) => void}} shell
  */
 export async function render(main, shell) {
-  const state = { filters: {}, page: 1, asking: newest() };
+  const state = { filters: {}, cursor: undefined, trail: [], asking: newest() };
   const place = h("div", { "aria-live": "polite" });
   const draw = () => list(place, state, draw);
   fill(
@@ -23,14 +23,13 @@ export async function render(main, shell) {
       "div",
       { class: "page" },
       head("Suppressions"),
-      card("Find", filters(shell, state, draw)),
-      card("Nothing is sent to", place),
+      card("Nothing is sent to", filters(shell, state, draw), place),
       card("Add by hand", adding(shell, draw)),
     ),
   );
   await draw();
   const later = soon(() => {
-    if (state.page === 1) draw().catch(() => {});
+    if (!state.cursor) draw().catch(() => {});
   }, 1500);
   shell.onTick(later);
   const poll = setInterval(later, 10_000);
@@ -49,7 +48,7 @@ function filters(shell, state, draw) {
       onsubmit: (event) => {
         event.preventDefault();
         shell.keep(given(form));
-        Object.assign(state, { filters: given(form), page: 1 });
+        Object.assign(state, { filters: given(form), cursor: undefined, trail: [] });
         return draw().catch((error) => toast(error.message, "bad"));
       },
     },
@@ -57,7 +56,7 @@ function filters(shell, state, draw) {
     field("address", "Address", { type: "search", size: 28 }),
     choice("kind", "Kind", [["", "any"], ...KINDS]),
     shell.surface.pages.includes("overview") ? field("tenantId", "Tenant") : null,
-    h("button", { class: "primary", text: "Search" }),
+    h("button", { text: "Search" }),
     h("button", { type: "reset", text: "Show all", onclick: () => setTimeout(() => form.requestSubmit()) }),
   );
   state.filters = given(recall(form, shell.query));
@@ -66,7 +65,7 @@ function filters(shell, state, draw) {
 
 async function list(place, state, draw) {
   const still = state.asking();
-  const found = await ask(PATH, { query: { ...state.filters, page: state.page, pageSize: PAGE_SIZE } });
+  const found = await ask(PATH, { query: { ...state.filters, cursor: state.cursor, pageSize: PAGE_SIZE } });
   if (!still()) return;
   if (!found.items.length) {
     const filtered = Object.keys(state.filters).length;
@@ -86,7 +85,7 @@ async function list(place, state, draw) {
         one.tenantId ?? "everybody",
         one.reason,
         one.source,
-        moment(one.createdAt),
+        when(one.createdAt),
         h("button", {
           type: "button",
           id: `lift-${one.id}`,
@@ -95,11 +94,9 @@ async function list(place, state, draw) {
           onclick: () => lift(one, draw),
         }),
       ]),
+      { cards: true },
     ),
-    pager(found, (page) => {
-      state.page = page;
-      return draw();
-    }) ?? h("p", { class: "quiet", text: `${number(found.totalCount)} in all` }),
+    pager(found, state, draw),
   );
 }
 

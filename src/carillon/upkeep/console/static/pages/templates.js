@@ -2,8 +2,10 @@
 
 import { ask } from "../lib/api.js";
 import { card, empty, fill, h, head, table } from "../lib/dom.js";
-import { choice, field, given } from "../lib/forms.js";
-import { number } from "../lib/format.js";
+import { choice, field, given, recall } from "../lib/forms.js";
+import { moment, number } from "../lib/format.js";
+import { sheet } from "../lib/sheet.js";
+import { all } from "../lib/template-draft.js";
 import { editor } from "../lib/template-editor.js";
 
 /**
@@ -12,7 +14,8 @@ import { editor } from "../lib/template-editor.js";
  * @param {string[]} rest what follows the page in the address
  */
 export async function render(main, shell, rest) {
-  const catalogue = await ask("/api/v1/console/templates");
+  const [catalogue] = await Promise.all([ask("/api/v1/console/templates"), sheet("templates.css")]);
+  if (rest[0] === "new" && !rest[1]) return fresh(main, shell, catalogue);
   if (rest.length && rest[0]) return editor(main, shell, catalogue, rest);
   return list(main, shell, catalogue);
 }
@@ -26,17 +29,29 @@ function address(entry, locale) {
 function list(main, shell, catalogue) {
   const results = h("div", { "aria-live": "polite" });
   const gaps = catalogue.items.reduce((sum, one) => sum + one.gaps.length, 0);
-  const draw = (asked) => fill(results, shown(catalogue, asked));
+  const drafted = new Set(all().map((names) => JSON.stringify(names)));
+  const draw = (asked) => fill(results, shown(catalogue, asked, drafted));
   const form = h(
     "form",
     {
       class: "filters",
       role: "search",
       onsubmit: (event) => event.preventDefault(),
-      oninput: () => draw(given(form)),
+      oninput: () => {
+        draw(given(form));
+        shell.keep(given(form));
+      },
     },
-    field("key", "Key", { type: "search" }),
+    field("key", "Key or name", { type: "search" }),
     choice("channel", "Channel", [["", "any"], ...shell.surface.channels]),
+    choice("category", "Category", [["", "any"], ...categories(catalogue)]),
+    choice("kind", "Kind", [
+      ["", "any"],
+      ["message", "messages"],
+      ["layout", "layouts"],
+      ["partial", "partials"],
+      ["catalogue", "translations"],
+    ]),
     choice("lacks", "Languages", [
       ["", "any"],
       ["gaps", "something is missing"],
@@ -68,14 +83,21 @@ function list(main, shell, catalogue) {
       ),
     ),
   );
-  draw({});
+  draw(given(recall(form, shell.query)));
 }
 
-function shown(catalogue, asked) {
+function categories(catalogue) {
+  const used = catalogue.items.flatMap((one) => one.variants.map((variant) => variant.category));
+  return [...new Set([...catalogue.categories, ...used].filter(Boolean))].toSorted();
+}
+
+function shown(catalogue, asked, drafted) {
   const found = catalogue.items.filter(
     (one) =>
-      one.templateKey.includes(asked.key ?? "") &&
+      [one.templateKey, ...one.variants.map((variant) => variant.name ?? "")].some((text) => text.toLowerCase().includes((asked.key ?? "").toLowerCase())) &&
       (!asked.channel || one.channel === asked.channel) &&
+      (!asked.category || one.variants.some((variant) => variant.category === asked.category)) &&
+      (!asked.kind || one.variants.some((variant) => variant.kind === asked.kind)) &&
       (!asked.lacks || one.gaps.length),
   );
   if (!catalogue.items.length)
@@ -86,21 +108,39 @@ function shown(catalogue, asked) {
   if (!found.length) return empty(asked.lacks ? "Nothing is missing." : "Nothing matches.");
   return table(
     "Templates",
-    ["key", "channel", "languages", "variables"],
+    ["key", "channel", "category", "languages", "variables", "changed"],
     found.map((one) => [
-      h(
-        "b",
-        { text: one.templateKey },
-        one.tenantId ? h("span", { class: "quiet", text: ` of ${one.tenantId}` }) : null,
-      ),
+      named(one),
       one.channel,
-      languages(one),
+      one.variants.find((variant) => variant.category)?.category ?? h("span", { class: "quiet", text: "none" }),
+      languages(one, drafted),
       variables(one),
+      latest(one),
     ]),
   );
 }
 
-function languages(entry) {
+function named(entry) {
+  const [first] = entry.variants;
+  const kind = first && first.kind !== "message" ? h("span", { class: "badge", text: first.kind }) : null;
+  const name = entry.variants.find((variant) => variant.name)?.name;
+  return h(
+    "div",
+    {},
+    h("span", { class: "row" }, h("b", { text: entry.templateKey }), kind, entry.tenantId ? h("span", { class: "quiet", text: `of ${entry.tenantId}` }) : null),
+    name ? h("div", { class: "quiet", text: name }) : null,
+  );
+}
+
+/** Who changed the template last, and when. */
+function latest(entry) {
+  const last = entry.variants.filter((variant) => variant.updatedAt).toSorted((one, other) => other.updatedAt.localeCompare(one.updatedAt))[0];
+  if (!last) return h("span", { class: "quiet", text: "from a folder" });
+  return h("span", {}, h("time", { datetime: last.updatedAt, title: last.updatedAt, text: moment(last.updatedAt) }), last.updatedBy ? ` by ${last.updatedBy}` : "");
+}
+
+function languages(entry, drafted) {
+  const hasDraft = (locale) => drafted.has(JSON.stringify([entry.tenantId ?? "", entry.templateKey, entry.channel, locale]));
   const had = entry.variants.map((variant) =>
     h(
       "a",
@@ -110,6 +150,7 @@ function languages(entry) {
         class: "quiet",
         text: variant.id ? ` v${variant.version}${variant.isActive ? "" : " off"}` : " file",
       }),
+      hasDraft(variant.locale) ? h("span", { class: "wait", text: " draft" }) : null,
     ),
   );
   const lacked = entry.gaps.map((locale) =>
@@ -124,6 +165,44 @@ function languages(entry) {
 }
 
 function variables(entry) {
-  const names = [...new Set(entry.variants.flatMap((variant) => variant.variables))];
+  // The variables of a template with logic are known when it is rendered: its sample names them.
+  const names = [...new Set(entry.variants.flatMap((one) => (one.variables.length ? one.variables : Object.keys(one.sample))))];
   return names.length ? h("code", { text: names.join(", ") }) : h("span", { class: "quiet", text: "none" });
+}
+
+function fresh(main, shell, catalogue) {
+  const form = h(
+    "form",
+    {
+      class: "filters",
+      onsubmit: (event) => {
+        event.preventDefault();
+        const { key, channel, locale } = Object.fromEntries(new FormData(form));
+        shell.go(`#/templates/${[key, channel, locale].map(encodeURIComponent).join("/")}`);
+      },
+    },
+    field("key", "Key", {
+      required: true,
+      pattern: "[a-z0-9._\\-]+",
+      maxlength: 200,
+      title: "a-z, 0-9, dot, underscore, hyphen",
+    }),
+    choice("channel", "Channel", shell.surface.channels),
+    field("locale", "Language", {
+      required: true,
+      value: catalogue.defaultLocale,
+      pattern: "[a-z]{2,3}(-[A-Z]{2})?",
+      title: "as en or en-US",
+    }),
+    h("button", { class: "primary", text: "Write it" }),
+  );
+  fill(
+    main,
+    h(
+      "div",
+      { class: "page" },
+      head("New template", h("a", { class: "button", href: "#/templates", text: "All templates" })),
+      card(null, form),
+    ),
+  );
 }

@@ -1,0 +1,258 @@
+// A person's inbox as data: it loads, follows the live stream, resumes where it was, and counts. No dependencies.
+
+const FIRST_WAIT_MS = 1000;
+const LONGEST_WAIT_MS = 30000;
+const MOST_AT_ONCE = 100;
+
+/**
+ * Events: `notification` (detail: a new one), `change`, `connected`, `disconnected`, `gap`, `failed` (detail: the error).
+ *
+ * Options: `base` (where Carillon is served, "" for the page's own origin), `user` (whose inbox), `ticket` (an async
+ * function that fetches a one-use ticket from your own backend; leave it out where nobody is asked who they are),
+ * `acknowledge` (false leaves it to you), `pageSize`.
+ */
+export class Inbox extends EventTarget {
+  constructor({ base = "", user, ticket = null, acknowledge = true, pageSize = 20 } = {}) {
+    super();
+    if (!user) throw new TypeError("an inbox needs a user");
+    this.user = user;
+    this.notifications = [];
+    this.unread = 0;
+    this.more = false;
+    this.archived = { notifications: [], more: false, loaded: false };
+    this.loaded = false;
+    this.connected = false;
+    this.offline = false;
+    this._base = base.replace(/\/$/, "");
+    this._ticket = ticket;
+    this._shown = null;
+    this._acknowledges = acknowledge;
+    this._pageSize = Math.min(MOST_AT_ONCE, Math.max(1, pageSize));
+    this._lastEventId = null;
+    this._arrivals = 0;
+    this._source = null;
+    this._timer = null;
+    this._wait = FIRST_WAIT_MS;
+    this._running = false;
+    this._away = () => this._lost(this._source);
+    this._back = () => this._again(0);
+  }
+
+  /** Load the inbox and follow the stream; calling it again is harmless. */
+  async start() {
+    if (this._running) return;
+    this._running = true;
+    addEventListener("offline", this._away);
+    addEventListener("online", this._back);
+    await this._connect();
+  }
+
+  stop() {
+    this._running = false;
+    removeEventListener("offline", this._away);
+    removeEventListener("online", this._back);
+    clearTimeout(this._timer);
+    this._disconnect();
+  }
+
+  /** Mark as read: these ids, or everything; `read` false marks as unread again. */
+  async markRead(ids = null, read = true) {
+    const touched = [...this.notifications, ...this.archived.notifications].filter((one) => ids === null || ids.includes(one.notification_id));
+    const fresh = touched.filter((one) => one.is_read !== read && !one.is_archived).length;
+    for (const one of touched) one.is_read = read;
+    this.unread = ids === null ? (read ? 0 : this.notifications.length) : Math.max(0, this.unread + (read ? -fresh : fresh));
+    await this._write("read", { notification_ids: ids, read });
+  }
+
+  /** Move to the archive: these ids, or everything that is read; `archived` false moves back. */
+  async archive(ids = null, archived = true) {
+    const [from, to] = archived ? [this.notifications, this.archived.notifications] : [this.archived.notifications, this.notifications];
+    const moved = from.filter((one) => (ids === null ? one.is_read : ids.includes(one.notification_id)));
+    for (const one of moved) one.is_archived = archived;
+    const unread = moved.filter((one) => !one.is_read).length;
+    this.unread = Math.max(0, this.unread + (archived ? -unread : unread));
+    const left = from.filter((one) => !moved.includes(one));
+    const gained = [...to, ...moved].sort(newestFirst);
+    [this.notifications, this.archived.notifications] = archived ? [left, gained] : [gained, left];
+    await this._write("archive", { notification_ids: ids, archived });
+  }
+
+  /** Load the next page of the inbox, or of its archive. */
+  async loadMore({ archived = false } = {}) {
+    const held = archived ? this.archived : this;
+    const last = held.notifications.findLast((one) => one.seq);
+    const before = held.notifications.length && last ? { before: last.seq } : {};
+    const page = await this._page({ archived, ...before });
+    const known = new Set(held.notifications.map((one) => one.notification_id));
+    held.notifications.push(...page.notifications.filter((one) => !known.has(one.notification_id)));
+    held.more = page.count === this._pageSize;
+    held.loaded = true;
+    this._tell("change");
+  }
+
+  /** Which categories come on which channels: `{channels, categories: [{name, title, text, required, ways}]}`. */
+  async choices(locale = "") {
+    return this._ask("GET", this._path("preferences"), undefined, locale ? { locale } : {});
+  }
+
+  /** Choose, such as `{orders: {email: false}}`; what is left out stays. */
+  async choose(categories, locale = "") {
+    return this._ask("PATCH", this._path("preferences"), { categories }, locale ? { locale } : {});
+  }
+
+  /** Acknowledge a notification; only needed with `acknowledge: false`. */
+  async acknowledge(id) {
+    await this._ask("POST", `/notifications/${encodeURIComponent(id)}/ack`, {}, this._shown === null ? { user_id: this.user } : {});
+  }
+
+  async _connect() {
+    try {
+      // A ticket opens one stream: the browser's own reconnect would send a used one.
+      this._shown = this._ticket === null ? null : await this._ticket();
+      if (this._running) this._open();
+    } catch (error) {
+      this._noConnection();
+      this._again();
+    }
+  }
+
+  _open() {
+    const query = new URLSearchParams(this._shown === null ? { user_id: this.user } : { ticket: this._shown });
+    if (this._lastEventId !== null) query.set("last_event_id", this._lastEventId);
+    this._source?.close();
+    const source = new EventSource(`${this._base}/notifications/stream?${query}`);
+    this._source = source;
+    source.addEventListener("connected", (event) => this._arrived(event));
+    source.addEventListener("notification", (event) => this._take(JSON.parse(event.data), event.lastEventId));
+    source.addEventListener("changed", () => this._load().catch(() => {}));
+    source.addEventListener("gap", () => this._missed());
+    source.addEventListener("closing", () => this._lost(source, FIRST_WAIT_MS * Math.random()));
+    source.onerror = () => this._lost(source);
+  }
+
+  async _arrived(event) {
+    this._wait = FIRST_WAIT_MS;
+    if (this._lastEventId === null) this._lastEventId = event.lastEventId;
+    // What was marked elsewhere meanwhile is not in the stream.
+    const loaded = await this._load().then(() => true, () => false);
+    if (!loaded || this._source === null) return this._lost(this._source);
+    this.connected = true;
+    this.offline = false;
+    this._tell("connected");
+    this._tell("change");
+  }
+
+  async _missed() {
+    await this._load().catch(() => {});
+    this._tell("gap");
+  }
+
+  /** Load as much as was shown, and count; the stream may have delivered some of it meanwhile. */
+  async _load() {
+    const asked = this._arrivals;
+    const limit = Math.min(MOST_AT_ONCE, Math.max(this._pageSize, this.notifications.length));
+    const archive = this.archived.loaded ? this._page({ archived: true }) : null;
+    const [page, counts] = await Promise.all([this._page({ limit }), this._ask("GET", this._path("unread"))]);
+    const oldest = page.notifications.findLast((one) => one.seq)?.seq ?? 0;
+    const ids = new Set(page.notifications.map((one) => one.notification_id));
+    const older = (one) => page.count === limit && one.seq && one.seq < oldest;
+    const kept = this.notifications.filter((one) => !ids.has(one.notification_id) && (one.arrived > asked || older(one)));
+    this.notifications = [...page.notifications, ...kept].sort(newestFirst);
+    this.more = page.count === limit || this.notifications.length > page.count;
+    this.unread = counts.unread;
+    this.loaded = true;
+    if (archive !== null) {
+      const found = await archive;
+      this.archived = { notifications: found.notifications, more: found.count === this._pageSize, loaded: true };
+    }
+    this._tell("change");
+  }
+
+  _take(notification, lastEventId) {
+    this._lastEventId = lastEventId;
+    const seq = Number(lastEventId);
+    const id = notification.notification_id;
+    const held = [...this.notifications, ...this.archived.notifications].find((one) => one.notification_id === id);
+    // Show each once: delivery is at least once, so a repeat has the same id.
+    if (held) held.seq = seq;
+    else {
+      this.notifications.unshift({ ...notification, seq, is_read: false, is_archived: false, arrived: (this._arrivals += 1) });
+      this.unread += 1;
+      this._tell("notification", notification);
+    }
+    this.notifications.sort(newestFirst);
+    this._tell("change");
+    if (this._acknowledges) this.acknowledge(id).catch(() => {});
+  }
+
+  _lost(source, wait = null) {
+    if (source === null || this._source !== source) return;
+    this._disconnect();
+    // A stream that ends in order is opened again within a second: nobody needs to read of that.
+    if (wait === null) this._noConnection();
+    this._again(wait);
+  }
+
+  _noConnection() {
+    this.offline = true;
+    this._tell("change");
+  }
+
+  _again(wait = null) {
+    if (!this._running || this._source !== null) return;
+    clearTimeout(this._timer);
+    // Spread the reconnects: a replica that stops disconnects all readers at once.
+    this._timer = setTimeout(() => this._connect(), wait ?? this._wait * (0.5 + Math.random()));
+    this._wait = Math.min(this._wait * 2, LONGEST_WAIT_MS);
+  }
+
+  _disconnect() {
+    this._source?.close();
+    this._source = null;
+    if (this.connected) {
+      this.connected = false;
+      this._tell("disconnected");
+    }
+  }
+
+  /** Write what is shown already; if that fails, show again what holds. */
+  async _write(what, body) {
+    this._tell("change");
+    try {
+      await this._ask("POST", this._path(what), body);
+    } catch (error) {
+      this._tell("failed", error);
+      await this._load().catch(() => {});
+    }
+  }
+
+  async _page({ limit = this._pageSize, before = null, archived = false } = {}) {
+    const query = { limit, ...(before === null ? {} : { before }), ...(archived ? { archived: true } : {}) };
+    return this._ask("GET", this._path(""), undefined, query);
+  }
+
+  _path(what) {
+    return `/notifications/${encodeURIComponent(this.user)}${what ? `/${what}` : ""}`;
+  }
+
+  async _ask(method, path, body = undefined, query = {}) {
+    const options = { method, headers: {} };
+    if (body !== undefined) {
+      options.headers["Content-Type"] = "application/json";
+      options.body = JSON.stringify(body);
+    }
+    const asked = new URLSearchParams(this._shown === null ? query : { ...query, ticket: this._shown });
+    const answer = await fetch(`${this._base}${path}?${asked}`, options);
+    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status}`);
+    return answer.json();
+  }
+
+  _tell(name, detail = null) {
+    this.dispatchEvent(new CustomEvent(name, { detail }));
+  }
+}
+
+// What waits for an absent person has no number yet, and is newer than everything that has one.
+function newestFirst(one, other) {
+  return (other.seq ?? Infinity) - (one.seq ?? Infinity) || other.event_timestamp.localeCompare(one.event_timestamp);
+}

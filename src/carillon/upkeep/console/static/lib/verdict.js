@@ -1,0 +1,64 @@
+/** The verdict: what needs attention, the worst first, each in a sentence that leads to its cause. */
+
+import { h } from "./dom.js";
+import { many, moment, number, percent, span } from "./format.js";
+
+const LATE_SECONDS = 60;
+
+/**
+ * @param {{overview: object, providers: object[], targets: object[], health: object|null}} seen
+ * @returns {{mood: "bad"|"wait", node: Node}[]} the worst first
+ */
+export function notes({ overview, providers, targets, health }) {
+  return [...engine(health), ...failing(overview), ...breakers(providers), ...late(overview), ...disabled(targets), ...dead(overview)]
+    .sort((one, other) => (one.mood === "bad" ? 0 : 1) - (other.mood === "bad" ? 0 : 1));
+}
+
+/** The card with the verdict as its heading and the rest below. */
+export function verdict(seen) {
+  const found = notes(seen);
+  const [first, ...rest] = found;
+  const state = found.length ? (first.mood === "bad" ? "needed" : "watch") : "calm";
+  return h("section", { class: `card human ${state}`, "aria-label": "Verdict" },
+    h("h2", {}, first ? first.node : "Nothing needs attention"),
+    rest.length ? h("ul", {}, rest.map((note) => h("li", { class: note.mood }, h("span", {}, note.node)))) : null,
+    found.length ? null : h("p", { text: calm(seen.overview) }));
+}
+
+function calm(overview) {
+  const waiting = overview.due + overview.scheduled + (overview.routes.failed ?? 0);
+  if (!overview.routes.published && !waiting) return "Nothing has been sent yet. Every accepted notification will be delivered, skipped, or shown here.";
+  return `Every accepted notification is delivered, skipped or on its way${waiting ? `; ${many(waiting, "route waits", "routes wait")} for ${waiting === 1 ? "its" : "their"} turn` : ""}.`;
+}
+
+function engine(health) {
+  return Object.entries(health?.checks ?? {}).filter(([, check]) => check?.status && !["ok", "pass", "up", "healthy"].includes(check.status))
+    .map(([name, check]) => ({ mood: "bad", node: h("span", {}, `${name} does not answer${check.error ? `: ${check.error}` : ""}`) }));
+}
+
+function failing(overview) {
+  return overview.failing.map((one) => ({ mood: "bad", node: h("a", { id: `failing-${one.channel}-${one.provider}`, href: `#/dead-letters?channel=${encodeURIComponent(one.channel)}` },
+    `${one.channel} fails: ${percent(one.failed / one.calls)} of ${number(one.calls)} calls to ${one.provider} in ${span(one.seconds)}${one.error ? `, the newest with “${one.error}”` : ""}`) }));
+}
+
+function breakers(providers) {
+  return providers.filter((one) => one.state !== "closed").map((one) => ({ mood: one.state === "open" ? "bad" : "wait",
+    node: h("a", { id: `breaker-${one.channel}-${one.provider}`, href: `#/notifications?channel=${encodeURIComponent(one.channel)}&status=queued` },
+      `The breaker of ${one.provider} (${one.channel}) is ${one.state.replace("_", " ")}${one.lastError ? `, after “${one.lastError}”` : ""}`) }));
+}
+
+function late(overview) {
+  return overview.lanes.filter((lane) => lane.oldestDueSeconds > LATE_SECONDS).map((lane) => ({ mood: lane.oldestDueSeconds > 10 * LATE_SECONDS ? "bad" : "wait",
+    node: h("a", { id: `late-${lane.name}`, href: "#/notifications?status=queued" },
+      `${many(lane.due, "route waits", "routes wait")} in ${lane.name}, the oldest for ${span(lane.oldestDueSeconds)}`) }));
+}
+
+function disabled(targets) {
+  return targets.filter((one) => one.state === "disabled").map((one) => ({ mood: "wait",
+    node: h("span", {}, `${one.endpoint} (${one.provider}) fails since ${moment(one.failingSince)} and is disabled`) }));
+}
+
+function dead(overview) {
+  if (!overview.deadLetters) return [];
+  return [{ mood: "wait", node: h("a", { id: "to-dead-letters", href: "#/dead-letters" }, `${many(overview.deadLetters, "dead letter waits", "dead letters wait")} for a decision`) }];
+}

@@ -1,0 +1,71 @@
+/** The audit trail: who did what by hand, when and why. */
+
+import { ask } from "../lib/api.js";
+import { card, empty, fill, h, head, loading, table, when } from "../lib/dom.js";
+import { field, given, newest, recall } from "../lib/forms.js";
+
+const SIZE = 50;
+
+/**
+ * @param {HTMLElement} main
+ * @param {object} shell
+ */
+export async function render(main, shell) {
+  const rows = h("div", { "aria-live": "polite" });
+  const fresh = newest();
+  const state = { items: [], cursor: null };
+  const form = h(
+    "form",
+    { class: "filters", role: "search" },
+    field("actor", "Who", { type: "search" }),
+    field("action", "What", { type: "search", list: "actions", placeholder: "redrive, pause, suppress…" }),
+    h("datalist", { id: "actions" }),
+    field("subject", "About", { type: "search", placeholder: "a notification, provider lane…" }),
+    field("after", "Since", { type: "datetime-local" }),
+    h("button", { class: "primary", text: "Show" }),
+  );
+  const load = async (cursor) => {
+    const still = fresh();
+    const asked = given(form);
+    const after = asked.after ? new Date(asked.after).toISOString() : "";
+    const found = await ask("/api/v1/admin/audit", { query: { ...asked, after, pageSize: SIZE, cursor } });
+    if (!still()) return;
+    state.items = cursor ? [...state.items, ...found.items] : found.items;
+    state.cursor = found.nextCursor;
+    fill(form.querySelector("datalist"), [...new Set(state.items.map((one) => one.action))].toSorted().map((value) => h("option", { value })));
+    fill(rows, shown(state, () => load(state.cursor)));
+  };
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    shell.keep(given(form));
+    load(null).catch((error) => fill(rows, empty(error.message)));
+  };
+  recall(form, shell.query);
+  fill(main, h("div", { class: "page" }, head("Audit"), card(null, form), card(null, fill(rows, loading()))));
+  await load(null);
+}
+
+function shown(state, more) {
+  if (!state.items.length) return empty("Nobody has done anything by hand that fits. What people do with a reason is written down here, and kept.");
+  return [
+    table(
+      "Audit",
+      ["when", "who", "what", "about", "tenant", "why", ""],
+      state.items.map((one) => [when(one.at), h("b", { text: one.actor }), one.action.replaceAll("_", " "), subject(one), one.tenantId ?? "all", one.reason ?? "–", details(one)]),
+      { cards: true },
+    ),
+    state.cursor ? h("p", { class: "pager" }, h("button", { type: "button", text: "Older", onclick: more })) : h("p", { class: "quiet", text: "That is all." }),
+  ];
+}
+
+function subject(one) {
+  if (!one.subject) return "–";
+  return /^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(one.subject)
+    ? h("a", { href: `#/notifications/${encodeURIComponent(one.subject)}`, text: one.subject })
+    : h("span", { class: "address", text: one.subject });
+}
+
+function details(one) {
+  if (!Object.keys(one.detail ?? {}).length) return "";
+  return h("details", {}, h("summary", { text: "details" }), h("pre", { text: JSON.stringify(one.detail, null, 2) }));
+}
