@@ -158,11 +158,16 @@ def test_engine_and_model_agree(engine: Engine) -> None:
             {"settle_judge": ("WHEN :verdict = 'finish' THEN 'adopted'", "")},
         ),
         (
-            {"extend": ("(r.ticket = held.token OR r.claim_token = held.token) AND", "")},
-            {"extend": ("AND ticket = :token ", "")},
+            {"settle": ("THEN r.attempt_count + CASE", "THEN r.attempt_count + 1 - CASE")},
+            {
+                "settle": (
+                    "NOT IN ('defer', 'skip') THEN attempt_count + (",
+                    "NOT IN ('defer', 'skip') THEN attempt_count + 1 - (",
+                )
+            },
         ),
     ],
-    ids=["no adoption", "extend without token"],
+    ids=["no adoption", "attempts that are not counted"],
 )
 @pytest.mark.timeout(300)
 def test_the_machine_finds_a_missing_clause(engine: Engine, in_postgres: Changes, in_sqlite: Changes) -> None:

@@ -64,6 +64,7 @@ async def test_both_ways_write_the_same(ledger_dsn: str) -> None:
                     "published_at",
                     "updated_at",
                     "finished_by",
+                    "claimed_at",
                     "took_ms",
                 },
             ),

@@ -168,7 +168,10 @@ MUTANTS: Mutants = {
             )
         },
         {
-            "queue_unclaimed": ("ticket IN (SELECT d.ticket FROM due d WHERE d.lane = ?1)", "TRUE"),
+            "queue_unclaimed": (
+                "(lease_owner IS NULL AND ticket IN (SELECT d.ticket FROM due d WHERE d.lane = ?1))",
+                "TRUE",
+            ),
             "waits_unclaimed": (" AND ticket IS NULL", ""),
         },
     ),

@@ -390,7 +390,7 @@ MUTANTS: Mutants = {
     "a claim that leaves what is ripe": (
         test_places_come_back_when_a_lease_ends,
         {"claim": ("SELECT * FROM moved UNION ALL SELECT * FROM lapsed", "SELECT * FROM moved")},
-        {"queue_tickets": ("WHERE r.ticket > :last", "WHERE FALSE AND r.ticket > :last")},
+        {"lapse": ("status IN ('pending', 'failed')", "FALSE")},
     ),
 }
 

@@ -45,9 +45,12 @@ FROM ours JOIN records n ON n.notification_id = ours.notification_id;
 -- name: queue_unclaimed
 -- Races: a delivery that is under way; a worker claims the route at this moment.
 --   taken                   the row of `due` stands for the route: a claimed route stays, only a released one is queued.
+--   lease_owner             what a worker left behind is no released route: its sweep ends it.
 --   claim_token, ticket     a route that waits for its time has neither.
 WITH taken AS (
-    DELETE FROM due WHERE lane = $1 RETURNING ticket
+    DELETE FROM due d USING routes r
+    WHERE d.lane = $1 AND r.ticket = d.ticket AND r.next_attempt_at IS NOT NULL AND r.lease_owner IS NULL
+    RETURNING d.ticket
 ), waiting AS (
     SELECT r.notification_id, r.route_id, r.ticket FROM taken JOIN routes r ON r.ticket = taken.ticket AND r.next_attempt_at IS NOT NULL
     UNION ALL

@@ -31,12 +31,15 @@ WHERE notification_id = :notification_id AND route_id = :route_id AND status = '
 
 -- name: queue_unclaimed
 -- Race: a delivery that is under way.
+--   lease_owner             what a worker left behind is no released route: its sweep ends it.
 --   claim_token, ticket     a claimed route stays; only a released one is queued. The trigger of `routes` takes it out of `due`.
 UPDATE routes SET lane = ?2, updated_at = ?3
 WHERE lane = ?1 AND next_attempt_at IS NOT NULL AND claim_token IS NULL
-  AND (ticket IS NULL OR ticket IN (SELECT d.ticket FROM due d WHERE d.lane = ?1));
+  AND (ticket IS NULL OR (lease_owner IS NULL AND ticket IN (SELECT d.ticket FROM due d WHERE d.lane = ?1)));
 
 -- name: waits_unclaimed
 -- only: PostgreSQL looks and moves in one statement without a lock of everything
-SELECT EXISTS (SELECT 1 FROM due WHERE lane = ?1) OR EXISTS (
+SELECT EXISTS (
+    SELECT 1 FROM due d JOIN routes r ON r.ticket = d.ticket AND r.next_attempt_at IS NOT NULL
+    WHERE d.lane = ?1 AND r.lease_owner IS NULL) OR EXISTS (
     SELECT 1 FROM routes WHERE lane = ?1 AND next_attempt_at IS NOT NULL AND ticket IS NULL AND claim_token IS NULL);
