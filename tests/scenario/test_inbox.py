@@ -241,7 +241,13 @@ async def test_what_is_read_and_archived_is_told_to_the_other_window(stand: Stan
 
 @pytest.mark.req("P-320", "P-561")
 async def test_who_reads_it_in_the_inbox_gets_it_on_no_other_channel(stand: Stand) -> None:
-    chain: dict[str, Any] = {"channel": None, "channels": ["inApp", "push"], "until": "read", "after": "1h", "inApp": None}
+    chain: dict[str, Any] = {
+        "channel": None,
+        "channels": ["inApp", "push"],
+        "until": "read",
+        "after": "1h",
+        "inApp": None,
+    }
     pat, told = token("pat", tenant="acme"), dict[str, str]()
     for user in ("pat", "quinn"):
         contacts = {"contacts": {"pushToken": f"device-{user}"}}
