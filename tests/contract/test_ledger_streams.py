@@ -14,7 +14,7 @@ from carillon.domain.streams import Bounds, InboxCounts, log_of
 from carillon.domain.verdicts import Defer, Retry
 from carillon.ledger.opening import Ledger
 from carillon.outbound.attempt import noted
-from tests.support.ledger_builders import bury, failed_note, finish
+from tests.support.ledger_builders import bury, failed_note, finish, want
 from tests.support.ledger_engines import Engine, engine_fixture, ledger_fixture
 from tests.support.stream_builders import claimed, in_app, told
 
@@ -155,12 +155,9 @@ async def test_what_is_archived_leaves_the_inbox_and_its_count_and_comes_back_as
 @pytest.mark.req("P-560")
 async def test_a_message_of_the_inbox_is_read_as_it_was_rendered(ledger: Ledger) -> None:
     message = Message("It comes tomorrow.", "On its way", in_app=InAppParts(url="/7", icon="/i.png"))
-    claims = await claimed(
-        ledger,
-        in_app("ann", message=message),
-        in_app("bob", recipient_ref="inapp:bob"),
-        in_app("ann", tenant_id="acme"),
-    )
+    sent = [in_app("ann", message=message), in_app("bob", recipient_ref="inapp:bob"), in_app("ann", tenant_id="acme")]
+    await ledger.enrol(sent)
+    claims = await ledger.claim([want(provider="inbox", lane=2)], 10, "worker")
     appended = await ledger.append(claims)
     assert [entry.user_id for entry in appended] == ["ann", "bob", log_of("acme", "ann")]
     assert await ledger.read("ann", 0, 10) == [appended[0]]

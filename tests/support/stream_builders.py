@@ -52,7 +52,7 @@ def in_app(
         channel="inApp",
         recipient_ref=ref,
         lane=2,
-        provider=SSE,
+        provider="inbox",
         policy="*/inApp",
         address=user,
         message_json=msgspec.json.encode(message or Message("Hello.")).decode(),

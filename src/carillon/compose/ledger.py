@@ -12,6 +12,7 @@ from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.ledger import opening
 from carillon.ledger.adoption import ChunkPlan
+from carillon.ledger.leases import LIVE
 from carillon.ledger.opening import Ledger, seen_by_others
 from carillon.ledger.postgres.pools import PoolRules
 from carillon.ledger.rows import ALERT_FROM
@@ -37,10 +38,12 @@ class LedgerPart(Part):
 
     def refuse(self) -> None:
         reports.deadlines(self._settings, self._process.chains)
+        live_providers(self._process.chains)
 
     async def open(self, stack: AsyncExitStack) -> None:
         self.ledger = await open_ledger(self._settings)
         self.ledger.receipt_deadlines = reports.deadlines(self._settings, self._process.chains)
+        self.ledger.live = live_providers(self._process.chains)
         stack.push_async_callback(self.ledger.aclose)
         await self.ledger.migrate()
         self._opened = True
@@ -84,6 +87,21 @@ class LedgerPart(Part):
             skew = f"its clock differs from ours by {said['clock_skew_seconds']:.1f} s; leases follow its clock"
             findings.append(DoctorFinding("Ledger", "warn", skew))
         return findings
+
+
+def live_providers(chains: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+    """The providers of live streams; raises ConfigurationError for one that another channel uses too.
+
+    Their routes are claimed by a statement of their own, which takes no others.
+    """
+    live = frozenset(chains.get(LIVE, (LIVE,)))
+    for channel, chain in chains.items():
+        both = sorted(live.intersection(chain)) if channel != LIVE else []
+        if both:
+            raise ConfigurationError(
+                f"channels.{LIVE}: {both[0]} serves {channel} too; live streams need their own provider"
+            )
+    return live
 
 
 def _new_columns(plan: ChunkPlan) -> str:

@@ -7,7 +7,7 @@ import msgspec
 from carillon.domain.claims import Claim
 
 LIVE = "sse"
-"""The provider of live streams, whose routes hold their leases in their own rows."""
+"""The channel of live streams, whose routes hold their leases in their own rows, and the usual name of its provider."""
 
 
 class Ended(msgspec.Struct, frozen=True):

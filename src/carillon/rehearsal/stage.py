@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from carillon.compose import from_settings
-from carillon.compose.ledger import LedgerPart, parts_needed
+from carillon.compose.ledger import LedgerPart, live_providers, parts_needed
 from carillon.compose.listener import Listener
 from carillon.compose.outbound import BreakersPart, ProbingPart, WorkerPart
 from carillon.compose.part import Part
@@ -132,6 +132,7 @@ class RehearsedLedger(LedgerPart):
             clock=self._process.clock.wall,
         )
         self.ledger.signal = RehearsedSignal(self._due_in)
+        self.ledger.live = live_providers(self._process.chains)
         stack.push_async_callback(self.ledger.aclose)
         await self.ledger.migrate()
         self._opened = True

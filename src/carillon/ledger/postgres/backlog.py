@@ -98,6 +98,8 @@ class PostgresBacklog:
     signal: Signal
     receipt_deadlines: Mapping[str, float] = MappingProxyType({})
     """For each provider with a deadline, how many seconds its delivery report may take."""
+    live: frozenset[str] = frozenset({LIVE})
+    """The providers of live streams."""
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
         claims: list[Claim] = []
@@ -118,7 +120,7 @@ class PostgresBacklog:
         # Nothing found may mean that routes have become due and stand in the turns now, before what came later.
         found: list[Claim] = []
         for statement in ("claim", "claim_live"):
-            of_this = [want for want in asking if (want.provider == LIVE) is (statement == "claim_live")]
+            of_this = [want for want in asking if (want.provider in self.live) is (statement == "claim_live")]
             if of_this and len(found) < total:
                 found += await self._claim(statement, of_this, total - len(found), owner)
         self._turns.record(asking, found)

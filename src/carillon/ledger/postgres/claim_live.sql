@@ -18,7 +18,7 @@ WITH clock AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT r.ctid AS place
         FROM routes r
-        WHERE r.lane = want.lane AND r.provider = 'sse' AND r.turn IS NULL
+        WHERE r.lane = want.lane AND r.provider = want.provider AND r.channel = 'sse' AND r.turn IS NULL
           AND r.next_attempt_at IS NOT NULL AND r.next_attempt_at <= (SELECT now FROM clock)
         ORDER BY r.turn, r.next_attempt_at
         LIMIT $16
@@ -35,24 +35,24 @@ WITH clock AS MATERIALIZED (
         CROSS JOIN LATERAL (
             WITH RECURSIVE after AS (
                 (SELECT r.turn AS grp, r.next_attempt_at FROM routes r
-                 WHERE r.lane = want.lane AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL
+                 WHERE r.lane = want.lane AND r.provider = want.provider AND r.channel = 'sse' AND r.next_attempt_at IS NOT NULL
                    AND r.turn > want.served
                  ORDER BY r.turn, r.next_attempt_at LIMIT 1)
                 UNION ALL
                 SELECT following.* FROM after CROSS JOIN LATERAL (
                     SELECT r.turn AS grp, r.next_attempt_at FROM routes r
-                    WHERE r.lane = want.lane AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL
+                    WHERE r.lane = want.lane AND r.provider = want.provider AND r.channel = 'sse' AND r.next_attempt_at IS NOT NULL
                       AND r.turn > after.grp
                     ORDER BY r.turn, r.next_attempt_at LIMIT 1) AS following
             ), before AS (
                 (SELECT r.turn AS grp, r.next_attempt_at FROM routes r
-                 WHERE r.lane = want.lane AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL
+                 WHERE r.lane = want.lane AND r.provider = want.provider AND r.channel = 'sse' AND r.next_attempt_at IS NOT NULL
                    AND r.turn <= want.served
                  ORDER BY r.turn, r.next_attempt_at LIMIT 1)
                 UNION ALL
                 SELECT following.* FROM before CROSS JOIN LATERAL (
                     SELECT r.turn AS grp, r.next_attempt_at FROM routes r
-                    WHERE r.lane = want.lane AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL
+                    WHERE r.lane = want.lane AND r.provider = want.provider AND r.channel = 'sse' AND r.next_attempt_at IS NOT NULL
                       AND r.turn > before.grp AND r.turn <= want.served
                     ORDER BY r.turn, r.next_attempt_at LIMIT 1) AS following
             ), ring AS MATERIALIZED (
@@ -89,7 +89,7 @@ WITH clock AS MATERIALIZED (
                 FROM ring CROSS JOIN LATERAL (
                     SELECT r.ctid AS place, r.notification_id, r.claim_token IS NOT NULL AS abandoned
                     FROM routes r
-                    WHERE r.lane = want.lane AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL
+                    WHERE r.lane = want.lane AND r.provider = want.provider AND r.channel = 'sse' AND r.next_attempt_at IS NOT NULL
                       AND r.turn = ring.grp AND r.next_attempt_at <= (SELECT now FROM clock)
                     ORDER BY r.next_attempt_at
                     LIMIT least((SELECT each FROM share) * ring.weight, ring.free)
@@ -110,7 +110,7 @@ WITH clock AS MATERIALIZED (
                 CROSS JOIN LATERAL (
                     SELECT r.ctid AS place, r.notification_id, r.claim_token IS NOT NULL AS abandoned
                     FROM routes r
-                    WHERE r.lane = want.lane AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL
+                    WHERE r.lane = want.lane AND r.provider = want.provider AND r.channel = 'sse' AND r.next_attempt_at IS NOT NULL
                       AND r.turn = fuller.grp AND r.next_attempt_at <= (SELECT now FROM clock)
                     ORDER BY r.next_attempt_at
                     LIMIT least(fuller.each, fuller.free - fuller.had) OFFSET fuller.had

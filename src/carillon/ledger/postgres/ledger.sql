@@ -99,7 +99,7 @@ WITH clock AS MATERIALIZED (
            r.grp, CASE WHEN r.live AND NOT r.held AND NOT r.skipped AND r.scheduled_for_ms IS NULL THEN r.grp END,
            CASE WHEN NOT r.live AND (r.held OR (NOT r.skipped AND r.scheduled_for_ms IS NULL)) THEN nextval('claim_tokens') END
     FROM clock, (
-        SELECT given.*, given.provider = 'sse' AS live, coalesce(
+        SELECT given.*, given.channel = 'sse' AS live, coalesce(
                    to_timestamp(given.scheduled_for_ms / 1000.0), clock.now + given.place * interval '1 microsecond'
                ) AS due_at,
                held_by.*,

@@ -40,6 +40,8 @@ class SqliteBacklog:
     signal: Signal
     receipt_deadlines: Mapping[str, float] = MappingProxyType({})
     """For each provider with a deadline, how many seconds its delivery report may take."""
+    live: frozenset[str] = frozenset({LIVE})
+    """The providers of live streams."""
 
     async def claim(self, wants: Sequence[Want], total: int, owner: str) -> list[Claim]:
         if total <= 0 or not wants:
@@ -119,7 +121,7 @@ class SqliteBacklog:
         pairs = {(want.lane, want.provider) for want in wants if want.limit > 0}
         return any(
             connection.execute(
-                self._sql["claimable_live" if provider == LIVE else "claimable"],
+                self._sql["claimable_live" if provider in self.live else "claimable"],
                 {"lane": lane, "provider": provider, "now": now},
             ).fetchone()[0]
             for lane, provider in pairs
@@ -129,7 +131,7 @@ class SqliteBacklog:
         self, connection: sqlite3.Connection, now: int, wants: Sequence[Want], total: int, owner: str
     ) -> list[Claim]:
         lease = {"owner": owner, "lease_until": now + round(self._lease_seconds * 1000)}
-        return SqliteClaim(self._sql, connection, now, self._turns, lease).run(wants, total)
+        return SqliteClaim(self._sql, connection, now, self._turns, lease, live=self.live).run(wants, total)
 
     def _extend(self, connection: sqlite3.Connection, now: int, until: int, claim: Claim) -> bool:
         values = {

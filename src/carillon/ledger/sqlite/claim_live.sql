@@ -5,11 +5,11 @@
 -- only: PostgreSQL looks and leases in one statement without a lock of everything
 SELECT EXISTS (
     SELECT 1 FROM routes r
-    WHERE r.lane = :lane AND r.provider = 'sse' AND r.turn IS NULL AND r.next_attempt_at IS NOT NULL
+    WHERE r.lane = :lane AND r.provider = :provider AND r.channel = 'sse' AND r.turn IS NULL AND r.next_attempt_at IS NOT NULL
       AND r.next_attempt_at <= :now
 ) OR EXISTS (
     SELECT 1 FROM routes r
-    WHERE r.lane = :lane AND r.provider = 'sse' AND r.turn IS NOT NULL AND r.next_attempt_at IS NOT NULL
+    WHERE r.lane = :lane AND r.provider = :provider AND r.channel = 'sse' AND r.turn IS NOT NULL AND r.next_attempt_at IS NOT NULL
       AND r.next_attempt_at <= :now
 );
 
@@ -19,7 +19,7 @@ SELECT EXISTS (
 UPDATE routes SET turn = grp
 WHERE rowid IN (
     SELECT r.rowid FROM routes r
-    WHERE r.lane = :lane AND r.provider = 'sse' AND r.turn IS NULL AND r.next_attempt_at IS NOT NULL
+    WHERE r.lane = :lane AND r.provider = :provider AND r.channel = 'sse' AND r.turn IS NULL AND r.next_attempt_at IS NOT NULL
       AND r.next_attempt_at <= :now
     ORDER BY r.next_attempt_at
     LIMIT :most
@@ -29,7 +29,7 @@ WHERE rowid IN (
 -- only: PostgreSQL walks over the groups in the statement that claims
 -- The head of the next group in the turns, by one look into the index.
 SELECT r.turn AS grp, r.next_attempt_at <= :now AS due FROM routes r
-WHERE r.lane = :lane AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL AND r.turn > :after
+WHERE r.lane = :lane AND r.provider = :provider AND r.channel = 'sse' AND r.next_attempt_at IS NOT NULL AND r.turn > :after
 ORDER BY r.turn, r.next_attempt_at
 LIMIT 1;
 
@@ -72,7 +72,7 @@ SELECT r.rowid AS place, r.notification_id, r.route_id, r.channel, r.recipient_r
        ) END) AS stopped,
        n.priority, r.goal
 FROM routes r JOIN records n ON n.notification_id = r.notification_id
-WHERE r.lane = :lane AND r.provider = 'sse' AND r.next_attempt_at IS NOT NULL AND r.turn = :grp
+WHERE r.lane = :lane AND r.provider = :provider AND r.channel = 'sse' AND r.next_attempt_at IS NOT NULL AND r.turn = :grp
   AND r.next_attempt_at <= :now
 ORDER BY r.next_attempt_at
 LIMIT :most;

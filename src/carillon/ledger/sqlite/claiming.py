@@ -2,11 +2,10 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from carillon.domain.claims import Claim, Want
-from carillon.ledger.leases import LIVE
 from carillon.ledger.turns import LOWEST, RIPE, ClaimTurns
 
 
@@ -14,9 +13,17 @@ class SqliteClaim:
     """Picks routes for one claim and leases them."""
 
     def __init__(
-        self, sql: Mapping[str, str], connection: sqlite3.Connection, now: int, turns: ClaimTurns, lease: dict[str, Any]
+        self,
+        sql: Mapping[str, str],
+        connection: sqlite3.Connection,
+        now: int,
+        turns: ClaimTurns,
+        lease: dict[str, Any],
+        *,
+        live: Collection[str],
     ) -> None:
-        """`lease` names the owner and the end of the leases."""
+        """`lease` names the owner and the end of the leases, `live` the providers of live streams."""
+        self._live = live
         self._sql = sql
         self._connection = connection
         self._now = now
@@ -48,7 +55,7 @@ class SqliteClaim:
             self._connection.execute(self._sql["end_leases"], {"leases": json.dumps([lease["lease_id"]])})
         for lane, provider in {(want.lane, want.provider) for want in wants}:
             waiting = {"lane": lane, "provider": provider, "now": self._now, "most": RIPE}
-            if provider == LIVE:
+            if provider in self._live:
                 self._connection.execute(self._sql["ripen_live"], waiting)
                 continue
             ripe = self._connection.execute(self._sql["ripe"], waiting).fetchall()
@@ -110,7 +117,7 @@ class SqliteClaim:
         """The groups with something due: those behind the one served last, then those up to it."""
         for after, until in ((served, None), (LOWEST, served)):
             asked = {"lane": want.lane, "provider": want.provider, "now": self._now, "after": after}
-            statement = self._sql["next_group_live" if want.provider == LIVE else "next_group"]
+            statement = self._sql["next_group_live" if want.provider in self._live else "next_group"]
             while (row := self._connection.execute(statement, asked).fetchone()) is not None:
                 if until is not None and row["grp"] > until:
                     break
@@ -132,13 +139,13 @@ class SqliteClaim:
         if most <= 0:
             return []
         asked = {"now": self._now, "lane": want.lane, "provider": want.provider, "grp": number, "most": most}
-        claims = self._claim_live(asked) if want.provider == LIVE else self._claim_due(asked)
+        claims = self._claim_live(asked) if want.provider in self._live else self._claim_due(asked)
         if free is not None:
             cap = self._cap(want, number) or 0
             places = free - self._ahead(want, number, cap)
             for claim in claims[max(places, 0) :]:
                 claim.ahead = True
-        if want.provider != LIVE:
+        if want.provider not in self._live:
             if free is None:
                 self._batch += claims
             else:

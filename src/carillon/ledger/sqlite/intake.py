@@ -157,7 +157,7 @@ class SqliteIntake:
             key = {**lease, "notification_id": enrolled.notification_id, "route_id": route.route_id}
             if not is_due_now(enrolment, route) or self._is_full(connection, route.group, caps.get(route.group)):
                 continue
-            held = (self._take_live if route.provider == LIVE else self._take)(connection, key)
+            held = (self._take_live if route.channel == LIVE else self._take)(connection, key)
             if held is not None:
                 token, lease_id = held
                 claims.append(first_claim(enrolment, route.route_id, token, lease["now"], lease=lease_id))

@@ -46,8 +46,8 @@ SELECT :notification_id, :route_id, :channel, :recipient_ref,
        suppression_id,
        (SELECT s.kind FROM suppressions s WHERE s.suppression_id = held_by.suppression_id),
        (SELECT s.expires_at FROM suppressions s WHERE s.suppression_id = held_by.suppression_id),
-       :grp, CASE WHEN :provider = 'sse' AND NOT skipped AND :scheduled_for_ms IS NULL THEN :grp END,
-       CASE WHEN :provider <> 'sse' AND NOT skipped AND :scheduled_for_ms IS NULL THEN :ticket END
+       :grp, CASE WHEN :channel = 'sse' AND NOT skipped AND :scheduled_for_ms IS NULL THEN :grp END,
+       CASE WHEN :channel <> 'sse' AND NOT skipped AND :scheduled_for_ms IS NULL THEN :ticket END
 FROM (
     SELECT suppression_id, suppression_id IS NOT NULL AS gone,
            suppression_id IS NOT NULL OR :skipped_because IS NOT NULL AS skipped

@@ -17,7 +17,7 @@ CREATE INDEX CONCURRENTLY routes_later_idx ON routes (ticket, lane, provider, ne
 -- The turns of live streams, whose leases are in their rows as the table `notifications` shows them.
 DROP INDEX CONCURRENTLY IF EXISTS routes_live_turns_idx;
 
-CREATE INDEX CONCURRENTLY routes_live_turns_idx ON routes (lane, provider, turn, next_attempt_at) WHERE next_attempt_at IS NOT NULL AND provider = 'sse';
+CREATE INDEX CONCURRENTLY routes_live_turns_idx ON routes (lane, provider, turn, next_attempt_at) WHERE next_attempt_at IS NOT NULL AND channel = 'sse';
 
 SET lock_timeout = '500ms';
 

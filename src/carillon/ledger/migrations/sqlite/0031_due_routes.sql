@@ -10,7 +10,7 @@ CREATE INDEX routes_due_idx ON routes (ticket, lane, provider, next_attempt_at) 
 
 -- The turns of live streams, whose leases are in their rows as the table `notifications` shows them.
 CREATE INDEX routes_live_turns_idx ON routes (lane, provider, turn, next_attempt_at)
-    WHERE next_attempt_at IS NOT NULL AND provider = 'sse';
+    WHERE next_attempt_at IS NOT NULL AND channel = 'sse';
 
 -- What changes a route without knowing tickets, by hand or from an older release, takes it out of `due`: the route alone then says
 -- when it is due and who holds it. A route that a worker holds under a lease is claimed by nobody else, and another time, lane or
