@@ -69,8 +69,9 @@ def test_settings() -> None:
 
 def test_environment() -> None:
     page = REFERENCE / "environment.md"
-    named = {word(cells[0]): word(cells[1]) for cells in rows(page, "Names of their own")}
-    assert named == docs_facts.blueprint()["env"]
+    named = {word(cells[0]): re.findall(r"`([^`]+)`", cells[1]) for cells in rows(page, "Names of their own")}
+    local = docs_facts.blueprint()["env"]
+    assert named == {name: [paths] if isinstance(paths, str) else paths for name, paths in local.items()}
     galaxy = docs_facts.blueprint("galaxy")
     told = {word(cells[0]): cells[1:] for cells in rows(page, "Names of galaxy")}
     filled = {name: re.findall(r"`([^`]+)`", cells[0]) for name, cells in told.items() if len(cells) == 2}
