@@ -43,8 +43,8 @@ LONGEST: dict[int, str] = {
         domain.content.parts.InAppAction.label
         domain.content.parts.Word domain.synchronous._SEPARATORS
         domain.templates.unfit_name/1 domain.templates.unfit_name/2 domain.templates._TAG
-        doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
-        doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key
+        doors.http.fields.TemplateKey doors.http.fields.Origin doors.http.fields.Tenant doors.http.fields.UserId
+        doors.http.fields.Address doors.http.fields.Locale doors.http.fields.Correlation doors.http.fields.Key
         doors.http.wire._KEY doors.messages._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
         intake.render._NAME intake.links._SCRIPTED intake.links._UNSAFE intake.jinja.scan._OPENS
         intake.jinja.scan._TOKEN
@@ -53,6 +53,7 @@ LONGEST: dict[int, str] = {
         intake.jinja.catalogues._NAMED intake.jinja.mail._HOLDER intake.jinja.mail._OPENED intake.jinja.mail._STYLE
         intake.jinja.mail._TABLE intake.jinja.mail._POSITION intake.jinja.mail._SPACES
         intake.jinja.mail._MANY intake.jinja.scan._Lines.__init__/1
+        intake.jinja.guard._WHOLE intake.jinja.guard._OPENED
         providers.egress._URL providers.egress._REST providers.egress._BRACKETED
         providers.egress._PLAIN providers.egress._LABEL providers.egress._NUMBER providers.egress._ipv4/1
         providers.fcm.send._DEVICE providers.fcm.send._RESERVED providers.http._SAFE_ID providers.mail._LINE_BREAKING
@@ -70,10 +71,11 @@ LONGEST: dict[int, str] = {
         upkeep.api.templates_wire.Name upkeep.api.templates_wire.TenantId upkeep.api.templates_wire.Truth
         config.checks._PAGE_URL config.checks._COLOUR upkeep.consent.api._TIME upkeep.consent.api._ONE_CLICK_PART
         domain.timing._KEY
-        doors.http.wire.CollapseKey
+        doors.http.fields.CollapseKey
         domain.rights._patterns/1 web.guard._UNFIT
-        domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.wire.CategoryName
+        domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.fields.CategoryName
         upkeep.api.templates_wire.CategoryName doors.http.events.EventBody.category
+        upkeep.api.preferences.QuietBody.holidays
     """,
     # A head of a request or of an answer, a query, a path, a vendor's answer, a token.
     64 * KIB: """
@@ -93,6 +95,8 @@ LONGEST: dict[int, str] = {
         web.http_exchange._LENGTH
         web.request._UTF8 web.request._MESSAGE web.request._NAMED web.request._CORRELATION web.request._TRACEPARENT
         web.tokens.KID web.tokens._SUBJECT
+        web.paging._UNFIT web.paging.Cursor upkeep.console.history.Name upkeep.console.history.Moment
+        upkeep.api.admin._NUMBER
     """,
     # An error, before it is written down.
     4000: "ledger.sealing._without/1",
@@ -114,6 +118,8 @@ LONGEST: dict[int, str] = {
         config.reading._PATH config.reading._FIELD config.reading._MEANT config.reading.blueprint_folder/1
         domain.timing._ISO domain.timing._PART domain.timing._SHORT domain.timing._seconds/1
         cli.galaxy._PLACE compose.from_settings._COUNTRY domain.digests._SAID
+        cli._TYPE cli.options._SEVERAL_WORDS config.checks._CALENDAR
+        rehearsal.plan._SHARE rehearsal.plan._PART rehearsal.plan._RATE
         ledger.adoption._ADOPTS ledger.adoption._COLUMN ledger.adoption._CREATED ledger.adoption._LENGTH
         ledger.adoption._MADE ledger.adoption._WIDENED ledger.adoption._split/1 ledger.migrate._BESIDE_OTHERS
         ledger.migrate._PART ledger.statements._CHOICE ledger.statements.without/1 ledger.tidying._DROPPED
