@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any, Literal, Protocol, assert_never
 
 import msgspec
@@ -167,6 +168,8 @@ class SimulatedRoute(msgspec.Struct, kw_only=True):
     not_before: float = 0.0
     """The end of the quiet hours that hold it, in seconds from now."""
     claimed: bool = False
+    ticket: int = 0
+    """What has been due longer goes first, of two that are due at the same moment; 0 until it is due."""
     paused: bool = False
     """An operator keeps it from its call, nobody knows for how long: the simulation leaves it there."""
 
@@ -220,8 +223,11 @@ class Simulation:
             blocked = blocked_providers(self._chains, self._states(now)) if self._policies.all_defer else set()
             ready = [route for route in waiting if route.due <= now and route.claim.provider not in blocked]
             if ready:
-                route = min(ready, key=lambda route: (self._order.index(route.claim.provider), route.due))
-                route.due = now
+                tickets = count(1 + max(route.ticket for route in routes))
+                for route in sorted((one for one in ready if not one.ticket), key=lambda one: one.due):
+                    route.ticket = next(tickets)
+                route = min(ready, key=lambda one: (self._order.index(one.claim.provider), one.due, one.ticket))
+                route.due, route.ticket = now, 0
                 self._turn(route, routes)
             else:
                 now = min(route.due if route.due > now else self._opens_at(route.claim.provider) for route in waiting)
@@ -366,6 +372,7 @@ def _release(routes: Sequence[SimulatedRoute], now: float) -> None:
         for route in chain[at:]:
             if not route.claimed:
                 route.due = route.since = round(max(route.due - ahead, route.not_before), 3)
+                route.ticket = 0
 
 
 def _settle(route: SimulatedRoute, verdict: Verdict) -> None:
