@@ -31,6 +31,9 @@ ELSEWHERE = {"after_stream_read", "before_stream_offset", "before_alert", "after
 ELSEWHERE |= {"after_mark", "after_settled_mark", "after_audit", "after_park"}
 ELSEWHERE |= {"after_business_commit", "after_charge", "after_outgoing_enqueued", "after_refund"}
 ELSEWHERE |= {"after_digest_closed", "after_digest_stored"}
+ELSEWHERE |= {
+    f"erasure_{step}" for step in ("begun", "window", "notifications", "person", "mentions", "history", "noted")
+}
 ELSEWHERE |= {"after_kafka_read", "before_kafka_commit", "before_history", "after_history", "after_copied_page"}
 """Parts that this stand does not open. Who dies there: test_door_redis_stream_crashes and test_ledger_copy in
 tests/contract, test_history in tests/scenario, and here test_digests, test_listo_alerts, test_push_crash_points,

@@ -32,7 +32,7 @@ SELECT 'n-' || n, 'sse:user:' || n % 5000, 'sse', 'user:' || n % 5000,
 FROM generate_series(1, 1000000) AS n;
 ALTER TABLE routes ADD CONSTRAINT routes_pkey PRIMARY KEY (notification_id, route_id);
 CREATE INDEX routes_live_turns_idx ON routes (lane, provider, turn, next_attempt_at)
-    WHERE next_attempt_at IS NOT NULL AND provider = 'sse';
+    WHERE next_attempt_at IS NOT NULL AND channel = 'sse';
 CREATE INDEX routes_held_idx ON routes (recipient_ref) WHERE provider = 'sse' AND next_attempt_at IS NOT NULL;
 CREATE INDEX routes_leased_idx ON routes (next_attempt_at) WHERE channel = 'sse' AND claim_token IS NOT NULL;
 INSERT INTO streams SELECT 'u' || n, 100, 0 FROM generate_series(1, 2000) AS n;

@@ -49,13 +49,14 @@ BAD = [
     ("told", "BLINDNOTE", "told==settled"),
     ("told", "FORGET", "told==settled"),
     ("told", "TWICE", "told==settled"),
+    ("ticket", "NOEXPIRY", "place==1"),
     ("intake", "FIRST", "rows[entry]>0"),
     ("intake", "NODEDUP", "rows[entry]<2"),
     ("breaker", "TWOSTEP", "probing<="),
     ("breaker", "LATE", "probing<="),
 ]
 ENDLESS = [
-    *((model, "NOEXPIRY") for model in ("breaker", "lease", "places", "ticket")),
+    *((model, "NOEXPIRY") for model in ("breaker", "lease", "places")),
     ("rlist", "NOSWEEP"),
 ]
 

@@ -23,6 +23,8 @@ LOOKED_AT = {
     "js": "read by people: the same",
     "text": "read by people: another program's words",
     "mermaid": "drawn by the viewer of the page",
+    "css": "how a page changes the looks of the inbox, read by a person",
+    "jsx": "a wrapper for React, which this repository does not have, read by a person",
     "jinja": "compiled, here",
     "ini": "parsed, here: settings that need code of the reader's",
 }

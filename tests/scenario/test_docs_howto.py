@@ -43,6 +43,7 @@ HERE = (
     "docs/how-to/embed-carillon.md",
     "docs/how-to/test-with-pytest.md",
     "docs/how-to/tell-people-live.md",
+    "docs/how-to/show-an-inbox.md",
     "docs/how-to/seal-addresses.md",
     "docs/how-to/use-the-terminal.md",
 )

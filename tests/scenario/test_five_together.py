@@ -215,7 +215,7 @@ async def test_an_event_reaches_its_reader(five: Five) -> None:
 SURFACES = {
     "push-worker": ({"/health"}, {"/metrics", "/ops/queues", "/notifications/stream", "/api/v1/notifications"}),
     "galaxy": ({"/healthz", "/readyz"}, {"/metrics", "/health", "/api/v1/notifications", "/ops/queues", "/docs"}),
-    "listo": ({"/health", "/healthz", "/readyz"}, {"/metrics", "/ops/queues", "/notifications/stream"}),
+    "listo": ({"/health", "/healthz", "/readyz", "/inbox"}, {"/metrics", "/ops/queues"}),
     "billing": ({"/health", "/ops/queues"}, {"/metrics", "/notifications/stream", "/api/v1/notifications"}),
     "sse": ({"/health"}, {"/metrics", "/ops/queues", "/v1/subscriptions/x"}),
 }

@@ -113,7 +113,7 @@ def test_an_operator_looks_back(environment: dict[str, str], place: ClickHouse, 
         told_of(program, 7)
     volume = asked("volume", env=environment)
     assert sum(hour["total"] for hour in volume) == 7
-    assert sum(hour["dead_letter"] for hour in volume) == 2
+    assert sum(hour["deadLetter"] for hour in volume) == 2
     (spread,) = asked("latency", "--by", "provider", env=environment)
     assert (spread["name"], spread["published"]) == ("sandbox", 5)
     assert 0 <= spread["p50"] <= spread["p99"] <= spread["max"]

@@ -95,7 +95,7 @@ def test_a_folder_is_pushed_and_used_by_a_running_process(listo: Listo) -> None:
     assert "version 2" in command(listo, "templates", "push", str(own), "-b", "listo").stdout
     _until_said(listo, "Hello Ada")
     listed = json.loads(command(listo, "templates", "list", "-b", "listo", "--json").stdout)
-    assert [(one["template_key"], one["version"]) for one in listed["items"]] == [("receipt", 2)]
+    assert [(one["templateKey"], one["version"]) for one in listed["items"]] == [("receipt", 2)]
     assert "receipt" in command(listo, "templates", "list", "-b", "listo").stdout
 
 

@@ -47,7 +47,14 @@ def test_before_anything_was_said_everything_is_on(listo: Listo, user: str) -> N
         "required": [],
         "contacts": {},
         "timeZone": None,
-        "quietHours": {"enabled": False, "startTime": None, "endTime": None, "timezone": "UTC", "days": []},
+        "quietHours": {
+            "enabled": False,
+            "startTime": None,
+            "endTime": None,
+            "timezone": "UTC",
+            "days": [],
+            "holidays": None,
+        },
         "updatedAt": None,
     }
 
@@ -55,7 +62,14 @@ def test_before_anything_was_said_everything_is_on(listo: Listo, user: str) -> N
 @pytest.mark.req("S2-115")
 def test_put_replaces_and_patch_changes(listo: Listo, user: str) -> None:
     mine = token(user)
-    quiet = {"enabled": True, "startTime": "22:00", "endTime": "07:00", "timezone": "America/Mexico_City", "days": []}
+    quiet: dict[str, Any] = {
+        "enabled": True,
+        "startTime": "22:00",
+        "endTime": "07:00",
+        "timezone": "America/Mexico_City",
+        "days": [],
+    }
+    quiet["holidays"] = None
     said = {"preferredLocale": "es-MX", "channels": {"sms": {"isEnabled": False}}, "quietHours": quiet}
     put = call(listo, "PUT", OWN, said, mine)
     assert (put.status, put.body["preferredLocale"], put.body["quietHours"]) == (200, "es-MX", quiet)

@@ -42,7 +42,7 @@ class Planted:
         suppression = self._people()
         self.aims = Aims(
             "acme", waiting, failed, route, template, self.key, USER, self.device, told, suppression=suppression
-        )
+        )._replace(redrive=self._redrive())
         gone = [str(uuid.uuid4()) for _ in range(4)]
         named = (
             route.replace(self.device, f"device-{other}"),
@@ -52,7 +52,7 @@ class Planted:
             f"device-{other}",
             gone[3],
         )
-        self.phantoms = Aims("initech", gone[0], gone[1], *named, suppression="987654321")
+        self.phantoms = Aims("initech", gone[0], gone[1], *named, suppression="987654321", redrive="987654321")
 
     def operations(self) -> list[Operation]:
         return operations(self.document)
@@ -126,6 +126,15 @@ class Planted:
         path = f"/api/v1/notifications/{retried}"
         wait_until(lambda: self.client.get(path, ACME_USER).body["status"] != "queued", timeout=60, what=path)
         return str(suppression["id"])
+
+    def _redrive(self) -> str:
+        """The number of a redrive that is over."""
+        failed, route = self._failed("b" + self.device[-7:])
+        body = {"reason": self.canary, "items": [{"notificationId": failed, "routeId": route}]}
+        done = self._call("POST", "/api/v1/admin/redrive", body)
+        path = f"/api/v1/notifications/{failed}"
+        wait_until(lambda: self.client.get(path, ACME_USER).body["status"] != "queued", timeout=60, what=path)
+        return str(done["actionId"])
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ GRACE_SECONDS = 5.0
 _ENDED = frozenset({"finish", "bury", "skip"})
 
 
-class Slice(msgspec.Struct, kw_only=True):
+class Slice(msgspec.Struct, kw_only=True, rename="camel"):
     """One part of the time."""
 
     begins: float
@@ -32,7 +32,7 @@ class Slice(msgspec.Struct, kw_only=True):
     """Accepted and not ended at the end of the slice."""
 
 
-class Lateness(msgspec.Struct, kw_only=True, frozen=True):
+class Lateness(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Seconds from acceptance to delivery."""
 
     p50: float
@@ -41,7 +41,7 @@ class Lateness(msgspec.Struct, kw_only=True, frozen=True):
     longest: float
 
 
-class BreakerTime(msgspec.Struct, kw_only=True, frozen=True):
+class BreakerTime(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """A time during which a provider's breaker was not closed."""
 
     provider: str
