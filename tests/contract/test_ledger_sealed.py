@@ -19,6 +19,7 @@ from carillon.domain.intents import Malformed
 from carillon.domain.notifications import Collapse, Enrolment, Route, Status
 from carillon.domain.people import PreferenceChange
 from carillon.domain.receipts import Receipt, ReceiptKind
+from carillon.domain.rights import KnownPerson, Pending
 from carillon.domain.suppressions import Suppression
 from carillon.domain.verdicts import Bury
 from carillon.ledger import columns, sealing
@@ -27,6 +28,7 @@ from carillon.ledger.postgres.ledger import PostgresLedger
 from tests.contract import (
     test_ledger_admin,
     test_ledger_backlog,
+    test_ledger_chains,
     test_ledger_claim_on_accept,
     test_ledger_digests,
     test_ledger_hasten,
@@ -39,6 +41,7 @@ from tests.contract import (
     test_ledger_rights,
     test_ledger_rights_others,
     test_ledger_settle,
+    test_ledger_skipped,
     test_ledger_streams,
     test_ledger_streams_turns,
     test_ledger_synchronous,
@@ -47,6 +50,7 @@ from tests.contract import (
     test_ledger_upkeep,
     test_ledger_waiting,
     test_receipts_matching,
+    test_receipts_overdue,
     test_receipts_routes,
     test_receipts_suppressions,
     test_suppressions,
@@ -61,6 +65,7 @@ pytestmark = pytest.mark.slow
 SUITES: list[ModuleType] = [
     test_ledger_admin,
     test_ledger_backlog,
+    test_ledger_chains,
     test_ledger_hasten,
     test_ledger_claim_on_accept,
     test_ledger_digests,
@@ -75,11 +80,13 @@ SUITES: list[ModuleType] = [
     test_ledger_rights,
     test_ledger_rights_others,
     test_ledger_settle,
+    test_ledger_skipped,
     test_ledger_streams,
     test_ledger_streams_turns,
     test_ledger_templates,
     test_ledger_upkeep,
     test_ledger_waiting,
+    test_receipts_overdue,
     test_receipts_matching,
     test_receipts_routes,
     test_receipts_suppressions,
@@ -148,6 +155,7 @@ def test_the_suites_drive_every_operation() -> None:
 BY_HAND = {
     "test_a_route_to_a_suppressed_address_is_not_claimed": "writes an address that is not sealed",
     "test_retention_forgets_expired_suppressions": "looks for an address that is not sealed",
+    "test_a_text_is_found_in_ids_people_addresses_and_errors": "a sealed address is found whole only",
 }
 
 ELSEWHERE = {
@@ -170,6 +178,17 @@ ELSEWHERE = {
         "test_ledger_rights drives them through `erase` and `exported`",
     ),
     "foreseen": "reads keys and counts of gates",
+    "action": "reads what `actions` reads",
+    "category_choices": "counts choices by category",
+    "history": "counts by channel, provider, template and tenant",
+    "history_groups": "counts by channel, provider, template and tenant",
+    "person_digests": "tests/scenario/test_listo_people.py shows them",
+    "digest_contents": "tests/scenario/test_listo_people.py shows them",
+    "redrive_skipped": "test_ledger_skipped drives it through the function of the same name",
+    "give_up_receipts": "test_receipts_overdue drives it through `OverdueReceipts`",
+    "overdue_receipts": "as above",
+    "still_there": "ids of notifications",
+    "unread_of_chains": "ids of notifications and routes",
     "keep_message": "tests/scenario/test_message_mail.py stores files under seals",
     "breaker_step": "providers",
     "target_states": "hosts and ports of endpoints, which stay readable",
@@ -242,6 +261,8 @@ async def written(engine: SealedEngine) -> None:
         )
         await ledger.change_preferences(None, "ann", PreferenceChange(contacts={"email": ADDRESS}))
         await ledger.enrol([gathered(to, known)])
+        person = KnownPerson(tenant_id=None, person=f"email:{ADDRESS}", addresses=(ADDRESS,))
+        await ledger.begin_erasure(Pending(subject="s", person=person, actor="root"), 30.0)
         raw = {"to": ADDRESS, "name": NAME, "text": TEXT}
         refused = f"no such recipient: {ADDRESS}"
         await ledger.keep_malformed(
