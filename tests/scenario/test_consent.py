@@ -138,6 +138,7 @@ def test_the_answer_shows_what_holds(listo: Listo, user: str) -> None:
         "endTime": "07:00",
         "timezone": "Europe/Berlin",
         "days": ["mon", "sun"],
+        "holidays": None,
     }
     for wrong in ({"timeZone": "Mars/Base"}, {"quietHours": {"from": "22:00", "to": "07:00", "days": ["moonday"]}}):
         assert listo.client.call("PATCH", OWN, wrong, token(user)).status == 400

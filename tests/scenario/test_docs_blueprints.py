@@ -15,7 +15,10 @@ NAMES = sorted(
 
 
 def test_every_blueprint_has_its_page() -> None:
-    assert sorted(page.stem for page in FOLDER.glob("*.md") if page.name != "README.md") == NAMES
+    assert (
+        sorted(page.stem for page in FOLDER.glob("*.md") if page.name not in {"README.md", "listo-scenarios.md"})
+        == NAMES
+    )
     listed = re.findall(r"^\| \[([a-z-]+)\]\(\1\.md\)", (FOLDER / "README.md").read_text(), re.MULTILINE)
     assert sorted(listed) == NAMES
 

@@ -23,6 +23,7 @@ async def test_only_what_the_document_keeps_is_kept(running: Galaxy) -> None:
     documents = {"records", "routes", "dead_letters", "malformed_intents"}
     bookkeeping = {"schema_migrations", "schema_parts"}
     engine = {"attempts", "collapses", "erasures", "outbox", "seal_keys", "slots", "suppressions", "targets"}
+    engine |= {"due", "leases"}
     assert names == documents | bookkeeping | engine
     # What the document does not name belongs to the engine and stays empty.
     for name in engine:
