@@ -1,7 +1,12 @@
 """The limits for one address: what an address is, who is behind a proxy, and which connections must go."""
 
 import asyncio
+import fcntl
+import os
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,6 +14,7 @@ from hypothesis import strategies as st
 
 from carillon.domain.errors import ConfigurationError
 from carillon.web import peers
+from carillon.web.idle import Borrowed
 from carillon.web.peers import IdlePeer, Proxies, SlowBodies, grouped, surplus
 
 
@@ -112,3 +118,18 @@ async def test_a_slow_body_that_ends_makes_room_for_another(monkeypatch: pytest.
     assert not await elsewhere
     second = asyncio.create_task(body("192.0.2.1", over))
     assert not await second
+
+
+def test_looking_for_connections_drops_no_lock_on_a_file(tmp_path: Path) -> None:
+    """A SQLite ledger without its locks is restarted by the next process that opens it, and loses what it writes."""
+    path = tmp_path / "locked"
+    asks = f"import fcntl; fcntl.lockf(open({str(path)!r}, 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    with path.open("w+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        with Borrowed(file.fileno()):
+            pass
+        taken = subprocess.run([sys.executable, "-c", asks], check=False, capture_output=True, timeout=60)
+        assert b"BlockingIOError" in taken.stderr
+        # Control: a duplicate that is closed drops the lock.
+        os.close(os.dup(file.fileno()))
+        subprocess.run([sys.executable, "-c", asks], check=True, timeout=60)

@@ -8,6 +8,7 @@ has been silent, and shuts down those beyond the limits. Only Linux says all of 
 import asyncio
 import os
 import socket
+import stat
 import struct
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -96,6 +97,10 @@ class Borrowed:
     def __init__(self, descriptor: int) -> None:
         self._socket: socket.socket | None = None
         try:
+            # Only a socket: to close a second descriptor of a file drops every lock of this process on the file, and a
+            # SQLite ledger without its locks loses what it writes to other processes.
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                return
             own = os.dup(descriptor)
         except OSError:
             return
