@@ -39,9 +39,9 @@ def fuzz(program: Program, client: Client, folder: Path, examples: int, *more: s
     settings.write_text(SETTINGS)
     command = [str(Path(sys.executable).with_name("schemathesis")), f"--config-file={settings}", "run"]
     # A stream has no end that a fuzzer could wait for.
-    lasting = "--exclude-path=/api/v1/console/live"
+    lasting = ("--exclude-path=/api/v1/console/live", "--exclude-path=/notifications/stream")
     options = [
-        lasting,
+        *lasting,
         "--checks=all",
         f"--max-examples={examples}",
         # One thread: Hypothesis parses the source of each lambda, and where two threads parse at the same moment Python

@@ -8,6 +8,7 @@ import msgspec
 from carillon.domain.consent import GATE, Categories, Wishes
 from carillon.domain.digests import THROTTLE, ThrottleRule
 from carillon.domain.suppressions import CLASSIFICATION
+from carillon.domain.timing import LATEST_MS
 
 GATES = (CLASSIFICATION, GATE, THROTTLE)
 """Only these: what was replaced, cancelled, told in a digest, has expired or was reached elsewhere stays skipped."""
@@ -31,7 +32,9 @@ class SkippedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def due_ms(self, place: int) -> float:
         """When the route at this place of the page has its turn."""
-        return self.began_ms if self.rate is None else self.began_ms + (self.done + place) / self.rate * 1000
+        if self.rate is None:
+            return self.began_ms
+        return min(self.began_ms + (self.done + place) / self.rate * 1000, LATEST_MS)
 
     def holds(self, row: Mapping[str, Any]) -> str | None:
         """The gate that holds the route still; None if it may go, throttles aside."""

@@ -154,7 +154,8 @@ class Gate:
         if self._tickets is None or endpoint.ticket == "no":
             return None
         text = shown(request)
-        return None if text is None else await self._tickets.find(text, opens=endpoint.ticket == "opens")
+        # An empty one is none: the caller has a token.
+        return None if not text else await self._tickets.find(text, opens=endpoint.ticket == "opens")
 
     async def _prove(self, request: Request) -> Proof:
         await self._known(request)
