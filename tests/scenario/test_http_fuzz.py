@@ -23,6 +23,11 @@ expected-statuses = ["2xx", "400", "403", "404", "409", "422"]
 [checks.negative_data_rejection]
 # A body of another media type or size is rejected as clearly as one of another shape, and so is a missing override.
 expected-statuses = ["400", "401", "403", "404", "405", "413", "415", "422"]
+
+[[operations]]
+# A ticket in the address proves who calls, and a made-up one proves nobody.
+include-path-regex = "^/notifications/"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "401", "403", "404", "409", "422"]
 """
 
 
