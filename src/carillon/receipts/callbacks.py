@@ -1,7 +1,7 @@
 """Vendors' callbacks: each proves its sender and is committed before the answer; receipts without a message wait."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,6 +30,21 @@ _BACKOFF = Backoff(base_delay_seconds=0.5, max_delay_seconds=5.0, jitter="none")
 _BATCH = 500
 
 
+async def _at_intervals(apply: Callable[[], Awaitable[None]], seconds: float, observe: Observer, clock: Clock) -> None:
+    """Apply again and again; while the ledger is away the pauses grow."""
+    failures = 0
+    while True:
+        try:
+            await apply()
+        except LedgerUnavailable as error:
+            failures += 1
+            wait = _BACKOFF.delay(failures, 0.0)
+            observe(Trouble(where="receipts", error=str(error), retry_in_seconds=wait))
+        else:
+            failures, wait = 0, seconds
+        await clock.sleep(wait)
+
+
 class WaitingReceipts:
     """Applies waiting receipts at an interval: a vendor may report before our settlement is committed."""
 
@@ -44,17 +59,7 @@ class WaitingReceipts:
 
     async def run(self) -> None:
         """Apply until cancelled."""
-        failures = 0
-        while True:
-            try:
-                await self.apply()
-            except LedgerUnavailable as error:
-                failures += 1
-                wait = _BACKOFF.delay(failures, 0.0)
-                self._observe(Trouble(where="receipts", error=str(error), retry_in_seconds=wait))
-            else:
-                failures, wait = 0, self._interval
-            await self._clock.sleep(wait)
+        await _at_intervals(self.apply, self._interval, self._observe, self._clock)
 
     async def apply(self) -> None:
         """Apply every waiting receipt whose message the ledger knows by now."""
@@ -90,17 +95,7 @@ class OverdueReceipts:
 
     async def run(self) -> None:
         """Apply until cancelled."""
-        failures = 0
-        while True:
-            try:
-                await self.apply()
-            except LedgerUnavailable as error:
-                failures += 1
-                wait = _BACKOFF.delay(failures, 0.0)
-                self._observe(Trouble(where="receipts", error=str(error), retry_in_seconds=wait))
-            else:
-                failures, wait = 0, self._interval
-            await self._clock.sleep(wait)
+        await _at_intervals(self.apply, self._interval, self._observe, self._clock)
 
     async def apply(self) -> None:
         """Give up every report that is overdue."""
