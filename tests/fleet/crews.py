@@ -171,8 +171,11 @@ class Listo(Crew):
     def settings(self) -> str:
         return (
             f'{_WORK}{_LANES}{_BREAKER}[channels]\nemail = ["SendGrid"]\n'
-            f'[policy.retry."*/email"]\n{_POLICY}open_after_retries = false\non_open = "defer"\n'
-            f"[policy.breaker.sendgrid]\nfailure_threshold = 20\nopen_seconds = 2\n"
+            + "".join(
+                f'[policy.retry."{name}"]\n{_POLICY}open_after_retries = false\non_open = "defer"\n'
+                for name in ("*/email", "auth/sms", "orders/push", "*/*")
+            )
+            + f"[policy.breaker.sendgrid]\nfailure_threshold = 20\nopen_seconds = 2\n"
             f'[providers.SendGrid]\nsender = "fleet@example.org"\n'
         )
 

@@ -23,7 +23,7 @@ def text(outcome: Outcome, topology: str) -> str:
     topology = "servers in their highly available form" if whole else "one server of each kind"
     verdict = "everything holds" if outcome.sound else "something does not hold"
     lines = [
-        f"Run of {time.strftime('%Y-%m-%d')}: {outcome.seconds / 60:.1f} minutes of load, {len(outcome.faults)} faults,",
+        f"Run of {time.strftime('%Y-%m-%d')}: {outcome.seconds / 60:.1f} minutes, {len(outcome.faults)} faults,",
         f"seed {outcome.plan.seed}, {outcome.plan.size} processes of each blueprint, {topology}.",
         "",
         f"Machine: {machine()}. Versions: {', '.join(versions())}.",

@@ -101,7 +101,7 @@ def text(outcome: Outcome, samples: list[Sample]) -> str:
         f"{rate:.0f} a second accepted ({outcome.accepted} in all), a fault every minute: {', '.join(outcome.faults)}.",
         f"Verdict of the checker: **{verdict}**. Machine: {page.machine()}.",
         "",
-        "| minute | MB of a process | its descriptors | connections | tables, MB | indexes, MB | routes | bytes of each |",
+        "| minute | MB of a process | descriptors | connections | tables, MB | indexes, MB | routes | bytes of each |",
         "| ---: " * 8 + "|",
     ]
     for each in samples:

@@ -27,7 +27,7 @@ Entry = dict[str, Any]
 class Reply:
     """What one request gets.
 
-    `drip` is the pause between single body bytes, `half` breaks off in mid-answer, `gate` holds the answer until it is set.
+    `drip` is the pause between single body bytes, `half` breaks off in mid-answer, `gate` holds the answer until then.
     """
 
     status: int = 200
