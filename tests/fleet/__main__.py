@@ -29,6 +29,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--blueprints", default=",".join(crews.EVERY), help="some of them, separated by commas")
     parser.add_argument("--fault", default="", help="only faults whose name holds this text")
     parser.add_argument("--older", default="HEAD", help="the revision that the rolling upgrade starts from")
+    parser.add_argument("--keep", default="", help="a folder for the journals, ledgers and logs of the run")
     parser.add_argument("--plain", action="store_true", help="one server of each kind, as in make test")
     parser.add_argument("--no-page", action="store_true", help="print the figures and leave the page as it is")
     return parser.parse_args()
@@ -62,6 +63,7 @@ def main() -> int:
         names=names,
         only=given.fault,
         older=given.older,
+        keep=given.keep,
     )
     servers = PlainServers if given.plain else WholeServers
     # A job in the background of a script ignores Ctrl-C; SIGTERM ends it as cleanly.

@@ -175,8 +175,8 @@ class Listo(Crew):
                 f'[policy.retry."{name}"]\n{_POLICY}open_after_retries = false\non_open = "defer"\n'
                 for name in ("*/email", "auth/sms", "orders/push", "*/*")
             )
-            + f"[policy.breaker.sendgrid]\nfailure_threshold = 20\nopen_seconds = 2\n"
-            f'[providers.SendGrid]\nsender = "fleet@example.org"\n'
+            + "[policy.breaker.sendgrid]\nfailure_threshold = 20\nopen_seconds = 2\n"
+            '[providers.SendGrid]\nsender = "fleet@example.org"\n'
         )
 
     def environment(self, number: int) -> dict[str, str]:

@@ -260,6 +260,9 @@ def broker_down(world: World) -> None:
 # --- servers in their highly available form --------------------------------------------------------------------------
 
 
+# Each strikes until its servers are whole again: a standby that joins holds commits up, too.
+
+
 def _whole(world: World) -> WholeServers:
     assert isinstance(world.servers, WholeServers)
     return world.servers
@@ -269,7 +272,7 @@ def switch_postgres(world: World) -> None:
     with world.striking():
         _whole(world).postgres.switch_over()
         _whole(world).postgres.until_led()
-    _whole(world).postgres.heal()
+        _whole(world).postgres.heal()
     world.until_ready()
 
 
@@ -278,7 +281,7 @@ def kill_postgres(world: World) -> None:
     with world.striking():
         postgres.kill_primary()
         postgres.until_led()
-    postgres.heal()
+        postgres.heal()
     world.until_ready()
 
 
@@ -287,7 +290,7 @@ def kill_standby(world: World) -> None:
     with world.striking():
         postgres.kill_standby()
         time.sleep(3)
-    postgres.heal()
+        postgres.heal()
     world.until_ready()
 
 
@@ -299,7 +302,7 @@ def stop_etcd(world: World) -> None:
         time.sleep(7)
         servers.postgres.etcd.resume()
         servers.postgres.until_led()
-    servers.postgres.heal()
+        servers.postgres.heal()
     world.until_ready()
 
 
@@ -308,7 +311,7 @@ def kill_redis(world: World) -> None:
     with world.striking():
         dead = fleet.kill_primary()
         fleet.until_led_by_other(dead)
-    fleet.heal()
+        fleet.heal()
     world.until_ready()
 
 
@@ -321,7 +324,7 @@ def stop_redis(world: World) -> None:
         fleet.until_led_by_other(stuck)
         time.sleep(2)
         stuck.resume()
-    fleet.heal()
+        fleet.heal()
     world.until_ready()
 
 
@@ -330,7 +333,7 @@ def kill_rabbit(world: World) -> None:
     with world.striking():
         fleet.kill(fleet.leader_of("push.queue"))
         time.sleep(2)
-    fleet.heal()
+        fleet.heal()
     world.until_ready()
 
 
@@ -350,7 +353,7 @@ def stop_rabbit(world: World) -> None:
         node.pause()
         time.sleep(12)
         node.resume()
-    fleet.until_whole()
+        fleet.until_whole()
     world.until_ready()
 
 

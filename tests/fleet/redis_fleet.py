@@ -191,7 +191,7 @@ class RedisCluster:
     def _whole(self) -> bool:
         with suppress(RedisError):
             infos = [self._ask(node, "CLUSTER", "INFO") for node in self.nodes]
-            return all("ok" in str(info.get("cluster_state")) for info in infos) and self._linked() == 3
+            return all(b"cluster_state:ok" in info for info in infos) and self._linked() == 3
         return False
 
     def _linked(self) -> int:

@@ -32,6 +32,8 @@ class Plan:
     names: tuple[str, ...] = tuple(crews.EVERY)
     only: str = ""
     older: str = "HEAD"
+    keep: str = ""
+    """A folder that gets the journals, ledgers, windows and logs of the run."""
 
 
 @dataclass
@@ -165,6 +167,16 @@ class Fleet:
                 return figures, took
             await asyncio.sleep(1)
 
+    def keep(self, folder: Path) -> None:
+        """What explains the figures: everything that the checker read, and what the processes said last."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in self.folder.glob("*.json*"):
+            shutil.copy(file, folder)
+        for crew in self.crews:
+            for number, program in enumerate(crew.programs):
+                if program is not None:
+                    (folder / f"log-{crew.name}-{number}.jsonl").write_text(program.tail(100_000))
+
     async def end(self) -> list[int]:
         """Every process is told to stop; their exit codes."""
         programs = []
@@ -191,4 +203,6 @@ async def run(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], N
         figures, quiet = await fleet.settle()
         exits = await fleet.end()
         restarts = sum(crew.restarts for crew in fleet.crews)
+        if plan.keep:
+            fleet.keep(Path(plan.keep))
         return Outcome(plan, figures, seconds, quiet, done, restarts, exits, troubles)
