@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -66,6 +67,8 @@ def main() -> int:
         keep=given.keep,
     )
     servers = PlainServers if given.plain else WholeServers
+    # Connections break all the time here, and its client would say each time how.
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)
     # A job in the background of a script ignores Ctrl-C; SIGTERM ends it as cleanly.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt):

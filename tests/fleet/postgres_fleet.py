@@ -17,6 +17,8 @@ from tests.support.waiting import wait_until
 
 TTL, LOOP = 5, 1
 _SETTLED = 2 * LOOP + 1
+PATIENCE = 60.0
+"""Seconds in which a standby that needs no help follows again."""
 _CONFIG = """scope: fleet
 namespace: /fleet/
 name: {name}
@@ -195,11 +197,22 @@ class PostgresFleet:
         return node
 
     def heal(self) -> None:
-        """Who is down is started again and becomes the standby."""
+        """Who is down is started again and becomes the standby.
+
+        A leader that stepped down may have written a few bytes that nobody has. Patroni looks for that, and rewinds, only
+        when it starts: an operator would restart that Patroni, and so does this.
+        """
         for node in self.nodes:
             if not node.running:
                 node.start()
-        self.until_synchronous()
+        try:
+            self.until_synchronous(PATIENCE)
+        except TimeoutError:
+            leader = self.until_led()
+            behind = next(node for node in self.nodes if node is not leader)
+            behind.kill_all()
+            behind.start()
+            self.until_synchronous()
 
     def version(self) -> str:
         return (self.nodes[0].folder / "data" / "PG_VERSION").read_text().strip()
