@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,7 +33,7 @@ async def test_a_fleet_outlives_two_minutes_of_faults(figures: Callable[..., Non
 def left(tmp_path: Path) -> Iterator[Path]:
     """What a sound run of one crew leaves: three notifications, one of them sent again because of a kill."""
     ledger = tmp_path / "ledger.db"
-    with checker.closing(checker.sqlite3.connect(ledger)) as file, file:
+    with closing(sqlite3.connect(ledger)) as file, file:
         file.executescript(_TABLES)
         for number in range(3):
             ended = 1000_000 + number
@@ -104,7 +106,7 @@ async def test_the_checker_finds_every_kind_of_wrong(
     left: Path, wrong: str | dict[str, dict[str, object]], named: str
 ) -> None:
     if isinstance(wrong, str):
-        with checker.closing(checker.sqlite3.connect(left / "ledger.db")) as file, file:
+        with closing(sqlite3.connect(left / "ledger.db")) as file, file:
             file.execute(wrong)
     else:
         for name, line in wrong.items():

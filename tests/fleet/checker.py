@@ -197,13 +197,12 @@ async def gather(crew: str, folder: Path, store: dict[str, Any], figures: Figure
     figures.offered, figures.accepted = len(offered), len(works)
     statement = {"billing": _SUBSCRIPTIONS, "push-worker": _AUDIT}.get(crew, _ENGINE)
     for key, own_id, route, status, ended in await rows(store["url"], store["schema"], statement):
-        work = works.get(str(key))
-        if work is None:
-            continue
-        work.rows.add(str(own_id))
-        if route is not None:
-            work.statuses[route] = status
-            work.ended[route] = moment(ended)
+        if str(key) in works:
+            work = works[str(key)]
+            work.rows.add(str(own_id))
+            if route is not None:
+                work.statuses[route] = status
+                work.ended[route] = moment(ended)
     for key, sent, at in sends_of(crew, folder, store):
         figures.sends += 1
         if key in works:

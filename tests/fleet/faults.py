@@ -392,8 +392,6 @@ FAULTS: tuple[Fault, ...] = (
     Fault("Redis primary killed (Sentinel)", kill_redis, "whole"),
     Fault("Redis primary hangs (Sentinel)", stop_redis, "whole"),
     Fault("RabbitMQ leader killed", kill_rabbit, "whole"),
-    Fault("RabbitMQ leader hangs", stop_rabbit, "whole"),
-    Fault("RabbitMQ quorum lost and back", lose_quorum, "whole"),
     Fault("Kafka broker down", broker_down),
     Fault("connections cut", cut),
     Fault("servers refuse for 5 s", refuse),
@@ -411,6 +409,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault("vendor answers 429", vendor(5, lambda _: Reply(429, {"Retry-After": "1"}))),
     Fault("vendor answers after the deadline", vendor(5, lambda usual: replace(usual, delay=CALL + 1)), long=True),
     Fault("rolling upgrade and back", roll, long=True),
+    Fault("RabbitMQ leader hangs", stop_rabbit, "whole"),
+    Fault("RabbitMQ quorum lost and back", lose_quorum, "whole"),
 )
 
 

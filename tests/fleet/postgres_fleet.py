@@ -199,8 +199,8 @@ class PostgresFleet:
     def heal(self) -> None:
         """Who is down is started again and becomes the standby.
 
-        A leader that stepped down may have written a few bytes that nobody has. Patroni looks for that, and rewinds, only
-        when it starts: an operator would restart that Patroni, and so does this.
+        A leader that stepped down may have written bytes that nobody else has. Patroni looks for that only when it
+        starts, and rewinds then: an operator would restart that Patroni, and so does this.
         """
         for node in self.nodes:
             if not node.running:

@@ -110,7 +110,7 @@ class SentinelFleet:
 
     def _replicas(self) -> int:
         with suppress(RedisError, LookupError), self._client(self.primary()) as client:
-            info: dict[str, Any] = client.info("replication")  # type: ignore[assignment]
+            info: dict[str, Any] = client.info("replication")
             return sum(info.get(f"slave{number}", {}).get("state") == "online" for number in range(4))
         return 0
 
@@ -119,7 +119,7 @@ class SentinelFleet:
 
     def _seen(self, sentinel: Sentinel) -> tuple[int, int]:
         with suppress(RedisError), redis.Redis(port=sentinel.port, socket_timeout=2) as client:
-            found: dict[str, Any] = client.sentinel_master(NAME)  # type: ignore[assignment]
+            found: dict[str, Any] = client.sentinel_master(NAME)
             return found["num-other-sentinels"], found["num-slaves"]
         return 0, 0
 
@@ -199,7 +199,7 @@ class RedisCluster:
         count = 0
         for node in self.nodes:
             with redis.Redis(port=node.port, socket_timeout=5) as client:
-                info: dict[str, Any] = client.info("replication")  # type: ignore[assignment]
+                info: dict[str, Any] = client.info("replication")
                 count += info.get("master_link_status") == "up"
         return count
 

@@ -131,14 +131,14 @@ class Fleet:
         (self.folder / "stores.json").write_text(json.dumps(stores))
 
     async def suffer(self, chosen: Sequence[faults.Fault], seconds: float) -> tuple[list[str], list[str]]:
-        """One fault after another until the time is up, each at least once; what was done, and what went wrong."""
+        """One fault after another until the time is up, first in order and then shuffled; what was done and what failed."""
         done: list[str] = []
         troubles: list[str] = []
         began = time.monotonic()
         turn = 0
-        while turn < len(chosen) or time.monotonic() - began < seconds:
-            if turn % len(chosen) == 0:
-                order = list(chosen)
+        order = list(chosen)
+        while not done or time.monotonic() - began < seconds:
+            if turn and turn % len(chosen) == 0:
                 self.dice.shuffle(order)
             fault = order[turn % len(chosen)]
             turn += 1
