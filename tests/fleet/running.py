@@ -5,10 +5,12 @@ import json
 import random
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -131,7 +133,7 @@ class Fleet:
         (self.folder / "stores.json").write_text(json.dumps(stores))
 
     async def suffer(self, chosen: Sequence[faults.Fault], seconds: float) -> tuple[list[str], list[str]]:
-        """One fault after another until the time is up, first in order and then shuffled; what was done and what failed."""
+        """One fault after another until the time is up, in order and then shuffled; their names, and what failed."""
         done: list[str] = []
         troubles: list[str] = []
         began = time.monotonic()
@@ -146,7 +148,7 @@ class Fleet:
             self.say(f"{time.monotonic() - began:5.0f} s  {fault.name}")
             window: dict[str, Any] = {"fault": fault.name, "began": time.time()}
             try:
-                await asyncio.to_thread(fault.run, self.world)
+                await _aside(partial(fault.run, self.world))
             except Exception as error:  # noqa: BLE001 - a fault that cannot be healed is a finding, and the run goes on
                 troubles.append(f"{fault.name}: {type(error).__name__}: {error}")
                 self.say(troubles[-1])
@@ -186,6 +188,32 @@ class Fleet:
         for program in programs:
             program.terminate()
         return list(await asyncio.gather(*(asyncio.to_thread(program.wait, 60) for program in programs)))
+
+
+async def _aside(work: Callable[[], None]) -> None:
+    """In a thread that Ctrl-C does not wait for: a fault may wait minutes for servers that are ended meanwhile."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def told(error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def working() -> None:
+        found: BaseException | None = None
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            found = error
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(told, found)
+
+    threading.Thread(target=working, daemon=True).start()
+    await done
 
 
 async def run(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], None] = print) -> Outcome:
