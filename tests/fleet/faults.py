@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -68,7 +68,7 @@ class Fault:
     name: str
     run: Callable[[World], None]
     on: Topology = "both"
-    long: bool = field(default=False)
+    long: bool = False
     """Left out of the two-minute form."""
 
 
