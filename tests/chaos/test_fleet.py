@@ -20,7 +20,7 @@ SECONDS, RATE, LEAST = 75.0, 70.0, 5_000
 @pytest.mark.timeout(600)
 @pytest.mark.req("P-587")
 async def test_a_fleet_outlives_two_minutes_of_faults(figures: Callable[..., None]) -> None:
-    plan = Plan(seconds=SECONDS, rate=RATE, size=2, seed=7, short=True)
+    plan = Plan(seconds=SECONDS, rate=RATE, size=2, seed=7, short=True, least=LEAST)
     outcome = await run(PlainServers, plan, lambda _: None)
     assert outcome.sound, outcome.wrong()
     assert outcome.accepted >= LEAST

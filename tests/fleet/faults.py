@@ -17,7 +17,7 @@ from tests.support.vendor import Answer, Entry, Reply, Vendor
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-READY = 90.0
+READY = 240.0
 FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 Topology = Literal["plain", "whole", "both"]
 

@@ -158,7 +158,7 @@ class RabbitFleet:
                 node.start()
         self.until_whole()
 
-    def until_whole(self, seconds: float = 180) -> None:
+    def until_whole(self, seconds: float = 600) -> None:
         """Every node sees three running ones."""
 
         def whole() -> bool:

@@ -18,6 +18,7 @@ from tests.fleet import checker, crews, doors, faults
 from tests.fleet.topology import Servers, SmallDisk
 
 CALM = 3.0
+LONGEST_REST = 120.0
 QUIET = 60.0
 """Seconds after the last fault in which everything must have ended."""
 
@@ -34,6 +35,8 @@ class Plan:
     names: tuple[str, ...] = tuple(crews.EVERY)
     only: str = ""
     older: str = "HEAD"
+    least: int = 0
+    """The load goes on after the faults until so many were accepted."""
     keep: str = ""
     """A folder that gets the journals, ledgers, windows and logs of the run."""
 
@@ -169,6 +172,10 @@ class Fleet:
                 return figures, took
             await asyncio.sleep(1)
 
+    @property
+    def accepted(self) -> int:
+        return sum(door.journal.accepted for door in self.doors)
+
     def keep(self, folder: Path) -> None:
         """What explains the figures: everything that the checker read, and what the processes said last."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -225,6 +232,9 @@ async def run(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], N
         await asyncio.sleep(CALM)
         done, troubles = await fleet.suffer(chosen, plan.seconds)
         await asyncio.sleep(CALM)
+        patience = time.monotonic() + LONGEST_REST
+        while fleet.accepted < plan.least and time.monotonic() < patience:  # noqa: ASYNC110 - journals tell nobody
+            await asyncio.sleep(0.5)
         over.set()
         await asyncio.gather(*load)
         seconds = time.monotonic() - began
