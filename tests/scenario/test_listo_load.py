@@ -61,7 +61,7 @@ def test_neither_a_priority_nor_a_synchronous_message_waits_for_bulk(listo: List
     # Most of the bulk still waits: nobody waited for it. A busy machine may be late by itself.
     assert sorted(waits)[len(waits) // 2] < 1.5, waits
     assert max(*waits, by_the_busy_vendor) < 5.0
-    # The mode's latency is 5 s, and a call of bulk takes 3 s: without slots that are kept free two of them would not fit.
+    # The mode's latency is 5 s; a call of bulk takes 3 s, so that two of them do not fit into it.
     assert max(hurries) < 5.0, hurries
     late = listo.rows("SELECT count(*) AS n FROM attempts_told WHERE classification = 'timeout'")[0]["n"]
     assert late == 0, "the time of a call that waits for a connection ran out"

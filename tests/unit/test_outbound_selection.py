@@ -8,7 +8,7 @@ from carillon.domain.breaker import State
 from carillon.domain.claims import Want
 from carillon.domain.decide import blocked_providers, candidates, following
 from carillon.domain.lanes import Lane, Lanes, kept_free
-from carillon.outbound.wants import Slots, questions, slots, wants
+from carillon.outbound.wants import CallSlots, questions, slots, wants
 from tests.support.examples import examples
 
 PROPERTY = examples(200)
@@ -69,9 +69,9 @@ def test_a_lane_takes_no_more_than_its_bound_in_both_rounds() -> None:
 def test_the_routes_of_a_provider_with_an_open_breaker_use_the_slots_of_the_next_one() -> None:
     most = {"vendor": 200, "smtp": 4}.__getitem__
     chains, calls = {"email": ["vendor", "smtp"]}, {"vendor": 3, "smtp": 1}
-    assert slots(chains, {}, calls, most) == {"vendor": Slots("vendor", 200, 197), "smtp": Slots("smtp", 4, 3)}
+    assert slots(chains, {}, calls, most) == {"vendor": CallSlots("vendor", 200, 197), "smtp": CallSlots("smtp", 4, 3)}
     for state in (State.OPEN, State.HALF_OPEN):
-        assert set(slots(chains, {"vendor": state}, calls, most).values()) == {Slots("smtp", 4, 0)}
+        assert set(slots(chains, {"vendor": state}, calls, most).values()) == {CallSlots("smtp", 4, 0)}
     nowhere = slots(chains, {"vendor": State.OPEN, "smtp": State.OPEN}, calls, most)
     assert nowhere == slots(chains, {}, calls, most), "nobody calls anybody; each keeps its own"
 

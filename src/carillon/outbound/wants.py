@@ -39,7 +39,7 @@ class LanePolling:
                 self._next[lane.rank] = now + lane.poll_seconds
 
 
-class Slots(msgspec.Struct, frozen=True):
+class CallSlots(msgspec.Struct, frozen=True):
     """The slots of the provider that calls go to."""
 
     provider: str
@@ -52,7 +52,7 @@ def slots(
     states: Mapping[str, State],
     calls: Mapping[str, int],
     most: Callable[[str], int],
-) -> dict[str, Slots]:
+) -> dict[str, CallSlots]:
     """Where the calls of each provider's routes go now, and how many more may go there.
 
     A breaker that is not closed sends them to the next provider, which may have fewer slots, and calls of its own.
@@ -65,7 +65,7 @@ def slots(
     used: Counter[str] = Counter()
     for name, to in goes.items():
         used[to] += calls.get(name, 0)
-    return {name: Slots(to, most(to), most(to) - used[to]) for name, to in goes.items()}
+    return {name: CallSlots(to, most(to), most(to) - used[to]) for name, to in goes.items()}
 
 
 def questions(room: Mapping[str, int], free: int) -> list[tuple[list[str], int]]:

@@ -27,7 +27,7 @@ from carillon.outbound.places import Places
 from carillon.outbound.settle import Settler
 from carillon.outbound.shutdown import Shutdown
 from carillon.outbound.targets import Targets
-from carillon.outbound.wants import LanePolling, Slots, questions, slots, wants
+from carillon.outbound.wants import CallSlots, LanePolling, questions, slots, wants
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 MOST_DOUBLINGS = 30
@@ -91,7 +91,7 @@ class Worker:
         self._started_at = clock.monotonic()
         self._full = False
         """A provider has reached its limit of concurrent calls: the next claim waits until a call ends."""
-        self._slots: dict[str, Slots] = {}
+        self._slots: dict[str, CallSlots] = {}
         self._nearly_full: set[str] = set()
         """Providers with few free slots: the next claim asks only for their urgent lanes."""
         self._polled: dict[str, float] = {}
