@@ -12,7 +12,7 @@ from tests.support.ledger_postgres import connected
 
 pytestmark = pytest.mark.slow
 
-# 900,000 that are pushed, 99,000 that wait, 1,000 in a picker's hands, half of them past their lease.
+# 900,000 that are pushed, 99,000 that wait, 1,000 in pickers' hands, of which the batch of one has run out.
 MILLION = """
 SET session_replication_role = replica;
 INSERT INTO records (notification_id, notification_type, producer, audience_kind, payload_json, request_fingerprint,
@@ -27,7 +27,7 @@ SELECT lpad(to_hex(n), 8, '0') || '-0000-4000-8000-000000000000', 'sse:user:' ||
        'user:' || n % 50000,
        CASE WHEN n % 10 > 0 THEN 'published' ELSE 'pending' END, 3,
        CASE WHEN n % 10 = 0 AND n % 1000 > 0 THEN 0 ELSE 1 END,
-       CASE WHEN n % 2000 = 0 THEN now() - interval '1 minute' WHEN n % 1000 = 0 THEN now() + interval '1 hour'
+       CASE WHEN n % 10000 = 0 THEN now() - interval '1 minute' WHEN n % 1000 = 0 THEN now() + interval '1 hour'
             WHEN n % 10 = 0 THEN now() END,
        now() - n * interval '1 ms', now(), n % 3 + 1, 'sse', '*/sse', now(), CASE WHEN n % 1000 = 0 THEN n END,
        CASE WHEN n % 1000 = 0 THEN 'go-1' END, CASE WHEN n % 10 > 0 THEN now() END
@@ -70,19 +70,23 @@ async def test_the_table_is_fast_at_a_million_rows(postgres_dsn: str) -> None:
             assert pages_of(plan) <= MOST_PAGES, plan
             assert await best_ms(connection, statement) < MOST_MS, plan
         # Whole: a hundred rows are claimed, none that a picker holds, the most urgent and oldest first.
-        for statement, arguments, rows in ((CLAIM, ("go-2",), 100), (RESET, (), 500)):
+        for statement, arguments in ((CLAIM, ("go-2",)), (RESET, ())):
             plan = await looked_at(connection, statement, *arguments)
             assert "Seq Scan on routes" not in plan, plan
-            assert f"rows={rows} " in plan, plan
+            assert "rows=100 " in plan, plan
+            assert await best_ms(connection, statement, *arguments) < MOST_MS, plan
         taken = await connection.fetch(CLAIM, "go-2")
         assert (len(taken), {each["priority"] for each in taken}) == (100, {"HIGH"})
 
 
 async def best_ms(connection: "asyncpg.Connection[asyncpg.Record]", statement: str, *arguments: object) -> float:
-    """The fastest of ten: a busy machine may delay any one of them."""
+    """The fastest of twenty: a busy machine may delay any one of them. What is written is taken back."""
     took = []
-    for _ in range(10):
+    for _ in range(20):
+        transaction = connection.transaction()
+        await transaction.start()
         began = time.perf_counter()
         await connection.fetch(statement, *arguments)
         took.append((time.perf_counter() - began) * 1000)
+        await transaction.rollback()
     return min(took)

@@ -1,0 +1,1 @@
+-- The table of live notifications is read on SQLite and not written, so nothing changes here. Both dialects count the same steps.
