@@ -1,6 +1,8 @@
 """The statements of the table of live notifications at a million rows: their plans, and how long they take."""
 
+import sys
 import time
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -74,19 +76,52 @@ async def test_the_table_is_fast_at_a_million_rows(postgres_dsn: str) -> None:
             plan = await looked_at(connection, statement, *arguments)
             assert "Seq Scan on routes" not in plan, plan
             assert "rows=100 " in plan, plan
-            assert await best_ms(connection, statement, *arguments) < MOST_MS, plan
+            assert "Trigger notifications_written: calls=1" in plan, plan
+        await ratios(connection)
         taken = await connection.fetch(CLAIM, "go-2")
         assert (len(taken), {each["priority"] for each in taken}) == (100, {"HIGH"})
 
 
+# The same work without the table: a hundred routes by their keys, in one statement.
+BARE = """
+UPDATE routes SET attempt_count = attempt_count + 1, next_attempt_at = now() + interval '30 seconds',
+    claim_token = nextval('claim_tokens'), lease_owner = 'bare', claimed_at = now(), updated_at = now()
+WHERE (notification_id, route_id) IN (
+    SELECT notification_id, route_id FROM routes
+    WHERE channel = 'sse' AND provider = 'sse' AND next_attempt_at IS NOT NULL AND claim_token IS NULL
+      AND recipient_ref = ANY ($1) LIMIT 100)
+"""
+MOST_TIMES = 4.0
+"""With a statement for each row the claim cost 5.3 times as much as the bare one; with one for all rows, 3.1 times."""
+
+
+async def ratios(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """Processor time of the server, each statement beside the bare one: a busy machine slows both down alike."""
+    pid = await connection.fetchval("SELECT pg_backend_pid()")
+    people = [f"user:{number}" for number in range(0, 1000, 10)]
+    spent: dict[str, list[float]] = {"claim": [], "reset": [], "bare": []}
+    for _ in range(15):
+        for name, statement, arguments in (("claim", CLAIM, ("go",)), ("reset", RESET, ()), ("bare", BARE, (people,))):
+            transaction = connection.transaction()
+            await transaction.start()
+            before = processor_ms(pid)
+            await connection.fetch(statement, *arguments)
+            spent[name].append(processor_ms(pid) - before)
+            await transaction.rollback()
+    middle = {name: sorted(found)[len(found) // 2] for name, found in spent.items()}
+    sys.stdout.write(f"processor time of a hundred rows, ms: {middle}\n")
+    assert max(middle["claim"], middle["reset"]) < MOST_TIMES * middle["bare"], middle
+
+
+def processor_ms(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
+
+
 async def best_ms(connection: "asyncpg.Connection[asyncpg.Record]", statement: str, *arguments: object) -> float:
-    """The fastest of twenty: a busy machine may delay any one of them. What is written is taken back."""
+    """The fastest of ten: a busy machine may delay any one of them."""
     took = []
-    for _ in range(20):
-        transaction = connection.transaction()
-        await transaction.start()
+    for _ in range(10):
         began = time.perf_counter()
         await connection.fetch(statement, *arguments)
         took.append((time.perf_counter() - began) * 1000)
-        await transaction.rollback()
     return min(took)
