@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -200,7 +201,8 @@ def running(compose: Any, tmp_path: Path) -> Iterator[Compose]:
 
 
 def bearer() -> dict[str, str]:
-    said = {"sub": "ada", "role": "admin", "exp": 4_000_000_000}
+    now = int(time.time())
+    said = {"sub": "ada", "role": "admin", "iat": now, "exp": now + 3000}
     return {"Authorization": f"Bearer {jwt.encode(said, CHOSEN['JWT_SECRET_KEY'], algorithm='HS256')}"}
 
 

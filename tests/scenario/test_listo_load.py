@@ -82,7 +82,8 @@ def test_a_synchronous_message_passes_a_bulk_that_holds_every_slot(listo: Listo)
 
     fill(listo, 2_000)
     listo.sendgrid.default = held
-    programs = [listo.start(CARILLON_WORK__CONCURRENCY=str(SLOTS)) for _ in range(2)]
+    at_once = {"CARILLON_WORK__CONCURRENCY": str(SLOTS), "CARILLON_WORK__FIRST_CLAIMS": str(SLOTS)}
+    programs = [listo.start(**at_once) for _ in range(2)]
     wait_until(lambda: len(listo.calls("SendGrid", "bulk")) >= 2 * SLOTS, timeout=60, what="every slot of both taken")
     body = {"templateKey": "order_confirmed", "synchronous": True}
     for program in programs:

@@ -1,1 +1,3 @@
--- The table of live notifications is read on SQLite and not written, so nothing changes here. Both dialects count the same steps.
+-- On SQLite the table of live notifications is read and not written, so nothing changes here; both dialects count the same steps.
+
+-- part: streams
