@@ -335,7 +335,8 @@ class Worker:
         return True
 
     def _most(self, provider: str) -> int:
-        return self._rules.max_in_flight.get(provider, self._rules.concurrency)
+        concurrency = self._rules.concurrency
+        return min(self._rules.max_in_flight.get(provider, concurrency), concurrency)
 
     def _paced(self, provider: str, space: int) -> int:
         """The space that a pause and the provider's rate leave: a route is claimed when its call may start."""
