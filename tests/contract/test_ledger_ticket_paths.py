@@ -33,7 +33,10 @@ async def of_a_chain(ledger: Ledger) -> Made:
     await ledger.hasten(5e9)
 
     async def reached() -> int:
-        told = [Receipt(provider=one.provider, kind=ReceiptKind.OPENED, idempotency_key=one.idempotency_key) for one in first]
+        told = [
+            Receipt(provider=one.provider, kind=ReceiptKind.OPENED, idempotency_key=one.idempotency_key)
+            for one in first
+        ]
         taken = await ledger.take_receipts(told, RULES)
         return sum(gone.channel == "push" for each in taken for gone in each.reached)
 
@@ -68,7 +71,9 @@ MAKERS = {of_a_chain: "push", of_the_skipped: "mailer", of_dead_letters: "mailer
 made = pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 
 
-async def one_held(ledger: Ledger, make: Callable[[Ledger], Awaitable[Made]]) -> tuple[Claim, Callable[[], Awaitable[int]]]:
+async def one_held(
+    ledger: Ledger, make: Callable[[Ledger], Awaitable[Made]]
+) -> tuple[Claim, Callable[[], Awaitable[int]]]:
     """Both have tickets: a worker holds one, the other stands in `due`."""
     _, end = await make(ledger)
     (held,) = await ledger.claim([want(1, provider=MAKERS[make])], 1, "w")  # type: ignore[index]
