@@ -1,7 +1,7 @@
 """What ends a waiting route beside the workers asks for its row of `due`: reached goals and stopped redrives."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -21,7 +21,8 @@ from tests.support.ledger_postgres import connected, until_waiting
 engine = engine_fixture()
 ledger = ledger_fixture()
 
-Made = tuple[list[tuple[str, str]], Callable[[], Awaitable[int]]]
+End = Callable[[], Coroutine[Any, Any, int]]
+Made = tuple[list[tuple[str, str]], End]
 """Two routes that are due, and what ends them while nobody holds them; it answers how many it ended."""
 
 
@@ -71,9 +72,7 @@ MAKERS = {of_a_chain: "push", of_the_skipped: "mailer", of_dead_letters: "mailer
 made = pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 
 
-async def one_held(
-    ledger: Ledger, make: Callable[[Ledger], Awaitable[Made]]
-) -> tuple[Claim, Callable[[], Awaitable[int]]]:
+async def one_held(ledger: Ledger, make: Callable[[Ledger], Awaitable[Made]]) -> tuple[Claim, End]:
     """Both have tickets: a worker holds one, the other stands in `due`."""
     _, end = await make(ledger)
     (held,) = await ledger.claim([want(1, provider=MAKERS[make])], 1, "w")  # type: ignore[index]

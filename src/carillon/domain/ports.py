@@ -173,7 +173,7 @@ class UpkeepLedger(Protocol):
         ...
 
     async def lost_tickets(self, after: int, limit: int) -> tuple[list[int], int | None]:
-        """Of the next `limit` tickets of open routes, those that no claim would find; and the last one, None at the end."""
+        """Of the next tickets of open routes, those that no claim would find, and the last one; None at the end."""
         ...
 
     async def put_back(self, tickets: Sequence[int]) -> int:

@@ -29,7 +29,7 @@ class LeaseBook:
 
     A lease that nobody ends runs out, and then none of its routes has its ticket any more. So a lease may stay too
     long, and never ends too early: a claim counts as settled only when its settlement is committed. That holds for a
-    claim that was lost too, to another worker or by hand: its call may go on, and has a place of its group until it ends.
+    lost claim too, which another worker has or somebody ended: its call may go on, and keeps its place until it ends.
     """
 
     def __init__(self) -> None:

@@ -125,8 +125,8 @@ class LeaseCleanup:
 class LostTickets:
     """Finds waiting routes that stand in no queue, and puts them back.
 
-    A ticket is lost only if something is wrong, such as a table that was restored alone. If it was lost from a lease, a call
-    may be under way; its worker cannot renew it. So a route is put back a lease after it was found, if it is lost still.
+    A ticket is lost only if something is wrong, such as a table that was restored alone. If it was lost from a lease, a
+    call may be under way, whose worker cannot renew it. So a route is put back a lease later, if it is lost still.
     """
 
     def __init__(self, ledger: UpkeepLedger, observer: Observer, clock: Clock, lease_seconds: float) -> None:
