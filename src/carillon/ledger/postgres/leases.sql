@@ -24,7 +24,7 @@ SELECT ticket, lost FROM judged WHERE lost OR last ORDER BY ticket;
 -- name: put_back
 -- Routes whose ticket is lost wait for their time without one: the next claim gives them another.
 -- Races: a late success, a cancellation or a hand ends or moves the route; another process puts it back.
---   ticket                  whoever was first has taken the ticket: nothing is left to do. No number is given twice.
+--   ticket                  the first one has taken the ticket: nothing is left to do. No number is given twice.
 --   NOT EXISTS              asked again: what the caller has seen may be old.
 --   attempt_count           stays: nobody knows of a call.
 UPDATE routes r SET ticket = NULL, turn = NULL, updated_at = clock_timestamp()
