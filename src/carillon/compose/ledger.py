@@ -82,8 +82,8 @@ class LedgerPart(Part):
             if plan.adopts is not None
         ]
         if lost:
-            stray = f"{len(lost)} waiting routes stand in no queue; a process with upkeep puts them back within minutes"
-            findings.append(DoctorFinding("Ledger", "warn", stray))
+            words = f"waiting routes that stand in no queue: {len(lost)}; a process with upkeep puts them back in minutes"
+            findings.append(DoctorFinding("Ledger", "warn", words))
         exposed = seen_by_others(self._settings.ledger.url)
         if exposed is not None:
             findings.append(DoctorFinding("Ledger", "warn", exposed))

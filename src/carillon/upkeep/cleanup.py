@@ -13,8 +13,8 @@ from carillon.domain.ports import Clock, Observer, Signal, UpkeepLedger
 
 LEASE_BATCH = 1000
 TICKET_BATCH, TICKET_BATCHES = 5000, 10
-"""How many tickets one statement looks at, and how many statements one look has: about half a second a minute."""
-_TICKET_SECONDS, _TICKET_PAUSE_SECONDS = 60.0, 0.05
+"""How many tickets one statement looks at, and how many statements one look has: half a second every two leases."""
+_TICKET_LEASES, _TICKET_PAUSE_SECONDS = 2.0, 0.05
 _BACKOFF = Backoff(base_delay_seconds=0.5, max_delay_seconds=5.0, jitter="none")
 
 
@@ -139,8 +139,8 @@ class LostTickets:
         """By ticket: when it was found."""
 
     async def run(self) -> None:
-        """Look every interval until cancelled."""
-        await _repeat(self.look, "tickets", _TICKET_SECONDS, self._clock, self._observe)
+        """Look every two leases, until cancelled."""
+        await _repeat(self.look, "tickets", _TICKET_LEASES * self._lease_seconds, self._clock, self._observe)
 
     async def look(self) -> int:
         """Look at the next tickets, from the first one again after the last; returns how many routes were put back."""
