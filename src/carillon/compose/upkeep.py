@@ -20,7 +20,7 @@ from carillon.providers.tools import Secret
 from carillon.providers.webhook.signing import SigningKey, sign_standard
 from carillon.system import new_id
 from carillon.upkeep.alerts import AlertRelay, AlertSink, LogAlerts, RedisAlerts, RelayRules, WebhookAlerts
-from carillon.upkeep.cleanup import LeaseCleanup, Retention, RetentionRules
+from carillon.upkeep.cleanup import LeaseCleanup, LostTickets, Retention, RetentionRules
 from carillon.upkeep.consent.rights import Forget, UnfinishedErasures
 from carillon.upkeep.health import Check, answers_at, degraded
 from carillon.upkeep.history.copier import ClickHouse, History, HistoryRules
@@ -211,7 +211,7 @@ def _servicebus(settings: Settings) -> AlertSink:
 
 
 class UpkeepPart(Part):
-    """Retention, abandoned deliveries, early receipts, expired leases, and alerts."""
+    """Retention, abandoned deliveries, early receipts, expired leases, lost tickets, and alerts."""
 
     role = Role.UPKEEP
 
@@ -229,6 +229,7 @@ class UpkeepPart(Part):
             "receipts": receipts.waiting(process, ledger),
             "overdue receipts": receipts.overdue(process, ledger),
             "lease reset": _lease_cleanup(process, ledger),
+            "tickets": LostTickets(ledger, process.observe, process.clock, process.settings.ledger.lease_seconds),
             "alerts": self._alerts.relay,
             "erasures": UnfinishedErasures(ledger, history_forgets(process.settings), process.clock, process.observe),
         }
