@@ -71,10 +71,10 @@ LONGEST: dict[int, str] = {
         upkeep.api.templates_wire.Name upkeep.api.templates_wire.TenantId upkeep.api.templates_wire.Truth
         config.checks._PAGE_URL config.checks._COLOUR upkeep.consent.api._TIME upkeep.consent.api._ONE_CLICK_PART
         domain.timing._KEY
-        doors.http.fields.CollapseKey
+        domain.wishes.CollapseKey
         domain.rights._patterns/1 web.guard._UNFIT
-        domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.fields.CategoryName
-        upkeep.api.templates_wire.CategoryName doors.http.events.EventBody.category
+        domain.consent._NAME upkeep.api.preferences.CategoryName domain.wishes.CategoryName
+        upkeep.api.templates_wire.CategoryName
         upkeep.api.preferences.QuietBody.holidays
     """,
     # A head of a request or of an answer, a query, a path, a vendor's answer, a token.
@@ -93,7 +93,7 @@ LONGEST: dict[int, str] = {
         upkeep.metrics.otlp._TRACEPARENT web.auth.TENANT web.auth._FORM web.auth._NAMED web.endpoint._UNFIT
         web.endpoint._pattern/2 web.http_connection._ABSOLUTE web.http_exchange._AMBIGUOUS web.http_exchange._CHUNK
         web.http_exchange._LENGTH
-        web.request._UTF8 web.request._MESSAGE web.request._NAMED web.request._CORRELATION web.request._TRACEPARENT
+        web.request._UTF8 border._MESSAGE border._NAMED web.request._CORRELATION web.request._TRACEPARENT
         web.tokens.KID web.tokens._SUBJECT
         web.paging._UNFIT web.paging.Cursor upkeep.console.history.Name upkeep.console.history.Moment
         upkeep.api.admin._NUMBER

@@ -18,6 +18,7 @@ from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
 from carillon.compose.redis_resets import outliving_resets
+from carillon.compose.templates import ordered_people
 from carillon.config.settings import Settings
 from carillon.domain.claims import Claim
 from carillon.domain.errors import ConfigurationError, ServerUnavailable
@@ -28,7 +29,6 @@ from carillon.doors.redis_stream.door import RedisStreamDoor, RedisStreamRules
 from carillon.intake.directory import HttpDirectory
 from carillon.intake.erased import ErasedAddresses
 from carillon.intake.in_order import OrderedIntake
-from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.intake.plan import PlanRules
 from carillon.ledger.opening import Ledger
 from carillon.ledger.redis.leases import RedisLeases
@@ -161,7 +161,7 @@ class StreamClients:
             observer=self._observe,
             ids=new_id,
             clock=self._clock,
-            add_choices=PreferenceLookup(StoredPeople(ledger), self._clock).choices,
+            add_choices=ordered_people(self._settings, ledger, self._clock),
             erased=ErasedAddresses(ledger, self._clock),
         )
         self.door = RedisStreamDoor(

@@ -1,6 +1,6 @@
 """Templates and people's preferences, and the endpoints for both."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,14 @@ from urllib.parse import quote
 import msgspec
 
 from carillon.compose import from_settings
-from carillon.compose.ledger import LedgerPart
+from carillon.compose.ledger import LedgerPart, parts_needed
 from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
 from carillon.compose.upkeep import history_forgets
 from carillon.config.sections import Push
 from carillon.config.settings import PageSettings, Settings
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.intents import Intent
 from carillon.domain.notifications import Message, Template
 from carillon.domain.outcomes import Outcome
 from carillon.domain.ports import Breakers, Clock
@@ -72,6 +73,21 @@ def _theme(page: PageSettings) -> Theme:
     return Theme(**msgspec.structs.asdict(page))
 
 
+def preferences_of(settings: Settings, ledger: Ledger, clock: Clock) -> PreferenceLookup:
+    """What people want, as the settings let it count."""
+    people = StoredPeople(ledger, settings.preferences.holidays)
+    return PreferenceLookup(people, clock, quiet_hours=settings.preferences.quiet_hours)
+
+
+def ordered_people(settings: Settings, ledger: Ledger, clock: Clock) -> Callable[[Intent], Awaitable[Intent]] | None:
+    """The same for doors that accept in order; None where the ledger keeps no preferences."""
+    if "api" not in parts_needed(settings):
+        return None
+    lookup = preferences_of(settings, ledger, clock)
+    # With a directory it is the directory that says how people are reached.
+    return lookup if settings.directory is None else lookup.choices
+
+
 class Wording:
     """The templates and the preferences of a process, over its ledger."""
 
@@ -82,9 +98,7 @@ class Wording:
         self.templates = StoredTemplates(
             ledger, from_settings.templates(settings), clock, composer=from_settings.composer(settings)
         )
-        self.add_preferences = PreferenceLookup(
-            StoredPeople(ledger, settings.preferences.holidays), clock, quiet_hours=settings.preferences.quiet_hours
-        )
+        self.add_preferences = preferences_of(settings, ledger, clock)
 
     async def gaps(self) -> list[Gap]:
         """Which templates lack a supported language."""

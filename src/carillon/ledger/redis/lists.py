@@ -281,11 +281,15 @@ class RedisLists:
         now = seconds(time)
         claims: list[Claim] = []
         invalid: list[ListPlace] = []
+        early: list[Settlement] = []
         for at in range(0, len(found), 4):
             number = found[at + 3]
             place = self._place(names[found[at] - 1], found[at + 1], found[at + 2], number)
+            due = place.message.scheduled_for
             if place.message is NOTHING:
                 invalid.append(place)
+            elif due is not None and due > now:
+                early.append(Settlement(claim=self._claim_of(place, number, now), verdict=Defer(due - now)))
             else:
                 claims.append(self._claim_of(place, number, now))
                 self._logs.started(place.queue, place.message, now)
@@ -297,6 +301,9 @@ class RedisLists:
             self.signal.pause(names[errors[at] - 1], self._rules.busy_pause_seconds)
         if invalid:
             await self._refuse(invalid)
+        if early:
+            # It waits with the retries until its time, as what `delay_seconds` has put off.
+            await self.settle(early)
         return claims, strange[1::2]
 
     def _place(self, queue: str, raw: bytes, own_id: bytes, number: int) -> ListPlace:
