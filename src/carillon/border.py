@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_
 
 import msgspec
 
+from carillon.domain.content.wishes import MOMENTS, NAMES, NO_WISHES, STRUCTURED, SendWishes
 from carillon.domain.errors import BadIntent
 from carillon.domain.timing import LATEST_MS
-from carillon.domain.wishes import MOMENTS, NAMES, NO_WISHES, STRUCTURED, Wishes
 
 MAX_DEPTH = 32
 MAX_INTEGER = 2**63 - 1
@@ -216,7 +216,7 @@ def fault(error: msgspec.ValidationError, kind: Any, prefix: str = "") -> Fault:
     return Fault(sentence + meant, text[:_SHOWN] + meant, field)
 
 
-def read_wishes(fields: Mapping[str, Any]) -> Wishes:
+def read_wishes(fields: Mapping[str, Any]) -> SendWishes:
     """What a message of a queue, a topic or a stream asks for; raises BadIntent in the words of HTTP.
 
     Each field has its name of HTTP or the same with underscores. Where a transport knows texts alone, a field that
@@ -230,9 +230,9 @@ def read_wishes(fields: Mapping[str, Any]) -> Wishes:
         if value is not None and value != "":
             said[name] = _unwrapped(name, value)
     try:
-        return msgspec.convert(said, Wishes)
+        return msgspec.convert(said, SendWishes)
     except msgspec.ValidationError as error:
-        wrong = fault(error, Wishes)
+        wrong = fault(error, SendWishes)
         raise BadIntent("VALIDATION_ERROR", wrong.sentence, field=wrong.field) from None
 
 

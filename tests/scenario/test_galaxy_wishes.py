@@ -9,6 +9,8 @@ from tests.support.galaxy import fields_for
 from tests.support.galaxy_stand import Galaxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SILENT = "no provider of push can report that a message was read (it reports nothing): "
+SILENT += "put push last, or choose another until"
 SETTINGS = 'extends = "galaxy"\n[categories.offers]\nchannels = { push = false }\n'
 
 
@@ -53,8 +55,7 @@ async def test_what_this_blueprint_cannot_keep_is_refused_by_name(running: Galax
         "headers": ({"channels": '["email"]', "headers": '{"X-A":"b"}'}, f"headers: {downstream}"),
         "until": (
             {"channels": '["push","email"]', "until": "read", "after": "10m"},
-            "no provider of push can report that a message was read (it reports nothing): "
-            "put push last, or choose another until",
+            SILENT,
         ),
         "channels": (
             {"channels": '["sms"]'},

@@ -10,11 +10,11 @@ from carillon.blueprints.galaxy.wire import GalaxyWire
 from carillon.blueprints.push_worker.wire import decode
 from carillon.blueprints.sse.wire import EventWire
 from carillon.border import read_wishes
+from carillon.domain.content.wishes import NAMES, SendWishes
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed
 from carillon.domain.jobs import read_message
 from carillon.domain.timing import AT_ONCE, Stop, Timing, duration, read_stop, timing_of
-from carillon.domain.wishes import NAMES, Wishes
 from carillon.doors.http.wire import Context, SendBody, reach_named, to_intent
 from tests.support.galaxy import CATALOGUE, fields_for
 
@@ -154,7 +154,7 @@ def test_an_entry_says_in_texts_what_a_message_says_in_json(name: str) -> None:
     if name == "timeZone":
         value["scheduledFor"] = "2027-01-15T08:00:00"
     texts = {NAMES[each]: said if isinstance(said, str) else json.dumps(said) for each, said in value.items()}
-    assert read_wishes(value) == read_wishes(texts) != Wishes()
+    assert read_wishes(value) == read_wishes(texts) != SendWishes()
 
 
 def test_a_push_that_says_it_wrongly_is_refused() -> None:

@@ -43,8 +43,8 @@ LONGEST: dict[int, str] = {
         domain.content.parts.InAppAction.label
         domain.content.parts.Word domain.synchronous._SEPARATORS
         domain.templates.unfit_name/1 domain.templates.unfit_name/2 domain.templates._TAG
-        doors.http.fields.TemplateKey doors.http.fields.Origin doors.http.fields.Tenant doors.http.fields.UserId
-        doors.http.fields.Address doors.http.fields.Locale doors.http.fields.Correlation doors.http.fields.Key
+        doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
+        doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key
         doors.http.wire._KEY doors.messages._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
         intake.render._NAME intake.links._SCRIPTED intake.links._UNSAFE intake.jinja.scan._OPENS
         intake.jinja.scan._TOKEN
@@ -71,9 +71,9 @@ LONGEST: dict[int, str] = {
         upkeep.api.templates_wire.Name upkeep.api.templates_wire.TenantId upkeep.api.templates_wire.Truth
         config.checks._PAGE_URL config.checks._COLOUR upkeep.consent.api._TIME upkeep.consent.api._ONE_CLICK_PART
         domain.timing._KEY
-        domain.wishes.CollapseKey
+        domain.content.wishes.CollapseKey
         domain.rights._patterns/1 web.guard._UNFIT
-        domain.consent._NAME upkeep.api.preferences.CategoryName domain.wishes.CategoryName
+        domain.consent._NAME upkeep.api.preferences.CategoryName domain.content.wishes.CategoryName
         upkeep.api.templates_wire.CategoryName
         upkeep.api.preferences.QuietBody.holidays
     """,

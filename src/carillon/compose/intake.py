@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carillon.compose import from_settings, outbound, receipts
-from carillon.compose.ledger import LedgerPart, parts_needed
+from carillon.compose.ledger import LedgerPart, ordered_people, parts_needed
 from carillon.compose.outbound import BreakersPart, WorkerPart
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
-from carillon.compose.templates import TemplatesPart, ordered_people
+from carillon.compose.templates import TemplatesPart
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.ports import Templates

@@ -13,12 +13,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from carillon.compose import from_settings
-from carillon.compose.ledger import LedgerPart
+from carillon.compose.ledger import LedgerPart, ordered_people
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
 from carillon.compose.redis_resets import outliving_resets
-from carillon.compose.templates import ordered_people
 from carillon.config.settings import Settings
 from carillon.domain.claims import Claim
 from carillon.domain.errors import ConfigurationError, ServerUnavailable

@@ -1,6 +1,6 @@
 """Templates and people's preferences, and the endpoints for both."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,13 @@ from urllib.parse import quote
 import msgspec
 
 from carillon.compose import from_settings
-from carillon.compose.ledger import LedgerPart, parts_needed
+from carillon.compose.ledger import LedgerPart, preferences_of
 from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
 from carillon.compose.upkeep import history_forgets
 from carillon.config.sections import Push
 from carillon.config.settings import PageSettings, Settings
 from carillon.domain.errors import ConfigurationError
-from carillon.domain.intents import Intent
 from carillon.domain.notifications import Message, Template
 from carillon.domain.outcomes import Outcome
 from carillon.domain.ports import Breakers, Clock
@@ -25,7 +24,6 @@ from carillon.intake.jinja.catalogues import read_messages
 from carillon.intake.jinja.formats import Person
 from carillon.intake.jinja.ready import Composer
 from carillon.intake.parts import spelled
-from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.intake.render import check_parts, is_plain, template_variables
 from carillon.intake.rendering import composing, rendered
 from carillon.intake.templates import StoredTemplates
@@ -71,21 +69,6 @@ def page_rules(settings: Settings) -> PageRules:
 
 def _theme(page: PageSettings) -> Theme:
     return Theme(**msgspec.structs.asdict(page))
-
-
-def preferences_of(settings: Settings, ledger: Ledger, clock: Clock) -> PreferenceLookup:
-    """What people want, as the settings let it count."""
-    people = StoredPeople(ledger, settings.preferences.holidays)
-    return PreferenceLookup(people, clock, quiet_hours=settings.preferences.quiet_hours)
-
-
-def ordered_people(settings: Settings, ledger: Ledger, clock: Clock) -> Callable[[Intent], Awaitable[Intent]] | None:
-    """The same for doors that accept in order; None where the ledger keeps no preferences."""
-    if "api" not in parts_needed(settings):
-        return None
-    lookup = preferences_of(settings, ledger, clock)
-    # With a directory it is the directory that says how people are reached.
-    return lookup if settings.directory is None else lookup.choices
 
 
 class Wording:

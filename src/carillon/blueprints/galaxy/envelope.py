@@ -7,8 +7,8 @@ import msgspec
 
 from carillon.blueprints.galaxy.catalogue import PayloadKind
 from carillon.border import read_wishes, strict_loads
+from carillon.domain.content.wishes import NAMES, SendWishes
 from carillon.domain.errors import BadIntent
-from carillon.domain.wishes import NAMES, Wishes
 
 REQUIRED = ("notification_type", "producer", "audience_kind", "idempotency_key", "occurred_at_ms", "payload_json")
 OPTIONAL = ("recipient_user_ids_json", "request_id", "trace_id", *NAMES.values())
@@ -85,7 +85,7 @@ def _milliseconds(digits: str) -> int:
     return moment
 
 
-def read_asked(fields: Mapping[str, str]) -> Wishes:
+def read_asked(fields: Mapping[str, str]) -> SendWishes:
     """The optional fields beyond the document: when the notification goes, what it replaces, what people chose."""
     try:
         return read_wishes(fields)

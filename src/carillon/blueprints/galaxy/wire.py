@@ -32,9 +32,9 @@ from carillon.blueprints.galaxy.envelope import (
     read_user_ids,
 )
 from carillon.domain.claims import Claim
+from carillon.domain.content.wishes import SendWishes, wished, with_wishes
 from carillon.domain.errors import BadIntent, ConfigurationError
 from carillon.domain.intents import Intent, Malformed, Recipient
-from carillon.domain.wishes import Wishes, wished, with_wishes
 
 Entry = dict[str, str | bytes]
 Encoder = Callable[[Claim], Entry]
@@ -196,7 +196,7 @@ class GalaxyWire:
         """The producer of this type; raises BadIntent for an unknown type."""
         return next(iter(self._audiences(notification_type).values())).producer
 
-    def _read(self, entry_id: str, envelope: IntentEnvelope, wishes: Wishes) -> Intent:
+    def _read(self, entry_id: str, envelope: IntentEnvelope, wishes: SendWishes) -> Intent:
         rule = self._rule_for(envelope)
         user_ids = None
         if rule.administrators is None:

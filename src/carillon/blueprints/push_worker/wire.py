@@ -5,10 +5,10 @@ from typing import Any
 
 from carillon.border import read_wishes, strict_loads
 from carillon.domain.claims import Settlement
+from carillon.domain.content.wishes import wished, with_wishes
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed, Recipient
 from carillon.domain.verdicts import Bury
-from carillon.domain.wishes import wished, with_wishes
 
 SERVICE = "push_worker"
 CHANNEL = "push"

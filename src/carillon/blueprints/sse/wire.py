@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from carillon.border import read_wishes, strict_loads
+from carillon.domain.content.wishes import wished, with_wishes
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed, Priority, Recipient
-from carillon.domain.wishes import wished, with_wishes
 
 CHANNEL = "sse"
 OWN_CHANNELS = (CHANNEL, "inApp")

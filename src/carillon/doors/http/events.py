@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from carillon.domain.content.wishes import SendWishes
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Acceptance
 from carillon.domain.ports import Acceptor
-from carillon.domain.wishes import Wishes
 from carillon.doors.http.wire import SkippedView, idempotency_key, skipped_routes
 from carillon.web import SERVICES, Answer, Endpoint, Header, Reply, Request
 
@@ -37,7 +37,7 @@ class EventMetadata(msgspec.Struct, kw_only=True):
     trace_id: str | None = None
 
 
-class EventBody(Wishes, rename=None, kw_only=True):
+class EventBody(SendWishes, rename=None, kw_only=True):
     """One message, as producers write it to the topic; names with capitals may be written with underscores too."""
 
     event_type: Word

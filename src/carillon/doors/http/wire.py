@@ -8,23 +8,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.addresses import REFERENCES, unfit
+from carillon.domain.content.wishes import SendWishes, with_wishes
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient, own_key
 from carillon.domain.notifications import GatedRoute
 from carillon.domain.suppressions import SuppressedRoute
-from carillon.domain.wishes import Wishes, with_wishes
-from carillon.doors.http.fields import (
-    Address,
-    Channel,
-    Channels,
-    Correlation,
-    Key,
-    Locale,
-    Origin,
-    TemplateKey,
-    Tenant,
-    UserId,
-)
 from carillon.web import Reach
 from carillon.web.problems import rfc3339_ms
 
@@ -32,8 +20,39 @@ _PRIORITIES = {"high": Priority.HIGH, "normal": Priority.NORMAL, "low": Priority
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 
+Channel = Literal["push", "sms", "email", "inApp", "webhook"]
+Channels = Annotated[
+    tuple[Channel, ...],
+    Meta(
+        max_length=5,
+        description="Several channels: all at once, or with `until` and `after` one after the other.",
+        examples=[["inApp", "push", "email"]],
+    ),
+]
+TemplateKey = Annotated[str, Meta(pattern=r"^[a-z0-9._-]+\Z", min_length=1, max_length=200)]
+Origin = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9_-]{1,64}\Z",
+        description="The part of your system that speaks.",
+        examples=["auth", "orders", "ridesharing", "products", "system"],
+    ),
+]
+Tenant = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,64}\Z")]
+UserId = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,255}\Z")]
+Address = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\x00-\x20\x7f]{1,2000}\Z",
+        description="sms: E.164 number; email: address; push: device token; inApp: user id; webhook: URL.",
+    ),
+]
+Locale = Annotated[str, Meta(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,4}\Z", examples=["en-US"])]
+Correlation = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:/+=@~-]{1,128}\Z")]
+Key = Annotated[str, Meta(pattern=r"^[\x21-\x7e]{1,255}\Z")]
 
-class SendBody(Wishes, forbid_unknown_fields=True, omit_defaults=True, rename="camel", kw_only=True):
+
+class SendBody(SendWishes, forbid_unknown_fields=True, omit_defaults=True, rename="camel", kw_only=True):
     """One notification to be sent."""
 
     template_key: TemplateKey

@@ -70,7 +70,7 @@ Digest = Annotated[
 ]
 
 
-class Wishes(msgspec.Struct, omit_defaults=True, rename="camel", kw_only=True):
+class SendWishes(msgspec.Struct, omit_defaults=True, rename="camel", kw_only=True):
     """The fields that every door reads; a door adds those by which it knows a message and its people."""
 
     channels: Channels = ()
@@ -95,7 +95,7 @@ class Wishes(msgspec.Struct, omit_defaults=True, rename="camel", kw_only=True):
     )
 
 
-def with_wishes(intent: Intent, wishes: Wishes) -> Intent:
+def with_wishes(intent: Intent, wishes: SendWishes) -> Intent:
     """The intent of a door with what its sender asks for; raises BadIntent for wishes that contradict each other.
 
     The channels and the content are the door's own: it knows which channels a message may have.
@@ -122,13 +122,13 @@ def with_wishes(intent: Intent, wishes: Wishes) -> Intent:
     )
 
 
-def wished(wishes: Wishes) -> dict[str, Any]:
+def wished(wishes: SendWishes) -> dict[str, Any]:
     """What was asked for, under the names of HTTP: a part of the request's content."""
     # Of this type alone: a door's own body has other fields too.
     return {name: value for name, value in msgspec.to_builtins(wishes).items() if name in NAMES}
 
 
-def _mail(wishes: Wishes) -> MailParts | None:
+def _mail(wishes: SendWishes) -> MailParts | None:
     parts = MailParts(
         attachments=wishes.attachments,
         cc=wishes.cc,
@@ -140,7 +140,7 @@ def _mail(wishes: Wishes) -> MailParts | None:
     return None if parts == MailParts() else parts
 
 
-def _local(wishes: Wishes) -> str | None:
+def _local(wishes: SendWishes) -> str | None:
     """The schedule on the recipient's clock."""
     if wishes.time_zone is None:
         return None
@@ -150,7 +150,7 @@ def _local(wishes: Wishes) -> str | None:
     return wishes.scheduled_for.isoformat()
 
 
-def _scheduled(wishes: Wishes) -> int | None:
+def _scheduled(wishes: SendWishes) -> int | None:
     if wishes.scheduled_for is None or wishes.time_zone is not None:
         return None
     if wishes.scheduled_for.tzinfo is None:
@@ -162,8 +162,8 @@ def _scheduled(wishes: Wishes) -> int | None:
     return unix_ms
 
 
-NO_WISHES = Wishes()
-NAMES = {field.encode_name: field.name for field in msgspec.structs.fields(Wishes)}
+NO_WISHES = SendWishes()
+NAMES = {field.encode_name: field.name for field in msgspec.structs.fields(SendWishes)}
 """Every field by its name over HTTP, with the name that has underscores."""
 STRUCTURED = frozenset({"channels", "digest", "attachments", "cc", "bcc", "headers", "calendar", "push", "inApp"})
 """Those that hold more than a text; where every field is a text, they are the JSON of it."""
