@@ -12,7 +12,7 @@ from carillon.compose import from_settings
 from carillon.compose.ledger import LedgerPart, preferences_of
 from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
-from carillon.compose.upkeep import history_forgets
+from carillon.compose.upkeep import places_beside
 from carillon.config.sections import Push
 from carillon.config.settings import PageSettings, Settings
 from carillon.domain.errors import ConfigurationError
@@ -136,7 +136,7 @@ class Wording:
         kept += preferences_api.endpoints(
             self._ledger, from_settings.categories(settings), tuple(settings.preferences.holidays)
         )
-        kept += rights.endpoints(self._ledger, history_forgets(settings))
+        kept += rights.endpoints(self._ledger, places_beside(settings))
         links = from_settings.links(settings)
         kept += people.endpoints(self._ledger, from_settings.categories(settings), self._clock, links=links.works)
         if not links.works:
