@@ -178,6 +178,11 @@ def _categories(place: str, given: Mapping[str, CategorySettings], settings: Set
         if unknown:
             known = ", ".join(settings.channels)
             raise ConfigurationError(f"{place}categories.{name}.channels.{unknown[0]}: the channels are {known}")
+        if said.throttle is not None and settings.http.surface == "probes":
+            raise ConfigurationError(
+                f"{place}categories.{name}.throttle: the ledger of a blueprint with probes alone (http.surface) "
+                "counts no throttles; leave it out"
+            )
         if said.required and not all(said.channels.values()):
             raise ConfigurationError(f"{place}categories.{name}: what is required cannot be off by default")
     return {name: _category(f"{place}categories.{name}", name, said) for name, said in given.items()}
@@ -295,6 +300,7 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
         carry=carry_rules(settings),
         groups=groups(settings),
         tells=reports.goals(settings, channels),
+        gathers=settings.http.surface != "probes",
     )
 
 
