@@ -1,5 +1,6 @@
 """The documentation as a site: every page is in its navigation, and what leaves docs/ is not a dead link there."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts.docs_site import beyond, rewritten
+from scripts.docs_site import CONSOLE, SHARED, beyond, rewritten
 from tests.support import docs_pages
 from tests.support.sources import ROOT
 
@@ -41,10 +42,26 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     assert {str(page.relative_to(DOCS)) for page in seen} == set(PAGES)
 
 
+def foreign(text: str) -> list[str]:
+    """What a page, a style or a script of the site would fetch from another host."""
+    return re.findall(r"""(?:src|href|url|import|fetch)\b[\s=('"]*((?:https?:)?//[^\s'")]+)""", text)
+
+
 def test_nothing_is_fetched_from_elsewhere() -> None:
-    assert SITE["theme"]["font"] is False
-    assert "extra_javascript" not in SITE
-    assert "extra_css" not in SITE
+    assert SITE["theme"]["name"] is None, "no theme of anybody else"
+    assert not {"extra_javascript", "extra_css"} & set(SITE)
+    files = [path for path in (ROOT / SITE["theme"]["custom_dir"]).rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".html", ".css", ".js"}
+    assert {path.name: foreign(path.read_text()) for path in files if foreign(path.read_text())} == {}
+    for text in ('<script src="https://cdn.example/x.js">', "@import url(//fonts.example/x.css)", "fetch('http://a.example')"):
+        assert foreign(text)
+
+
+def test_only_the_tokens_name_colours() -> None:
+    for path in (ROOT / SITE["theme"]["custom_dir"]).rglob("*.css"):
+        assert re.findall(r"#[0-9a-fA-F]{3,8}\b(?=[;, )])|\brgba?\(|\bhsla?\(", path.read_text()) == [], path.name
+    assert set(SHARED) >= {"tokens.css"}
+    assert all((CONSOLE / name).is_file() for name in SHARED)
 
 
 def test_links_within_are_checked_when_it_is_built() -> None:
