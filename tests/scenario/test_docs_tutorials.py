@@ -93,9 +93,9 @@ async def test_the_inbox_is_in_the_page_of_the_tutorial(tmp_path: Path) -> None:
             inbox = page.locator("carillon-inbox")
             await expect(inbox.locator(".count")).to_have_text("1")
             await inbox.locator("button.bell").click()
-            await expect(inbox.get_by_text("Your order is on its way")).to_be_visible()
+            await expect(inbox.get_by_text("Your order is on its way", exact=True)).to_be_visible()
             # One more comes while the window is open: the site passes the live stream on.
             await asyncio.to_thread(reader.follow, docs_pages.Block("console", SECOND, 0))
-            await expect(inbox.get_by_text("And a second one")).to_be_visible()
+            await expect(inbox.get_by_text("And a second one", exact=True)).to_be_visible()
             await inbox.get_by_role("button", name="Mark all as read").click()
             await expect(inbox.locator(".count")).to_be_hidden()
