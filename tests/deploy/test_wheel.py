@@ -137,7 +137,9 @@ def test_it_runs_from_an_empty_folder(empty: Path, tmp_path: Path) -> None:
     assert "delivered" in run(empty, tmp_path, "python", "-c", EMBEDDED)
     doctor = run(empty, tmp_path, "carillon", "doctor")
     assert "ok   Templates" in doctor
-    program = Program("serve", env={"CARILLON_HTTP__PORT": "0"}, cwd=tmp_path, command=[str(empty / "bin" / "carillon")])
+    program = Program(
+        "serve", env={"CARILLON_HTTP__PORT": "0"}, cwd=tmp_path, command=[str(empty / "bin" / "carillon")]
+    )
     with program:
         address = str(program.wait_ready()["addresses"][0])
         for path in ("/console", "/console/app.js", "/console/tokens.css", "/docs", "/openapi.json", "/inbox/inbox.js"):

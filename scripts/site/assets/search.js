@@ -8,8 +8,13 @@
   async function load() {
     pages ??= fetch(INDEX)
       .then((answer) => answer.json())
-      .then((read) => read.docs.map((doc) => ({ ...doc, low: doc.text.toLowerCase(), name: doc.title.toLowerCase() })));
+      .then((read) => read.docs.map(known));
     return pages;
+  }
+
+  function known(doc) {
+    const text = doc.text.replace(/\s*¶/g, "");
+    return { ...doc, text, low: text.toLowerCase(), name: doc.title.toLowerCase() };
   }
 
   function score(doc, words) {
