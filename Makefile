@@ -31,7 +31,7 @@ endif
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help install dev servers run test quick check fmt walk durations bench fuzz docs requirements lock sbom audit clean
+.PHONY: help install dev servers run test quick check fmt walk durations bench fuzz docs recording image chart dist release requirements lock sbom audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,7 +78,17 @@ fuzz: servers dev ## Feed hostile inputs to every reader, listener and queue (ho
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 docs: $(VENV)/.installed-docs ## Build the documentation's site into build/site; a dead link fails
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@$(BIN)/mkdocs build --strict
+
+recording: dev ## Record docs/recording.svg, the front page's outage, from a real run
+	@$(BIN)/python -m scripts.recording
+
+dist: dev ## Build the package into dist (its links: make dist REPOSITORY_URL=https://…)
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build
+
+release: dev ## Say what keeps this checkout from being released (begin a version: make release VERSION=0.2.0)
+	@$(BIN)/python -m scripts.release $(if $(VERSION),cut $(VERSION),check)
 
 requirements: ## Requirement ids that no test carries yet
 	@$(PYTHON) -m scripts.requirements
