@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from carillon.compose import from_settings
 from carillon.compose.ledger import LedgerPart
@@ -46,6 +46,8 @@ class BreakersPart(Part):
     """
 
     title = "Redis"
+    kept: ClassVar[str | None] = None
+    """What this Redis also keeps that no Redis Cluster can."""
     breakers: RecoverableBreakers
     targets: Targets
 
@@ -61,8 +63,9 @@ class BreakersPart(Part):
         if settings.redis.url is not None:
             from carillon.compose.redis import SharedRedis  # noqa: PLC0415 - see its first line
 
-            self.shared = SharedRedis(settings.redis.url)
+            self.shared = SharedRedis(settings.redis.url, cluster=settings.redis.cluster)
             stack.push_async_callback(self.shared.aclose)
+            await self.shared.check_topology(self.kept)
             self.breakers = self.shared.breakers(settings, own, process.clock, process.observe)
         elif settings.ledger.share_breakers:
             self.breakers = LedgerBreakers(
@@ -113,7 +116,8 @@ class BreakersPart(Part):
             return [DoctorFinding("Redis", "ok", f"not configured; {shared}")]
         from carillon.compose.redis import examine_redis  # noqa: PLC0415 - see its first line
 
-        return [await examine_redis(location, "shared breakers")]
+        cluster = settings.redis.cluster
+        return [await examine_redis(location, "shared breakers", part=self.kept, cluster=cluster)]
 
 
 class ProbingPart(Part):

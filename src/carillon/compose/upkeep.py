@@ -178,12 +178,15 @@ def _redis(settings: Settings) -> AlertSink:
     from redis.backoff import NoBackoff  # noqa: PLC0415 - slow to load, and few processes alert
 
     from carillon.compose.redis_resets import outliving_resets  # noqa: PLC0415 - slow to load, and few processes alert
+    from carillon.compose.redis_topology import cluster_client  # noqa: PLC0415 - slow to load, and few processes alert
 
     url = settings.redis.location()
     if url is None:
         raise ConfigurationError('alerts.sinks: "redis" needs redis.url')
     seconds = min(settings.redis.operation_timeout_seconds, _SINK_SECONDS)
     # The client must not repeat a call that Redis may have carried out.
+    if settings.redis.cluster:
+        return RedisAlerts(cluster_client(url, 1, seconds), settings.alerts.name)
     redis = Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0))
     return RedisAlerts(outliving_resets(redis), settings.alerts.name)
 
