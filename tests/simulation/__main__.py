@@ -13,7 +13,18 @@ from tests.simulation.world import Simulated, World
 
 DELIVERIES, EACH, PER_CRASH = 1_000_000, 2000, 50
 """Deliveries in all, in one world, and for each crash."""
-_SUMMED = ("deliveries", "calls", "crashes", "stops", "repeats", "in_flight", "silent", "stale", "adopted", "leases_lost")
+_SUMMED = (
+    "deliveries",
+    "calls",
+    "crashes",
+    "stops",
+    "repeats",
+    "in_flight",
+    "silent",
+    "stale",
+    "adopted",
+    "leases_lost",
+)
 _SUMMED += ("dead_letters", "turns", "virtual_seconds")
 
 
@@ -42,6 +53,10 @@ def asked() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _say(figures: object) -> None:
+    sys.stdout.write(f"{msgspec.json.format(msgspec.json.encode(figures)).decode()}\n")
+
+
 def main() -> int:
     """Print the figures as JSON; the exit code says whether a promise was broken."""
     options = asked()
@@ -50,7 +65,7 @@ def main() -> int:
         first, second = (play(options.seed, options.each, crashes) for _ in range(2))
         if first.digest != second.digest:
             first.wrong.append("played twice, it has two digests")
-        print(msgspec.json.format(msgspec.json.encode(first)).decode())
+        _say(first)
         return bool(first.wrong)
     began, sums, broken = time.monotonic(), dict.fromkeys(_SUMMED, 0.0), 0
     seeds = range(options.first, options.first + -(-options.deliveries // options.each))
@@ -59,12 +74,12 @@ def main() -> int:
             sums[name] += getattr(world, name)
         if world.wrong:
             broken += 1
-            print(f"SEED={world.seed}:", *world.wrong, sep="\n  ", file=sys.stderr)
+            sys.stderr.write("\n  ".join([f"SEED={world.seed}:", *world.wrong]) + "\n")
     seconds = time.monotonic() - began
     figures = {name: round(number) for name, number in sums.items()}
     figures |= {"worlds": len(seeds), "broken_worlds": broken, "seconds": round(seconds, 1)}
     figures["deliveries_per_second"] = round(sums["deliveries"] / seconds)
-    print(msgspec.json.format(msgspec.json.encode(figures)).decode())
+    _say(figures)
     return bool(broken)
 
 

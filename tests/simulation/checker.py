@@ -60,7 +60,13 @@ def check(path: str, answers: Mapping[str, set[str]], vendors: VendorLedger, all
 
 
 def _faults(  # noqa: PLR0917 - the columns of one row
-    status: str, attempts: int, most: int, due: int | None, ends: int, sent: int, refused: bool  # noqa: FBT001 - as above
+    status: str,
+    attempts: int,
+    most: int,
+    due: int | None,
+    ends: int,
+    sent: int,
+    refused: bool,  # noqa: FBT001 - as above
 ) -> list[str]:
     found: list[str] = []
     if status not in {"published", "dead_letter", "skipped"} or due is not None:

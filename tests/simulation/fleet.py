@@ -4,6 +4,7 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from carillon.compose import from_settings
@@ -101,12 +102,12 @@ class ShakyLedger(SqliteLedger):
         self._shakes()
         return answers
 
-    def _claim(self, *given: Any) -> list[Claim]:  # noqa: ANN401 - handed through
+    def _claim(self, *given: Any) -> list[Claim]:
         claims = super()._claim(*given)
         self.holders.claimed(claims)
         return claims
 
-    def _claim_enrolled(self, *given: Any) -> ClaimedEnrolment:  # noqa: ANN401 - handed through
+    def _claim_enrolled(self, *given: Any) -> ClaimedEnrolment:
         claimed = super()._claim_enrolled(*given)
         self.holders.claimed(claimed.claims)
         return claimed
@@ -129,7 +130,8 @@ class Incarnation(Mortal):
         """None until it has started."""
         self._ledger: ShakyLedger | None = None
         self._worker: Worker | None = None
-        self._callers: set[asyncio.Future[Acceptance | None]] = set()
+        self._callers: dict[asyncio.Future[Acceptance | None], None] = {}
+        """In the order in which they came: a set would have another one in each run."""
 
     async def live(
         self,
@@ -195,21 +197,19 @@ class Incarnation(Mortal):
     def ask(self, intent: Intent, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Acceptance | None]":
         """Accept as a door does; the caller gets None if the process refuses, or dies before its answer."""
         reply: asyncio.Future[Acceptance | None] = loop.create_future()
-        self._callers.add(reply)
+        self._callers[reply] = None
         loop.create_task(self._accepted(intent, reply), context=self.context.copy())
         return reply
 
     async def _accepted(self, intent: Intent, reply: "asyncio.Future[Acceptance | None]") -> None:
         answer = None
         if self.intake is not None:
-            try:
+            with suppress(CarillonError):
                 answer = await self.intake.accept(intent)
-            except CarillonError:
-                pass
         self._answer(reply, answer)
 
     def _answer(self, reply: "asyncio.Future[Acceptance | None]", answer: Acceptance | None) -> None:
-        self._callers.discard(reply)
+        self._callers.pop(reply, None)
         if not reply.done():
             reply.set_result(answer)
 

@@ -53,7 +53,7 @@ class Mortal:
 OWNER: ContextVar[Mortal | None] = ContextVar("owner", default=None)
 
 
-def _close(coroutine: Any) -> None:  # noqa: ANN401 - a coroutine of anything
+def _close(coroutine: Any) -> None:
     for _ in range(_MOST_CLOSES):
         try:
             coroutine.close()
@@ -119,7 +119,7 @@ class SeededLoop(VirtualLoop):
         self,
         executor: object,
         func: Callable[..., T],
-        *args: Any,  # noqa: ANN401 - whatever the function takes
+        *args: Any,
     ) -> "asyncio.Future[T]":
         done: asyncio.Future[T] = self.create_future()
         owner, delay = OWNER.get(), self._dice.random() * self._thread_seconds
@@ -140,7 +140,7 @@ class SeededLoop(VirtualLoop):
             self.call_soon(_tell, done.set_result, done, result)
 
 
-def _tell(give: Callable[[Any], None], done: "asyncio.Future[Any]", answer: Any) -> None:  # noqa: ANN401 - anything
+def _tell(give: Callable[[Any], None], done: "asyncio.Future[Any]", answer: Any) -> None:
     if not done.done():
         give(answer)
 

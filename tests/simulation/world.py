@@ -11,138 +11,33 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from contextvars import copy_context
-from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 import msgspec
 
 from carillon.compose.ledger import parts_needed
-from carillon.config.reading import load
-from carillon.config.settings import Settings
 from carillon.domain.claims import Dispatch
 from carillon.domain.events import Event, LeaseLost
 from carillon.domain.intents import Intent, Priority, Recipient
 from carillon.domain.timing import Timing
 from carillon.ledger import statements as sql
-from carillon.ledger.sqlite.ledger import SqliteLedger
 from carillon.rehearsal import BEGINS
 from carillon.rehearsal.stage import PLAYED
 from carillon.rehearsal.virtual_time import VirtualClock
 from tests.simulation.checker import Found, check
 from tests.simulation.fleet import Holders, Incarnation
+from tests.simulation.ground import LEASE_SECONDS, empty_ledger, settings_of
+from tests.simulation.points import suspended
 from tests.simulation.scheduler import Mortal, SeededLoop
-from tests.simulation.vendor import BatchVendor, StartingVendor, Temper, Vendor, VendorLedger
+from tests.simulation.swarm import Swarm, drawn
+from tests.simulation.vendor import BatchVendor, StartingVendor, Vendor, VendorLedger
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
-LEASE_SECONDS = 30.0
 PATIENCE_SECONDS = 20_000.0
 """So long after the last fault everything has ended, or something hangs."""
 LOOK_SECONDS = 20.0
 AT_ONCE = 40
 MILLISECOND = 0.001
-SETTINGS = """
-extends = "local"
-
-[ledger]
-lease_seconds = 30
-
-[channels]
-sms = ["first", "second"]
-push = ["batches"]
-
-[providers.first]
-kind = "sandbox"
-
-[providers.second]
-kind = "sandbox"
-
-[providers.batches]
-kind = "sandbox"
-
-[policy.retry."*/*"]
-max_attempts = 30
-base_delay_seconds = 2
-backoff_factor = 1.5
-max_delay_seconds = 20
-timeout_seconds = 15
-on_open = "defer"
-on_unknown = "retry"
-
-[lanes.priority]
-max_attempts = 30
-
-[lanes.standard]
-max_attempts = 30
-
-[lanes.bulk]
-max_attempts = 30
-
-[work]
-poll_seconds = 2
-first_claims = {first_claims}
-concurrency = {concurrency}
-claim_on_accept = {claim_on_accept}
-"""
-ENDS = """
-CREATE TABLE simulated_ends (notification_id TEXT NOT NULL, route_id TEXT NOT NULL, status TEXT NOT NULL);
-CREATE TRIGGER simulated_ends AFTER UPDATE OF status ON routes WHEN NEW.status IN ('published', 'dead_letter', 'skipped')
-BEGIN INSERT INTO simulated_ends VALUES (NEW.notification_id, NEW.route_id, NEW.status); END;
-"""
-"""Every write of a last status leaves a row, also one that changes nothing: nothing may be settled twice."""
-
-
-class Swarm(msgspec.Struct, frozen=True, kw_only=True):
-    """The faults of one world; not all are on in each, so that they do not hide one another."""
-
-    processes: int
-    first_claims: int
-    concurrency: int
-    claim_on_accept: bool
-    thread_seconds: float
-    crashes: int
-    stops: int
-    """How often a process is stopped for longer than its leases."""
-    shaky: float
-    """How often the ledger does not answer."""
-    repeats: float
-    """How often a caller sends a request again that was answered."""
-    timed: float
-    """How many notifications are scheduled, or expire."""
-    tempers: dict[str, Temper]
-
-
-def drawn(dice: random.Random, deliveries: int, crashes: int) -> Swarm:
-    """The faults that a seed draws."""
-
-    def some(share: float) -> float:
-        return share * dice.random() if dice.random() < 0.5 else 0.0  # noqa: PLR2004 - half of the worlds
-
-    def temper() -> Temper:
-        begins = dice.uniform(5.0, 120.0)
-        away = ((begins, begins + dice.uniform(20.0, 300.0)),) if dice.random() < 0.2 else ()  # noqa: PLR2004 - a fifth
-        return Temper(
-            unavailable=some(0.2),
-            throttled=some(0.05),
-            silent=some(0.01),
-            refused=some(0.01),
-            median_seconds=dice.choice([0.02, 0.15, 1.0]),
-            outages=away,
-        )
-
-    return Swarm(
-        processes=dice.choice([2, 3]),
-        first_claims=dice.choice([2, 10, 50]),
-        concurrency=dice.choice([20, 60, 150]),
-        claim_on_accept=dice.random() < 0.7,  # noqa: PLR2004 - the default is on
-        thread_seconds=dice.choice([0.0005, 0.004, 0.05]),
-        crashes=crashes,
-        stops=dice.choice([0, 0, max(1, deliveries // 200)]),
-        shaky=some(0.02),
-        repeats=some(0.1),
-        timed=some(0.1),
-        tempers={name: temper() for name in ("first", "second", "batches")},
-    )
 
 
 class Simulated(msgspec.Struct, kw_only=True):
@@ -171,13 +66,20 @@ class Simulated(msgspec.Struct, kw_only=True):
 class World:
     """Processes, callers and vendors on one virtual clock."""
 
-    def __init__(self, seed: int, deliveries: int, crashes: int, statements: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        deliveries: int,
+        crashes: int,
+        statements: Mapping[str, str] | None = None,
+        swarm: Swarm | None = None,
+    ) -> None:
+        """`swarm` takes the place of the faults that the seed would draw."""
         self._seed = seed
-        self._dice = random.Random(f"world {seed}")  # noqa: S311 - no secret
+        self._dice = random.Random(f"world {seed}")
         self._deliveries = deliveries
-        self.swarm = drawn(self._dice, deliveries, crashes)
-        swarm = self.swarm
-        self._settings = _settings(swarm.first_claims, swarm.concurrency, claim_on_accept=swarm.claim_on_accept)
+        swarm = self.swarm = swarm or drawn(self._dice, deliveries, crashes)
+        self._settings = settings_of(swarm.first_claims, swarm.concurrency, claim_on_accept=swarm.claim_on_accept)
         self._statements = statements or sql.load("sqlite", frozenset(parts_needed(self._settings)))
         self._loop = SeededLoop(self._dice, thread_seconds=self.swarm.thread_seconds, dies=self._dies)
         # What the dead leave behind is no news.
@@ -206,7 +108,7 @@ class World:
         random.seed(f"engine {self._seed}")
         with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder, closing(self._loop):
             self._path = str(Path(folder) / "ledger.db")
-            shutil.copyfile(_template(), self._path)
+            shutil.copyfile(empty_ledger(), self._path)
             self._open_vendors()
             # A collection would end coroutines of the dead at a moment of its own, in the middle of the living.
             gc.disable()
@@ -295,9 +197,31 @@ class World:
         if not one.dead:
             self._loop.resume(one)
 
+    def kill(self, mortal: Mortal) -> None:
+        """Let a process die in the middle of its step."""
+        self._dies(mortal)
+
+    def hang(self, mortal: Mortal) -> None:
+        """Stop a process in the middle of its step, for longer than a lease; everything else goes on meanwhile."""
+        self.blame(mortal)
+        self._faults["stop"] += 1
+        mortal.stopped = []
+        until = self._loop.time() + 2 * LEASE_SECONDS
+        self._loop.call_at(until, lambda: None, context=_NOBODY.copy())
+        with suspended():
+            while self._loop.time() < until:
+                self._loop._run_once()  # noqa: SLF001 - the loop inside the step of one process
+        if not mortal.dead:
+            self._loop.resume(mortal)
+
+    def blame(self, mortal: Mortal) -> None:
+        """What it holds now may be repeated, because a fault meets it."""
+        assert isinstance(mortal, Incarnation)
+        self._allowed.update(mortal.in_hand())
+
     def _dies(self, mortal: Mortal) -> None:
         """As kill -9: what it scheduled never runs, and another one starts a little later."""
-        assert isinstance(mortal, Incarnation)  # noqa: S101 - only those have fates
+        assert isinstance(mortal, Incarnation)
         self._faults["crash"] += 1
         self._allowed.update(mortal.in_hand())
         mortal.die()
@@ -329,7 +253,7 @@ class World:
         await self._produce()
         until = self._loop.time() + PATIENCE_SECONDS
         with closing(sqlite3.connect(self._path)) as looking:
-            while self._loop.time() < until and looking.execute(_OPEN).fetchone()[0]:
+            while self._loop.time() < until and looking.execute(_OPEN).fetchone()[0]:  # noqa: ASYNC110 - another's work
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _produce(self) -> None:
@@ -338,18 +262,18 @@ class World:
         while made < self._deliveries:
             sending: list[asyncio.Task[None]] = []
             while made < self._deliveries and len(sending) < AT_ONCE:
-                people = min(self._dice.choice([1, 1, 3, 10, 40]), self._deliveries - made)
+                people = min(self._dice.choice(self.swarm.people), self._deliveries - made)
                 made, number = made + people, number + 1
                 sending.append(asyncio.create_task(self._send(self._intent(number, people))))
             await asyncio.wait(sending)
 
     def _intent(self, number: int, people: int) -> Intent:
         dice, now = self._dice, self._clock.wall()
-        channel = "push" if dice.random() < 0.5 else "sms"  # noqa: PLR2004 - one half each
+        channel = "push" if dice.random() < 0.5 else "sms"
         name, scheduled, timing = f"n-{number}", None, Timing()
         if dice.random() < self.swarm.timed:
             moment = round((now + dice.uniform(0.1, 300.0)) * 1000)
-            if dice.random() < 0.5:  # noqa: PLR2004 - one half
+            if dice.random() < 0.5:
                 scheduled, self._windows[name] = moment, (moment / 1000, math.inf)
             else:
                 timing, self._windows[name] = Timing(expires_at_ms=moment), (0.0, moment / 1000)
@@ -366,7 +290,7 @@ class World:
             content=name,
             idempotency_key=f"key-{number}",
             priority=dice.choice([Priority.HIGH, Priority.NORMAL]),
-            bulk=dice.random() < 0.2,  # noqa: PLR2004 - one in five
+            bulk=dice.random() < 0.2,
             scheduled_for_ms=scheduled,
             timing=timing,
         )
@@ -390,31 +314,3 @@ _OPEN = "SELECT EXISTS (SELECT 1 FROM routes WHERE next_attempt_at IS NOT NULL)"
 
 _NOBODY = copy_context()
 """The context of the world itself: a fate is nobody's own, and happens to the dead and the stopped too."""
-
-
-@cache
-def _settings(first_claims: int, concurrency: int, *, claim_on_accept: bool) -> Settings:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "world.toml"
-        work = {"first_claims": first_claims, "concurrency": concurrency}
-        path.write_text(SETTINGS.format(**work, claim_on_accept=str(claim_on_accept).lower()), encoding="utf-8")
-        return load(None, path, MappingProxyType({}))
-
-
-@cache
-def _template() -> Path:
-    """An empty ledger with all its tables, from which every world of this process begins."""
-    folder = Path(tempfile.mkdtemp(prefix="carillon-worlds-"))
-    path = folder / "empty.db"
-
-    async def build() -> None:
-        parts = parts_needed(_settings(5, 10, claim_on_accept=True))
-        ledger = await SqliteLedger.open(path, lease_seconds=LEASE_SECONDS, parts=parts)
-        await ledger.migrate()
-        await ledger.aclose()
-
-    asyncio.run(build())
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(ENDS)
-        connection.execute("PRAGMA journal_mode = DELETE")
-    return path

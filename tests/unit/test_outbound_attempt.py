@@ -270,7 +270,7 @@ async def test_a_failed_probe_spends_no_attempt_of_its_message(*, together: bool
         assert await verdict() == Defer(1.5)
     assert len(vendor.asked) == 3
     await desk.breakers.recovered("first")
-    vendor.answer = lambda: Sent()
+    vendor.answer = Sent
     assert await verdict() == Finish()
     vendor.answer = lambda: Unavailable("503")
     assert isinstance(await verdict(), Bury), "the same claim, but its call is no probe any more"

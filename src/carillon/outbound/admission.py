@@ -160,8 +160,6 @@ class Admissions:
     async def admit_many(self, provider: str, claims: Sequence[Claim]) -> Admitted:
         """Ask for many calls of one provider."""
         targets, found = self._targets, Admitted()
-        for claim in claims:
-            claim.probe = False
         if targets is not None:
             await targets.refresh()
             if targets.paused:
@@ -178,11 +176,7 @@ class Admissions:
         may = {Admission.GO: len(claims), Admission.PROBE: 1, Admission.STOP: 0}[said]
         found.refused += claims[may:]
         claims = claims[:may]
-        if said is Admission.PROBE:
-            for claim in claims:
-                claim.probe = True
-            if provider in self._endpoints:
-                self._probes.update(claim.token for claim in claims)
+        self._mark(provider, claims, probe=said is Admission.PROBE)
         if targets is None or targets.calm:
             found.go += claims
             return found
@@ -194,6 +188,13 @@ class Admissions:
             else:
                 found.held.append((claim, held))
         return found
+
+    def _mark(self, provider: str, claims: Sequence[Claim], *, probe: bool) -> None:
+        """Note at the claims whether their calls are probes."""
+        for claim in claims:
+            claim.probe = probe
+        if probe and provider in self._endpoints:
+            self._probes.update(claim.token for claim in claims)
 
     async def _asked(self, targets: Targets, target: str, claim: Claim) -> Held | None:
         """What the breaker of an endpoint says to the claim's call, which may be its probe."""

@@ -17,7 +17,7 @@ WITH held AS MATERIALIZED (
 ), ticketed AS MATERIALIZED (
     SELECT r.notification_id, r.route_id, r.ticket, held.grp, nextval('claim_tokens') AS token
     FROM routes r JOIN held ON r.ticket = ANY (held.tickets)
-    WHERE r.notification_id = ANY ($1::text[]) AND r.status = 'pending' AND r.lease_owner = $2 AND r.attempt_count = 0
+    WHERE r.notification_id = ANY ($1::text[]) AND r.status = 'pending' AND r.lease_owner IS NOT NULL AND r.attempt_count = 0
 ), anew AS (
     UPDATE routes r SET ticket = ticketed.token, updated_at = clock_timestamp()
     FROM ticketed
