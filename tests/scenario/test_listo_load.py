@@ -87,7 +87,9 @@ def test_a_synchronous_message_passes_a_bulk_that_holds_its_slots(listo: Listo) 
     listo.sendgrid.default = held
     at_once = {"CARILLON_WORK__CONCURRENCY": str(SLOTS), "CARILLON_WORK__FIRST_CLAIMS": str(SLOTS)}
     programs = [listo.start(**at_once) for _ in range(2)]
-    wait_until(lambda: len(listo.calls("SendGrid", "bulk")) >= 2 * FOR_BULK, timeout=60, what="every slot for bulk taken")
+    wait_until(
+        lambda: len(listo.calls("SendGrid", "bulk")) >= 2 * FOR_BULK, timeout=60, what="every slot for bulk taken"
+    )
     body = {"templateKey": "order_confirmed", "synchronous": True}
     for program in programs:
         for tenant in ("acme", "umbrella"):
