@@ -344,7 +344,7 @@ def build_worker(
         settler=Settler(backlog, observer, settings.work.batch),
         leases=leases,
         breakers=breakers,
-        rules=_rules(settings, chains),
+        rules=_rules(settings, chains, providers),
         clock=clock,
         observer=observer,
         owner=owner,
@@ -378,7 +378,7 @@ def _attempt_rules(settings: Settings, chains: Chains) -> AttemptRules:
     )
 
 
-def _rules(settings: Settings, chains: Chains) -> WorkerRules:
+def _rules(settings: Settings, chains: Chains, providers: Mapping[str, Provider]) -> WorkerRules:
     lanes, policies = from_settings.lanes(settings), from_settings.policies(settings)
     work = settings.work
     return WorkerRules(
@@ -388,8 +388,14 @@ def _rules(settings: Settings, chains: Chains) -> WorkerRules:
         concurrency=work.concurrency,
         first_claims=work.first_claims,
         batch=work.batch,
-        max_in_flight=work.max_in_flight,
+        max_in_flight=_own_limits(providers) | work.max_in_flight,
         groups=from_settings.groups(settings),
         poll_seconds=work.poll_seconds,
         drain_seconds=work.drain_seconds,
     )
+
+
+def _own_limits(providers: Mapping[str, Provider]) -> dict[str, int]:
+    """How many calls a provider makes at once: it would keep more of them waiting while their time runs out."""
+    found = {name: getattr(one, "calls_at_once", None) for name, one in providers.items()}
+    return {name: most for name, most in found.items() if most is not None}

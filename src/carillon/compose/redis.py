@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from carillon.compose import from_settings
-from carillon.compose.ledger import LedgerPart
+from carillon.compose.ledger import LedgerPart, ordered_people
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
@@ -36,7 +36,6 @@ from carillon.doors.redis_stream.door import RedisStreamDoor, RedisStreamRules
 from carillon.intake.directory import HttpDirectory
 from carillon.intake.erased import ErasedAddresses
 from carillon.intake.in_order import OrderedIntake
-from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.intake.plan import PlanRules
 from carillon.ledger.opening import Ledger
 from carillon.ledger.redis.leases import RedisLeases
@@ -192,7 +191,7 @@ class StreamClients:
             observer=self._observe,
             ids=new_id,
             clock=self._clock,
-            add_choices=PreferenceLookup(StoredPeople(ledger), self._clock).choices,
+            add_choices=ordered_people(self._settings, ledger, self._clock),
             erased=ErasedAddresses(ledger, self._clock),
         )
         self.door = RedisStreamDoor(
