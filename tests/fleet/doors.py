@@ -113,7 +113,7 @@ class HttpDoor(Door):
 
     async def open(self) -> None:
         connector = aiohttp.TCPConnector(limit=0)
-        self._http = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=5))
+        self._http = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=10))
         self._turn = 0
 
     def body(self, key: str) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class PushDoor(Door):
         mode = aio_pika.DeliveryMode.PERSISTENT
         message = aio_pika.Message(json.dumps(content).encode(), content_type="application/json", delivery_mode=mode)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(10):
                 channel = await self._opened()
                 await channel.default_exchange.publish(message, routing_key=QUEUE)
         except Exception as error:  # noqa: BLE001 - a channel of which nobody knows whether it lives is replaced
