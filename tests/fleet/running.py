@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from tests.fleet import checker, crews, doors, faults
 from tests.fleet.topology import Servers, SmallDisk
+from tests.fleet.world import World
 
 CALM = 3.0
 LONGEST_REST = 120.0
@@ -87,7 +88,7 @@ class Fleet:
         self.dice = random.Random(plan.seed)
         self.doors: list[doors.Door] = []
         self.crews: list[crews.Crew] = []
-        self.world: faults.World
+        self.world: World
 
     async def __aenter__(self) -> Self:
         try:
@@ -125,7 +126,7 @@ class Fleet:
             await asyncio.gather(*(asyncio.to_thread(crew.wait_ready) for crew in self.crews))
         stack.enter_context(crews.Supervisor(self.crews))
         older = None if plan.older == "HEAD" else faults.source_of(plan.older, self.folder)
-        self.world = faults.World(servers, vendors, self.crews, disk, self.dice, older)
+        self.world = World(servers, vendors, self.crews, disk, self.dice, older)
         self._describe(servers)
         self.say(f"{len(self.crews) * plan.size} processes ready after {time.monotonic() - began:.0f} s")
 
