@@ -213,7 +213,7 @@ def _come_first() -> None:
 class Aside:
     """One thread for all faults, for which Ctrl-C does not wait: a fault may wait for servers that are ended meanwhile.
 
-    It lives as long as the process: servers that a fault starts again get a signal when the thread that started them ends.
+    It lives as long as the process: servers that a fault starts again are ended when the thread that started them ends.
     """
 
     def __init__(self) -> None:
