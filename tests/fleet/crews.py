@@ -116,6 +116,8 @@ class Crew:
         command = None
         if tree is not None:
             env["PYTHONPATH"] = str(tree / "src")
+            # As an operator says who goes back: the newer release has migrated the ledger already.
+            env["CARILLON_LEDGER__ALLOW_MIGRATION"] = "9999"
             command = [sys.executable, "-m", "carillon.cli"]
         given = ("serve", "--config", str(self.config))
         self.programs[number] = Program(*given, env=env, cwd=self.folder, command=command)

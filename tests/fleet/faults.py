@@ -110,12 +110,16 @@ def _restart_numbers(world: World, *numbers: int) -> None:
 def roll(world: World) -> None:
     """From this release to the other one and back, process by process."""
     struck = time.time()
-    for tree in (world.older, None):
-        for number in range(world.crews[0].size):
-            for crew in world.crews:
-                crew.older[number] = tree
-            _restart_numbers(world, number)
-    world.struck = struck
+    try:
+        for tree in (world.older, None):
+            for number in range(world.crews[0].size):
+                for crew in world.crews:
+                    crew.older[number] = tree
+                _restart_numbers(world, number)
+    finally:
+        for crew in world.crews:
+            crew.older = [None] * crew.size
+        world.struck = struck
 
 
 # --- ways ------------------------------------------------------------------------------------------------------------
