@@ -103,6 +103,9 @@ class Door(ABC):
         """Connect."""
 
     async def aclose(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self.journal.close()
 
 
