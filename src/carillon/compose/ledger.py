@@ -82,7 +82,9 @@ class LedgerPart(Part):
             if plan.adopts is not None
         ]
         if lost:
-            words = f"waiting routes that stand in no queue: {len(lost)}; a process with upkeep puts them back in minutes"
+            words = (
+                f"waiting routes that stand in no queue: {len(lost)}; a process with upkeep puts them back in minutes"
+            )
             findings.append(DoctorFinding("Ledger", "warn", words))
         exposed = seen_by_others(self._settings.ledger.url)
         if exposed is not None:
