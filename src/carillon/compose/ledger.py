@@ -1,7 +1,7 @@
 """The ledger of a process, opened from the settings and migrated."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -10,6 +10,9 @@ from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.intents import Intent
+from carillon.domain.ports import Clock
+from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.ledger import opening
 from carillon.ledger.adoption import ChunkPlan
 from carillon.ledger.leases import LIVE
@@ -167,3 +170,18 @@ def _seal_keys(settings: Settings) -> list[str]:
     if not lines:
         raise ConfigurationError("ledger.seal_keys_file: holds no key; write one a line, the one that seals first")
     return lines
+
+
+def preferences_of(settings: Settings, ledger: Ledger, clock: Clock) -> PreferenceLookup:
+    """What people want, as the settings let it count."""
+    people = StoredPeople(ledger, settings.preferences.holidays)
+    return PreferenceLookup(people, clock, quiet_hours=settings.preferences.quiet_hours)
+
+
+def ordered_people(settings: Settings, ledger: Ledger, clock: Clock) -> Callable[[Intent], Awaitable[Intent]] | None:
+    """The same for doors that accept in order; None where the ledger keeps no preferences."""
+    if "api" not in parts_needed(settings):
+        return None
+    lookup = preferences_of(settings, ledger, clock)
+    # With a directory it is the directory that says how people are reached.
+    return lookup if settings.directory is None else lookup.choices

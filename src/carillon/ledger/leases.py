@@ -42,6 +42,10 @@ class LeaseBook:
             if claim.lease:
                 self._open.setdefault(claim.lease, set()).add(claim.token)
 
+    def known(self) -> list[int]:
+        """Leases of claims that this process has got and not settled."""
+        return list(self._open)
+
     def ended_by(self, claims: Iterable[Claim]) -> "Ended":
         """What the settlement of these claims ends and frees."""
         settled: dict[int, set[int]] = {}
