@@ -23,8 +23,8 @@ from tests.fuzz.running import LIMIT_SECONDS, Finding, Row, resident_kib
 from tests.support import tables
 from tests.support.client import Client
 from tests.support.every_blueprint import EVERY, PATIENCE, Blueprint, World
-from tests.support.every_door import DOORS, QUEUE
 from tests.support.galaxy_stand import INTENTS
+from tests.support.local_doors import DOORS, QUEUE
 from tests.support.process import Program
 from tests.support.raw_texts import RawProducer, RawText
 

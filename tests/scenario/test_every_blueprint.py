@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.client import Client
 from tests.support.every_blueprint import EVERY, PATIENCE, Blueprint, World, exported, loud
-from tests.support.every_door import DOORS
 from tests.support.galaxy_stand import PASSWORD
 from tests.support.kafka import Kafka
+from tests.support.local_doors import DOORS
 from tests.support.process import Program
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis

@@ -63,17 +63,20 @@ def test_neither_a_priority_nor_a_synchronous_message_waits_for_bulk(listo: List
     # Most of the bulk still waits: nobody waited for it. A busy machine may be late by itself.
     assert sorted(waits)[len(waits) // 2] < 1.5, waits
     assert max(*waits, by_the_busy_vendor) < 5.0
-    # The mode's latency is 5 s; one of three may meet the machine's own delays.
-    assert sorted(hurries)[1] < 5.0, hurries
+    # The mode's latency is 5 s; a call of bulk takes 3 s, so that two of them do not fit into it.
+    assert max(hurries) < 5.0, hurries
+    late = listo.rows("SELECT count(*) AS n FROM attempts_told WHERE classification = 'timeout'")[0]["n"]
+    assert late == 0, "the time of a call that waits for a connection ran out"
 
 
 SLOTS = 50
 """How many calls a process has under way at once here; the default is 1,000."""
+FOR_BULK = SLOTS - SLOTS // 10
 
 
 @pytest.mark.req("S2-29")
-def test_a_synchronous_message_passes_a_bulk_that_holds_every_slot(listo: Listo) -> None:
-    """No answer to bulk ever comes: whoever waited for a place behind it would wait for its timeout of two seconds."""
+def test_a_synchronous_message_passes_a_bulk_that_holds_its_slots(listo: Listo) -> None:
+    """No answer to bulk ever comes: a message that waited behind it would wait for its timeout of two seconds."""
     usual, gate = listo.sendgrid.default, threading.Event()
 
     def held(entry: Entry) -> Reply:
@@ -84,7 +87,9 @@ def test_a_synchronous_message_passes_a_bulk_that_holds_every_slot(listo: Listo)
     listo.sendgrid.default = held
     at_once = {"CARILLON_WORK__CONCURRENCY": str(SLOTS), "CARILLON_WORK__FIRST_CLAIMS": str(SLOTS)}
     programs = [listo.start(**at_once) for _ in range(2)]
-    wait_until(lambda: len(listo.calls("SendGrid", "bulk")) >= 2 * SLOTS, timeout=60, what="every slot of both taken")
+    wait_until(
+        lambda: len(listo.calls("SendGrid", "bulk")) >= 2 * FOR_BULK, timeout=60, what="every slot for bulk taken"
+    )
     body = {"templateKey": "order_confirmed", "synchronous": True}
     for program in programs:
         for tenant in ("acme", "umbrella"):
@@ -93,5 +98,5 @@ def test_a_synchronous_message_passes_a_bulk_that_holds_every_slot(listo: Listo)
                 reply = Client.of(program).call("POST", "/api/v1/notifications/send", asked)
                 assert reply.status == 200, (program.pid, tenant, channel, reply)
     done = listo.rows("SELECT count(*) AS n FROM routes WHERE lane = 3 AND status <> 'pending'")[0]["n"]
-    assert (done, len(listo.calls("SendGrid", "bulk"))) == (0, 2 * SLOTS), "bulk held every slot the whole time"
+    assert (done, len(listo.calls("SendGrid", "bulk"))) == (0, 2 * FOR_BULK), "bulk held its slots the whole time"
     gate.set()

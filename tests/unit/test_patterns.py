@@ -43,8 +43,8 @@ LONGEST: dict[int, str] = {
         domain.content.parts.InAppAction.label
         domain.content.parts.Word domain.synchronous._SEPARATORS
         domain.templates.unfit_name/1 domain.templates.unfit_name/2 domain.templates._TAG
-        doors.http.fields.TemplateKey doors.http.fields.Origin doors.http.fields.Tenant doors.http.fields.UserId
-        doors.http.fields.Address doors.http.fields.Locale doors.http.fields.Correlation doors.http.fields.Key
+        doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
+        doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key
         doors.http.wire._KEY doors.messages._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
         intake.render._NAME intake.links._SCRIPTED intake.links._UNSAFE intake.jinja.scan._OPENS
         intake.jinja.scan._TOKEN
@@ -71,10 +71,10 @@ LONGEST: dict[int, str] = {
         upkeep.api.templates_wire.Name upkeep.api.templates_wire.TenantId upkeep.api.templates_wire.Truth
         config.checks._PAGE_URL config.checks._COLOUR upkeep.consent.api._TIME upkeep.consent.api._ONE_CLICK_PART
         domain.timing._KEY
-        doors.http.fields.CollapseKey
+        domain.content.wishes.CollapseKey
         domain.rights._patterns/1 web.guard._UNFIT
-        domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.fields.CategoryName
-        upkeep.api.templates_wire.CategoryName doors.http.events.EventBody.category
+        domain.consent._NAME upkeep.api.preferences.CategoryName domain.content.wishes.CategoryName
+        upkeep.api.templates_wire.CategoryName
         upkeep.api.preferences.QuietBody.holidays
     """,
     # A head of a request or of an answer, a query, a path, a vendor's answer, a token.
@@ -93,7 +93,7 @@ LONGEST: dict[int, str] = {
         upkeep.metrics.otlp._TRACEPARENT web.auth.TENANT web.auth._FORM web.auth._NAMED web.endpoint._UNFIT
         web.endpoint._pattern/2 web.http_connection._ABSOLUTE web.http_exchange._AMBIGUOUS web.http_exchange._CHUNK
         web.http_exchange._LENGTH
-        web.request._UTF8 web.request._MESSAGE web.request._NAMED web.request._CORRELATION web.request._TRACEPARENT
+        web.request._UTF8 border._MESSAGE border._NAMED web.request._CORRELATION web.request._TRACEPARENT
         web.tokens.KID web.tokens._SUBJECT
         web.paging._UNFIT web.paging.Cursor upkeep.console.history.Name upkeep.console.history.Moment
         upkeep.api.admin._NUMBER
