@@ -23,6 +23,9 @@ from tests.fleet.topology import WholeServers
 QUEUE = "push.queue"
 INTENTS = "notification:intents"
 PATIENCE = 15.0
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 1.0
+MOST_PENDING = 50
+"""Pieces of work of one door that wait for an answer, or to be offered again."""
 READERS = 4
 
 
@@ -63,6 +66,9 @@ class Door(ABC):
             offered = max(offered, due - int(self.rate) - 1)
             while offered < due:
                 offered += 1
+                if len(self._tasks) >= MOST_PENDING:
+                    # As a real producer would: what cannot be handed in makes nobody produce more.
+                    continue
                 self._number += 1
                 task = asyncio.create_task(self._until_taken(f"{self.crew.name}-{self._number}"))
                 self._tasks.add(task)
@@ -73,6 +79,7 @@ class Door(ABC):
             await asyncio.wait(self._tasks, timeout=90)
 
     async def _until_taken(self, key: str) -> None:
+        pause = SHORTEST_PAUSE
         while True:
             asked = time.time()
             try:
@@ -84,7 +91,8 @@ class Door(ABC):
             self.journal.write(door=self.crew.name, key=key, **said)
             if status == "accepted" or not self.repeats or status.startswith("refused"):
                 return
-            await asyncio.sleep(0.2 + self._dice.random() * 0.2)
+            await asyncio.sleep(pause * (0.5 + self._dice.random()))
+            pause = min(pause * 1.5, LONGEST_PAUSE)
 
     @abstractmethod
     async def offer(self, key: str) -> tuple[str, str | None]:
@@ -105,7 +113,7 @@ class HttpDoor(Door):
 
     async def open(self) -> None:
         connector = aiohttp.TCPConnector(limit=0)
-        self._http = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=5))
+        self._http = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=10))
         self._turn = 0
 
     def body(self, key: str) -> dict[str, Any]:
@@ -231,7 +239,7 @@ class PushDoor(Door):
         mode = aio_pika.DeliveryMode.PERSISTENT
         message = aio_pika.Message(json.dumps(content).encode(), content_type="application/json", delivery_mode=mode)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(10):
                 channel = await self._opened()
                 await channel.default_exchange.publish(message, routing_key=QUEUE)
         except Exception as error:  # noqa: BLE001 - a channel of which nobody knows whether it lives is replaced
