@@ -21,6 +21,7 @@ from msgspec import UNSET, UnsetType
 
 from carillon.coalesce import Coalescer
 from carillon.compose.queues import QueueParts, QueueRuntime, QueueSettings, QueueTools
+from carillon.compose.redis_topology import refuse_cluster
 from carillon.domain.errors import BadIntent, ConfigurationError
 from carillon.domain.events import Event, LeaseLost, RouteAttempted, Trouble, event_word
 from carillon.domain.jobs import (
@@ -155,8 +156,15 @@ class Queues:
                 self._closing.append(opened.aclose)
                 await opened.migrate()
                 ledger = opened
-            self._parts = QueueParts(self._settings, self._tools, ledger)
-            self._parts.start()
+            parts = QueueParts(self._settings, self._tools, ledger)
+            try:
+                # Producers and workers alike: a Redis Cluster would take messages until one of its slots moves.
+                await refuse_cluster(parts.redis, "queues")
+            except ConfigurationError:
+                await parts.redis.aclose()
+                raise
+            self._parts = parts
+            parts.start()
 
     async def check(self) -> dict[str, Any]:
         """Raise Unavailable while Redis cannot be reached, ConfigurationError if it may drop messages."""

@@ -38,7 +38,7 @@ from carillon.intake.templates import FileTemplates
 from carillon.links import Links
 from carillon.providers import Tools, callback, has_receipts, load
 from carillon.providers import remarks as provider_remarks
-from carillon.providers.http import HttpClient
+from carillon.providers.http import CALLS_PER_HOST, HttpClient
 from carillon.providers.mail import parse_sender
 from carillon.providers.webhook.send import CONCURRENCY_PER_ENDPOINT
 from carillon.web.gate import is_loopback
@@ -132,7 +132,8 @@ def tools(settings: Settings, clock: Clock, dice: Dice, **more: Any) -> Tools:  
         if parts.hostname:
             own.append(parts.netloc.rpartition("@")[2])
     own += [where.strip() for where in (settings.kafka.bootstrap_servers or "").split(",") if where.strip()]
-    return Tools(clock=clock, dice=dice, http=HttpClient(), own_addresses=tuple(own), **more)
+    http = HttpClient(calls_per_host=max(CALLS_PER_HOST, *settings.work.max_in_flight.values(), 0))
+    return Tools(clock=clock, dice=dice, http=http, own_addresses=tuple(own), **more)
 
 
 def lanes(settings: Settings) -> Lanes:

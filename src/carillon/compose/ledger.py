@@ -24,6 +24,7 @@ from carillon.upkeep.health import Check
 from carillon.upkeep.metrics.meters import Metrics
 
 MAX_SKEW_SECONDS = 2.0
+EXAMINED_TICKETS = 20_000
 
 
 class LedgerPart(Part):
@@ -72,6 +73,8 @@ class LedgerPart(Part):
             said = await ledger.check()
             await ledger.refuse_newer()
             plans = await ledger.foreseen()
+            # A ledger that is not migrated yet has no tickets.
+            lost = [] if plans else (await ledger.lost_tickets(0, EXAMINED_TICKETS))[0]
         finally:
             await ledger.aclose()
         words = f"{said['engine']} {said['version']}, {said['response_time_ms']:.1f} ms"
@@ -81,6 +84,11 @@ class LedgerPart(Part):
             for plan in plans
             if plan.adopts is not None
         ]
+        if lost:
+            words = (
+                f"waiting routes that stand in no queue: {len(lost)}; a process with upkeep puts them back in minutes"
+            )
+            findings.append(DoctorFinding("Ledger", "warn", words))
         exposed = seen_by_others(self._settings.ledger.url)
         if exposed is not None:
             findings.append(DoctorFinding("Ledger", "warn", exposed))

@@ -61,6 +61,8 @@ def parts_of(process: Process) -> Sequence[Part]:
 class PushBreakersPart(BreakersPart):
     """The Redis of breakers and marks; without it the worker sends nothing."""
 
+    kept = "marks"
+
     async def begun(self) -> None:
         # The first question writes the keys, so that operators find them before the first message.
         (chain,) = self._process.chains.values()

@@ -22,7 +22,7 @@ from carillon.providers.tools import Secret
 from carillon.providers.webhook.signing import SigningKey, sign_standard
 from carillon.system import new_id
 from carillon.upkeep.alerts import AlertRelay, AlertSink, LogAlerts, RedisAlerts, RelayRules, WebhookAlerts
-from carillon.upkeep.cleanup import LeaseCleanup, Retention, RetentionRules
+from carillon.upkeep.cleanup import LeaseCleanup, LostTickets, Retention, RetentionRules
 from carillon.upkeep.consent.rights import Forget, Places, UnfinishedErasures
 from carillon.upkeep.health import Check, answers_at, degraded
 from carillon.upkeep.history.copier import ClickHouse, History, HistoryRules
@@ -178,12 +178,15 @@ def _redis(settings: Settings) -> AlertSink:
     from redis.backoff import NoBackoff  # noqa: PLC0415 - slow to load, and few processes alert
 
     from carillon.compose.redis_resets import outliving_resets  # noqa: PLC0415 - slow to load, and few processes alert
+    from carillon.compose.redis_topology import cluster_client  # noqa: PLC0415 - slow to load, and few processes alert
 
     url = settings.redis.location()
     if url is None:
         raise ConfigurationError('alerts.sinks: "redis" needs redis.url')
     seconds = min(settings.redis.operation_timeout_seconds, _SINK_SECONDS)
     # The client must not repeat a call that Redis may have carried out.
+    if settings.redis.cluster:
+        return RedisAlerts(cluster_client(url, 1, seconds), settings.alerts.name)
     redis = Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0))
     return RedisAlerts(outliving_resets(redis), settings.alerts.name)
 
@@ -251,7 +254,7 @@ def _servicebus(settings: Settings) -> AlertSink:
 
 
 class UpkeepPart(Part):
-    """Retention, abandoned deliveries, early receipts, expired leases, and alerts."""
+    """Retention, abandoned deliveries, early receipts, expired leases, lost tickets, and alerts."""
 
     role = Role.UPKEEP
 
@@ -269,6 +272,7 @@ class UpkeepPart(Part):
             "receipts": receipts.waiting(process, ledger),
             "overdue receipts": receipts.overdue(process, ledger),
             "lease reset": _lease_cleanup(process, ledger),
+            "tickets": LostTickets(ledger, process.observe, process.clock, process.settings.ledger.lease_seconds),
             "alerts": self._alerts.relay,
             "erasures": UnfinishedErasures(ledger, places_beside(process.settings), process.clock, process.observe),
         }

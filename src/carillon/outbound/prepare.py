@@ -106,7 +106,7 @@ class TemplatePreparer:
             await self._breakers.record(rules.breaker, ok=ok)
             if isinstance(answer, Template):
                 return answer
-            verdict = self._decide(answer, asked)
+            verdict = self._decide(answer, asked, probe=said is Admission.PROBE)
             if not isinstance(verdict, Retry):
                 return verdict
             if (await self._breakers.states()).get(rules.breaker) is State.OPEN:
@@ -119,7 +119,7 @@ class TemplatePreparer:
             return Bury("circuit_open", "; ".join([*causes, f"circuit breaker open: {self._rules.breaker}"]))
         return Defer(OPEN_PAUSE_SECONDS * (1 + self._dice()))
 
-    def _decide(self, answer: Outcome, asked: int) -> Retry | Bury | Defer:
+    def _decide(self, answer: Outcome, asked: int, *, probe: bool) -> Retry | Bury | Defer:
         """The verdict of the retry policy, with a reason that names the template service."""
         policy = self._rules.policy
         standing = Standing(
@@ -129,6 +129,7 @@ class TemplatePreparer:
             age_seconds=0.0,
             next_provider=None,
             dice=self._dice(),
+            probe=probe,
         )
         match verdict := decide(answer, policy, standing):
             case Retry() | Defer():
