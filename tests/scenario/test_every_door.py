@@ -150,6 +150,14 @@ def test_a_chain_tries_one_channel_after_the_other(doors: EveryDoor, door: str, 
     assert doors.client.call("POST", path, {"kind": "read", "channel": "push"}).status in {200, 409}
 
 
+@pytest.mark.req("P-324")
+def test_explain_shows_until_when_a_report_is_awaited(doors: EveryDoor, user: str) -> None:
+    body = {"templateKey": "job.new", "userId": user, "data": {}, "channel": "push"}
+    said = doors.client.call("POST", "/api/v1/notifications/explain", body).body
+    (step,) = [step for step in said["steps"] if step["step"] == "providers"]
+    assert step["detail"]["order"] == [{"provider": "pretend", "breaker": "closed", "receiptDeadlineSeconds": 600}]
+
+
 @pytest.mark.req("P-531")
 @pytest.mark.parametrize("what", REFUSED)
 def test_every_door_refuses_in_the_same_words(doors: EveryDoor, what: str) -> None:

@@ -41,6 +41,7 @@ push = ["pretend"]
 email = ["pretend"]
 [providers.pretend]
 kind = "sandbox"
+receipt_deadline = "10m"
 """
 PERSON = {"contacts": {"email": "person@example.org", "pushToken": "device"}, "timeZone": "Pacific/Auckland"}
 
