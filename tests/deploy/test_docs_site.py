@@ -1,14 +1,26 @@
 """The documentation as a site: every page is in its navigation, and what leaves docs/ is not a dead link there."""
 
+import asyncio
+import importlib.util
+import re
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from xml.etree import ElementTree
 
 import pytest
 import yaml
+from playwright.async_api import Browser, expect
 
-from scripts.docs_site import beyond, rewritten
+from scripts import recording
+from scripts.docs_site import CONSOLE, SHARED, beyond, rewritten
 from tests.support import docs_pages
+from tests.support.browser import chromium
 from tests.support.sources import ROOT
 
 DOCS = ROOT / "docs"
@@ -41,10 +53,30 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     assert {str(page.relative_to(DOCS)) for page in seen} == set(PAGES)
 
 
+def foreign(text: str) -> list[str]:
+    """What a page, a style or a script of the site would fetch from another host."""
+    return re.findall(r"""(?:src|href|url|import|fetch)\b[\s=('"]*((?:https?:)?//[^\s'")]+)""", text)
+
+
 def test_nothing_is_fetched_from_elsewhere() -> None:
-    assert SITE["theme"]["font"] is False
-    assert "extra_javascript" not in SITE
-    assert "extra_css" not in SITE
+    assert SITE["theme"]["name"] is None, "no theme of anybody else"
+    assert not {"extra_javascript", "extra_css"} & set(SITE)
+    files = [path for path in (ROOT / SITE["theme"]["custom_dir"]).rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".html", ".css", ".js"}
+    assert {path.name: foreign(path.read_text()) for path in files if foreign(path.read_text())} == {}
+    for text in (
+        '<script src="https://cdn.example/x.js">',
+        "@import url(//fonts.example/x.css)",
+        "fetch('http://a.example')",
+    ):
+        assert foreign(text)
+
+
+def test_only_the_tokens_name_colours() -> None:
+    for path in (ROOT / SITE["theme"]["custom_dir"]).rglob("*.css"):
+        assert re.findall(r"#[0-9a-fA-F]{3,8}\b(?=[;, )])|\brgba?\(|\bhsla?\(", path.read_text()) == [], path.name
+    assert set(SHARED) >= {"tokens.css"}
+    assert all((CONSOLE / name).is_file() for name in SHARED)
 
 
 def test_links_within_are_checked_when_it_is_built() -> None:
@@ -81,3 +113,64 @@ def test_links_outside_become_text_or_lead_to_the_repository() -> None:
     assert rewritten(text, "how-to/x.md", None) == "see the unit, ![a picture](a.png) and [how](deploy.md)"
     there = rewritten(text, "how-to/x.md", "https://git.example.org/carillon/")
     assert "(https://git.example.org/carillon/blob/main/deploy/carillon.service)" in there
+
+
+@pytest.mark.slow
+@pytest.mark.req("P-553")
+def test_the_recording_shows_what_happens_today() -> None:
+    """`make recording` writes it; ids, times and numbers may differ."""
+    now = recording.record()
+    assert recording.spoken(recording.PICTURE.read_text()) == recording.words(now)
+    drawn = ElementTree.fromstring(recording.drawn(now))  # noqa: S314 - made here
+    assert len(list(drawn.iter("{http://www.w3.org/2000/svg}text"))) == len(now.lines)
+    shown = recording.words(now)
+    for event in ("north unavailable", "south sent", "1 of 1 dead letter", "1 redriven", "  delivered "):
+        known = re.sub(r"\d+", "~", event)
+        assert any(known in line for line in shown), event
+
+
+@pytest.mark.slow
+@pytest.mark.req("P-553")
+async def test_the_site_is_read_light_and_dark_wide_and_narrow(tmp_path: Path) -> None:
+    """It fetches nothing from elsewhere, nothing sticks out, and the search finds."""
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("mkdocs is not installed: make docs installs it")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    await asyncio.to_thread(subprocess.run, build, cwd=ROOT, check=True, timeout=200)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        home = f"http://127.0.0.1:{server.server_port}"
+        async with chromium() as browser:
+            for scheme, width in (("light", 1440), ("dark", 390)):
+                await look(browser, home, scheme, width)
+        server.shutdown()
+
+
+async def look(browser: Browser, home: str, scheme: Literal["light", "dark"], width: int) -> None:
+    context = await browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = await context.new_page()
+    asked: list[str] = []
+    complaints: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    for path in ("index.html", "tutorial/outage.html", "reference/settings.html", "explanation/comparison.html"):
+        await page.goto(f"{home}/{path}")
+        assert await page.evaluate("document.documentElement.scrollWidth") == width, path
+    back = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert back == ("rgb(246, 245, 242)" if scheme == "light" else "rgb(22, 20, 18)"), "the console's own tokens"
+    if width < 760:
+        await page.get_by_role("button", name="Pages").click()
+    await page.keyboard.press("/")
+    await page.keyboard.type("redrive")
+    await expect(page.locator("#found a").first).to_be_visible()
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("article h1")).to_be_visible()
+    await page.get_by_role("button", name="Change between light and dark").click()
+    other = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert other != back
+    assert all(url.startswith(f"{home}/") for url in asked)
+    assert complaints == []
+    await context.close()

@@ -13,6 +13,7 @@ from carillon.providers import kinds
 from carillon.system import SystemClock, system_dice
 from tests.scenario.test_docs import PAGES
 from tests.scenario.test_docs_channel import PAGE as CHANNEL
+from tests.scenario.test_docs_tutorials import ALL as TUTORIALS
 from tests.support import docs_pages
 from tests.support.docs_shell import follow
 from tests.support.ports import free_port
@@ -150,7 +151,7 @@ def test_every_page_with_commands_is_followed() -> None:
         QUEUES,
         docs_pages.name(CHANNEL),
     }
-    assert with_commands == {*PAGES, *HERE, *BLUEPRINTS, *alone}
+    assert with_commands == {*PAGES, *HERE, *BLUEPRINTS, *TUTORIALS, *alone}
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -11,7 +11,7 @@ from tests.support.sources import ROOT
 ELSEWHERE = ("docs/how-to/add-a-provider.md",)
 
 _FENCE = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-_FILE_NAME = re.compile(r"# (?P<name>[\w.-]+\.\w+)\n")
+_FILE_NAME = re.compile(r"(?:#|<!--) (?P<name>[\w./-]+\.\w+)(?: -->)?\n")
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)
 

@@ -72,7 +72,9 @@ class Reader:
             for step in steps(block):
                 self._take(step)
         elif block.file is not None:
-            (self.folder / block.file).write_text(self._here(block.text))
+            place = self.folder / block.file
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(self._here(block.text))
 
     def _take(self, step: Step) -> None:
         command = self._here(step.command)
@@ -81,7 +83,8 @@ class Reader:
         while words and (found := _ASSIGNMENT.fullmatch(words[0])):
             given[found[1]] = found[2]
             words.pop(0)
-        if tuple(words[:2]) in _SERVE:
+        # What a page starts in the background it also ends itself, in its own shell.
+        if tuple(words[:2]) in _SERVE and words[-1] != "&":
             self._serve(words[2:], given)
         elif words[:1] != ["make"]:
             self._expect(step, self._type(command))

@@ -39,7 +39,8 @@ def modules_of_tests() -> Mapping[str, Module]:
 def code_files(*suffixes: str, folders: tuple[str, ...] = CODE_FOLDERS) -> Iterator[Path]:
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in suffixes and "__pycache__" not in path.parts and not path.name.endswith(GENERATED):
+            ours = not {"__pycache__", "node_modules"} & set(path.parts) and not path.name.endswith(GENERATED)
+            if path.suffix in suffixes and ours:
                 yield path
 
 

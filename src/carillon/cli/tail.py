@@ -24,6 +24,7 @@ _RECONNECT_SECONDS = 3.0
 _SERVER_ERROR = 500
 _FILTERED_HERE = frozenset({"status", "provider", "tenantId"})
 _STYLES = {"delivered": "green", "opened": "green", "sent": "green", "failed": "bold red", "skipped": "dim"}
+_GOOD = {status for status, style in _STYLES.items() if style == "green"}
 Told = dict[str, Any]
 
 
@@ -205,7 +206,8 @@ def _show(console: Console, told: Told, *, as_json: bool) -> None:
         about = (
             f"{told['id']} {told['templateKey']} {told['channel'] or ''} {told['recipient'] or told['userId'] or ''}"
         )
-        why = f": {told['lastError']}" if told["lastError"] else ""
+        # What was delivered after a redrive keeps the error of its first life; it is no news any more.
+        why = f": {told['lastError']}" if told["lastError"] and told["status"] not in _GOOD else ""
         style = _STYLES.get(told["status"])
         line = f"{when}  {told['status']:9} {about}{why}"
         console.print(line, markup=False, highlight=False, style=style, soft_wrap=True)

@@ -42,6 +42,8 @@ class _TemplateAnswer(msgspec.Struct):
     version: int = 1
     engine: Literal["simple", "jinja"] = "simple"
     """A service that says nothing means substitution."""
+    push: dict[str, Any] | None = None
+    """What the push carries beside title and body, under the names of our own templates: image, actionUrl and so on."""
 
 
 class PrepareRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,6 +176,7 @@ def read_template(code: str, status: int, body: bytes, retry_after: float | None
         version=read.version,
         template_id=read.id,
         engine=read.engine,
+        fields=read.push or {},
     )
 
 

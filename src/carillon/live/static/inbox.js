@@ -56,6 +56,10 @@ export class InboxElement extends HTMLElement {
   open() {
     if (!this._bell) return;
     this._panel.hidden = false;
+    // At an edge of the window the popover opens to the other side, whatever `side` says.
+    this._panel.classList.remove("turned");
+    const place = this._panel.getBoundingClientRect();
+    this._panel.classList.toggle("turned", place.left < 0 || place.right > document.documentElement.clientWidth);
     this._button.setAttribute("aria-expanded", "true");
     document.addEventListener("pointerdown", this._outside, true);
     this._show();

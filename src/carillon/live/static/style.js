@@ -60,7 +60,8 @@ svg { display: block; inline-size: 20px; block-size: 20px; fill: none; stroke: c
   position: absolute; z-index: 1000; inset-block-start: calc(100% + 8px); inset-inline-end: 0; inline-size: var(--carillon-width, 400px);
   max-block-size: var(--carillon-height, min(620px, calc(100vh - 96px))); border-color: transparent; box-shadow: var(--_shadow);
 }
-:host([mode="bell"][side="start"]) .panel { inset-inline: 0 auto; }
+:host([mode="bell"][side="start"]) .panel, :host([mode="bell"]) .panel.turned { inset-inline: 0 auto; }
+:host([mode="bell"][side="start"]) .panel.turned { inset-inline: auto 0; }
 @media (max-width: 520px) {
   :host([mode="bell"]) .panel { position: fixed; inset: 0; inline-size: auto; max-block-size: none; border: 0; border-radius: 0; }
 }

@@ -9,6 +9,8 @@ import { number } from "../lib/format.js";
 import { views } from "../lib/views.js";
 import { story } from "./story.js";
 
+// What was delivered after a redrive keeps the error of its first life; it is no news any more.
+const REACHED = new Set(["delivered", "opened", "sent"]);
 const PAGE_SIZE = 50;
 const PATH = "/api/v1/notifications";
 const STATUSES = ["queued", "sent", "delivered", "opened", "failed", "skipped"];
@@ -133,7 +135,7 @@ function rows(items, state, acts) {
   const made = table("Notifications", ["", "accepted", "what", "to", "channel", "status", num("attempts"), { name: "error", cut: true }], items.map((one) => {
     const href = `#/notifications/${encodeURIComponent(one.id)}`;
     return { href, cells: [box(one), when(one.createdAt), h("a", { href, text: one.templateKey }), h("span", { class: "address", text: one.userId ?? one.recipient }), one.channel, badge(one.status),
-      number(one.attemptCount), one.lastError ?? ""] };
+      number(one.attemptCount), REACHED.has(one.status) ? "" : one.lastError ?? ""] };
   }), { cards: true });
   const all = h("input", { type: "checkbox", "aria-label": "Choose all of this page" });
   all.onchange = () => { for (const each of made.querySelectorAll("tbody input")) if (each.checked !== all.checked) each.click(); };
