@@ -1,4 +1,4 @@
-"""`make mutants`: takes away each condition of the ledger's statements, one by one, and lets simulated worlds miss it."""
+"""`make mutants`: takes each condition out of the ledger's statements, one by one, and lets worlds miss it."""
 
 import argparse
 import re
@@ -11,6 +11,7 @@ import msgspec
 from carillon.compose.ledger import parts_needed
 from carillon.ledger.statements import load
 from tests.simulation.ground import settings_of
+from tests.simulation.swarm import harsh
 from tests.simulation.world import World
 
 PAGE = Path("docs/explanation/mutants.md")
@@ -35,8 +36,8 @@ STATEMENTS = (
     "settle_note",
     "settle_answered",
 )
-"""Acceptance, claim, lease and settlement; the statements of live streams, caps and dead letters have tests of their own."""
-SEEDS = (4, 6, 9, 11, 14, 24, 62, 3)
+"""Acceptance, claim, lease and settlement; live streams, caps and dead letters have tests of their own."""
+SEEDS = range(1, 6)
 DELIVERIES, CRASHES = 200, 4
 MOST_TURNS, PATIENCE_SECONDS = 60_000, 1500.0
 _WORD = re.compile(r"\b(?:AND|OR|WHERE|ORDER|GROUP|LIMIT|RETURNING|UNION|ON|WHEN|THEN|ELSE|END|AS|SET|FROM)\b|[();]")
@@ -96,7 +97,7 @@ def judged(mutant: Mutant, statements: Mapping[str, str]) -> Verdict:
     changed = {**statements, mutant.statement: mutant.text}
     for seed in SEEDS:
         try:
-            world = World(seed, DELIVERIES, CRASHES, changed)
+            world = World(seed, DELIVERIES, CRASHES, changed, harsh(seed, DELIVERIES, CRASHES))
             world.hurry(MOST_TURNS, PATIENCE_SECONDS)
             found = world.run().wrong
         except Exception as error:  # noqa: BLE001 - a statement that cannot run, or a world that hangs, is missed too
@@ -136,10 +137,10 @@ def page(verdicts: list[Verdict]) -> str:
     rows = [f"| `{one.mutant.statement}` | {_cell(one.mutant.condition)} | {one.killed_by} |" for one in killed]
     left = [one.mutant for one in verdicts if not one.killed_by]
     survivors = [f"| `{one.statement}` | {_cell(one.condition)} | {_why(one)} |" for one in left]
-    return HEAD.format(number=len(verdicts), killed=len(killed)) + "\n".join(
-        ["| statement | without | what a world found |", "| --- | --- | --- |", *rows, "", "## Survivors", ""]
-        + ["| statement | without | why no world misses it |", "| --- | --- | --- |", *survivors, ""]
-    )
+    head = HEAD.format(number=len(verdicts), killed=len(killed))
+    lines = ["| statement | without | what a world found |", "| --- | --- | --- |", *rows, "", "## Survivors", ""]
+    lines += ["| statement | without | why no world misses it |", "| --- | --- | --- |", *survivors, ""]
+    return head + "\n".join(lines)
 
 
 def _cell(text: str) -> str:
