@@ -29,7 +29,7 @@ def play(seed: int, sql: Mapping[str, str] | None = None) -> Simulated:
 
 
 @pytest.mark.req("P-571")
-def test_whoever_dies_or_stops_wherever_nothing_is_lost_or_settled_twice(figures: Callable[..., None]) -> None:
+def test_nothing_is_lost_or_settled_twice_when_processes_die_or_stop_anywhere(figures: Callable[..., None]) -> None:
     seen = [play(seed) for seed in [*SEEDS, *FOUND]]
     assert {one.seed: one.wrong for one in seen if one.wrong} == {}
     assert all(one.deliveries == DELIVERIES for one in seen)
