@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ARGS   ?=
+SEED   ?=
 ONLY   ?=
 
 VENV ?= .venv
@@ -31,7 +32,7 @@ endif
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help install dev servers run test quick check fmt walk durations bench fuzz docs recording image chart dist release requirements lock sbom audit clean
+.PHONY: help install dev servers run test quick check fmt walk durations bench fuzz simulate fleet prove soak docs recording image chart dist release requirements lock sbom audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +77,21 @@ bench: dev ## Measure (one bench only: make bench ONLY=name)
 
 fuzz: servers dev ## Feed hostile inputs to every reader, listener and queue (how many, which: make fuzz ARGS=--help)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+simulate: dev ## Play a million deliveries with 20,000 crashes in virtual time (one world again: make simulate SEED=17)
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+fleet: dev ## Start a fleet on this machine to play with: highly available servers, processes of every blueprint, faults
+	@scripts/ensure-servers --fleet
+	@exec $(BIN)/python -m tests.fleet fleet $(ARGS)
+
+prove: dev ## Let faults loose on a fleet under load and write docs/explanation/crash-ledger.md (ARGS="--minutes 30")
+	@scripts/ensure-servers --fleet
+	@exec $(BIN)/python -m tests.fleet prove $(ARGS)
+
+soak: dev ## A steady 500 notifications a second with a fault every minute: what grows? (MINUTES=60)
+	@scripts/ensure-servers --fleet
+	@exec $(BIN)/python -m tests.fleet soak --minutes $(or $(MINUTES),60) $(ARGS)
 
 docs: $(VENV)/.installed-docs ## Build the documentation's site into build/site; a dead link fails
 	@$(BIN)/mkdocs build --strict

@@ -11,6 +11,7 @@ from tests.support.servers import Postgres, Redis
 PART = "drain"
 JOBS = 60_000
 OURS, BARE = "Carillon", "bare claim-and-settle loop"
+TARGETS = {"graphile-worker": 1.1, "pg-boss": 1.3, "pgqueuer": 4.0}
 
 
 def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3) -> Outcome:
@@ -34,7 +35,7 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3
             return go
 
         subjects = {OURS: lambda: drain(postgres.database(), JOBS), BARE: bare}
-        quick = {one.name: peer(one) for one in installed.found if one.name in ("graphile-worker", "pgqueuer")}
+        quick = {one.name: peer(one) for one in installed.found if one.name in TARGETS}
         figures = interleaved(PART, "jobs/s", {**subjects, **quick}, rounds, progress)
         there = [one for one in installed.found if PART in one.parts and not one.posts]
         others = {one.name: peer(one) for one in there if one.name not in quick}
@@ -52,9 +53,8 @@ def measure(postgres: Postgres, progress: Callable[[str], None], rounds: int = 3
 def _ratios(outcome: Outcome) -> list[Ratio]:
     ours = outcome.median(OURS)
     found = [Ratio("drain/bare-loop", ours / outcome.median(BARE), 0.5)]
-    targets = {"graphile-worker": 1.0, "pgqueuer": 2.0}
     names = {figure.name: figure for figure in outcome.figures}
     found += [
-        Ratio(f"drain/{name}", ours / names[name].median, target) for name, target in targets.items() if name in names
+        Ratio(f"drain/{name}", ours / names[name].median, target) for name, target in TARGETS.items() if name in names
     ]
     return found

@@ -5,7 +5,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,11 @@ from bench.backlog import LENGTHEN
 from bench.measure import Figure, Outcome, Ratio, interleaved
 from bench.ours import QUIET, drain
 from bench.stage import carillon, run
+from tests.support.daemon import children_of
 from tests.support.servers import Postgres
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 PART = "shape"
 ROUNDS = 3
@@ -109,16 +110,47 @@ def _memory(postgres: Postgres, progress: Say) -> Outcome:
 
 
 def _processes(postgres: Postgres, progress: Say) -> Outcome:
-    """Two processes against one; on a machine without idle cores they share what PostgreSQL leaves."""
+    """Two processes against one: on all cores together, and with PostgreSQL and Carillon on cores of their own."""
+    outcome = _one_and_two(postgres, progress, "not pinned")
+    with _apart(postgres) as (theirs, ours):
+        if ours:
+            outcome.add(_one_and_two(postgres, progress, "pinned"))
+    cores = f"{os.cpu_count()} cores"
+    words = f"PostgreSQL on {len(theirs)}, Carillon on {len(ours)} of {cores}" if ours else f"{cores}: nothing to pin"
+    outcome.settings = {PART: f"not pinned: both on {cores}; pinned: {words}"}
+    return outcome
+
+
+def _one_and_two(postgres: Postgres, progress: Say, how: str) -> Outcome:
     subjects: dict[str, Callable[[], float]] = {
-        f"drained by {many} processes": lambda many=many: drain(postgres.database(), JOBS * 2, processes=many)  # type: ignore[misc]
+        f"drained by {many}, {how}": lambda many=many: drain(postgres.database(), JOBS * 2, processes=many)  # type: ignore[misc]
         for many in (1, 2)
     }
     outcome = Outcome(interleaved(PART, "routes/s", subjects, ROUNDS, progress))
     one, two = (figure.median for figure in outcome.figures)
-    outcome.ratios = [Ratio("shape/two-processes-to-one", two / one, 1.5)]
-    outcome.settings = {PART: f"PostgreSQL and Carillon together on {os.cpu_count()} cores, not pinned"}
+    outcome.ratios = [Ratio(f"shape/two-processes-to-one, {how}", two / one, 1.5)]
     return outcome
+
+
+@contextmanager
+def _apart(postgres: Postgres) -> "Iterator[tuple[list[int], list[int]]]":
+    """Keep PostgreSQL on one half of the cores, and this process and what it starts on the other."""
+    cores = sorted(os.sched_getaffinity(0))
+    theirs, ours = cores[: len(cores) // 2], cores[len(cores) // 2 :] if len(cores) > 1 else []
+    if ours:
+        _pin(postgres, theirs)
+        os.sched_setaffinity(0, ours)
+    try:
+        yield theirs, ours
+    finally:
+        os.sched_setaffinity(0, cores)
+        _pin(postgres, cores)
+
+
+def _pin(postgres: Postgres, cores: list[int]) -> None:
+    for pid in (postgres.pid, *children_of(postgres.pid)):
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(pid, cores)
 
 
 def _filled(postgres: Postgres, waiting: int, groups: int) -> str:

@@ -26,14 +26,14 @@ WELCOME = {
 }
 
 
-def run(module: str, *args: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+def run(module: str, *args: str, env: dict[str, str] | None = None, seconds: float = TIMEOUT_SECONDS) -> dict[str, Any]:
     """Run a runner to its end; its last line is a JSON object."""
     done = subprocess.run(
         [sys.executable, "-m", f"bench.runners.{module}", *args],
         env={**os.environ, **(env or {})},
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_SECONDS,
+        timeout=seconds,
         check=False,
     )
     if done.returncode != 0:

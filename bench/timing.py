@@ -16,6 +16,7 @@ PART = "timing"
 PEOPLE, DIGESTS, SCHEDULED = 1_000_000, 100_000, 1_000_000
 OWN = 100_000
 TURNS, ROUNDS = 60, 3
+RIGHTS_SECONDS = 1800.0
 FILL = (
     """
     INSERT INTO preferences (tenant_id, user_id, preferred_locale, channels_json, contacts_json,
@@ -61,6 +62,8 @@ def measure(postgres: Postgres, progress: Callable[[str], None]) -> Outcome:
     asyncio.run(_lay(few, 1000, 0))
     progress(f"{PART}: laying {PEOPLE:,} people and {SCHEDULED:,} scheduled routes")
     asyncio.run(_lay(many, PEOPLE, SCHEDULED))
+    progress(f"{PART}: warming up")
+    run("wishes", few, many, str(PEOPLE), str(DIGESTS), str(TURNS))
     found: dict[str, list[list[float]]] = {}
     for number in range(ROUNDS):
         progress(f"{PART}: round {number + 1} of {ROUNDS}")
@@ -73,7 +76,7 @@ def measure(postgres: Postgres, progress: Callable[[str], None]) -> Outcome:
         small, large = (figure.median for figure in outcome.figures[-2:])
         outcome.ratios.append(Ratio(f"timing/{name}-million-to-few", large / small, 1.1, at_most=True))
     progress(f"{PART}: export and erasure")
-    rights = run("rights", many)
+    rights = run("rights", many, seconds=RIGHTS_SECONDS)
     outcome.figures += [Figure(PART, name, unit, [value]) for name, (value, unit) in rights.items()]
     return outcome
 

@@ -1,18 +1,21 @@
 """The border: outside input is made clean and bounded here, once, and a refusal says what was meant."""
 
+import datetime as dt
 import enum
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from types import NoneType
-from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 import msgspec
 
+from carillon.domain.content.wishes import MOMENTS, NAMES, NO_WISHES, STRUCTURED, SendWishes
 from carillon.domain.errors import BadIntent
+from carillon.domain.timing import LATEST_MS
 
 MAX_DEPTH = 32
 MAX_INTEGER = 2**63 - 1
@@ -184,6 +187,68 @@ def _refuse_unstorable(value: Any) -> None:
 _reader = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_bounded_int, parse_float=_finite_float
 )
+
+
+_MESSAGE = re.compile(r"(?P<text>.*?)(?: - at `\$?\.?(?P<path>[^`]*)`)?", re.DOTALL)
+_NAMED = re.compile(r"(?:unknown|required) field `([^`]*)`")
+_SHOWN = 300
+_SPELLINGS = frozenset(NAMES) | frozenset(NAMES.values())
+
+
+class Fault(NamedTuple):
+    """What is wrong with an input, in the same words at every door."""
+
+    sentence: str
+    text: str
+    """The sentence without the field."""
+    field: str | None
+
+
+def fault(error: msgspec.ValidationError, kind: Any, prefix: str = "") -> Fault:
+    """Read msgspec's sentence, whose end names the field; a hint says what was meant."""
+    message, meant = str(error), hint(str(error), kind)
+    found = _MESSAGE.fullmatch(message)
+    text, path = (found["text"], found["path"] or "") if found else (message, "")
+    named = _NAMED.search(text)
+    parts = [part for part in (prefix, path, named[1] if named else "") if part]
+    field = ".".join(parts).replace(".[", "[")[:_SHOWN] or None
+    sentence = text[:_SHOWN] if field is None or named else f"{text[:_SHOWN]} at {field}"
+    return Fault(sentence + meant, text[:_SHOWN] + meant, field)
+
+
+def read_wishes(fields: Mapping[str, Any]) -> SendWishes:
+    """What a message of a queue, a topic or a stream asks for; raises BadIntent in the words of HTTP.
+
+    Each field has its name of HTTP or the same with underscores. Where a transport knows texts alone, a field that
+    holds more is the JSON of it, and a moment may be Unix milliseconds in digits.
+    """
+    if _SPELLINGS.isdisjoint(fields):
+        return NO_WISHES
+    said: dict[str, Any] = {}
+    for name, other in NAMES.items():
+        value = fields.get(name, fields.get(other))
+        if value is not None and value != "":
+            said[name] = _unwrapped(name, value)
+    try:
+        return msgspec.convert(said, SendWishes)
+    except msgspec.ValidationError as error:
+        wrong = fault(error, SendWishes)
+        raise BadIntent("VALIDATION_ERROR", wrong.sentence, field=wrong.field) from None
+
+
+def _unwrapped(name: str, value: Any) -> Any:
+    if name in STRUCTURED and isinstance(value, str):
+        try:
+            return strict_loads(value)
+        except BadIntent as error:
+            said = str(error).removeprefix("body ")
+            raise BadIntent("VALIDATION_ERROR", f"{name} {said}", field=name) from None
+    if name in MOMENTS:
+        digits = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= len(str(LATEST_MS))
+        unix_ms = int(value) if digits else value
+        if isinstance(unix_ms, int) and not isinstance(unix_ms, bool) and 0 <= unix_ms <= LATEST_MS:
+            return dt.datetime.fromtimestamp(unix_ms / 1000, dt.UTC)
+    return value
 
 
 _PLACE = re.compile(r" - at `\$?\.?(?P<path>[^`]*)`$")

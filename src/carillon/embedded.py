@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
-from carillon.border import hint
+from carillon.border import fault
 from carillon.client import Accepted, Item, Notification, Rejected, SkippedRoute
 from carillon.compose import Ledger, Program
 from carillon.compose.intake import IntakePart
@@ -88,7 +88,8 @@ class Embedded:
             )
             acceptance = await self.program.part(IntakePart).intake.accept(to_intent(body, context))
         except msgspec.ValidationError as error:
-            raise Rejected(400, "VALIDATION_ERROR", str(error) + hint(str(error), SendBody), {}) from None
+            wrong = fault(error, SendBody)
+            raise Rejected(400, "VALIDATION_ERROR", wrong.sentence, {"field": wrong.field}) from None
         except BadIntent as error:
             raise Rejected(400, error.code, str(error), {"field": error.field}) from None
         return Accepted(

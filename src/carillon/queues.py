@@ -10,6 +10,7 @@ await queues.run(stop)
 """
 
 import asyncio
+import datetime as dt
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import TracebackType
@@ -20,7 +21,8 @@ from msgspec import UNSET, UnsetType
 
 from carillon.coalesce import Coalescer
 from carillon.compose.queues import QueueParts, QueueRuntime, QueueSettings, QueueTools
-from carillon.domain.errors import ConfigurationError
+from carillon.compose.redis_topology import refuse_cluster
+from carillon.domain.errors import BadIntent, ConfigurationError
 from carillon.domain.events import Event, LeaseLost, RouteAttempted, Trouble, event_word
 from carillon.domain.jobs import (
     BadMessage,
@@ -36,7 +38,7 @@ from carillon.domain.jobs import (
 from carillon.domain.ports import Observer
 from carillon.domain.queue_events import FailedTrimmed, MessageOverdue, MessageSwept, QueueDeep
 from carillon.domain.queues import Depth, FailedMessage, Policy, QueueUpkeep
-from carillon.domain.timing import duration
+from carillon.domain.timing import read_moment, read_seconds
 from carillon.ledger.opening import open_ledger
 from carillon.ledger.redis.lists_upkeep import Put
 from carillon.providers.handlers import EffectBusy, Handler, Job
@@ -154,8 +156,15 @@ class Queues:
                 self._closing.append(opened.aclose)
                 await opened.migrate()
                 ledger = opened
-            self._parts = QueueParts(self._settings, self._tools, ledger)
-            self._parts.start()
+            parts = QueueParts(self._settings, self._tools, ledger)
+            try:
+                # Producers and workers alike: a Redis Cluster would take messages until one of its slots moves.
+                await refuse_cluster(parts.redis, "queues")
+            except ConfigurationError:
+                await parts.redis.aclose()
+                raise
+            self._parts = parts
+            parts.start()
 
     async def check(self) -> dict[str, Any]:
         """Raise Unavailable while Redis cannot be reached, ConfigurationError if it may drop messages."""
@@ -182,13 +191,17 @@ class Queues:
         id: str | None = None,  # noqa: A002 - the envelope's own word
         delay_seconds: float = 0.0,
         ttl: float | str | None = None,
+        expires_at: str | dt.datetime | None = None,
+        scheduled_for: str | dt.datetime | None = None,
     ) -> str:
         """Put a message into a queue; returns its id once Redis has it. Raises BadMessage or LedgerUnavailable.
 
-        After `ttl` (seconds, or a duration such as `10m`) no handler runs it any more.
+        After `ttl` (seconds, or a duration such as `10m`) or `expires_at` no handler runs it any more, and none before
+        `scheduled_for`. What a notification asks for about its person has no meaning for a job: its handler sends it.
         """
         if not action:
             raise BadMessage("action: must be given")
+        starts = _moment(scheduled_for, "scheduled_for")
         envelope = Envelope(
             id=id or new_id(),
             action=action,
@@ -196,16 +209,21 @@ class Queues:
             idempotency_key=idempotency_key,
             created_at=moment(self._tools.clock.wall()),
             max_attempts=max_attempts,
-            expires_at=self._expiry(ttl),
+            expires_at=self._expiry(ttl, _moment(expires_at, "expires_at")),
+            scheduled_for=UNSET if starts is None else moment(starts),
             payload=dict(payload),
         )
-        return await self._enqueue(queue, encode_message(envelope, LONGEST_MESSAGE), delay_seconds)
+        waits = 0.0 if starts is None else starts - self._tools.clock.wall()
+        return await self._enqueue(queue, encode_message(envelope, LONGEST_MESSAGE), max(delay_seconds, waits))
 
-    def _expiry(self, ttl: float | str | None) -> str | UnsetType:
-        seconds = None if ttl is None else duration(ttl)
-        if ttl is not None and not seconds:
-            raise BadMessage(f"ttl: {ttl!r} is not a duration above zero such as 90, 10m or PT10M")
-        return UNSET if seconds is None else moment(self._tools.clock.wall() + seconds)
+    def _expiry(self, ttl: float | str | None, at: float | None) -> str | UnsetType:
+        try:
+            seconds = read_seconds(ttl, "ttl")
+        except BadIntent as error:
+            raise BadMessage(str(error)) from None
+        ends = [] if at is None else [at]
+        ends += [] if seconds is None else [self._tools.clock.wall() + seconds]
+        return moment(min(ends)) if ends else UNSET
 
     async def enqueue_raw(self, queue: str, message: Mapping[str, Any], *, delay_seconds: float = 0.0) -> str:
         """Put a dict into a queue as it is; its id is its `id`, else the SHA-256 of its text."""
@@ -265,6 +283,14 @@ class Queues:
 
     async def _put(self, puts: Sequence[Put]) -> list[float | BadMessage]:
         return await (await self._opened()).desk.enqueue(puts)
+
+
+def _moment(said: str | dt.datetime | None, name: str) -> float | None:
+    try:
+        unix_ms = read_moment(said, name)
+    except BadIntent as error:
+        raise BadMessage(str(error)) from None
+    return None if unix_ms is None else unix_ms / 1000
 
 
 def told_by_logging() -> Observer:

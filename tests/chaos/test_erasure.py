@@ -20,7 +20,10 @@ from tests.support.stand import Stand
 
 pytestmark = pytest.mark.slow
 
-POINTS = ("erasure_begun", "erasure_window", "erasure_person", "erasure_mentions", "erasure_noted")
+POINTS = (
+    *("erasure_begun", "erasure_window", "erasure_notifications", "erasure_person"),
+    *("erasure_mentions", "erasure_history", "erasure_noted"),
+)
 PERSON, ADDRESS = "canary-person", "canary-device-token"
 
 

@@ -85,12 +85,37 @@ async def test_a_key_that_was_used_before_brings_no_claim(engine: Engine, ledger
 async def test_a_repeat_claims_its_own_routes_again_and_no_others(engine: Engine, ledger: Ledger) -> None:
     given = enrolment()
     (first,) = (await held(ledger, given)).claims
+    lose_the_answer(ledger, first)
     assert (await held(ledger, given, owner="stranger")).claims == ()
     (second,) = (await held(ledger, given)).claims
     assert second.token > first.token
     assert (await engine.only("routes"))["attempt_count"] == 1
     assert await ledger.settle([bury(first)]) == [Settled.STALE]
     assert await ledger.settle([finish(second)]) == [Settled.APPLIED]
+
+
+def lose_the_answer(ledger: Ledger, claim: Claim) -> None:
+    """As if the connection had broken after the COMMIT: this process knows of no such claim."""
+    del ledger._leases._open[claim.lease]  # noqa: SLF001 - what only a broken connection does
+
+
+@pytest.mark.req("P-572")
+async def test_a_repeat_does_not_claim_what_this_process_is_sending(ledger: Ledger) -> None:
+    given = enrolment()
+    (first,) = (await held(ledger, given)).claims
+    again = await held(ledger, given)
+    assert (type(again.enrolled), again.claims) == (Accepted, ())
+    assert await ledger.settle([finish(first)]) == [Settled.APPLIED]
+
+
+@pytest.mark.req("P-572")
+async def test_a_repeat_does_not_claim_what_a_worker_of_this_process_has_claimed(ledger: Ledger) -> None:
+    given = enrolment()
+    await ledger.enrol([given])
+    (claimed,) = await ledger.claim([want()], 1, "here")
+    lose_the_answer(ledger, claimed)
+    assert (await held(ledger, given)).claims == ()
+    assert await ledger.settle([finish(claimed)]) == [Settled.APPLIED]
 
 
 async def test_each_enrolment_of_a_batch_gets_its_own_claims(engine: Engine, ledger: Ledger) -> None:

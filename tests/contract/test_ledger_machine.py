@@ -131,6 +131,7 @@ class LedgerMachine(RuleBasedStateMachine):
         letters, _ = self.run(self.ledger.dead_letters({}, 1000, 0))
         buried = {key for key, r in self.model.routes.items() if r.status == "dead_letter"}
         assert {(row["notification_id"], row["route_id"]) for row in letters} == buried
+        assert self.run(self.ledger.lost_tickets(0, 1000))[0] == [], "what waits stands in a queue"
 
 
 def agree(engine: Engine, statements: Mapping[str, str] | None = None) -> None:

@@ -1,5 +1,6 @@
 """The sse blueprint's statements, run by hand against its table."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
@@ -12,6 +13,7 @@ from tests.support.ledger_builders import finish, retry
 from tests.support.ledger_engines import PostgresEngine, ledger_fixture
 from tests.support.ledger_postgres import connected
 from tests.support.stream_builders import claimed, told
+from tests.support.waiting import until
 
 ledger = ledger_fixture()
 Sql: TypeAlias = "asyncpg.Connection[Any]"
@@ -139,3 +141,82 @@ async def test_what_no_status_is_is_refused(sql: Sql, ledger: Ledger) -> None:
         await sql.execute("UPDATE notifications.notifications SET status = 'lost'")
     with pytest.raises(asyncpg.UniqueViolationError):
         await sql.execute(", ".join([ADD + TWICE, TWICE]))
+
+
+@pytest.mark.req("X4-1", "S4-15")
+async def test_two_pickers_of_one_moment_never_get_the_same_row(
+    engine: PostgresEngine, sql: Sql, ledger: Ledger
+) -> None:
+    """The document's statement looks, then takes: both look before either takes."""
+    await ledger.enrol([told(f"user-{n}", priority=n % 3 + 1) for n in range(150)])
+    async with connected(engine.dsn) as other:
+        first, second = sql.transaction(), other.transaction()
+        await first.start()
+        await second.start()
+        taken = {row["user_id"] for row in await sql.fetch(CLAIM, "go-1")}
+        # The first has not committed: the second sees its rows as free, and does not wait for them.
+        async with asyncio.timeout(20):
+            meanwhile = {row["user_id"] for row in await other.fetch(CLAIM, "go-2")}
+        await first.commit()
+        await second.commit()
+        rest = {row["user_id"] for row in await other.fetch(CLAIM, "go-2")}
+    assert (len(taken), taken & meanwhile, taken & rest) == (100, set(), set())
+    assert taken | meanwhile | rest == {f"user-{n}" for n in range(150)}
+    held = await sql.fetch("SELECT user_id, processing_by FROM notifications.notifications WHERE status = 'processing'")
+    assert {row["user_id"] for row in held if row["processing_by"] == "go-1"} == taken
+
+
+@pytest.mark.req("X4-1", "S4-31")
+async def test_what_another_changed_after_the_look_is_passed_over(
+    engine: PostgresEngine, sql: Sql, ledger: Ledger
+) -> None:
+    """A settlement waits for a reset that is under way, and then finds that the row is not its own any more."""
+    await ledger.enrol([told("ann"), told("bob")])
+    taken = await sql.fetch(CLAIM, "go-1")
+    async with connected(engine.dsn) as other:
+        reset = other.transaction()
+        await reset.start()
+        back = (
+            "UPDATE notifications.notifications SET status = 'not_pushed', processing_by = NULL WHERE user_id = 'ann'"
+        )
+        assert await other.execute(back) == "UPDATE 1"
+        settling = asyncio.create_task(sql.execute(PUSHED, [row["notification_id"] for row in taken]))
+
+        async def waits() -> bool:
+            return bool(await other.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+        await until(waits, timeout=30, what="a settlement that waits")
+        await reset.commit()
+        assert await settling == "UPDATE 1"
+    rows = await sql.fetch("SELECT user_id, status FROM notifications.notifications")
+    assert {row["user_id"]: row["status"] for row in rows} == {"ann": "not_pushed", "bob": "pushed"}
+
+
+PUSHED = """
+UPDATE notifications.notifications SET status = 'pushed'
+WHERE notification_id = ANY ($1) AND processing_by = 'go-1' AND status = 'processing'
+"""
+
+
+@pytest.mark.req("X4-1")
+async def test_a_statement_over_thousands_of_rows_writes_every_one(sql: Sql) -> None:
+    many = 3000
+    await sql.execute(
+        "INSERT INTO notifications.notifications (user_id, event_type, priority, payload)"
+        " SELECT 'user-' || n, 'x', 'LOW', '{}' FROM generate_series(1, $1::int) AS n",
+        many,
+    )
+    counted = (
+        "SELECT count(*) FROM notifications.notifications WHERE status = $1 AND last_error IS NOT DISTINCT FROM $2"
+    )
+    assert await sql.fetchval(counted, "not_pushed", None) == many
+    failed = "UPDATE notifications.notifications SET status = 'failed', last_error = 'by ' || user_id"
+    assert await sql.execute(failed) == f"UPDATE {many}"
+    assert await sql.fetchval("SELECT count(*) FROM dead_letters") == many
+    again = "UPDATE notifications.notifications SET status = 'not_pushed', last_error = NULL, retry_count = 0"
+    assert await sql.execute(f"{again} WHERE user_id <> 'user-7'") == f"UPDATE {many - 1}"
+    assert (await sql.fetchval(counted, "not_pushed", None), await sql.fetchval(counted, "failed", "by user-7")) == (
+        many - 1,
+        1,
+    )
+    assert await sql.fetchval("SELECT count(*) FROM dead_letters") == 1

@@ -11,6 +11,7 @@ from carillon.domain.intents import Malformed
 from carillon.domain.people import PreferenceChange
 from carillon.domain.rights import KnownPerson
 from carillon.domain.suppressions import Suppression
+from carillon.intake import erased
 from carillon.intake.erased import ErasedAddresses
 from carillon.ledger.columns import COLUMNS, ERASURE, Erased
 from carillon.ledger.opening import Ledger
@@ -100,6 +101,23 @@ async def test_the_person_stays_suppressed(ledger: Ledger) -> None:
     assert [row["address"].startswith("erased:") for row in rows] == [True]
 
 
+@pytest.mark.req("P-535", "P-221")
+async def test_the_oldest_of_many_stays_suppressed_too(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erased, "_MOST", 2)
+    for number in range(4):
+        who, address = f"person-{number}", f"person-{number}@example.org"
+        tenant = "acme" if number == 0 else None
+        await ledger.enrol([enrolment(route(who, address=address), tenant_id=tenant, user_id=who)])
+        await ledger.suppress([Suppression("email", address, tenant or "", "gone", "receipt")])
+        await erase(ledger, tenant, who, "ops")
+    held = ErasedAddresses(ledger, SystemClock())
+    assert [await held.hold("email", f"person-{number}@example.org", "acme") for number in range(5)] == [True] * 4 + [
+        False
+    ]
+    assert not await held.hold("email", "person-0@example.org", None), "only one tenant has suppressed it"
+    assert not await held.hold("sms", "person-1@example.org", None)
+
+
 @pytest.mark.req("P-220")
 async def test_another_tenants_person_of_the_same_id_stays(ledger: Ledger) -> None:
     await ledger.enrol([enrolment(route(PERSON, address=MAIL), tenant_id="acme", user_id=PERSON)])
@@ -112,11 +130,11 @@ async def test_another_tenants_person_of_the_same_id_stays(ledger: Ledger) -> No
 
 @pytest.mark.req("P-222")
 async def test_what_cannot_be_reached_is_named_and_the_trail_says_so(ledger: Ledger) -> None:
-    async def away(tenant_id: str | None, user_id: str) -> None:
-        raise ArchiveUnavailable(f"not there for {tenant_id} {user_id}")
+    async def away(person: KnownPerson) -> None:
+        raise ArchiveUnavailable(f"not there for {person.person}")
 
     await live(ledger)
-    found = await erase(ledger, None, PERSON, "ops", away)
+    found = await erase(ledger, None, PERSON, "ops", {"history": away})
     assert (found.finished, found.unfinished) == (False, ("history",))
     actions, _ = await ledger.actions({"action": "erase"}, 10, 0)
     details = [row["detail"] if isinstance(row.get("detail"), dict) else json.loads(row["detail"]) for row in actions]
@@ -148,6 +166,7 @@ async def test_a_person_who_came_back_is_erased_again(ledger: Ledger, engine: En
 async def test_an_export_has_everything_about_the_person_and_nobody_else(ledger: Ledger) -> None:
     await live(ledger)
     things = [thing async for thing in exported(ledger, None, PERSON)]
+    assert not [name for thing in things for name in thing if "_" in name], "the API's names have no underscores"
     assert things.pop() == {"what": "end", "count": len(things)}
     kinds = [thing["what"] for thing in things]
     assert kinds[:3] == ["person", "preferences", "suppression"]

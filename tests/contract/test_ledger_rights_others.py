@@ -193,14 +193,14 @@ async def test_a_process_that_died_loses_no_address(ledger: Ledger, engine: Engi
         if away:
             raise away.pop()
 
-    found = await erase(ledger, None, ADA, "ops", forget)
+    found = await erase(ledger, None, ADA, "ops", {"history": forget})
     assert found.unfinished == ("history",)
     # The route was the only trace of the address, and the suppression came back before the erasure goes on.
     await ledger.suppress([Suppression("email", MAIL, "", "late report", "receipt")])
     (pending,) = await ledger.pending_erasures(waiting=False)
     assert pending.person.addresses == (MAIL,)
     assert not await ledger.pending_erasures(waiting=True), "its process may be at work"
-    loop = UnfinishedErasures(ledger, forget, SystemClock(), lambda _: None)
+    loop = UnfinishedErasures(ledger, {"history": forget}, SystemClock(), lambda _: None)
     assert await loop.look(waiting=False) == 1
     assert not await ledger.pending_erasures(waiting=False)
     assert not await canaries(engine)

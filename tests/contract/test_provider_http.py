@@ -205,7 +205,7 @@ async def test_handles_that_change_hands_lose_no_answer(http: HttpClient) -> Non
 
 
 async def test_waiting_for_a_connection_is_not_sending() -> None:
-    http = HttpClient(connections_per_host=1)
+    http = HttpClient(calls_per_host=1)
     async with Peer(silent) as peer:
         first = asyncio.create_task(http.post(request(peer.url, timeout_seconds=5.0)))
         await peer.visited.wait()

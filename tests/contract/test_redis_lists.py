@@ -1,7 +1,9 @@
 """The list queue step by step, on Redis and on Valkey: each move is whole, and checked by token."""
 
 import asyncio
+import datetime as dt
 import json
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,9 +13,12 @@ from redis.asyncio import Redis as Client
 
 from carillon.domain.claims import Settled, Want
 from carillon.domain.decide import EXPIRY, barred
+from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.jobs import message_id
 from carillon.domain.queues import Policy
+from carillon.domain.rights import KnownPerson
+from carillon.ledger.redis.lists_upkeep import take_out_failed
 from carillon.ledger.redis.scripts import Scripts, hints_for
 from tests.support.ledger_builders import bury, defer, finish, retry, settlement
 from tests.support.queue_lists import Lists, counted
@@ -303,3 +308,40 @@ async def test_a_job_that_has_expired_is_skipped_and_leaves_no_trace_but_its_log
     assert not await lists.redis.llen(f"{QUEUE}:failed")
     entries = [json.loads(entry) for entry in await lists.redis.lrange("q:log:jobs", 0, -1)]
     assert ("late", "skipped") in [(entry.get("id") or entry.get("message_id"), entry["status"]) for entry in entries]
+
+
+@pytest.mark.req("P-533", "P-530")
+@pytest.mark.parametrize("name", ["scheduled_for", "scheduledFor"])
+async def test_a_job_waits_for_its_schedule_wherever_it_was_put(lists: Lists, name: str) -> None:
+    soon, late = time.time() + 0.5, "2096-01-31T18:00:00Z"
+    first = {**envelope(id="soon"), name: dt.datetime.fromtimestamp(soon, dt.UTC).isoformat()}
+    raw = json.dumps({**envelope(id="late"), name: late}).encode()
+    # As any producer does, without asking when it is due.
+    await lists.put(first, raw, {**envelope(id="now"), name: "2020-01-31T18:00:00Z"}, {**envelope(id="odd"), name: "?"})
+    assert {claim.notification_id for claim in await lists.claim()} == {"now", "odd"}
+    delayed = dict(await lists.redis.zrange(f"{QUEUE}:delayed", 0, -1, withscores=True))
+    assert delayed[raw] == pytest.approx(dt.datetime.fromisoformat(late).timestamp(), abs=5)
+    assert sorted(await lists.locks()) == [f"lock:{QUEUE}:{one}".encode() for one in ("now", "odd")]
+
+    async def due() -> bool:
+        await lists.upkeep.pump()
+        return [claim.notification_id for claim in await lists.claim()] == ["soon"]
+
+    await until(due, timeout=30, what="the one that is due soon")
+    assert time.time() >= soon
+
+
+@pytest.mark.req("P-534")
+async def test_the_failed_lists_forget_a_person_and_keep_the_others_in_order(lists: Lists, server: Redis) -> None:
+    person = KnownPerson(tenant_id=None, person="canary-person", addresses=("canary@example.org",))
+    told = [{"user": "canary-person"}, {"user": "bob"}, {"to": "canary@example.org"}, {"user": "canary-person-2"}]
+    await lists.put(*[envelope(id=f"m{n}", payload=payload) for n, payload in enumerate(told)], b"about canary-person")
+    await lists.backlog.settle([bury(claim) for claim in await lists.claim()])
+    key = f"{QUEUE}:failed"
+    before = await lists.redis.lrange(key, 0, -1)
+    assert len(before) == len(told) + 1
+    assert await take_out_failed(server.url(), [QUEUE, "q:none"], person.mentioned_in) == 3
+    assert await lists.redis.lrange(key, 0, -1) == [raw for raw in before if b"bob" in raw or b"person-2" in raw]
+    assert await take_out_failed(server.url(), [QUEUE], person.mentioned_in) == 0
+    with pytest.raises(LedgerUnavailable):
+        await take_out_failed("redis://127.0.0.1:1/0", [QUEUE], person.mentioned_in)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 import uvloop
@@ -18,7 +19,7 @@ from tests.support.gates import Gate, Gates
 MANY = 8
 BUILDERS: dict[str, Callable[[str], Redis]] = {
     "queues": lambda url: client(url, MANY, 5.0),
-    "shared": lambda url: SharedRedis(url).redis,
+    "shared": lambda url: cast("Redis", SharedRedis(url).redis),
     "plain": lambda url: outliving_resets(Redis.from_url(url)),
 }
 

@@ -110,8 +110,7 @@ def _servers(options: argparse.Namespace, counts: Counts, seed: int) -> tuple[li
             findings += found
         for name in ways:
             world.redis.flushall()
-            kind = messages.LocalQueue if name == "rabbitmq local" else EVERY[messages.WAYS[name][0]]
-            with kind(world) as blueprint:
+            with messages.opened(name, world) as blueprint:
                 row, found = messages.run(name, blueprint, seed, number=each, seconds=long, say=say)
             counts.add(row)
             rows.append(row)

@@ -1,4 +1,4 @@
-"""Hostile messages to running programs, through RabbitMQ, Redis streams, Redis lists and Kafka."""
+"""Hostile messages to running programs, through RabbitMQ, Service Bus, Redis streams, Redis lists and Kafka."""
 
 import asyncio
 import json
@@ -10,6 +10,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Self
 
+from proton import Message, symbol
+
 from carillon.blueprints.billing import domain as billing
 from carillon.blueprints.push_worker import wire as push_wire
 from carillon.domain import jobs
@@ -20,8 +22,9 @@ from tests.fuzz.requests import log_errors
 from tests.fuzz.running import LIMIT_SECONDS, Finding, Row, resident_kib
 from tests.support import tables
 from tests.support.client import Client
-from tests.support.every_blueprint import PATIENCE, Blueprint, Given, Local
+from tests.support.every_blueprint import EVERY, PATIENCE, Blueprint, World
 from tests.support.galaxy_stand import INTENTS
+from tests.support.local_doors import DOORS, QUEUE
 from tests.support.process import Program
 from tests.support.raw_texts import RawProducer, RawText
 
@@ -29,7 +32,6 @@ CHUNK = 500
 LONGEST = 20_000
 MOST_GROWTH_KIB = 128 * 1024
 SAMPLE_SECONDS = 0.02
-QUEUE = "hostile"
 LISTS = (
     billing.PAYMENT_INITIATION,
     billing.TRIAL_PAYMENT,
@@ -38,23 +40,6 @@ LISTS = (
     billing.SUBSCRIPTION_UPDATE,
     billing.REFUND_INITIATION,
 )
-
-
-class LocalQueue(Local):
-    """The blueprint local with a queue of RabbitMQ for a door."""
-
-    def environment(self) -> dict[str, str]:
-        return {**super().environment(), "CARILLON_RABBITMQ_DOOR__QUEUE": QUEUE}
-
-    def give(self, program: Program | None) -> Given:
-        del program
-        key = f"good-{uuid.uuid4()}"
-        self.world.broker.publish_with(honest.QUEUED, queue=QUEUE, message_id=key)
-        return {"key": key}
-
-    def arrived(self, given: Given) -> bool:
-        found = f"SELECT count(*) AS n FROM records WHERE idempotency_key = '{given['key']}'"  # noqa: S608 - ours
-        return asyncio.run(tables.number(self.own, found)) == 1
 
 
 class Way(ABC):
@@ -133,6 +118,37 @@ class RabbitMQDoor(RabbitMQPush):
 
     def readable(self, body: bytes) -> bool:
         return isinstance(parsers._rabbit(b"key\n" + body), Intent)  # noqa: SLF001 - the same reader in the same process
+
+    def taken(self) -> int:
+        return self.number("SELECT count(*) AS n FROM records")
+
+
+class ServiceBusQueue(Way):
+    """The same through Service Bus: ids, properties and bodies of every type that AMQP 1.0 has for them."""
+
+    seeds = (honest.QUEUED,)
+
+    def send(self, bodies: list[bytes]) -> int:
+        self.world.bus.create(QUEUE)
+        self.world.bus.publish(QUEUE, *map(self._message, bodies))
+        return len(bodies)
+
+    def _message(self, body: bytes) -> Message:
+        if self.random.random() < 0.9:
+            return Message(body=body, inferred=True)
+        strange = self.strange().decode("utf-8", "replace")
+        value: Any = self.random.choice((body, strange, [strange, 1, None], {strange: body}, 7, None))
+        named = self.random.choice(("idempotency-key", "traceparent", "accept-language", strange))
+        return Message(
+            body=value,
+            inferred=self.random.random() < 0.5,
+            id=self.random.choice((strange, uuid.UUID(int=self.random.getrandbits(128)), 7, None)),
+            correlation_id=self.random.choice((strange, uuid.UUID(int=7), 2**40, None)),
+            properties={named: self.random.choice((strange, 1.5, True, None, symbol("s"), self.strange()))},
+        )
+
+    def readable(self, body: bytes) -> bool:
+        return isinstance(parsers._servicebus(b"key\n" + body), Intent)  # noqa: SLF001 - the same reader in the same process
 
     def taken(self) -> int:
         return self.number("SELECT count(*) AS n FROM records")
@@ -262,11 +278,17 @@ class Listener:
 
 WAYS: dict[str, tuple[str, type[Way]]] = {
     "rabbitmq push-worker": ("push-worker", RabbitMQPush),
-    "rabbitmq local": ("local", RabbitMQDoor),
+    "rabbitmq local": ("local by rabbitmq", RabbitMQDoor),
+    "servicebus local": ("local by servicebus", ServiceBusQueue),
     "redis stream galaxy": ("galaxy", RedisStream),
     "redis lists billing": ("billing", RedisLists),
     "kafka sse": ("sse", KafkaTopic),
 }
+
+
+def opened(name: str, world: World) -> Blueprint:
+    """The blueprint that messages reach this way."""
+    return {**EVERY, **DOORS}[WAYS[name][0]](world)
 
 
 class Delivery:

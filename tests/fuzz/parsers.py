@@ -2,9 +2,13 @@
 
 import json
 import random
+import uuid
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
+
+from azure.servicebus.amqp import AmqpMessageBodyType
 
 from carillon import amqp
 from carillon.blueprints.galaxy import wire as galaxy_wire
@@ -20,6 +24,7 @@ from carillon.doors.kafka.wire import Record, TopicWire
 from carillon.doors.messages import QueueWire
 from carillon.doors.rabbitmq.door import seen
 from carillon.doors.redis_stream.offset import parse_id
+from carillon.doors.servicebus.door import seen as seen_on_the_bus
 from carillon.intake.render import check_template, render_message
 from carillon.live import endpoints as streams
 from carillon.providers.echoes import without
@@ -38,6 +43,7 @@ MOST_BYTES = 256 * 1024
 EVENTS = EventWire({"*": "LOW"}, lambda: "id")
 TOPIC = TopicWire(EVENTS.decode, MOST_BYTES)
 QUEUE = QueueWire("rabbitmq", "q", MOST_BYTES, lambda: "id")
+BUS = QueueWire("servicebus", "q", MOST_BYTES, lambda: "id")
 GALAXY = galaxy_wire.open_wire(None, {})
 REDACTION = Redaction(["a-configured-secret"])
 
@@ -151,6 +157,33 @@ def _rabbit(body: bytes) -> Intent | Malformed:
     return QUEUE.read(seen(cast("Any", message)))
 
 
+def _servicebus(body: bytes) -> Intent | Malformed:
+    """The first byte chooses the kinds of the body and of the ids: AMQP 1.0 has several for each."""
+    head, _, rest = body.partition(b"\n")
+    said, choice = rest or body, sum(head[:1])
+    words = text(head).encode("utf-8", "replace").decode()
+    name: object = (head, words, choice, uuid.UUID(int=choice), None)[choice % 5]
+    kinds: tuple[tuple[AmqpMessageBodyType, object], ...] = (
+        (AmqpMessageBodyType.DATA, iter([said[:7], said[7:]])),
+        (AmqpMessageBodyType.VALUE, said),
+        (AmqpMessageBodyType.VALUE, text(said).encode("utf-8", "replace").decode()),
+        (AmqpMessageBodyType.VALUE, {name: said}),
+        (AmqpMessageBodyType.SEQUENCE, [[said, name]]),
+    )
+    kind, held = kinds[0] if head[:1].isalpha() else kinds[choice % 5]
+    message = SimpleNamespace(
+        raw_amqp_message=SimpleNamespace(
+            properties=SimpleNamespace(message_id=name, correlation_id=head[:9]) if choice % 7 else None,
+            application_properties={b"idempotency-key": name, head: words} if choice % 3 else None,
+        ),
+        body=held,
+        body_type=kind,
+        sequence_number=choice or None,
+        enqueued_time_utc=datetime.fromtimestamp(choice, UTC) if choice % 2 else None,
+    )
+    return BUS.read(seen_on_the_bus(cast("Any", message), "q"))
+
+
 def _doors() -> dict[str, Target]:
     return {
         "border.strict": Target(_strict, (honest.SEND, honest.EVENT, b'[1,2.5e3,"\\u00e9",null]'), (BadIntent,)),
@@ -164,6 +197,10 @@ def _doors() -> dict[str, Target]:
         ),
         "door.rabbitmq": Target(
             arrived(_rabbit), (b"key-1\n" + honest.SEND, b"Key\n" + honest.QUEUED, honest.TRACE + b"\n" + honest.SEND)
+        ),
+        "door.servicebus": Target(
+            arrived(_servicebus),
+            (b"key-1\n" + honest.SEND, b"Key\n" + honest.QUEUED, b"1\n" + honest.SEND, b"2\n" + honest.QUEUED),
         ),
         "door.push": Target(arrived(push_wire.decode), (honest.PUSH,)),
         "door.galaxy": Target(arrived(lambda b: GALAXY.decode("1-1", as_fields(b))), honest.GALAXY),

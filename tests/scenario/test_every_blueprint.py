@@ -1,4 +1,4 @@
-"""What holds for every blueprint because there is one program: roles, a quiet end, dependencies, console and gauges."""
+"""What holds for every blueprint and every broker's door: roles, a quiet end, dependencies, console and gauges."""
 
 import re
 import time
@@ -11,6 +11,7 @@ from tests.support.client import Client
 from tests.support.every_blueprint import EVERY, PATIENCE, Blueprint, World, exported, loud
 from tests.support.galaxy_stand import PASSWORD
 from tests.support.kafka import Kafka
+from tests.support.local_doors import DOORS
 from tests.support.process import Program
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis
@@ -39,10 +40,13 @@ def world(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres, rabbitmq
         yield found
 
 
-@pytest.fixture(params=EVERY)
+MATRIX: dict[str, type[Blueprint]] = {**EVERY, **DOORS}
+
+
+@pytest.fixture(params=MATRIX)
 def blueprint(request: pytest.FixtureRequest, world: World) -> Iterator[Blueprint]:
     world.redis.flushall()
-    with EVERY[request.param](world) as found:
+    with MATRIX[request.param](world) as found:
         yield found
 
 

@@ -47,8 +47,7 @@ def test_a_listener_refuses_and_keeps_nothing(world: World, name: str) -> None:
 @pytest.mark.parametrize("name", messages.WAYS)
 def test_a_broker_brings_nothing_that_stops_those_behind_it(world: World, name: str) -> None:
     world.redis.flushall()
-    kind = messages.LocalQueue if name == "rabbitmq local" else EVERY[messages.WAYS[name][0]]
-    with kind(world) as blueprint:
+    with messages.opened(name, world) as blueprint:
         row, findings = messages.run(name, blueprint, SEED, number=200, seconds=60, say=lambda _: None)
     assert findings == []
     assert row.tried >= 200

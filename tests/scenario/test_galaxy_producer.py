@@ -28,6 +28,7 @@ BUILDERS: dict[str, Build] = {
     f"{TWO_WAYS} (private)": producing.lobby_application_submitted_private,
     f"{TWO_WAYS} (public)": producing.lobby_application_submitted_public,
 }
+PRODUCERS = {"geo": "geoprofile", "game": "game_master", "lobby": "game_lobby"}
 ADMIN = {"geo.review_recommended", "game.generation_failed", "lobby.runtime_paused_after_start", f"{TWO_WAYS} (public)"}
 
 
@@ -50,6 +51,7 @@ async def test_every_type_there_and_back(running: Galaxy, name: str) -> None:
     await running.routes(entry_id, status="published")
     (row,) = await running.rows("SELECT * FROM records WHERE notification_id = $1", entry_id)
     assert (row["notification_type"], row["idempotency_key"]) == (name.partition(" ")[0], f"sync {name}")
+    assert row["producer"] == PRODUCERS[name.partition(".")[0]]
     assert (row["request_id"], row["trace_id"]) == ("r", "t")
     # The same again, by the asynchronous half, is the same intent.
     again = await producing.publish_async(running.redis, intent)

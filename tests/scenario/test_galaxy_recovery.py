@@ -230,6 +230,10 @@ VERIFIED = {
     "restart from 0-0 and from the offset": "consumer::test_from_the_beginning_and_then_from_where_it_was",
     "runtime wiring": "boundaries::test_one_process_says_which_parts_it_has",
     "producer module": "producer::test_every_type_there_and_back",
+    "all three producers": "producer::test_every_type_there_and_back",
+    "loading of due routes": "routes::test_what_a_new_route_looks_like",
+    "the email worker's retries": "retries::test_both_budgets_are_spent_and_no_more",
+    "the user service's failures": "config::test_the_user_service_has_a_second",
     "gateway and mail for every type": "recovery::test_gateway_and_mail_understand_every_type",
     "login codes bypass": "boundaries::test_login_codes_do_not_pass_here",
 }
@@ -242,6 +246,9 @@ async def test_each_line_of_the_documents_list_has_its_black_box_test(claim: str
     file, _, name = VERIFIED[claim].partition("::")
     tree = ast.parse((Path(__file__).parent / f"test_galaxy_{file}.py").read_text())
     tests = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    marks = [ast.unparse(mark) for mark in tests[name].decorator_list]
+    assert any(".req(" in mark for mark in marks), "it proves something by its id"
+    assert not [mark for mark in marks if "skip" in mark or "xfail" in mark]
     given = {argument.arg for argument in tests[name].args.args}
     # Its own process or the shared one: nothing of the service is called from inside.
     assert given & {"galaxy", "running", "watched"} or "producer" in file, given

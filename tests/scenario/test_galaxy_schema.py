@@ -103,6 +103,46 @@ async def test_the_index_of_what_is_due(running: Galaxy) -> None:
     assert "routes_due_idx" in str(plan)
 
 
+MANY = """
+WITH made AS (
+    INSERT INTO records (notification_id, notification_type, producer, audience_kind, payload_json, request_fingerprint,
+                         accepted_at, updated_at, origin, priority, is_bulk)
+    SELECT 'n-' || n, 't', 'p', 'user', '{}', 'f', now(), now(), 'system', 2, FALSE FROM generate_series(1, 100000) AS n
+    RETURNING notification_id)
+INSERT INTO routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at,
+                    created_at, updated_at, lane, provider, policy, budget_since)
+SELECT notification_id, 'push:user:u', 'push', 'user:u',
+       CASE WHEN notification_id LIKE '%000' THEN 'failed' ELSE 'published' END, 3,
+       CASE WHEN notification_id LIKE '%000' THEN now() - interval '1 minute' END,
+       now(), now(), 2, 'gateway', '*/push', now()
+FROM made
+"""
+
+
+@pytest.mark.req("S1-112")
+async def test_what_is_due_is_found_beside_a_hundred_thousand_that_have_ended(galaxy: Galaxy) -> None:
+    """By the document's own question, with the server's own settings."""
+    program = galaxy.start()
+    program.terminate()
+    assert program.wait() == 0
+    await galaxy.execute(MANY)
+    await galaxy.execute("ANALYZE records, routes")
+    plan = await galaxy.rows(
+        "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, BUFFERS) SELECT notification_id, route_id FROM routes"
+        " WHERE next_attempt_at IS NOT NULL AND next_attempt_at <= now() ORDER BY next_attempt_at ASC LIMIT 100"
+    )
+    said = "\n".join(row["QUERY PLAN"] for row in plan)
+    assert "routes_due_idx" in said, said
+    assert "Seq Scan" not in said, said
+    pages = sum(
+        int(number) for number in re.findall(r"(?:hit|read)=(\d+)", said.partition("Planning")[0].splitlines()[1])
+    )
+    assert pages < 300, said
+    # All of them, and nothing else, is what the next process publishes or gives up.
+    galaxy.start()
+    await galaxy.row_once("SELECT 1 FROM routes WHERE next_attempt_at IS NOT NULL HAVING count(*) = 0")
+
+
 @pytest.mark.req("S1-113", "S1-103")
 async def test_only_open_routes_can_be_due(running: Galaxy) -> None:
     entry_id = await running.publish(intent())

@@ -65,8 +65,13 @@ def test_only_when_the_secondary_says_so_too_the_number_is_suppressed(listo: Lis
 def test_a_token_that_fcm_calls_invalid_is_suppressed_as_there_is_no_secondary(listo: Listo) -> None:
     listo.start()
     listo.fcm.answer(fcm_error("UNREGISTERED"), path="/v1/")
-    listo.until(listo.sent("order_confirmed", "push"), "failed")
+    story = listo.until(listo.sent("order_confirmed", "push"), "failed")
+    assert (providers(story), len(listo.calls("FCM"))) == (["FCM"], 1)
     assert [(row["channel"], row["kind"]) for row in listo.rows(SUPPRESSIONS)] == [("push", "invalid")]
+    # Another person's device is asked for as before.
+    assert providers(listo.until(listo.sent("order_confirmed", "push", recipient=vendors.device()), "delivered")) == [
+        "FCM"
+    ]
 
 
 @pytest.mark.req("S2-49", "X2-1")
@@ -113,7 +118,8 @@ def test_a_vendors_words_are_the_status(listo: Listo) -> None:
     one, sid = vendors.texted(listo)
     other, _ = vendors.texted(listo)
     shown = []
-    for status in ("queued", "sending", "sent", "accepted", "delivered", "sent", "queued"):
+    words = ("queued", "accepted", "scheduled", "sending", "sent", "accepted", "scheduled", "sending", "queued")
+    for status in (*words, "delivered", "sent", "queued", "scheduled"):
         assert vendors.twilio(listo, sid, status).status == 200
         story = listo.story(one)
         shown.append(story["status"])
@@ -122,7 +128,7 @@ def test_a_vendors_words_are_the_status(listo: Listo) -> None:
         assert one in [item["id"] for item in found]
         (row,) = [row for row in listo.rows('SELECT * FROM "NotificationQueue"') if row["Id"] == one]
         assert row["Status"] == story["status"]
-    assert shown == ["queued", "queued", "sent", "sent", "delivered", "delivered", "delivered"]
+    assert shown == ["queued"] * 4 + ["sent"] * 5 + ["delivered"] * 4
     # Nobody reported on the second message.
     assert listo.story(other)["status"] == "delivered"
 

@@ -25,6 +25,7 @@ from tests.support.push_broker import Broker, reset
 from tests.support.push_messages import TemplateStub, message
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Postgres, Redis
+from tests.support.servicebus import Bus
 from tests.support.waiting import wait_until
 
 PATIENCE = 90
@@ -47,6 +48,7 @@ class World:
         self.users = self._stack.enter_context(Users(folder / "users.jsonl"))
         self.broker = self._stack.enter_context(Broker(rabbit.url))
         self.topic: Topic = self._stack.enter_context(kafka.topic())
+        self.bus = self._stack.enter_context(Bus())
         self.redis: Any = redis.Redis(port=redis_server.port, password=PASSWORD, decode_responses=True)
         self._stack.callback(self.redis.close)
         self.rabbit_url = urlsplit(rabbit.url)
@@ -55,6 +57,7 @@ class World:
         self.rabbit_gate = gates.before(self.rabbit_url.port or 5672)
         self.template_gate = gates.before(urlsplit(self.templates.url).port or 0)
         self.users_gate = gates.before(urlsplit(self.users.url).port or 0)
+        self.bus_gate = gates.before(self.bus.port)
         self.brokers = Brokers(kafka)
 
     def __enter__(self) -> Self:
@@ -130,6 +133,7 @@ class Blueprint(ABC):
             "Kafka": self.world.brokers,
             "Templates": self.world.template_gate,
             "Directory": self.world.users_gate,
+            "Service Bus": self.world.bus_gate,
         }
         return {check: known[part] for check, part in self.found_ill.items()}
 

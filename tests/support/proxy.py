@@ -21,6 +21,7 @@ class FaultProxy:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._swallowing = False
+        self._deaf = False
         self.port = 0
         self.connections = 0
         self.latency = 0.0
@@ -60,6 +61,10 @@ class FaultProxy:
         """Keep every connection open and swallow what passes: the peer sees neither answer nor end."""
         self._swallowing = True
 
+    def deafen(self) -> None:
+        """One way only: upstream hears everything, and its answers are swallowed."""
+        self._deaf = True
+
     def reset(self) -> None:
         """Answer every open connection, on both sides, with RST."""
         for writer in tuple(self._writers):
@@ -76,9 +81,9 @@ class FaultProxy:
 
     def heal(self) -> None:
         """Pass everything on again; connections that swallowed bytes are reset, for their streams are torn."""
-        if self._swallowing:
+        if self._swallowing or self._deaf:
             self.reset()
-        self._swallowing = False
+        self._swallowing = self._deaf = False
         self.refusing = False
         self.cut_after = None
         self.latency = 0.0
@@ -121,7 +126,7 @@ class FaultProxy:
             if self.latency:
                 await asyncio.sleep(self.latency)
             await self._flowing.wait()
-            if self._swallowing:
+            if self._swallowing or (self._deaf and count == self._back):
                 continue
             passed = count(data)
             writer.write(passed)

@@ -43,6 +43,8 @@ class SmtpServer:
         self.refused: list[Mail] = []
         """Mails that came with DATA and were not taken."""
         self.recipients_seen: list[str] = []
+        self.data_seconds = 0.0
+        """How long the server takes to answer DATA."""
         self._rcpt: defaultdict[str, deque[str]] = defaultdict(deque)
         self._data: deque[str] = deque()
         self._arrived = threading.Condition()
@@ -113,6 +115,7 @@ class SmtpServer:
         return reply
 
     async def handle_DATA(self, _server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
+        await asyncio.sleep(self.data_seconds)
         reply = self._data.popleft() if self._data else "250 2.0.0 OK"
         content = envelope.content if isinstance(envelope.content, bytes) else str(envelope.content).encode()
         user = str(session.auth_data) if session.authenticated else None

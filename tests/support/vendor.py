@@ -25,7 +25,10 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Reply:
-    """What one request gets; `drip` is the pause between single body bytes, `gate` holds the answer until it is set."""
+    """What one request gets.
+
+    `drip` is the pause between single body bytes, `half` breaks off in mid-answer, `gate` holds the answer until then.
+    """
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -34,6 +37,7 @@ class Reply:
     hang: bool = False
     drip: float = 0.0
     reset: bool = False
+    half: bool = False
     gate: threading.Event | None = None
 
     def content(self) -> bytes:
@@ -191,6 +195,12 @@ class Vendor:
 
     async def _respond(self, request: web.Request, reply: Reply) -> web.StreamResponse:
         headers = {"Content-Type": "application/json", **reply.headers}
+        if reply.half:
+            torn = web.StreamResponse(status=reply.status, headers=headers)
+            torn.content_length = len(reply.content()) + 100
+            await torn.prepare(request)
+            await torn.write(reply.content()[:10])
+            return self._reset(request)
         if not reply.drip:
             return web.Response(status=reply.status, headers=headers, body=reply.content())
         response = web.StreamResponse(status=reply.status, headers=headers)

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carillon.domain.decide import THROTTLE_PAUSE_SECONDS, Standing, clamp_retry_after, decide, exhausted_text
+from carillon.domain.decide import (
+    OPEN_PAUSE_SECONDS,
+    THROTTLE_PAUSE_SECONDS,
+    Standing,
+    clamp_retry_after,
+    decide,
+    exhausted_text,
+)
 from carillon.domain.outcomes import STOPPING, Outcome, Refused, Sent, Throttled, Unavailable, Unknown, outcome_word
 from carillon.domain.policy import RetryPolicy
 from carillon.domain.verdicts import Bury, Defer, FailOver, Finish, Retry, Verdict, verdict_word
@@ -40,6 +47,7 @@ policies = st.builds(
     failover_after_attempts=st.just("max") | st.integers(min_value=1, max_value=5),
     on_refused=st.sampled_from(["bury", "fail_over"]),
     on_unknown=st.sampled_from(["retry", "fail_over", "wait_for_receipt", "bury"]),
+    on_open=st.sampled_from(["defer", "bury"]),
     throttled_counts=st.booleans(),
     retry_after_cap_seconds=st.floats(min_value=0.0, max_value=1e5),
     give_up_after_seconds=st.floats(min_value=0.0, max_value=1e6),
@@ -56,6 +64,7 @@ def standings(draw: st.DrawFn) -> Standing:
         age_seconds=draw(st.floats(min_value=0.0, max_value=1e6)),
         next_provider=draw(st.none() | st.just("second")),
         dice=draw(dice),
+        probe=draw(st.booleans()),
     )
 
 
@@ -88,8 +97,9 @@ def test_whatever_comes_in_a_verdict_that_can_be_carried_out_comes_out(
     if isinstance(verdict, Retry | FailOver):
         assert where.attempt < where.max_attempts, "a spent budget allows no further call"
     if isinstance(verdict, Defer):
-        assert isinstance(outcome, Throttled)
-        assert not policy.throttled_counts
+        probed = where.probe and policy.on_open == "defer"
+        assert probed or not policy.throttled_counts
+        assert isinstance(outcome, Throttled | Unavailable if probed else Throttled)
     if isinstance(verdict, Bury):
         assert verdict.classification
     assert math.isfinite(delay_of(verdict))
@@ -218,6 +228,43 @@ def test_a_refusal_is_never_repeated_to_the_same_provider(
 def test_an_unknown_outcome_is_decided_by_the_policy(on_unknown: str, where: Standing, verdict: Verdict) -> None:
     policy = msgspec.structs.replace(POLICY, on_unknown=on_unknown)
     assert decide(Unknown("silence"), policy, where) == verdict
+
+
+@pytest.mark.req("P-570")
+@PROPERTY
+@given(st.floats(min_value=0.0, max_value=1e5) | st.none(), policies, standings())
+def test_a_probe_that_the_vendor_did_not_take_spends_no_attempt_where_messages_wait(
+    asked: float | None, policy: RetryPolicy, where: Standing
+) -> None:
+    probing = msgspec.structs.replace(where, probe=True)
+    verdict = decide(Unavailable("down", retry_after=asked), policy, probing)
+    if policy.on_open == "bury":
+        plain = msgspec.structs.replace(where, probe=False)
+        assert verdict == decide(Unavailable("down", retry_after=asked), policy, plain)
+    elif where.age_seconds >= policy.give_up_after_seconds:
+        assert isinstance(verdict, Bury)
+        assert verdict.classification == "expired"
+    else:
+        assert isinstance(verdict, Defer)
+        assert OPEN_PAUSE_SECONDS <= verdict.delay <= max(2 * OPEN_PAUSE_SECONDS, policy.retry_after_cap_seconds)
+
+
+@PROPERTY
+@given(policies, standings())
+def test_a_probe_without_an_answer_counts_because_the_message_may_have_arrived(
+    policy: RetryPolicy, where: Standing
+) -> None:
+    seen = [decide(Unknown("silence"), policy, msgspec.structs.replace(where, probe=one)) for one in (True, False)]
+    assert seen[0] == seen[1]
+
+
+def test_a_probes_wait_does_not_hold_back_another_vendor() -> None:
+    probing = msgspec.structs.replace(standing(6, after="second"), probe=True)
+    assert decide(Unavailable("503", retry_after=3000.0), POLICY, probing) == Defer(1.5)
+    alone = msgspec.structs.replace(standing(6), probe=True)
+    assert decide(Unavailable("503", retry_after=3000.0), POLICY, alone) == Defer(3000.0)
+    throttled = msgspec.structs.replace(POLICY, throttled_counts=True)
+    assert decide(Throttled("429"), throttled, alone) == Defer(100.0)
 
 
 @pytest.mark.parametrize("max_attempts", [1, 3, 4, 6])

@@ -1,17 +1,22 @@
 """How the words of timing are read: durations, moments, keys, and the same fields on every door."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from carillon.blueprints.galaxy.envelope import read_timing
+from carillon.blueprints.galaxy.wire import GalaxyWire
 from carillon.blueprints.push_worker.wire import decode
 from carillon.blueprints.sse.wire import EventWire
+from carillon.border import read_wishes
+from carillon.domain.content.wishes import NAMES, SendWishes
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed
 from carillon.domain.jobs import read_message
 from carillon.domain.timing import AT_ONCE, Stop, Timing, duration, read_stop, timing_of
 from carillon.doors.http.wire import Context, SendBody, reach_named, to_intent
+from tests.support.galaxy import CATALOGUE, fields_for
 
 pytestmark = pytest.mark.req("P-301")
 
@@ -96,11 +101,60 @@ def test_every_door_reads_the_same_words() -> None:
     )
     assert to_intent(body, context).timing == Timing(ttl_seconds=600.0, collapse_key="score")
     assert EventWire({}, lambda: "n").read({"user_id": "7", "event_type": "t", **FIELDS}).timing == WANTED
-    assert read_timing({**FIELDS, "expires_at": "1800000000000"}) == WANTED
-    pushed = decode(json.dumps({**PUSH, **FIELDS}).encode())
+    entry = fields_for("game.turn.ready") | FIELDS | {"expires_at": "1800000000000"}
+    read = GalaxyWire.open(CATALOGUE, {}).decode("1-1", entry)
+    assert isinstance(read, Intent)
+    assert read.timing == WANTED
+    pushed = decode(json.dumps({**PUSH, **FIELDS, "collapse_key": ""}).encode())
     assert isinstance(pushed, Intent)
-    # A queue that is the backlog itself holds no message that could be replaced.
     assert pushed.timing == Timing(expires_at_ms=WANTED.expires_at_ms, ttl_seconds=600.0)
+
+
+ASKED: dict[str, Any] = {
+    "channels": ["push", "sms"],
+    "until": "read",
+    "after": "10m",
+    "scheduledFor": "2027-01-15T08:00:00Z",
+    "timeZone": "recipient",
+    "collapseKey": "score",
+    "category": "offers",
+    "digest": {"key": "comments", "window": "1h"},
+    "attachments": [{"filename": "a.txt", "contentType": "text/plain", "content": "YQ=="}],
+    "cc": ["bob@example.org"],
+    "bcc": ["bob@example.org"],
+    "replyTo": "help@example.org",
+    "headers": {"X-Order": "7"},
+    "calendar": {"title": "Talk", "start": "2027-01-15T08:00:00Z", "end": "2027-01-15T09:00:00Z"},
+    "push": {"badge": 3},
+    "inApp": {"url": "/start"},
+}
+
+
+def test_the_wishes_are_all_here() -> None:
+    assert {*ASKED, "expiresAt", "ttl"} == set(NAMES)
+
+
+@pytest.mark.req("P-532")
+@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("spelling", [str, NAMES.__getitem__], ids=["camel", "underscores"])
+def test_a_queue_without_a_ledger_refuses_by_name_what_it_cannot_keep(
+    name: str, spelling: Callable[[str], str]
+) -> None:
+    read = decode(json.dumps({**PUSH, spelling(name): ASKED[name]}).encode())
+    assert isinstance(read, Malformed)
+    said = f"{name}: this queue sends every message at once and alone; it keeps expiresAt and ttl"
+    assert read.failure_message == said
+
+
+@pytest.mark.req("P-532")
+@pytest.mark.parametrize("name", ASKED)
+def test_an_entry_says_in_texts_what_a_message_says_in_json(name: str) -> None:
+    chain = {"until": "read", "after": "10m", "channels": ["push", "sms"]} if name in {"until", "after"} else {}
+    value = {**chain, name: ASKED[name]}
+    if name == "timeZone":
+        value["scheduledFor"] = "2027-01-15T08:00:00"
+    texts = {NAMES[each]: said if isinstance(said, str) else json.dumps(said) for each, said in value.items()}
+    assert read_wishes(value) == read_wishes(texts) != SendWishes()
 
 
 def test_a_push_that_says_it_wrongly_is_refused() -> None:
@@ -117,6 +171,7 @@ def test_a_push_that_says_it_wrongly_is_refused() -> None:
         ({"ttl": 60, "created_at": "2027-01-15T08:00:00+00:00"}, 1_800_000_060.0),
         ({"ttl": 60}, None),
         ({"ttl": "soon"}, None),
+        ({"expiresAt": "2027-01-15T08:00:00Z", "ttl": "soon"}, 1_800_000_000.0),
     ],
 )
 def test_a_job_of_a_list_says_it_in_its_envelope(more: dict[str, object], ends: float | None) -> None:

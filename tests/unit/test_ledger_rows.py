@@ -95,8 +95,8 @@ def test_repeated_wants_are_asked_in_rounds() -> None:
     turns = ClaimTurns()
     assert turns.rounds([*shares, *rest]) == [shares, rest]
     turns.finished([dispatches.claim(lane=2, provider="a")] * 9, 9)
-    assert turns.rounds([*shares, *rest]) == [[shares[0], rest[1]], rest], (
-        "a lane that filled a claim takes what is left"
+    assert turns.rounds([*shares, *rest]) == [[shares[0], rest[1]], [rest[0], shares[1]]], (
+        "a lane that filled a claim takes what is left, and each want is asked for once"
     )
     turns.finished([dispatches.claim(lane=2, provider="a")], 9)
     assert turns.rounds([*shares, *rest]) == [shares, rest]

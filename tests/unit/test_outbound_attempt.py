@@ -250,6 +250,32 @@ async def test_when_every_provider_is_open_nothing_is_spent(on_open: str, age: f
     assert first.asked + second.asked == []
 
 
+@pytest.mark.req("P-570")
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_failed_probe_spends_no_attempt_of_its_message(*, together: bool) -> None:
+    vendor = says(Unavailable("503"))
+    desk = Desk(vendor)
+    last = msgspec.structs.replace(CLAIM, attempt=POLICY.budget)
+
+    async def verdict() -> Verdict:
+        if not together:
+            return (await desk.attempt(last)).verdict
+        desk.leases.take([last], desk.clock.monotonic())
+        (settlement,) = await desk.attempts.attempt_many([last])
+        return settlement.verdict
+
+    await desk.break_provider("first")
+    for _ in range(3):
+        desk.clock.now += 61.0
+        assert await verdict() == Defer(1.5)
+    assert len(vendor.asked) == 3
+    await desk.breakers.recovered("first")
+    vendor.answer = Sent
+    assert await verdict() == Finish()
+    vendor.answer = lambda: Unavailable("503")
+    assert isinstance(await verdict(), Bury), "the same claim, but its call is no probe any more"
+
+
 async def test_no_message_becomes_a_dead_letter_while_another_one_probes() -> None:
     vendor = says(Sent())
     desk = Desk(vendor, policy=msgspec.structs.replace(POLICY, on_open="bury"))

@@ -1,6 +1,7 @@
 """Many concurrent calls in one task: each is gated and decided on its own, and settled while others run."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -87,6 +88,26 @@ class Bench:
             return condition()
 
         await until(met, timeout=PATIENCE, what=what)
+
+
+class StandingStill(StartingVendor):
+    """While the first call sets out, the whole process stands still for longer than its calls may take."""
+
+    def start(self, dispatch: Dispatch, tell: Tell) -> Callable[[], None]:
+        time.sleep(0.05)
+        return super().start(dispatch, tell)
+
+
+@pytest.mark.req("P-573")
+async def test_of_a_batch_one_call_at_most_comes_too_late() -> None:
+    vendor = StandingStill()
+    bench = Bench(vendor, Desk(vendor, policy=msgspec.structs.replace(POLICY, timeout_seconds=0.02)))
+    batch = claims(3)
+    await bench.begin(batch, setting_out=1)
+    bench.answer(batch[0].token, Sent())
+    settled = await bench.end()
+    assert [type(settled[claim.token].verdict) for claim in batch] == [Finish, Defer, Defer]
+    assert len(vendor.under_way) == 1
 
 
 async def test_each_ends_as_its_own_call_did() -> None:

@@ -125,6 +125,25 @@ async def test_a_dead_endpoint_waits_for_its_own_breaker_and_its_neighbour_is_ca
     assert await desk.provider() is State.CLOSED
 
 
+@pytest.mark.req("P-570")
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_failed_probe_of_an_endpoint_spends_no_attempt_of_its_message(*, together: bool) -> None:
+    desk = Desk()
+    await desk.kill("dead")
+    for _ in range(3):
+        desk.clock.now += 61.0
+        last = desk.claim("dead", attempt=9, max_attempts=9)
+        calls = len(desk.hooks.called)
+        (settled,) = await desk.attempts.attempt_many([last]) if together else [await desk.attempts.attempt(last)]
+        assert settled.verdict == Defer(1.5)
+        assert len(desk.hooks.called) == calls + 1
+    desk.hooks.dead.clear()
+    desk.clock.now += 61.0
+    assert isinstance(await desk.to("dead"), Finish)
+    desk.hooks.dead.add("dead")
+    assert isinstance(await desk.to("dead", attempt=9, max_attempts=9), Bury), "no probe: the attempt counts"
+
+
 async def test_a_route_never_comes_back_a_moment_too_early() -> None:
     """The ledger counts whole milliseconds: a shorter wait would be none, again and again."""
     desk = Desk()
@@ -135,7 +154,9 @@ async def test_a_route_never_comes_back_a_moment_too_early() -> None:
     assert isinstance(verdict, Defer)
     assert round(verdict.delay * 1000) >= 1
     desk.clock.now += 0.001
-    assert isinstance(await desk.to("dead"), Retry), "it is called"
+    calls = len(desk.hooks.called)
+    assert isinstance(await desk.to("dead"), Defer)
+    assert len(desk.hooks.called) == calls + 1, "it is called"
 
 
 async def test_a_deferred_route_has_no_note_so_that_no_attempt_is_counted() -> None:
@@ -248,7 +269,7 @@ async def test_a_disabled_endpoint_makes_dead_letters_and_its_probe_enables_it()
     desk = Desk()
     await desk.kill("dead")
     desk.clock.now += 6 * 86_400
-    assert isinstance(await desk.to("dead"), Retry), "the probe fails after six days: it is disabled"
+    assert isinstance(await desk.to("dead"), Defer), "the probe fails after six days: it is disabled"
     assert await desk.to("dead") == Bury(
         "endpoint_disabled", "endpoint disabled after failing for days: hooks@dead:443"
     )

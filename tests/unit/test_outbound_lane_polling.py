@@ -3,7 +3,7 @@
 import pytest
 
 from carillon.domain.lanes import Lane, Lanes
-from carillon.outbound.worker import LanePolling, wants
+from carillon.outbound.wants import LanePolling, wants
 from tests.support.clocks import ManualClock
 from tests.support.dispatches import dispatch
 

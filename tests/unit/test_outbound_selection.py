@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from carillon.domain.breaker import State
 from carillon.domain.claims import Want
 from carillon.domain.decide import blocked_providers, candidates, following
-from carillon.domain.lanes import Lane, Lanes
-from carillon.outbound.worker import questions, wants
+from carillon.domain.lanes import Lane, Lanes, kept_free
+from carillon.outbound.wants import CallSlots, questions, slots, wants
 from tests.support.examples import examples
 
 PROPERTY = examples(200)
@@ -53,6 +53,36 @@ def test_a_lane_without_a_queue_is_nobodys_to_claim() -> None:
 def test_providers_with_little_room_are_asked_for_alone() -> None:
     room = {"smtp": 100, "sms": 2, "push": 300, "full": 0}
     assert questions(room, 100) == [(["smtp", "push"], 100), (["sms"], 2)]
+
+
+@pytest.mark.req("P-601")
+def test_a_lane_takes_no_more_than_its_bound_in_both_rounds() -> None:
+    bounds = {(1, "smtp"): 100, (2, "smtp"): 20, (3, "smtp"): 4}
+    asked = wants(LANES, ["smtp"], 100, most=bounds)
+    assert {rank: sum(want.limit for want in asked if want.lane == rank) for rank in (2, 3)} == {2: 20, 3: 4}
+    assert [want.limit for want in asked if want.lane == 1] == [60, 100]
+    strict = Lanes(LANES.by_name, strict=True)
+    assert wants(strict, ["smtp"], 100, most=bounds | {(3, "smtp"): 0}) == [Want(1, "smtp", 100), Want(2, "smtp", 20)]
+
+
+@pytest.mark.req("P-600")
+def test_the_routes_of_a_provider_with_an_open_breaker_use_the_slots_of_the_next_one() -> None:
+    most = {"vendor": 200, "smtp": 4}.__getitem__
+    chains, calls = {"email": ["vendor", "smtp"]}, {"vendor": 3, "smtp": 1}
+    assert slots(chains, {}, calls, most) == {"vendor": CallSlots("vendor", 200, 197), "smtp": CallSlots("smtp", 4, 3)}
+    for state in (State.OPEN, State.HALF_OPEN):
+        assert set(slots(chains, {"vendor": state}, calls, most).values()) == {CallSlots("smtp", 4, 0)}
+    nowhere = slots(chains, {"vendor": State.OPEN, "smtp": State.OPEN}, calls, most)
+    assert nowhere == slots(chains, {}, calls, most), "nobody calls anybody; each keeps its own"
+
+
+@pytest.mark.req("P-601")
+def test_the_last_lane_leaves_a_tenth_and_the_first_nothing() -> None:
+    assert kept_free(LANES, 200) == {1: 0, 2: 10, 3: 20}
+    assert kept_free(LANES, 10) == {1: 0, 2: 0, 3: 1}
+    assert kept_free(LANES, 4) == {1: 0, 2: 0, 3: 0}
+    alone = Lanes({"standard": LANES.by_name["standard"]})
+    assert set(kept_free(alone, 1000).values()) == {0}
 
 
 @PROPERTY

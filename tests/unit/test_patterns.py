@@ -43,8 +43,8 @@ LONGEST: dict[int, str] = {
         domain.content.parts.InAppAction.label
         domain.content.parts.Word domain.synchronous._SEPARATORS
         domain.templates.unfit_name/1 domain.templates.unfit_name/2 domain.templates._TAG
-        doors.http.fields.TemplateKey doors.http.fields.Origin doors.http.fields.Tenant doors.http.fields.UserId
-        doors.http.fields.Address doors.http.fields.Locale doors.http.fields.Correlation doors.http.fields.Key
+        doors.http.wire.TemplateKey doors.http.wire.Origin doors.http.wire.Tenant doors.http.wire.UserId
+        doors.http.wire.Address doors.http.wire.Locale doors.http.wire.Correlation doors.http.wire.Key
         doors.http.wire._KEY doors.messages._CORRELATION doors.redis_stream.offset._ID intake.directory._ADDRESS
         intake.render._NAME intake.links._SCRIPTED intake.links._UNSAFE intake.jinja.scan._OPENS
         intake.jinja.scan._TOKEN
@@ -71,10 +71,10 @@ LONGEST: dict[int, str] = {
         upkeep.api.templates_wire.Name upkeep.api.templates_wire.TenantId upkeep.api.templates_wire.Truth
         config.checks._PAGE_URL config.checks._COLOUR upkeep.consent.api._TIME upkeep.consent.api._ONE_CLICK_PART
         domain.timing._KEY
-        doors.http.fields.CollapseKey
+        domain.content.wishes.CollapseKey
         domain.rights._patterns/1 web.guard._UNFIT
-        domain.consent._NAME upkeep.api.preferences.CategoryName doors.http.fields.CategoryName
-        upkeep.api.templates_wire.CategoryName doors.http.events.EventBody.category
+        domain.consent._NAME upkeep.api.preferences.CategoryName domain.content.wishes.CategoryName
+        upkeep.api.templates_wire.CategoryName
         upkeep.api.preferences.QuietBody.holidays
     """,
     # A head of a request or of an answer, a query, a path, a vendor's answer, a token.
@@ -93,7 +93,7 @@ LONGEST: dict[int, str] = {
         upkeep.metrics.otlp._TRACEPARENT web.auth.TENANT web.auth._FORM web.auth._NAMED web.endpoint._UNFIT
         web.endpoint._pattern/2 web.http_connection._ABSOLUTE web.http_exchange._AMBIGUOUS web.http_exchange._CHUNK
         web.http_exchange._LENGTH
-        web.request._UTF8 web.request._MESSAGE web.request._NAMED web.request._CORRELATION web.request._TRACEPARENT
+        web.request._UTF8 border._MESSAGE border._NAMED web.request._CORRELATION web.request._TRACEPARENT
         web.tokens.KID web.tokens._SUBJECT
         web.paging._UNFIT web.paging.Cursor upkeep.console.history.Name upkeep.console.history.Moment
         upkeep.api.admin._NUMBER
@@ -111,8 +111,8 @@ LONGEST: dict[int, str] = {
         blueprints.galaxy.catalogue._TYPE blueprints.galaxy.catalogue._NAME blueprints.galaxy.catalogue._LOCAL
         blueprints.galaxy.catalogue._LABEL blueprints.galaxy.producing._PLAIN cli.dead_letters.per_second/1
         config.checks._EMAIL config.checks._check_neighbours/1 config.checks._check_addresses/1
-        config.checks._check_addresses/2 config.checks._check_addresses/3 config.environment._DURATION
-        config.environment._PART config.environment._STEP config.environment._WHERE config.environment._seconds/1
+        config.checks._check_addresses/2 config.checks._check_addresses/3
+        config.environment._STEP config.environment._WHERE config.environment.duration/1 config.environment._seconds/1
         config.environment._whole/1 config.policies._NOT_IN_VARIABLES config.reading._SECRET_NAME
         config.reading._PATH_OF_SECRETS config.reading._PASSWORD config.reading._USERINFO config.reading._PARAMETER
         config.reading._PATH config.reading._FIELD config.reading._MEANT config.reading.blueprint_folder/1

@@ -9,7 +9,7 @@ import typer
 from carillon.cli.by_hand import confirmed, is_there, who, with_ledger
 from carillon.cli.options import AsJson, Blueprint, Config, print_json
 from carillon.compose import Ledger
-from carillon.compose.upkeep import history_forgets
+from carillon.compose.upkeep import places_beside
 from carillon.config.reading import load
 from carillon.config.settings import Settings
 from carillon.domain.errors import CarillonError
@@ -65,8 +65,8 @@ def erase(
     settings = _settings(blueprint, config)
     if not confirmed(2, f"Erase everything about {person}? Nobody can take that back.", yes=yes):
         raise typer.Exit(1)
-    forget = history_forgets(settings)
-    found = with_ledger(settings, lambda ledger: erase_person(ledger, tenant, person, who(), forget))
+    places = places_beside(settings)
+    found = with_ledger(settings, lambda ledger: erase_person(ledger, tenant, person, who(), places))
     view = msgspec.to_builtins(erasure_view(found))
     if as_json:
         print_json(view)

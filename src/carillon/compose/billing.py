@@ -246,7 +246,7 @@ class QueuesPart(Part):
         return ("queues",)
 
     async def examine(self) -> list[DoctorFinding]:
-        return [await examine_redis(self._location, "queues")]
+        return [await examine_redis(self._location, "queues", part="queues")]
 
 
 class BillingPart(Part):

@@ -38,7 +38,7 @@ from carillon.intake.templates import FileTemplates
 from carillon.links import Links
 from carillon.providers import Tools, callback, has_receipts, load
 from carillon.providers import remarks as provider_remarks
-from carillon.providers.http import HttpClient
+from carillon.providers.http import CALLS_PER_HOST, HttpClient
 from carillon.providers.mail import parse_sender
 from carillon.providers.webhook.send import CONCURRENCY_PER_ENDPOINT
 from carillon.web.gate import is_loopback
@@ -132,7 +132,8 @@ def tools(settings: Settings, clock: Clock, dice: Dice, **more: Any) -> Tools:  
         if parts.hostname:
             own.append(parts.netloc.rpartition("@")[2])
     own += [where.strip() for where in (settings.kafka.bootstrap_servers or "").split(",") if where.strip()]
-    return Tools(clock=clock, dice=dice, http=HttpClient(), own_addresses=tuple(own), **more)
+    http = HttpClient(calls_per_host=max(CALLS_PER_HOST, *settings.work.max_in_flight.values(), 0))
+    return Tools(clock=clock, dice=dice, http=http, own_addresses=tuple(own), **more)
 
 
 def lanes(settings: Settings) -> Lanes:
@@ -177,6 +178,11 @@ def _categories(place: str, given: Mapping[str, CategorySettings], settings: Set
         if unknown:
             known = ", ".join(settings.channels)
             raise ConfigurationError(f"{place}categories.{name}.channels.{unknown[0]}: the channels are {known}")
+        if said.throttle is not None and settings.http.surface == "probes":
+            raise ConfigurationError(
+                f"{place}categories.{name}.throttle: the ledger of a blueprint with probes alone (http.surface) "
+                "counts no throttles; leave it out"
+            )
         if said.required and not all(said.channels.values()):
             raise ConfigurationError(f"{place}categories.{name}: what is required cannot be off by default")
     return {name: _category(f"{place}categories.{name}", name, said) for name, said in given.items()}
@@ -294,6 +300,8 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
         carry=carry_rules(settings),
         groups=groups(settings),
         tells=reports.goals(settings, channels),
+        deadlines=reports.deadlines(settings, channels),
+        gathers=settings.http.surface != "probes",
     )
 
 

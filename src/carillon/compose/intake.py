@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carillon.compose import from_settings, outbound, receipts
-from carillon.compose.ledger import LedgerPart, parts_needed
+from carillon.compose.ledger import LedgerPart, ordered_people, parts_needed
 from carillon.compose.outbound import BreakersPart, WorkerPart
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
@@ -28,7 +28,6 @@ from carillon.intake.digests import DigestCloser
 from carillon.intake.erased import ErasedAddresses
 from carillon.intake.explain import Explainer
 from carillon.intake.in_order import OrderedIntake
-from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.intake.templates import OneTemplate
 from carillon.ledger.opening import Ledger
 from carillon.outbound.admission import Admissions
@@ -156,7 +155,7 @@ def _acceptor(process: Process, ledger: Ledger) -> OrderedIntake:
         observer=process.observe,
         ids=new_id,
         clock=process.clock,
-        add_choices=PreferenceLookup(StoredPeople(ledger), process.clock).choices,
+        add_choices=ordered_people(process.settings, ledger, process.clock),
         erased=ErasedAddresses(ledger, process.clock),
     )
 

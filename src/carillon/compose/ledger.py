@@ -1,7 +1,7 @@
 """The ledger of a process, opened from the settings and migrated."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -10,6 +10,9 @@ from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
 from carillon.config.settings import Settings
 from carillon.domain.errors import ConfigurationError
+from carillon.domain.intents import Intent
+from carillon.domain.ports import Clock
+from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.ledger import opening
 from carillon.ledger.adoption import ChunkPlan
 from carillon.ledger.leases import LIVE
@@ -21,6 +24,7 @@ from carillon.upkeep.health import Check
 from carillon.upkeep.metrics.meters import Metrics
 
 MAX_SKEW_SECONDS = 2.0
+EXAMINED_TICKETS = 20_000
 
 
 class LedgerPart(Part):
@@ -69,6 +73,8 @@ class LedgerPart(Part):
             said = await ledger.check()
             await ledger.refuse_newer()
             plans = await ledger.foreseen()
+            # A ledger that is not migrated yet has no tickets.
+            lost = [] if plans else (await ledger.lost_tickets(0, EXAMINED_TICKETS))[0]
         finally:
             await ledger.aclose()
         words = f"{said['engine']} {said['version']}, {said['response_time_ms']:.1f} ms"
@@ -78,6 +84,11 @@ class LedgerPart(Part):
             for plan in plans
             if plan.adopts is not None
         ]
+        if lost:
+            words = (
+                f"waiting routes that stand in no queue: {len(lost)}; a process with upkeep puts them back in minutes"
+            )
+            findings.append(DoctorFinding("Ledger", "warn", words))
         exposed = seen_by_others(self._settings.ledger.url)
         if exposed is not None:
             findings.append(DoctorFinding("Ledger", "warn", exposed))
@@ -159,3 +170,18 @@ def _seal_keys(settings: Settings) -> list[str]:
     if not lines:
         raise ConfigurationError("ledger.seal_keys_file: holds no key; write one a line, the one that seals first")
     return lines
+
+
+def preferences_of(settings: Settings, ledger: Ledger, clock: Clock) -> PreferenceLookup:
+    """What people want, as the settings let it count."""
+    people = StoredPeople(ledger, settings.preferences.holidays)
+    return PreferenceLookup(people, clock, quiet_hours=settings.preferences.quiet_hours)
+
+
+def ordered_people(settings: Settings, ledger: Ledger, clock: Clock) -> Callable[[Intent], Awaitable[Intent]] | None:
+    """The same for doors that accept in order; None where the ledger keeps no preferences."""
+    if "api" not in parts_needed(settings):
+        return None
+    lookup = preferences_of(settings, ledger, clock)
+    # With a directory it is the directory that says how people are reached.
+    return lookup if settings.directory is None else lookup.choices

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from carillon.compose import from_settings
 from carillon.compose.ledger import LedgerPart
@@ -46,6 +46,8 @@ class BreakersPart(Part):
     """
 
     title = "Redis"
+    kept: ClassVar[str | None] = None
+    """What this Redis also keeps that no Redis Cluster can."""
     breakers: RecoverableBreakers
     targets: Targets
 
@@ -61,8 +63,9 @@ class BreakersPart(Part):
         if settings.redis.url is not None:
             from carillon.compose.redis import SharedRedis  # noqa: PLC0415 - see its first line
 
-            self.shared = SharedRedis(settings.redis.url)
+            self.shared = SharedRedis(settings.redis.url, cluster=settings.redis.cluster)
             stack.push_async_callback(self.shared.aclose)
+            await self.shared.check_topology(self.kept)
             self.breakers = self.shared.breakers(settings, own, process.clock, process.observe)
         elif settings.ledger.share_breakers:
             self.breakers = LedgerBreakers(
@@ -113,7 +116,7 @@ class BreakersPart(Part):
             return [DoctorFinding("Redis", "ok", f"not configured; {shared}")]
         from carillon.compose.redis import examine_redis  # noqa: PLC0415 - see its first line
 
-        return [await examine_redis(location, "shared breakers")]
+        return [await examine_redis(location, "shared breakers", part=self.kept, cluster=settings.redis.cluster)]
 
 
 class ProbingPart(Part):
@@ -340,7 +343,7 @@ def build_worker(
         settler=Settler(backlog, observer, settings.work.batch),
         leases=leases,
         breakers=breakers,
-        rules=_rules(settings, chains),
+        rules=_rules(settings, chains, providers),
         clock=clock,
         observer=observer,
         owner=owner,
@@ -374,7 +377,7 @@ def _attempt_rules(settings: Settings, chains: Chains) -> AttemptRules:
     )
 
 
-def _rules(settings: Settings, chains: Chains) -> WorkerRules:
+def _rules(settings: Settings, chains: Chains, providers: Mapping[str, Provider]) -> WorkerRules:
     lanes, policies = from_settings.lanes(settings), from_settings.policies(settings)
     work = settings.work
     return WorkerRules(
@@ -384,8 +387,14 @@ def _rules(settings: Settings, chains: Chains) -> WorkerRules:
         concurrency=work.concurrency,
         first_claims=work.first_claims,
         batch=work.batch,
-        max_in_flight=work.max_in_flight,
+        max_in_flight=_own_limits(providers) | work.max_in_flight,
         groups=from_settings.groups(settings),
         poll_seconds=work.poll_seconds,
         drain_seconds=work.drain_seconds,
     )
+
+
+def _own_limits(providers: Mapping[str, Provider]) -> dict[str, int]:
+    """How many calls a provider makes at once: it would keep more of them waiting while their time runs out."""
+    found = {name: getattr(one, "calls_at_once", None) for name, one in providers.items()}
+    return {name: most for name, most in found.items() if most is not None}

@@ -12,13 +12,14 @@ from carillon.compose.outbound import BreakersPart
 from carillon.compose.part import LAST_LOOK_SECONDS, DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
-from carillon.compose.upkeep import retention_rules
+from carillon.compose.upkeep import places_beside, retention_rules
 from carillon.config.sections import Push
 from carillon.domain.errors import ConfigurationError
 from carillon.domain.queue_events import QueueLooked
 from carillon.upkeep import health
 from carillon.upkeep.api import pauses as pauses_api
 from carillon.upkeep.cleanup import AuditRetention
+from carillon.upkeep.consent.rights import UnfinishedErasures
 from carillon.upkeep.health import Check, Checks, answers_at
 from carillon.upkeep.metrics.meters import Metrics
 from carillon.web import Endpoint
@@ -59,6 +60,8 @@ def parts_of(process: Process) -> Sequence[Part]:
 
 class PushBreakersPart(BreakersPart):
     """The Redis of breakers and marks; without it the worker sends nothing."""
+
+    kept = "marks"
 
     async def begun(self) -> None:
         # The first question writes the keys, so that operators find them before the first message.
@@ -248,7 +251,11 @@ class AuditRetentionPart(Part):
     def run(self) -> Mapping[str, Loop]:
         process = self._process
         rules = retention_rules(process.settings)
-        return {"retention": AuditRetention(self._ledger.ledger, process.observe, process.clock, rules).run}
+        ledger, places = self._ledger.ledger, places_beside(process.settings)
+        return {
+            "retention": AuditRetention(ledger, process.observe, process.clock, rules).run,
+            "erasures": UnfinishedErasures(ledger, places, process.clock, process.observe).run,
+        }
 
 
 class QueueLooksPart(Part):

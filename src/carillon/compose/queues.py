@@ -15,6 +15,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from carillon.compose.redis_resets import outliving_resets
+from carillon.compose.redis_topology import refuse_cluster
 from carillon.domain.errors import ConfigurationError, LedgerUnavailable, ServerUnavailable
 from carillon.domain.events import PartStarted, Trouble
 from carillon.domain.jobs import Effects, JobLedger
@@ -105,6 +106,7 @@ class QueueParts:
         """Refuse a Redis that may evict messages; raises ServerUnavailable while Redis cannot be reached."""
         try:
             found = await self.redis.info("memory")
+            await refuse_cluster(self.redis, "queues")
         except (RedisError, OSError) as error:
             raise ServerUnavailable(f"redis.url: Redis, which holds the queues, cannot be reached: {error}") from None
         policy = str(found.get("maxmemory_policy", "noeviction"))

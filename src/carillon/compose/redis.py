@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -13,11 +13,19 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from carillon.compose import from_settings
-from carillon.compose.ledger import LedgerPart
+from carillon.compose.ledger import LedgerPart, ordered_people
 from carillon.compose.part import DoctorFinding, Loop, Part, PartEnd, Role
 from carillon.compose.process import Process
 from carillon.compose.providers import ProvidersPart
 from carillon.compose.redis_resets import outliving_resets
+from carillon.compose.redis_topology import (
+    REASONS,
+    Client,
+    cluster_client,
+    is_cluster,
+    refuse_cluster,
+    undeclared_cluster,
+)
 from carillon.config.settings import Settings
 from carillon.domain.claims import Claim
 from carillon.domain.errors import ConfigurationError, ServerUnavailable
@@ -28,7 +36,6 @@ from carillon.doors.redis_stream.door import RedisStreamDoor, RedisStreamRules
 from carillon.intake.directory import HttpDirectory
 from carillon.intake.erased import ErasedAddresses
 from carillon.intake.in_order import OrderedIntake
-from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.intake.plan import PlanRules
 from carillon.ledger.opening import Ledger
 from carillon.ledger.redis.leases import RedisLeases
@@ -51,7 +58,13 @@ Fields: TypeAlias = "dict[str, str | bytes]"
 class SharedRedis:
     """The Redis client for breakers and marks."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, cluster: bool = False) -> None:
+        self._url = url
+        self._cluster = cluster
+        self.redis: Client
+        if cluster:
+            self.redis = cluster_client(url, CONNECTIONS, PATIENCE_SECONDS)
+            return
         # A pool that refuses surplus calls would look like a Redis that is away, and breakers would lose counts.
         pool = BlockingConnectionPool.from_url(
             url,
@@ -69,7 +82,8 @@ class SharedRedis:
         return RedisBreakers(
             self.redis,
             from_settings.breaker_policies(settings),
-            prefix=f"circuit:{settings.service}:",
+            # In a Redis Cluster one slot holds all breakers of a service, because a script may use no other.
+            prefix=f"circuit:{{{settings.service}}}:" if self._cluster else f"circuit:{settings.service}:",
             fallback=fallback,
             clock=clock,
             observer=observer,
@@ -81,24 +95,39 @@ class SharedRedis:
         return RedisTargets(self.redis)
 
     async def check(self) -> dict[str, Any]:
-        """A health check."""
+        """A health check; raises ConfigurationError for a Redis Cluster that the settings do not know of."""
         await self.redis.ping()
+        if not self._cluster and await is_cluster(cast("Redis", self.redis)):
+            raise undeclared_cluster()
         return {}
+
+    async def check_topology(self, part: str | None = None) -> None:
+        """Refuse a Redis Cluster that the settings or this part do not work with; a Redis that is away is not asked."""
+        if not self._cluster and await is_cluster(cast("Redis", self.redis)):
+            raise (
+                undeclared_cluster()
+                if part is None
+                else ConfigurationError(f"redis.url: this is a Redis Cluster: {REASONS[part]}")
+            )
 
     async def aclose(self) -> None:
         await self.redis.aclose()
 
 
-async def examine_redis(location: str, use: str) -> DoctorFinding:
-    """Ask a Redis for its version; raises OSError if it cannot be reached."""
+async def examine_redis(location: str, use: str, *, part: str | None = None, cluster: bool = False) -> DoctorFinding:
+    """Ask a Redis for its version and its form; raises OSError if it cannot be reached."""
     shared = SharedRedis(location)
     try:
-        info = await shared.redis.info("server")
+        info = await cast("Redis", shared.redis).info("server")
+        if not cluster:
+            await shared.check_topology(part)
     except RedisError as error:
         raise ConnectionError(str(error)) from error
+    except ConfigurationError as error:
+        return DoctorFinding("Redis", "ill", str(error))
     finally:
         await shared.aclose()
-    return DoctorFinding("Redis", "ok", f"version {info['redis_version']}, {use}")
+    return DoctorFinding("Redis", "ok", f"version {info['redis_version']}, {use}{', a cluster' if cluster else ''}")
 
 
 class BlueprintWire(Protocol):
@@ -135,6 +164,7 @@ class StreamClients:
         except (RedisError, OSError, TimeoutError) as error:
             address = self._settings.redis.address or "redis.url"
             raise ServerUnavailable(f"Redis at {address} cannot be reached: {error}") from None
+        await refuse_cluster(self.redis, "streams")
 
     def leased(self, backlog: Backlog, stack: AsyncExitStack) -> Backlog:
         """The backlog, with claims leased in Redis too if the blueprint says so."""
@@ -161,7 +191,7 @@ class StreamClients:
             observer=self._observe,
             ids=new_id,
             clock=self._clock,
-            add_choices=PreferenceLookup(StoredPeople(ledger), self._clock).choices,
+            add_choices=ordered_people(self._settings, ledger, self._clock),
             erased=ErasedAddresses(ledger, self._clock),
         )
         self.door = RedisStreamDoor(
@@ -209,7 +239,7 @@ class RedisStreamsPart(Part):
 
     async def examine(self) -> list[DoctorFinding]:
         location = self._process.settings.redis.location()
-        return [] if location is None else [await examine_redis(location, "streams")]
+        return [] if location is None else [await examine_redis(location, "streams", part="streams")]
 
 
 class RedisStreamDoorPart(Part):

@@ -35,5 +35,10 @@ class _OutlivesResets(Base):
 def outliving_resets(redis: "Redis") -> "Redis":
     """The same client; its new connections are replaced after a reset."""
     pool: Any = redis.connection_pool
-    pool.connection_class = type(pool.connection_class.__name__, (_OutlivesResets, pool.connection_class), {})
+    pool.connection_class = replaced_after_resets(pool.connection_class)
     return redis
+
+
+def replaced_after_resets(plain: Any) -> Any:  # noqa: ANN401 - a class of connections
+    """The same class of connections, which are replaced after a reset."""
+    return plain if issubclass(plain, _OutlivesResets) else type(plain.__name__, (_OutlivesResets, plain), {})

@@ -9,10 +9,10 @@ from urllib.parse import quote
 import msgspec
 
 from carillon.compose import from_settings
-from carillon.compose.ledger import LedgerPart
+from carillon.compose.ledger import LedgerPart, preferences_of
 from carillon.compose.part import DoctorFinding, Part
 from carillon.compose.process import Process
-from carillon.compose.upkeep import history_forgets
+from carillon.compose.upkeep import places_beside
 from carillon.config.sections import Push
 from carillon.config.settings import PageSettings, Settings
 from carillon.domain.errors import ConfigurationError
@@ -24,7 +24,6 @@ from carillon.intake.jinja.catalogues import read_messages
 from carillon.intake.jinja.formats import Person
 from carillon.intake.jinja.ready import Composer
 from carillon.intake.parts import spelled
-from carillon.intake.people import PreferenceLookup, StoredPeople
 from carillon.intake.render import check_parts, is_plain, template_variables
 from carillon.intake.rendering import composing, rendered
 from carillon.intake.templates import StoredTemplates
@@ -82,9 +81,7 @@ class Wording:
         self.templates = StoredTemplates(
             ledger, from_settings.templates(settings), clock, composer=from_settings.composer(settings)
         )
-        self.add_preferences = PreferenceLookup(
-            StoredPeople(ledger, settings.preferences.holidays), clock, quiet_hours=settings.preferences.quiet_hours
-        )
+        self.add_preferences = preferences_of(settings, ledger, clock)
 
     async def gaps(self) -> list[Gap]:
         """Which templates lack a supported language."""
@@ -139,7 +136,7 @@ class Wording:
         kept += preferences_api.endpoints(
             self._ledger, from_settings.categories(settings), tuple(settings.preferences.holidays)
         )
-        kept += rights.endpoints(self._ledger, history_forgets(settings))
+        kept += rights.endpoints(self._ledger, places_beside(settings))
         links = from_settings.links(settings)
         kept += people.endpoints(self._ledger, from_settings.categories(settings), self._clock, links=links.works)
         if not links.works:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from carillon.compose import outbound, receipts
@@ -12,16 +13,17 @@ from carillon.compose.providers import ProvidersPart
 from carillon.config.sections import servicebus_address
 from carillon.config.settings import Settings
 from carillon.domain.alerts import AlertOutbox
-from carillon.domain.errors import ConfigurationError
+from carillon.domain.errors import ArchiveUnavailable, ConfigurationError, LedgerUnavailable
 from carillon.domain.ports import Observer
+from carillon.domain.rights import KnownPerson
 from carillon.ledger.opening import Ledger
 from carillon.providers.http import HttpAnswer, HttpClient, HttpRequest, header_id
 from carillon.providers.tools import Secret
 from carillon.providers.webhook.signing import SigningKey, sign_standard
 from carillon.system import new_id
 from carillon.upkeep.alerts import AlertRelay, AlertSink, LogAlerts, RedisAlerts, RelayRules, WebhookAlerts
-from carillon.upkeep.cleanup import LeaseCleanup, Retention, RetentionRules
-from carillon.upkeep.consent.rights import Forget, UnfinishedErasures
+from carillon.upkeep.cleanup import LeaseCleanup, LostTickets, Retention, RetentionRules
+from carillon.upkeep.consent.rights import Forget, Places, UnfinishedErasures
 from carillon.upkeep.health import Check, answers_at, degraded
 from carillon.upkeep.history.copier import ClickHouse, History, HistoryRules
 
@@ -56,9 +58,47 @@ def kept_at(settings: Settings) -> ClickHouse:
     return ClickHouse(wanted.url, keep_days=wanted.keep_days, timeout_seconds=wanted.timeout_seconds)
 
 
-def history_forgets(settings: Settings) -> Forget | None:
-    """What removes a person from the history; None where no history is kept."""
-    return None if settings.history.url is None else kept_at(settings).forget
+def places_beside(settings: Settings) -> Places:
+    """Where else than in the ledger these settings keep something about people: history and dead letters of queues.
+
+    What is taken from a queue by its consumer, and what has an end of its own, is not here.
+    """
+    found: dict[str, Forget] = {}
+    push, lists = settings.push, [*settings.queue]
+    if settings.history.url is not None:
+        found["history"] = _history_forgets(settings)
+    if push is not None:
+        found[push.failed_queue] = partial(_failed_queue_forgets, push.rabbitmq_url, push.failed_queue)
+    if lists and settings.redis.url is not None:
+        found["failed lists"] = partial(_failed_lists_forget, settings.redis.url, lists)
+    return found
+
+
+def _history_forgets(settings: Settings) -> Forget:
+    archive = kept_at(settings)
+
+    async def forget(person: KnownPerson) -> None:
+        await archive.forget(person.tenant_id, person.person)
+
+    return forget
+
+
+async def _failed_queue_forgets(url: str, queue: str, person: KnownPerson) -> None:
+    from carillon.ledger.rabbitmq.connection import take_out  # noqa: PLC0415 - its client is an extra
+
+    try:
+        await take_out(url, queue, person.mentioned_in)
+    except (ConnectionError, TimeoutError) as error:
+        raise ArchiveUnavailable(str(error)) from error
+
+
+async def _failed_lists_forget(url: str, queues: Sequence[str], person: KnownPerson) -> None:
+    from carillon.ledger.redis.lists_upkeep import take_out_failed  # noqa: PLC0415 - its client is slow to load
+
+    try:
+        await take_out_failed(url, queues, person.mentioned_in)
+    except LedgerUnavailable as error:
+        raise ArchiveUnavailable(str(error)) from error
 
 
 class AlertsPart(Part):
@@ -138,12 +178,15 @@ def _redis(settings: Settings) -> AlertSink:
     from redis.backoff import NoBackoff  # noqa: PLC0415 - slow to load, and few processes alert
 
     from carillon.compose.redis_resets import outliving_resets  # noqa: PLC0415 - slow to load, and few processes alert
+    from carillon.compose.redis_topology import cluster_client  # noqa: PLC0415 - slow to load, and few processes alert
 
     url = settings.redis.location()
     if url is None:
         raise ConfigurationError('alerts.sinks: "redis" needs redis.url')
     seconds = min(settings.redis.operation_timeout_seconds, _SINK_SECONDS)
     # The client must not repeat a call that Redis may have carried out.
+    if settings.redis.cluster:
+        return RedisAlerts(cluster_client(url, 1, seconds), settings.alerts.name)
     redis = Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0))
     return RedisAlerts(outliving_resets(redis), settings.alerts.name)
 
@@ -211,7 +254,7 @@ def _servicebus(settings: Settings) -> AlertSink:
 
 
 class UpkeepPart(Part):
-    """Retention, abandoned deliveries, early receipts, expired leases, and alerts."""
+    """Retention, abandoned deliveries, early receipts, expired leases, lost tickets, and alerts."""
 
     role = Role.UPKEEP
 
@@ -229,8 +272,9 @@ class UpkeepPart(Part):
             "receipts": receipts.waiting(process, ledger),
             "overdue receipts": receipts.overdue(process, ledger),
             "lease reset": _lease_cleanup(process, ledger),
+            "tickets": LostTickets(ledger, process.observe, process.clock, process.settings.ledger.lease_seconds),
             "alerts": self._alerts.relay,
-            "erasures": UnfinishedErasures(ledger, history_forgets(process.settings), process.clock, process.observe),
+            "erasures": UnfinishedErasures(ledger, places_beside(process.settings), process.clock, process.observe),
         }
         return {name: loop.run for name, loop in loops.items() if loop is not None}
 

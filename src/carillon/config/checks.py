@@ -38,6 +38,7 @@ def check(settings: Settings, environ: Mapping[str, str]) -> None:
     _check_addresses(settings)
     _check_neighbours(settings)
     _check_picker(settings)
+    _check_redis(settings)
     _check_pages(settings)
     _check_holidays(settings)
     if settings.templates.strict and not settings.locale.supported:
@@ -46,6 +47,20 @@ def check(settings: Settings, environ: Mapping[str, str]) -> None:
         for provider in providers:
             if provider not in settings.providers:
                 raise ConfigurationError(f"channels.{channel}: there is no [providers.{provider}]")
+
+
+def _check_redis(settings: Settings) -> None:
+    """What works over keys of many slots at once cannot be in a Redis Cluster."""
+    if settings.redis.cluster and settings.redis.url is None:
+        raise ConfigurationError("redis.cluster: name one node of the Redis Cluster with redis.url")
+    if not settings.redis.cluster:
+        return
+    kinds = {"idempotency marks": settings.push, "queues": settings.billing, "streams": settings.stream}
+    for kept, there in kinds.items():
+        if there is not None:
+            raise ConfigurationError(
+                f"redis.cluster: the {kept} of this blueprint need a Redis without cluster mode, also under Sentinel"
+            )
 
 
 def _check_picker(settings: Settings) -> None:

@@ -74,6 +74,8 @@ class Redis(Section, frozen=True):
     address: str | None = None
     password: str | None = None
     db: int = 0
+    cluster: bool = False
+    """True for a Redis Cluster, of which the URL names one node; breakers, targets and alerts work there."""
     operation_timeout_seconds: float = 2.0
 
     def location(self) -> str | None:

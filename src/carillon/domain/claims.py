@@ -85,6 +85,8 @@ class Claim(msgspec.Struct, gc=False):
     """The lease that this claim shares with the rest of its batch; 0 if the route's own row has the lease."""
     unsubscribe_url: str | None = None
     """Where one click leaves the category; only for mails of a category that can be left, set before the call."""
+    probe: bool = False
+    """The call probes a half-open breaker, of the provider or of the endpoint; set when it is admitted."""
 
     @property
     def key(self) -> tuple[str, str]:

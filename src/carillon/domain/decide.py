@@ -41,6 +41,8 @@ class Standing(msgspec.Struct, frozen=True):
     next_provider: str | None
     """The provider that failover would go to, if there is one."""
     dice: float
+    probe: bool = False
+    """The call probed a half-open breaker."""
 
 
 def decide(outcome: Outcome, policy: RetryPolicy, standing: Standing) -> Verdict:
@@ -50,6 +52,8 @@ def decide(outcome: Outcome, policy: RetryPolicy, standing: Standing) -> Verdict
             return FINISH
         case Throttled():
             return _after_throttle(outcome, policy, standing)
+        case Unavailable() if _spends_nothing(policy, standing):
+            return _after_probe(outcome, policy, standing)
         case Unavailable():
             return _after_failure(outcome.classification, outcome.error, outcome.retry_after, policy, standing)
         case Refused():
@@ -68,7 +72,7 @@ def clamp_retry_after(asked: float | None, wait: float, policy: RetryPolicy) -> 
 
 
 def _after_throttle(outcome: Throttled, policy: RetryPolicy, standing: Standing) -> Verdict:
-    if policy.throttled_counts:
+    if policy.throttled_counts and not _spends_nothing(policy, standing):
         return _after_failure("throttled", outcome.error, outcome.retry_after, policy, standing)
     if standing.age_seconds >= policy.give_up_after_seconds:
         return Bury("expired", f"throttled for too long: {outcome.error}")
@@ -77,6 +81,25 @@ def _after_throttle(outcome: Throttled, policy: RetryPolicy, standing: Standing)
         # No attempt is counted: without a pause the provider would be called again at once until the route expires.
         wait = THROTTLE_PAUSE_SECONDS * (1 + standing.dice)
     return Defer(wait)
+
+
+def _spends_nothing(policy: RetryPolicy, standing: Standing) -> bool:
+    """Whether the vendor's refusal to take this call is no attempt of the message.
+
+    A probe asks for all who wait. If it were counted, the messages that probe would die in a long outage, although the
+    policy says that they wait. A probe without an answer is counted: the message may have arrived, and each repeat may
+    be one more for its reader.
+    """
+    return standing.probe and policy.on_open == "defer"
+
+
+def _after_probe(outcome: Unavailable, policy: RetryPolicy, standing: Standing) -> Verdict:
+    """The provider is still away: wait as those wait who were not chosen to ask."""
+    if standing.age_seconds >= policy.give_up_after_seconds:
+        return Bury("expired", f"every provider stayed unavailable for too long: {outcome.error}")
+    # A vendor's wish to be left alone does not hold back another vendor.
+    asked = outcome.retry_after if standing.next_provider is None else None
+    return Defer(clamp_retry_after(asked, OPEN_PAUSE_SECONDS * (1 + standing.dice), policy))
 
 
 def _after_failure(
@@ -252,6 +275,7 @@ def standing_of(claim: Claim, provider: str, next_provider: str | None, dice: fl
         age_seconds=claim.age_seconds,
         next_provider=next_provider,
         dice=dice,
+        probe=claim.probe,
     )
 
 

@@ -242,6 +242,12 @@ class Rehomed(msgspec.Struct, frozen=True, tag="rehomed", kw_only=True):
     provider: str
 
 
+class TicketsLost(msgspec.Struct, frozen=True, tag="tickets_lost", kw_only=True):
+    """Waiting routes stood in no queue, so that no worker would have found them; they were put back."""
+
+    routes: int
+
+
 class ReceiptTaken(msgspec.Struct, frozen=True, tag="receipt_taken", kw_only=True):
     """The ledger applied a receipt; `effect` says what the receipt did."""
 
@@ -328,6 +334,7 @@ Event = (
     | Pruned
     | HistoryKept
     | Rehomed
+    | TicketsLost
     | ProviderProbed
     | ReceiptTaken
     | CallbackRefused

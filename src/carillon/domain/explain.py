@@ -293,6 +293,7 @@ class Simulation:
 
     def _ask(self, provider: str, route: SimulatedRoute) -> Held | None:
         """Ask for admission as the worker does: the endpoint, the places, the provider."""
+        answer: Admission | Held | None = None
         for name in self._targets.targets_of(provider, route.claim):
             view = self._views.get(name)
             if view is not None and view.state.paused is not None:
@@ -300,15 +301,15 @@ class Simulation:
         target = self._targets.target(provider, route.claim)
         breaker: Breaker | None = None
         if target in self._endpoints:
-            breaker, held = asked(target, self._endpoints[target], self._views[target].policy, route.due)
-            if held is not None:
-                return held
-        held = self._place(provider, route)
-        if held is not None:
+            breaker, answer = asked(target, self._endpoints[target], self._views[target].policy, route.due)
+            if isinstance(answer, Held):
+                return answer
+        if (held := self._place(provider, route)) is not None:
             return held
         self._breakers[provider], said = admit(self._breakers[provider], self._rules[provider], route.due)
         if said is Admission.STOP:
             return Held(provider)
+        route.claim.probe = Admission.PROBE in (answer, said)
         if target is not None and breaker is not None:
             self._endpoints[target] = breaker
         return None

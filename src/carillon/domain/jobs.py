@@ -10,10 +10,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from carillon.domain.errors import BadIntent, CarillonError
-from carillon.domain.timing import timing_of
+from carillon.domain.timing import read_moment, read_seconds
 
 LOG_KEY = "q:log:jobs"
 LONGEST_ID = 512
+_CAMEL = {"expires_at": "expiresAt", "scheduled_for": "scheduledFor"}
 _WHOLE = 2**53
 """Above this, other languages read JSON numbers as inexact floats, so a larger number is not accepted as an id."""
 
@@ -48,6 +49,8 @@ class JobMessage(msgspec.Struct, frozen=True, gc=False):
     enveloped: bool = True
     expires_at: float | None = None
     """Unix seconds after which it is not run; from `expires_at`, or from `ttl` and `created_at`."""
+    scheduled_for: float | None = None
+    """Unix seconds before which it is not run."""
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +64,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     max_attempts: int | None = None
     expires_at: str | UnsetType = UNSET
+    scheduled_for: str | UnsetType = UNSET
     payload: dict[str, Any]
 
 
@@ -86,20 +90,30 @@ def read_message(raw: bytes, message_id: str, action: str) -> JobMessage | None:
         _word(found.get("created_at")),
         enveloped,
         _expiry(found) if enveloped else None,
+        _at(found, "scheduled_for") if enveloped else None,
     )
 
 
 def _expiry(found: Mapping[str, Any]) -> float | None:
-    """When an envelope expires; a value that cannot be read expires never, because a queue refuses no message."""
+    """When an envelope expires, the earlier one where it says both."""
+    at, made = _at(found, "expires_at"), _unix(_word(found.get("created_at")))
+    ends = [] if at is None else [at]
     try:
-        timing = timing_of({"expires_at": found.get("expires_at"), "ttl": found.get("ttl")})
+        seconds = read_seconds(found.get("ttl"), "ttl")
+    except BadIntent:
+        seconds = None
+    if seconds is not None and made is not None:
+        ends.append(made + seconds)
+    return min(ends, default=None)
+
+
+def _at(found: Mapping[str, Any], name: str) -> float | None:
+    """A moment of an envelope; one that cannot be read is none, because a queue refuses no message."""
+    try:
+        unix_ms = read_moment(found.get(name, found.get(_CAMEL[name])), _CAMEL[name])
     except BadIntent:
         return None
-    ends = [] if timing.expires_at_ms is None else [timing.expires_at_ms / 1000]
-    made = _unix(_word(found.get("created_at")))
-    if timing.ttl_seconds is not None and made is not None:
-        ends.append(made + timing.ttl_seconds)
-    return min(ends, default=None)
+    return None if unix_ms is None else unix_ms / 1000
 
 
 def message_id(raw: bytes) -> str:

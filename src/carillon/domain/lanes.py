@@ -54,6 +54,17 @@ class Lanes(msgspec.Struct, frozen=True):
         return [lane for lane in self.ordered() if lane.queue_name]
 
 
+def kept_free(lanes: Lanes, slots: int) -> dict[int, int]:
+    """How many of a provider's slots each lane, by rank, leaves to the lanes before it.
+
+    The least urgent lane leaves a tenth, the others less in equal steps: slow calls of a flood in one lane never occupy
+    every slot of a provider that an urgent message needs.
+    """
+    ordered = lanes.queued()
+    steps = max(1, len(ordered) - 1)
+    return {lane.rank: slots // 10 * place // steps for place, lane in enumerate(ordered)}
+
+
 def shares(lanes: Lanes, free: int) -> list[tuple[int, int]]:
     """Split `free` slots into (rank, limit) pairs in order of urgency.
 

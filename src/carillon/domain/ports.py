@@ -172,6 +172,14 @@ class UpkeepLedger(Protocol):
         """Delete at most `limit` old records whose routes are all terminal, and old malformed intents."""
         ...
 
+    async def lost_tickets(self, after: int, limit: int) -> tuple[list[int], int | None]:
+        """Of the next tickets of open routes, those that no claim would find, and the last one; None at the end."""
+        ...
+
+    async def put_back(self, tickets: Sequence[int]) -> int:
+        """Let routes whose tickets are lost wait for another one; returns how many still needed it."""
+        ...
+
     async def check(self) -> dict[str, Any]:
         """The engine's version, its durability settings, and the difference of its clock in seconds."""
         ...

@@ -60,6 +60,13 @@ class KnownPerson(msgspec.Struct, frozen=True, kw_only=True):
             case _:
                 return False
 
+    def mentioned_in(self, raw: bytes) -> bool:
+        """The same for a message of a queue, which is JSON or any text."""
+        try:
+            return self.mentioned(msgspec.json.decode(raw))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return self.mentioned(raw.decode("utf-8", "replace"))
+
     def without(self, value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
         """The value without the person's names."""
         match value:

@@ -158,8 +158,8 @@ def held_by(target: str, breaker: Breaker, policy: BreakerPolicy, now: float) ->
     return Held(target, left, min(policy.open_seconds, MOST_SPREAD_SECONDS), disabled=breaker.disabled)
 
 
-def asked(target: str, breaker: Breaker, policy: BreakerPolicy, now: float) -> tuple[Breaker, Held | None]:
-    """Ask the breaker of an endpoint to admit a call: the breaker afterwards, and what holds the call."""
+def asked(target: str, breaker: Breaker, policy: BreakerPolicy, now: float) -> tuple[Breaker, Held | Admission]:
+    """Ask the breaker of an endpoint to admit a call: the breaker afterwards, and what holds or admits the call."""
     held = held_by(target, breaker, policy, now)
     if held is not None:
         return breaker, held
@@ -168,7 +168,7 @@ def asked(target: str, breaker: Breaker, policy: BreakerPolicy, now: float) -> t
         # A probe to an endpoint that hangs takes its whole timeout: the others come back after a while, not at once.
         pause = min(policy.open_seconds / 4, MOST_SPREAD_SECONDS)
         return after, Held(target, pause, pause, disabled=breaker.disabled, healing=not breaker.disabled)
-    return after, None
+    return after, said
 
 
 Change = Callable[[TargetState, float], tuple[TargetState, T]]

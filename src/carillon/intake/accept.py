@@ -40,7 +40,7 @@ from carillon.faultpoint import faultpoint
 from carillon.intake.digests import gathered, rendered_as, throttled
 from carillon.intake.erased import ErasedAddresses
 from carillon.intake.jinja.formats import Person
-from carillon.intake.parts import carried, number_shown, refuse_misplaced, refuse_number
+from carillon.intake.parts import carried, number_shown, refuse_misplaced, refuse_number, refuse_unrendered
 from carillon.intake.people import at_local_time
 from carillon.intake.plan import Content, PlanRules, plan
 from carillon.intake.rendering import rendered
@@ -69,6 +69,8 @@ class Contents:
         refuse_chain(intent.timing, channels, synchronous=intent.synchronous)
         refuse_silent(intent.timing, channels, self._rules.tells)
         refuse_misplaced(intent, channels)
+        if self._rules.supported_locales:
+            refuse_unrendered(intent)
         if tell is not None:
             tell("channel", {"channels": channels, "named": bool(intent.channels)})
         found: list[Content] = []
@@ -261,7 +263,9 @@ class Intake:
         intent = at_local_time(intent)
         contents, now = await self._contents.of(rendered_as(intent), tell), self._clock.wall()
         planned = plan(intent, contents, intent.notification_id or self._ids(), self._rules, now)
-        return throttled(intent, gathered(intent, planned, self._ids, now, tell), self._rules, self._ids, now)
+        return throttled(
+            intent, gathered(intent, planned, self._rules, self._ids, now, tell=tell), self._rules, self._ids, now
+        )
 
     async def drain(self) -> None:
         """Wait for the writes in flight."""

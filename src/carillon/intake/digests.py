@@ -40,11 +40,16 @@ def rendered_as(intent: Intent) -> Intent:
     return intent if intent.timing.digest is None else replace(intent, payload=told_over([intent.payload]))
 
 
-def gathered(intent: Intent, enrolment: Enrolment, ids: Ids, now: float, tell: Tell | None = None) -> Enrolment:
+def gathered(
+    intent: Intent, enrolment: Enrolment, rules: PlanRules, ids: Ids, now: float, *, tell: Tell | None = None
+) -> Enrolment:
     """The enrolment with its routes in digests, if the intent asks for that; raises BadIntent for a wrong wish."""
     wish = intent.timing.digest
     if wish is None:
         return enrolment
+    if not rules.gathers:
+        said = "digest: the ledger of a blueprint with probes alone (http.surface) gathers nothing; send each event"
+        raise BadIntent("VALIDATION_ERROR", said, field="digest")
     most = _checked(intent, wish)
     waiting = {route.recipient_ref for route in enrolment.routes if route.status is Status.PENDING}
     entries = [

@@ -5,6 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -87,8 +88,23 @@ def _profile(person: Mapping[str, Any]) -> Profile:
     locale = language if isinstance(language, str) and language else None
     email = person.get("email")
     if isinstance(email, str) and _ADDRESS.fullmatch(email.strip()):
-        return Profile(addresses={"email": email.strip()}, locale=locale)
-    return Profile(unreachable={"email": "the directory has no valid e-mail address for this person"}, locale=locale)
+        return Profile(addresses={"email": email.strip()}, locale=locale, time_zone=_zone(person))
+    return Profile(
+        unreachable={"email": "the directory has no valid e-mail address for this person"},
+        locale=locale,
+        time_zone=_zone(person),
+    )
+
+
+def _zone(person: Mapping[str, Any]) -> str | None:
+    """The person's time zone; a name that nobody knows counts as none."""
+    name = person.get("time_zone")
+    if not isinstance(name, str):
+        return None
+    try:
+        return ZoneInfo(name).key
+    except (OSError, ValueError):
+        return None
 
 
 def _person(said: Mapping[str, Any]) -> Mapping[str, Any] | None:

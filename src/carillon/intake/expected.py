@@ -14,6 +14,10 @@ from carillon.domain.intents import Intent
 from carillon.domain.notifications import Enrolment, Route, Status, route_due_ms
 from carillon.domain.suppressions import SUPPRESSED
 
+MOST_REPEATS = 3
+"""So often one attempt is shown that is made again and again without being counted."""
+PROBING = "goes on like this while the provider fails: a probe of an open breaker spends no attempt"
+
 
 def simulated_routes(
     enrolment: Enrolment, suppressed: Collection[str], now: float, ending: Mapping[str, int] = MappingProxyType({})
@@ -79,6 +83,8 @@ def explained_route(
         outcome = "skipped"
     elif soonest.ended is Status.DEAD_LETTER and not soonest.attempts:
         outcome = "failed"
+    shown = _until_it_repeats(soonest)
+    probing = len(shown) < len(soonest.attempts)
     return ExplainedRoute(
         route_id=route.route_id,
         channel=route.channel,
@@ -87,10 +93,17 @@ def explained_route(
         policy=route.policy,
         max_attempts=route.max_attempts,
         not_before=_unix_ms(soonest.attempts[0], now) if waits else None,
-        attempts=_rows(soonest.attempts, latest.attempts, now),
+        attempts=_rows(shown, latest.attempts, now),
         ends=None if soonest.ended is None else str(soonest.ended),
-        because=soonest.reason,
+        because=PROBING if probing else soonest.reason,
     )
+
+
+def _until_it_repeats(route: SimulatedRoute) -> Sequence[ExpectedAttempt]:
+    """The attempts up to the third probe that spends nothing, of a route that would go on probing for days."""
+    numbers = [one.attempt for one in route.attempts]
+    same = (at for at in range(MOST_REPEATS, len(numbers)) if numbers[at] == numbers[at - MOST_REPEATS])
+    return route.attempts if route.ended is not None else route.attempts[: next(same, len(numbers))]
 
 
 def _rows(soonest: Sequence[ExpectedAttempt], latest: Sequence[ExpectedAttempt], now: float) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Acceptance in order: arrivals are enriched, planned and stored together, and none is skipped."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import assert_never
 
 from carillon.domain.errors import BadIntent, DirectoryUnavailable, LedgerUnavailable
@@ -13,7 +14,7 @@ from carillon.faultpoint import faultpoint
 from carillon.intake.accept import Contents, named
 from carillon.intake.digests import gathered, rendered_as, throttled
 from carillon.intake.erased import ErasedAddresses
-from carillon.intake.people import enrich, people
+from carillon.intake.people import at_local_time, enrich, people
 from carillon.intake.plan import PlanRules, plan
 from carillon.intake.telling import tell_gated, tell_skipped
 
@@ -58,15 +59,14 @@ class OrderedIntake:
         planned: list[Planned] = []
         flawed: list[tuple[Arrival, Malformed]] = []
         done, stopped_by = 0, None
-        for arrival in arrivals:
+        for arrival, known in zip(arrivals, await self._people(arrivals, found), strict=True):
             if isinstance(arrival.read, Malformed):
                 flawed.append((arrival, arrival.read))
             else:
                 try:
-                    intent = await self._chosen(
-                        arrival.read if self._directory is None else enrich(arrival.read, found)
-                    )
-                    planned.append((arrival, intent, await self._plan(arrival, intent)))
+                    if not isinstance(known, Intent):
+                        raise known
+                    planned.append((arrival, known, await self._plan(arrival, known)))
                 except BadIntent as error:
                     code = error.code if error.code in CODES else "invalid_payload"
                     flawed.append((arrival, _malformed(arrival, code, str(error))))
@@ -93,16 +93,29 @@ class OrderedIntake:
         asked = [user for arrival in arrivals if isinstance(arrival.read, Intent) for user in people(arrival.read)]
         return await self._directory.find(asked) if asked else {}
 
-    async def _chosen(self, intent: Intent) -> Intent:
-        """The intent with its category, and with what its people chose about it."""
-        intent = await self._contents.categorised(intent)
-        return intent if self._add_choices is None else await self._add_choices(intent)
+    async def _people(
+        self, arrivals: Sequence[Arrival], found: Mapping[str, Found]
+    ) -> list[Intent | BadIntent | DirectoryUnavailable]:
+        """Each intent with what its people are and want, or what is wrong with it; side by side, as one query."""
+        asked = (self._known(arrival.read, found) for arrival in arrivals)
+        return [await one for one in asked] if self._add_choices is None else await asyncio.gather(*asked)
+
+    async def _known(
+        self, read: Intent | Malformed, found: Mapping[str, Found]
+    ) -> Intent | BadIntent | DirectoryUnavailable:
+        if isinstance(read, Malformed):
+            return BadIntent(read.failure_code, read.failure_message)
+        try:
+            intent = await self._contents.categorised(read if self._directory is None else enrich(read, found))
+            return at_local_time(intent if self._add_choices is None else await self._add_choices(intent))
+        except (BadIntent, DirectoryUnavailable) as error:
+            return error
 
     async def _plan(self, arrival: Arrival, intent: Intent) -> Enrolment:
         contents, now = await self._contents.of(rendered_as(intent)), self._clock.wall()
         own_id = intent.notification_id or arrival.stream_entry_id or self._ids()
         planned = plan(intent, contents, own_id, self._rules, now)
-        return throttled(intent, gathered(intent, planned, self._ids, now), self._rules, self._ids, now)
+        return throttled(intent, gathered(intent, planned, self._rules, self._ids, now), self._rules, self._ids, now)
 
     async def _enrol(self, planned: Sequence[Planned]) -> list[Enrolled | str]:
         answers: list[Enrolled | str] = []

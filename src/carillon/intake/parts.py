@@ -46,8 +46,22 @@ def refuse_misplaced(intent: Intent, channels: tuple[str, ...]) -> None:
         given = getattr(intent, name)
         if given is None or channels == (channel,):
             continue
-        field = next(iter(msgspec.to_builtins(given)), "headers") if name == "mail" else channel
+        field = _named(name, channel, given)
         raise BadIntent("VALIDATION_ERROR", f"{field}: only the channel {channel} has it", field=field)
+
+
+def refuse_unrendered(intent: Intent) -> None:
+    """Refuse parts where another service renders: it gets the data, and nobody would see them."""
+    for name, channel in _CHANNELS.items():
+        given = getattr(intent, name)
+        if given is not None:
+            field = _named(name, channel, given)
+            said = f"{field}: another service renders the messages here (templates.render), and gets their data alone"
+            raise BadIntent("VALIDATION_ERROR", said, field=field)
+
+
+def _named(name: str, channel: str, given: MailParts | PushParts | InAppParts) -> str:
+    return next(iter(msgspec.to_builtins(given)), "headers") if name == "mail" else channel
 
 
 def refuse_number(address: str, tenant_id: str | None, rules: PhoneRules) -> None:

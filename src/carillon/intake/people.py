@@ -125,6 +125,7 @@ def _known(recipient: Recipient, found: Mapping[str, Found]) -> Recipient:
                 addresses=recipient.addresses | profile.addresses,
                 locale=profile.locale or recipient.locale,
                 unreachable=recipient.unreachable | profile.unreachable,
+                time_zone=profile.time_zone or recipient.time_zone,
             )
         case NoSuchPerson():
             raise BadIntent(
@@ -181,7 +182,8 @@ class PreferenceLookup:
 
     async def choices(self, intent: Intent) -> Intent:
         """Add only what people chose by category and channel, where others say how people are reached."""
-        if intent.category is None:
+        timing = intent.timing
+        if intent.category is None and timing.local_time is None and timing.digest is None:
             return intent
         found = await self._stored.profiles(intent.tenant_id, everybody(intent))
         return with_choices(intent, found) if found else intent

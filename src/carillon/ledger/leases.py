@@ -28,7 +28,8 @@ class LeaseBook:
     """Says which leases have nothing left once some claims are settled.
 
     A lease that nobody ends runs out, and then none of its routes has its ticket any more. So a lease may stay too
-    long, and never ends too early: a claim counts as settled only when its settlement is committed.
+    long, and never ends too early: a claim counts as settled only when its settlement is committed. That holds for a
+    lost claim too, which another worker has or somebody ended: its call may go on, and keeps its place until it ends.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,10 @@ class LeaseBook:
         for claim in claims:
             if claim.lease:
                 self._open.setdefault(claim.lease, set()).add(claim.token)
+
+    def known(self) -> list[int]:
+        """Leases of claims that this process has got and not settled."""
+        return list(self._open)
 
     def ended_by(self, claims: Iterable[Claim]) -> "Ended":
         """What the settlement of these claims ends and frees."""
@@ -65,12 +70,3 @@ class LeaseBook:
                     # Two settlements at once each left the other's claims open: the next one ends the lease.
                     self._over.add(claim.lease)
         self._over.difference_update(ended.leases)
-
-    def lost(self, claims: Iterable[Claim]) -> None:
-        """Forget claims that another worker holds or has ended; their leases run out by themselves."""
-        for claim in claims:
-            left = self._open.get(claim.lease)
-            if left is not None:
-                left.discard(claim.token)
-                if not left:
-                    del self._open[claim.lease]

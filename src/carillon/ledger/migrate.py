@@ -23,7 +23,7 @@ _PART = re.compile(r"^-- part: (\w*)$", re.MULTILINE)
 _ONLINE = re.compile(r"^-- online$", re.MULTILINE)
 _BESIDE_OTHERS = re.compile(r"\bCONCURRENTLY\b")
 _LOCK_SECONDS = 0.1
-_LOCK_TRIES = 600
+_LOCK_TRIES = 1200
 """How often an online migration tries to get a lock that it does not wait long for."""
 
 

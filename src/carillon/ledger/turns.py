@@ -68,10 +68,13 @@ class ClaimTurns:
                 split.append([])
             split[place].append(want)
         if len(split) == 2 and self._busy is not None:  # noqa: PLR2004 - the shares, and what they left
-            shares, rest = split
-            others = [want for want in shares if want.lane != self._busy]
-            split = [[*others, *(want for want in rest if want.lane == self._busy)], rest]
+            split = [self._busy_from(*split), self._busy_from(*reversed(split))]
         return split
+
+    def _busy_from(self, others: Sequence[Want], busy: Sequence[Want]) -> list[Want]:
+        """The wants of `others`, but those of `busy` for the lane that filled the last claim."""
+        kept = [want for want in others if want.lane != self._busy]
+        return [*kept, *(want for want in busy if want.lane == self._busy)]
 
     def record(self, wants: Sequence[Want], claims: Sequence[Claim]) -> None:
         """Note the last group that each lane and provider was served in."""

@@ -158,6 +158,16 @@ class UpkeepStore:
         await self.engine.write("prune_collapses", old, repeatable=True)
         return records, len(malformed)
 
+    async def lost_tickets(self, after: int, limit: int) -> tuple[list[int], int | None]:
+        rows = await self.engine.rows("lost_tickets", {"after": after, "limit": limit})
+        return [row["ticket"] for row in rows if row["lost"]], rows[-1]["ticket"] if rows else None
+
+    async def put_back(self, tickets: Sequence[int]) -> int:
+        found = await self.engine.write("put_back", {"tickets": list(tickets)}, repeatable=True, pool="settlements")
+        if found:
+            self.signal.ring()
+        return len(found)
+
     async def check(self) -> dict[str, Any]:
         return await self.engine.check()
 

@@ -132,9 +132,10 @@ class Admissions:
 
     async def admit(self, provider: str, claim: Claim) -> Held | float:
         """Ask for one call: what holds it, or the seconds until it starts; the caller then records its outcome."""
-        target, targets = self.target(provider, claim), self._targets
+        target, targets, claim.probe = self.target(provider, claim), self._targets, False
         if targets is None:
             said = await admitted(self._breakers, provider, self._clock, self._patience)
+            claim.probe = said is Admission.PROBE
             return Held(provider) if said is Admission.STOP else 0.0
         paused = await self.paused(provider, claim)
         if paused is not None:
@@ -149,10 +150,11 @@ class Admissions:
         said = await admitted(self._breakers, provider, self._clock, self._patience)
         if said is Admission.STOP:
             return Held(provider)
+        claim.probe = said is Admission.PROBE
         if target is not None:
-            if said is Admission.PROBE:
+            if claim.probe:
                 self._probes.add(claim.token)
-            held = await targets.ask(target)
+            held = await self._asked(targets, target, claim)
         return placed.delays.get(claim.token, 0.0) if held is None else held
 
     async def admit_many(self, provider: str, claims: Sequence[Claim]) -> Admitted:
@@ -174,19 +176,33 @@ class Admissions:
         may = {Admission.GO: len(claims), Admission.PROBE: 1, Admission.STOP: 0}[said]
         found.refused += claims[may:]
         claims = claims[:may]
-        if said is Admission.PROBE and provider in self._endpoints:
-            self._probes.update(claim.token for claim in claims)
+        self._mark(provider, claims, probe=said is Admission.PROBE)
         if targets is None or targets.calm:
             found.go += claims
             return found
         for claim in claims:
             target = self.target(provider, claim)
-            held = None if target is None or targets.closed(target) else await targets.ask(target)
+            held = None if target is None or targets.closed(target) else await self._asked(targets, target, claim)
             if held is None:
                 found.go.append(claim)
             else:
                 found.held.append((claim, held))
         return found
+
+    def _mark(self, provider: str, claims: Sequence[Claim], *, probe: bool) -> None:
+        """Note at the claims whether their calls are probes."""
+        for claim in claims:
+            claim.probe = probe
+        if probe and provider in self._endpoints:
+            self._probes.update(claim.token for claim in claims)
+
+    async def _asked(self, targets: Targets, target: str, claim: Claim) -> Held | None:
+        """What the breaker of an endpoint says to the claim's call, which may be its probe."""
+        said = await targets.ask(target)
+        if isinstance(said, Held):
+            return said
+        claim.probe = claim.probe or said is Admission.PROBE
+        return None
 
     async def paused(self, provider: str, claim: Claim) -> Held | None:
         """The pause that keeps the claim from this provider; also calls that ask no breaker ask here."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from carillon.domain.claims import Dispatch
-from carillon.domain.outcomes import Outcome, Unknown
+from carillon.domain.outcomes import Outcome, Throttled, Unknown
 from carillon.domain.ports import BatchProvider, Provider, StartingProvider
 from carillon.faultpoint import faultpoint
 
@@ -14,6 +14,7 @@ EXTRA_SECONDS = 1.0
 TICK_SECONDS = 0.25
 
 EndedCall = tuple[Dispatch, Outcome]
+_TOO_LATE = Throttled("the lease ran out before the call", 0.0, "claim_lost")
 
 
 class Calls:
@@ -103,12 +104,14 @@ class _ConcurrentCalls:
     def __init__(self, on_ended: Callable[[list[EndedCall]], None]) -> None:
         self._on_ended = on_ended
         self._loop = asyncio.get_running_loop()
+        self._began = 0.0
         self._open: dict[int, tuple[Dispatch, Callable[[], None] | None]] = {}
         self._ended: list[EndedCall] = []
         self.all_ended = asyncio.Event()
 
     def start(self, provider: StartingProvider, ready: Sequence[Dispatch]) -> None:
         """Start all calls, each at its time."""
+        self._began = self._loop.time()
         for dispatch in ready:
             self._open[dispatch.claim.token] = (dispatch, None)
         for dispatch in ready:
@@ -125,6 +128,10 @@ class _ConcurrentCalls:
             return
         try:
             faultpoint("before_send")
+            if self._loop.time() - self._began > dispatch.starts_in + dispatch.timeout_seconds:
+                # This process stood still after it looked at its leases: of a whole batch, one call may be too late.
+                self._end(token, _TOO_LATE)
+                return
             cancel = provider.start(dispatch, partial(self._end, token))
         except Exception as error:  # noqa: BLE001 - as above
             self._end(token, _bug(error))

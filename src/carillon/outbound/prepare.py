@@ -42,6 +42,8 @@ class _TemplateAnswer(msgspec.Struct):
     version: int = 1
     engine: Literal["simple", "jinja"] = "simple"
     """A service that says nothing means substitution."""
+    push: dict[str, Any] | None = None
+    """What the push carries beside title and body, under the names of our own templates: image, actionUrl and so on."""
 
 
 class PrepareRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +106,7 @@ class TemplatePreparer:
             await self._breakers.record(rules.breaker, ok=ok)
             if isinstance(answer, Template):
                 return answer
-            verdict = self._decide(answer, asked)
+            verdict = self._decide(answer, asked, probe=said is Admission.PROBE)
             if not isinstance(verdict, Retry):
                 return verdict
             if (await self._breakers.states()).get(rules.breaker) is State.OPEN:
@@ -117,7 +119,7 @@ class TemplatePreparer:
             return Bury("circuit_open", "; ".join([*causes, f"circuit breaker open: {self._rules.breaker}"]))
         return Defer(OPEN_PAUSE_SECONDS * (1 + self._dice()))
 
-    def _decide(self, answer: Outcome, asked: int) -> Retry | Bury | Defer:
+    def _decide(self, answer: Outcome, asked: int, *, probe: bool) -> Retry | Bury | Defer:
         """The verdict of the retry policy, with a reason that names the template service."""
         policy = self._rules.policy
         standing = Standing(
@@ -127,6 +129,7 @@ class TemplatePreparer:
             age_seconds=0.0,
             next_provider=None,
             dice=self._dice(),
+            probe=probe,
         )
         match verdict := decide(answer, policy, standing):
             case Retry() | Defer():
@@ -173,6 +176,7 @@ def read_template(code: str, status: int, body: bytes, retry_after: float | None
         version=read.version,
         template_id=read.id,
         engine=read.engine,
+        fields=read.push or {},
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from carillon.domain.breaker import Breaker, BreakerPolicy, State, record
+from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, State, record
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import BreakerChanged, EndpointDisabled, EndpointEnabled, TargetSlowed, Trouble
 from carillon.domain.pace import (
@@ -146,19 +146,19 @@ class Targets:
         state = self._seen.get(target)
         return state is None or state.breaker.state is State.CLOSED
 
-    async def ask(self, target: str) -> Held | None:
-        """Ask for admission; after None the caller records the outcome, as the call may be the probe."""
+    async def ask(self, target: str) -> Held | Admission:
+        """Ask for admission; unless the call is held, the caller records the outcome, as it may be the probe."""
         if self.closed(target):
-            return None
+            return Admission.GO
         policy = self.policy(target)
 
-        def change(state: TargetState, now: float) -> tuple[TargetState, tuple[State, Held | None]]:
-            breaker, held = asked(target, state.breaker, policy, now)
-            return msgspec.structs.replace(state, breaker=breaker), (state.breaker.state, held)
+        def change(state: TargetState, now: float) -> tuple[TargetState, tuple[State, Held | Admission]]:
+            breaker, said = asked(target, state.breaker, policy, now)
+            return msgspec.structs.replace(state, breaker=breaker), (state.breaker.state, said)
 
-        (before, held), after, _ = await self._change(target, change)
+        (before, said), after, _ = await self._change(target, change)
         self._tell(target, before, after.breaker.state)
-        return held
+        return said
 
     async def record(self, target: str, oks: Sequence[bool]) -> None:
         """Record outcomes of an endpoint, in the order in which they came."""

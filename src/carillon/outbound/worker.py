@@ -8,12 +8,12 @@ from contextlib import suppress
 import msgspec
 
 from carillon.domain.breaker import State
-from carillon.domain.claims import Claim, Want
+from carillon.domain.claims import Claim
 from carillon.domain.decide import blocked_providers
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
-from carillon.domain.groups import NO_TURNS, Groups, Turns
-from carillon.domain.lanes import Lanes, shares
+from carillon.domain.groups import Groups, Turns
+from carillon.domain.lanes import Lanes, kept_free
 from carillon.domain.notifications import Enrolled, Enrolment, Route, is_due_now
 from carillon.domain.ports import Backlog, Breakers, Clock, Observer, Signal
 from carillon.domain.synchronous import SynchronousLedger
@@ -27,68 +27,13 @@ from carillon.outbound.places import Places
 from carillon.outbound.settle import Settler
 from carillon.outbound.shutdown import Shutdown
 from carillon.outbound.targets import Targets
+from carillon.outbound.wants import CallSlots, LanePolling, questions, slots, wants
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 MOST_DOUBLINGS = 30
 FULL = "group_full"
 FEW_CALLS = 40
 """A provider limited to this many concurrent calls is claimed for as soon as one slot is free."""
-
-
-class LanePolling:
-    """Skips a lane with its own `poll_seconds` after it was empty; a lane that had work is asked again at once."""
-
-    def __init__(self, lanes: Lanes, clock: Clock) -> None:
-        self._lanes = lanes
-        self._clock = clock
-        self._next = {lane.rank: 0.0 for lane in lanes.queued() if lane.poll_seconds is not None}
-
-    def due(self) -> Lanes:
-        """The lanes to ask now."""
-        if not self._next:
-            return self._lanes
-        now = self._clock.monotonic()
-        ready = {name: lane for name, lane in self._lanes.by_name.items() if self._next.get(lane.rank, now) <= now}
-        return Lanes(ready, self._lanes.strict)
-
-    def record(self, lanes: Lanes, claims: Iterable[Claim]) -> None:
-        """Remember which of the asked lanes had work."""
-        if not self._next:
-            return
-        now, busy = self._clock.monotonic(), {claim.lane for claim in claims}
-        for lane in lanes.queued():
-            if lane.poll_seconds is not None and lane.rank not in busy:
-                self._next[lane.rank] = now + lane.poll_seconds
-
-
-def questions(room: Mapping[str, int], free: int) -> list[tuple[list[str], int]]:
-    """The claims to make: which providers each one asks for, and how many routes in total.
-
-    Providers with room for all free slots share one claim. A provider with less room gets a claim of its own: only the
-    claim's total keeps the provider below its limit, because its routes may wait in several lanes.
-    """
-    wide = [provider for provider, space in room.items() if space >= free]
-    narrow = [([provider], space) for provider, space in room.items() if 0 < space < free]
-    return [*([(wide, free)] if wide else []), *narrow]
-
-
-def wants(lanes: Lanes, providers: Sequence[str], total: int, turns: Mapping[str, Turns] | None = None) -> list[Want]:
-    """One want per lane and provider, most urgent lane first.
-
-    Weighted lanes get their shares first. A second want for each lane in the same claim gives the unused shares to any
-    lane with work.
-    """
-    ranks = [lane.rank for lane in lanes.queued()]
-    shared = [] if lanes.strict else shares(lanes, total)
-    known = turns or {}
-    return [
-        *(
-            Want(rank, provider, share, known.get(provider, NO_TURNS))
-            for rank, share in shared
-            for provider in providers
-        ),
-        *(Want(rank, provider, total, known.get(provider, NO_TURNS)) for rank in ranks for provider in providers),
-    ]
 
 
 class WorkerRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +91,11 @@ class Worker:
         self._started_at = clock.monotonic()
         self._full = False
         """A provider has reached its limit of concurrent calls: the next claim waits until a call ends."""
+        self._slots: dict[str, CallSlots] = {}
+        self._nearly_full: set[str] = set()
+        """Providers with few free slots: the next claim asks only for their urgent lanes."""
+        self._polled: dict[str, float] = {}
+        """When the urgent lanes of a nearly full provider were asked for last."""
         self._idle = False
         """The last claim found nothing, and the worker waits for the signal."""
         self._shutdown = Shutdown(clock, rules.drain_seconds)
@@ -299,15 +249,18 @@ class Worker:
 
     async def _ask(self, total: int) -> list[Claim]:
         claims: list[Claim] = []
+        taken: Counter[str] = Counter()
         room = await self._room()
         lanes = self._unpaused(self._lane_polling.due())
         for providers, most in questions(room, total):
-            left = min(most, total - len(claims))
+            left = min(most - taken[self._slots[providers[0]].provider], total - len(claims))
             if left <= 0:
-                break
+                continue
             try:
-                asked = wants(lanes, providers, left, self._turns(providers))
-                claims += await self._backlog.claim(asked, left, self._owner)
+                asked = wants(lanes, providers, left, self._turns(providers), self._bounds(lanes, providers))
+                found = await self._backlog.claim(asked, left, self._owner)
+                claims += found
+                taken.update(self._slots[claim.provider].provider for claim in found)
             except LedgerUnavailable:
                 # Start what was already claimed; the next turn reports the absent ledger.
                 if not claims:
@@ -334,6 +287,19 @@ class Worker:
             if name in groups
         }
 
+    def _bounds(self, lanes: Lanes, providers: Iterable[str]) -> dict[tuple[int, str], int]:
+        """How many more calls each lane may have of each provider; slots are kept free for every lane but the last."""
+        found: dict[tuple[int, str], int] = {}
+        ranks = [lane.rank for lane in lanes.queued()]
+        last = self._rules.lanes.queued()[-1].rank
+        for provider in providers:
+            own = self._slots[provider]
+            kept = kept_free(self._rules.lanes, own.most)
+            found |= {(rank, provider): own.free - kept[rank] for rank in ranks}
+            if provider in self._nearly_full and last in ranks:
+                found[last, provider] = 0
+        return found
+
     async def _room(self) -> dict[str, int]:
         """How many more calls each provider may get now."""
         states = await self._breakers.states()
@@ -342,23 +308,35 @@ class Worker:
         blocked = blocked_providers(self._rules.chains, states) if self._rules.skip_open else set()
         room: dict[str, int] = {}
         self._full = False
+        self._nearly_full.clear()
+        self._slots = slots(self._rules.chains, states, self._in_flight.calls, self._most)
         for chain in self._rules.chains.values():
             for provider in chain:
-                most = self._most(provider)
-                space = most - self._in_flight.calls[provider]
+                most, space = self._slots[provider].most, self._slots[provider].free
                 if states.get(provider) is State.HALF_OPEN and len(chain) == 1:
                     space = min(space, 1)
                 elif space * 4 < most and most > FEW_CALLS:
-                    # Calls in flight end soon: claim again when a quarter of the slots is free.
+                    # Calls in flight end soon: claim again when a quarter of the slots is free. They may be slow:
+                    # urgent lanes are asked for at every poll.
                     self._full = True
-                    continue
+                    if not self._may_poll(provider):
+                        continue
+                    self._nearly_full.add(provider)
                 space = self._paced(provider, space)
                 if provider not in blocked and space > 0:
                     room[provider] = space
         return room
 
+    def _may_poll(self, provider: str) -> bool:
+        now = self._clock.monotonic()
+        if now < self._polled.get(provider, 0.0) + self._rules.poll_seconds:
+            return False
+        self._polled[provider] = now
+        return True
+
     def _most(self, provider: str) -> int:
-        return self._rules.max_in_flight.get(provider, self._rules.concurrency)
+        concurrency = self._rules.concurrency
+        return min(self._rules.max_in_flight.get(provider, concurrency), concurrency)
 
     def _paced(self, provider: str, space: int) -> int:
         """The space that a pause and the provider's rate leave: a route is claimed when its call may start."""

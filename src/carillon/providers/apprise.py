@@ -38,6 +38,7 @@ class Apprise:
     def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
         self._settings = settings
+        self.calls_at_once = settings.threads
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix=f"apprise-{name}")
 
     async def send(self, dispatch: Dispatch) -> Outcome:

@@ -20,6 +20,9 @@ from carillon.providers.transfer import Transfer
 
 MAX_BODY = 64 * 1024
 MAX_EXCERPT = 1024
+CALLS_PER_HOST = 200
+HOSTS = 5
+"""As many hosts may have all their connections at once."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 _SAFE_ID = re.compile(r"[A-Za-z0-9_:/@+=-]{1,200}")
@@ -142,8 +145,13 @@ class Call:
 class HttpClient:
     """Opens no connection before the first request; its owner closes it."""
 
-    def __init__(self, *, connections: int = 500, connections_per_host: int = 100, ca_file: str | None = None) -> None:
-        self._limits = Limits(connections, connections_per_host, MAX_BODY, ca_file)
+    def __init__(self, *, calls_per_host: int = CALLS_PER_HOST, ca_file: str | None = None) -> None:
+        self.calls_per_host = calls_per_host
+        """Calls to one host that a worker makes at once: libcurl would keep more of them waiting, behind each other
+        whatever their lanes are, while their time runs out."""
+        self.calls = HOSTS * calls_per_host
+        """The same over all hosts."""
+        self._limits = Limits(self.calls, calls_per_host, MAX_BODY, ca_file)
         self._transfers: dict[EgressGuard | None, Transfers] = {}
 
     async def post(self, request: HttpRequest) -> Reply:

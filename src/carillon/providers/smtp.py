@@ -65,6 +65,7 @@ class Smtp:
         self._tls = ssl.create_default_context(cafile=settings.ca_file)
         self._local_hostname = settings.local_hostname
         self._idle_seconds = settings.idle_seconds
+        self.calls_at_once = settings.connections
         self._slots = asyncio.Semaphore(settings.connections)
         self._idle: deque[tuple[aiosmtplib.SMTP, float]] = deque()
 

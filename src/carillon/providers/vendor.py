@@ -17,6 +17,10 @@ class HttpVendor:
     learns_rates = True
     http: HttpClient
 
+    @property
+    def calls_at_once(self) -> int:
+        return self.http.calls_per_host
+
     def request(self, dispatch: Dispatch) -> HttpRequest | Outcome:
         """The request that sends the message, or the outcome of a message that cannot be sent."""
         raise NotImplementedError

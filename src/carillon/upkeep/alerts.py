@@ -16,6 +16,7 @@ from carillon.upkeep.logs.sink import ERROR, active
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
+    from redis.asyncio.cluster import RedisCluster
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
 _LONGEST_ERROR = 500
@@ -184,7 +185,7 @@ class RedisAlerts:
 
     name = "redis"
 
-    def __init__(self, redis: "Redis", stream: str) -> None:
+    def __init__(self, redis: "Redis | RedisCluster", stream: str) -> None:
         from redis.exceptions import RedisError  # noqa: PLC0415 - slow to load, and few processes alert by Redis
 
         self._failures = (RedisError, OSError)

@@ -1,4 +1,4 @@
-"""Two jobs that clean up the ledger at intervals: pruning old rows, and resetting expired leases."""
+"""Jobs that look after the ledger at intervals: pruning old rows, resetting expired leases, finding lost tickets."""
 
 from collections.abc import Awaitable, Callable
 
@@ -7,11 +7,14 @@ import msgspec
 from carillon.domain.admin import AuditLedger
 from carillon.domain.claims import LeaseLedger, Reset
 from carillon.domain.errors import LedgerUnavailable
-from carillon.domain.events import LeasesReset, Pruned, Trouble
+from carillon.domain.events import LeasesReset, Pruned, TicketsLost, Trouble
 from carillon.domain.policy import Backoff
 from carillon.domain.ports import Clock, Observer, Signal, UpkeepLedger
 
 LEASE_BATCH = 1000
+TICKET_BATCH, TICKET_BATCHES = 5000, 10
+"""How many tickets one statement looks at, and how many statements one look has: half a second every two leases."""
+_TICKET_LEASES, _TICKET_PAUSE_SECONDS = 2.0, 0.05
 _BACKOFF = Backoff(base_delay_seconds=0.5, max_delay_seconds=5.0, jitter="none")
 
 
@@ -117,6 +120,54 @@ class LeaseCleanup:
                 self._observe(LeasesReset(count=count, failed=failed))
                 self._signal.ring()
         return Reset(count, failed)
+
+
+class LostTickets:
+    """Finds waiting routes that stand in no queue, and puts them back.
+
+    A ticket is lost only if something is wrong, such as a table that was restored alone. If it was lost from a lease, a
+    call may be under way, whose worker cannot renew it. So a route is put back a lease later, if it is lost still.
+    """
+
+    def __init__(self, ledger: UpkeepLedger, observer: Observer, clock: Clock, lease_seconds: float) -> None:
+        self._ledger = ledger
+        self._observe = observer
+        self._clock = clock
+        self._lease_seconds = lease_seconds
+        self._after = 0
+        self._found: dict[int, float] = {}
+        """By ticket: when it was found."""
+
+    async def run(self) -> None:
+        """Look every two leases, until cancelled."""
+        await _repeat(self.look, "tickets", _TICKET_LEASES * self._lease_seconds, self._clock, self._observe)
+
+    async def look(self) -> int:
+        """Look at the next tickets, from the first one again after the last; returns how many routes were put back."""
+        for _ in range(TICKET_BATCHES):
+            lost, last = await self._ledger.lost_tickets(self._after, TICKET_BATCH)
+            for ticket in lost:
+                self._found.setdefault(ticket, self._clock.monotonic())
+            self._after = last or 0
+            if last is None:
+                break
+            await self._clock.sleep(_TICKET_PAUSE_SECONDS)
+        return await self._put_back()
+
+    async def _put_back(self) -> int:
+        until = self._clock.monotonic() - self._lease_seconds
+        ripe = [ticket for ticket, found_at in self._found.items() if found_at <= until]
+        count = 0
+        try:
+            for at in range(0, len(ripe), TICKET_BATCH):
+                batch = ripe[at : at + TICKET_BATCH]
+                count += await self._ledger.put_back(batch)
+                for ticket in batch:
+                    del self._found[ticket]
+        finally:
+            if count:
+                self._observe(TicketsLost(routes=count))
+        return count
 
 
 async def _repeat(

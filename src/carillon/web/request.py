@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from carillon.border import hint, strict_loads
+from carillon.border import fault, strict_loads
 from carillon.domain.errors import CarillonError
 from carillon.web.about import Reach
 from carillon.web.peers import SlowBodies
@@ -21,9 +21,6 @@ Kind = TypeVar("Kind")
 
 _JSON = b"application/json"
 _UTF8 = re.compile(rb'application/json\s*;\s*charset="?utf-8"?\s*', re.IGNORECASE)
-_MESSAGE = re.compile(r"(?P<text>.*?)(?: - at `\$?\.?(?P<path>[^`]*)`)?", re.DOTALL)
-_NAMED = re.compile(r"(?:unknown|required) field `([^`]*)`")
-_SHOWN = 300
 _MAX_DIGITS = 18
 _CORRELATION = re.compile(rb"[A-Za-z0-9._:/+=@~-]{1,128}")
 _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
@@ -147,18 +144,8 @@ def convert(value: object, kind: type[Kind], *, strict: bool = True, prefix: str
     try:
         return msgspec.convert(value, type=kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise invalid(str(error), prefix, hint(str(error), kind)) from None
-
-
-def invalid(message: str, prefix: str = "", meant: str = "") -> Problem:
-    """A validation problem from msgspec's sentence, whose end names the field; `meant` is a hint to add."""
-    found = _MESSAGE.fullmatch(message)
-    text, path = (found["text"], found["path"] or "") if found else (message, "")
-    named = _NAMED.search(text)
-    parts = [part for part in (prefix, path, named[1] if named else "") if part]
-    field = ".".join(parts).replace(".[", "[")[:_SHOWN] or None
-    sentence = text[:_SHOWN] if field is None or named else f"{text[:_SHOWN]} at {field}"
-    return Problem("VALIDATION_ERROR", sentence + meant, details=[Detail(text[:_SHOWN] + meant, field)])
+        wrong = fault(error, kind, prefix)
+        raise Problem("VALIDATION_ERROR", wrong.sentence, details=[Detail(wrong.text, wrong.field)]) from None
 
 
 def unix_ms(text: str, field: str) -> int:

@@ -26,15 +26,15 @@ from carillon.blueprints.galaxy.envelope import (
     UNSUPPORTED_TYPE,
     IntentEnvelope,
     kept,
+    read_asked,
     read_envelope,
     read_payload,
-    read_timing,
     read_user_ids,
 )
 from carillon.domain.claims import Claim
+from carillon.domain.content.wishes import SendWishes, wished, with_wishes
 from carillon.domain.errors import BadIntent, ConfigurationError
 from carillon.domain.intents import Intent, Malformed, Recipient
-from carillon.domain.timing import Timing
 
 Entry = dict[str, str | bytes]
 Encoder = Callable[[Claim], Entry]
@@ -180,7 +180,7 @@ class GalaxyWire:
     def decode(self, entry_id: str, fields: Mapping[str, str]) -> Intent | Malformed:
         """Read one entry of the stream; a malformed one is a value, never an exception."""
         try:
-            return self._read(entry_id, read_envelope(fields), read_timing(fields))
+            return self._read(entry_id, read_envelope(fields), read_asked(fields))
         except BadIntent as refusal:
             return Malformed(
                 stream_entry_id=entry_id,
@@ -196,7 +196,7 @@ class GalaxyWire:
         """The producer of this type; raises BadIntent for an unknown type."""
         return next(iter(self._audiences(notification_type).values())).producer
 
-    def _read(self, entry_id: str, envelope: IntentEnvelope, timing: Timing) -> Intent:
+    def _read(self, entry_id: str, envelope: IntentEnvelope, wishes: SendWishes) -> Intent:
         rule = self._rule_for(envelope)
         user_ids = None
         if rule.administrators is None:
@@ -204,7 +204,8 @@ class GalaxyWire:
         elif envelope.recipient_user_ids_json is not None:
             raise BadIntent(INVALID_RECIPIENTS, "audience_kind=admin_email forbids recipient_user_ids_json")
         payload = read_payload(envelope.payload_json, rule.required)
-        return Intent(
+        channels, skips = _chosen(envelope.notification_type, rule, wishes.channels)
+        intent = Intent(
             notification_id=entry_id,
             notification_type=envelope.notification_type,
             producer=envelope.producer,
@@ -222,14 +223,17 @@ class GalaxyWire:
                 "payload": payload,
                 "producer": envelope.producer,
                 "recipient_user_ids": user_ids,
-                **({} if envelope.category is None else {"category": envelope.category}),
+                **wished(wishes),
             },
-            category=envelope.category or rule.category,
+            category=rule.category,
             recipients=_users(user_ids, rule.channels) if user_ids is not None else rule.administrators or (),
-            channels=rule.channels,
-            skips=rule.skips,
-            timing=timing,
+            channels=channels,
+            skips=skips,
         )
+        try:
+            return with_wishes(intent, wishes)
+        except BadIntent as error:
+            raise BadIntent(INVALID_ENVELOPE, str(error)) from None
 
     def _rule_for(self, envelope: IntentEnvelope) -> AudienceRule:
         audiences = self._audiences(envelope.notification_type)
@@ -274,6 +278,19 @@ def _rule(name: str, entry: NotificationType, kind: AudienceKind, addresses: tup
 def _outside(channel: str, name: str, entry: NotificationType, kind: AudienceKind) -> str:
     elsewhere = any(channel in channels for channels in entry.audiences.values())
     return f"{channel} is not a channel of {name}{f' for audience {kind}' if elsewhere else ''}"
+
+
+def _chosen(name: str, rule: AudienceRule, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The channels of an entry in its own order, and why the others of its type are left out."""
+    if not wanted:
+        return rule.channels, rule.skips
+    for channel in wanted:
+        if channel not in rule.channels:
+            known = ", ".join(rule.channels) or "none"
+            raise BadIntent(INVALID_ENVELOPE, f"channels: {name} has no {channel}; its channels here are {known}")
+    chosen = tuple(dict.fromkeys(wanted))
+    left = {channel: "not among the channels of the intent" for channel in rule.channels if channel not in chosen}
+    return chosen, rule.skips | left
 
 
 def _users(user_ids: list[str], channels: tuple[str, ...]) -> tuple[Recipient, ...]:

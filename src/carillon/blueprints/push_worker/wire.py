@@ -3,16 +3,18 @@
 import re
 from typing import Any
 
-from carillon.border import strict_loads
+from carillon.border import read_wishes, strict_loads
 from carillon.domain.claims import Settlement
+from carillon.domain.content.wishes import wished, with_wishes
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed, Recipient
-from carillon.domain.timing import timing_of
 from carillon.domain.verdicts import Bury
 
 SERVICE = "push_worker"
 CHANNEL = "push"
 REQUIRED = ("trace_id", "idempotency_key", "user_id", "notification_type", "recipient", "template_code")
+KEPT = ("expiresAt", "ttl")
+"""What a queue without a ledger can keep of the wishes of a message."""
 LANGUAGE = "en"
 LONGEST_KEY = 1024
 _LANGUAGE = re.compile(r"[A-Za-z0-9*][A-Za-z0-9,;=.*_ -]{0,99}")
@@ -37,7 +39,12 @@ def _intent(content: object) -> Intent:
     person = Recipient(
         ref=f"user:{given['user_id']}", user_id=given["user_id"], addresses={CHANNEL: given["recipient"]}
     )
-    return Intent(
+    wishes = read_wishes(content)
+    for name in wished(wishes):
+        if name not in KEPT:
+            said = f"{name}: this queue sends every message at once and alone; it keeps {' and '.join(KEPT)}"
+            raise BadIntent("INVALID_MESSAGE", said, field=name)
+    intent = Intent(
         notification_type=given["template_code"],
         producer=SERVICE,
         recipients=(person,),
@@ -48,8 +55,8 @@ def _intent(content: object) -> Intent:
         locale=_language(content),
         trace_id=given["trace_id"],
         metadata=_object(content, "metadata"),
-        timing=timing_of({name: content.get(name) for name in ("expires_at", "ttl")}),
     )
+    return with_wishes(intent, wishes)
 
 
 def _text(content: dict[str, Any], name: str) -> str:

@@ -5,13 +5,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from carillon.border import strict_loads
-from carillon.domain.consent import is_name
+from carillon.border import read_wishes, strict_loads
+from carillon.domain.content.wishes import wished, with_wishes
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Malformed, Priority, Recipient
-from carillon.domain.timing import timing_of
 
 CHANNEL = "sse"
+OWN_CHANNELS = (CHANNEL, "inApp")
+"""The channels whose address is the user."""
 PRODUCER = "notifications"
 """One producer name for all messages: an event id is unique for every producer and every door."""
 INVALID = "VALIDATION_ERROR"
@@ -42,25 +43,26 @@ class EventWire:
             raise BadIntent(INVALID, "the message must be a JSON object")
         user_id, event_type = _word(said, "user_id"), _word(said, "event_type")
         payload, metadata = _object(said, "payload"), _object(said, "metadata")
-        priority, category = self._priority(said.get("priority"), event_type), _category(said)
+        priority, wishes = self._priority(said.get("priority"), event_type), read_wishes(said)
         content = {"event_type": event_type, "payload": payload, "priority": int(priority), "user_id": user_id}
-        return Intent(
+        intent = Intent(
             notification_id=self._ids(),
             notification_type=event_type,
             producer=PRODUCER,
-            recipients=(Recipient(ref=f"user:{user_id}", user_id=user_id, addresses={CHANNEL: user_id}),),
-            channels=(CHANNEL,),
+            recipients=(
+                Recipient(ref=f"user:{user_id}", user_id=user_id, addresses=dict.fromkeys(OWN_CHANNELS, user_id)),
+            ),
+            channels=tuple(dict.fromkeys(wishes.channels)) or (CHANNEL,),
             payload=payload,
             # A repeat of the message may change its time and its source.
-            content=content if category is None else {**content, "category": category},
+            content=content | wished(wishes),
             idempotency_key=_word(said, "event_id") if said.get("event_id") else key,
             priority=priority,
-            category=category,
             trace_id=_trace(metadata),
             metadata=metadata,
             occurred_at_ms=_moment(said.get("event_timestamp")),
-            timing=timing_of(said),
         )
+        return with_wishes(intent, wishes)
 
     def priority_of(self, event_type: str) -> Priority:
         """The priority of the exact name, then of the longest `prefix.*`, then of `*`."""
@@ -120,15 +122,6 @@ def _word(said: Mapping[str, Any], name: str) -> str:
         raise BadIntent(INVALID, f"{name} is required", field=name)
     if not _WORD.fullmatch(value):
         raise BadIntent(INVALID, f"{name} must have at most 255 characters and no control characters", field=name)
-    return value
-
-
-def _category(said: Mapping[str, Any]) -> str | None:
-    value = said.get("category")
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str) or not is_name(value):
-        raise BadIntent(INVALID, "category must be a name such as orders", field="category")
     return value
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from carillon.domain.consent import NAME
+from carillon.domain.content.wishes import SendWishes
 from carillon.domain.intents import Intent
 from carillon.domain.notifications import Acceptance
 from carillon.domain.ports import Acceptor
@@ -37,8 +37,8 @@ class EventMetadata(msgspec.Struct, kw_only=True):
     trace_id: str | None = None
 
 
-class EventBody(msgspec.Struct, kw_only=True):
-    """One message, as producers write it to the topic."""
+class EventBody(SendWishes, rename=None, kw_only=True):
+    """One message, as producers write it to the topic; names with capitals may be written with underscores too."""
 
     event_type: Word
     user_id: Word
@@ -46,9 +46,8 @@ class EventBody(msgspec.Struct, kw_only=True):
     priority: (
         Annotated[Literal["HIGH", "MEDIUM", "LOW"], Meta(description="By the event type where missing.")] | None
     ) = None
-    category: Annotated[str, Meta(pattern=NAME, description="What kind of message it is.")] | None = None
     event_timestamp: dt.datetime | None = None
-    payload: dict[str, Any] = {}
+    payload: dict[str, Any] = msgspec.field(default_factory=dict)
     metadata: EventMetadata | None = None
 
 

@@ -8,34 +8,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from carillon.domain.addresses import REFERENCES, unfit
-from carillon.domain.content.mail import Attachment, Copies, Invitation, MailAddress, MailParts
-from carillon.domain.content.parts import InAppParts, PushParts
+from carillon.domain.content.wishes import SendWishes, with_wishes
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Intent, Priority, Recipient, own_key
 from carillon.domain.notifications import GatedRoute
 from carillon.domain.suppressions import SuppressedRoute
-from carillon.domain.timing import Timing, timing_of
-from carillon.doors.http.fields import (
-    Address,
-    After,
-    CategoryName,
-    Channel,
-    Channels,
-    CollapseKey,
-    Correlation,
-    Digest,
-    Expiry,
-    Key,
-    Locale,
-    Moment,
-    Origin,
-    TemplateKey,
-    Tenant,
-    TimeZone,
-    Ttl,
-    Until,
-    UserId,
-)
 from carillon.web import Reach
 from carillon.web.problems import rfc3339_ms
 
@@ -43,15 +20,44 @@ _PRIORITIES = {"high": Priority.HIGH, "normal": Priority.NORMAL, "low": Priority
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 
+Channel = Literal["push", "sms", "email", "inApp", "webhook"]
+Channels = Annotated[
+    tuple[Channel, ...],
+    Meta(
+        max_length=5,
+        description="Several channels: all at once, or with `until` and `after` one after the other.",
+        examples=[["inApp", "push", "email"]],
+    ),
+]
+TemplateKey = Annotated[str, Meta(pattern=r"^[a-z0-9._-]+\Z", min_length=1, max_length=200)]
+Origin = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9_-]{1,64}\Z",
+        description="The part of your system that speaks.",
+        examples=["auth", "orders", "ridesharing", "products", "system"],
+    ),
+]
+Tenant = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,64}\Z")]
+UserId = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,255}\Z")]
+Address = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\x00-\x20\x7f]{1,2000}\Z",
+        description="sms: E.164 number; email: address; push: device token; inApp: user id; webhook: URL.",
+    ),
+]
+Locale = Annotated[str, Meta(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,4}\Z", examples=["en-US"])]
+Correlation = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:/+=@~-]{1,128}\Z")]
+Key = Annotated[str, Meta(pattern=r"^[\x21-\x7e]{1,255}\Z")]
 
-class SendBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, rename="camel", kw_only=True):
+
+class SendBody(SendWishes, forbid_unknown_fields=True, omit_defaults=True, rename="camel", kw_only=True):
     """One notification to be sent."""
 
     template_key: TemplateKey
     channel: Channel | None = None
     channels: Channels = ()
-    until: Until | None = None
-    after: After | None = None
     priority: Literal["high", "normal", "low"] = "normal"
     synchronous: bool = False
     user_id: UserId | None = None
@@ -63,24 +69,7 @@ class SendBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     is_bulk: bool = False
     locale: Locale | None = None
     metadata: dict[str, Any] | None = None
-    scheduled_for: Moment | None = None
-    time_zone: TimeZone | None = None
-    expires_at: Expiry | None = None
-    ttl: Ttl | None = None
-    collapse_key: CollapseKey | None = None
-    category: CategoryName | None = None
-    digest: Digest | None = None
     correlation_id: Correlation | None = None
-    attachments: Annotated[tuple[Attachment, ...], Meta(description="Files of an email.")] = ()
-    cc: Copies = ()
-    bcc: Copies = ()
-    reply_to: Annotated[MailAddress, Meta(description="Where answers to an email go.")] | None = None
-    headers: Annotated[dict[str, str], Meta(description="Headers of an email that `mail.headers` allows.")] = {}
-    calendar: Annotated[Invitation, Meta(description="An event; the email carries it as invite.ics.")] | None = None
-    push: Annotated[PushParts, Meta(description="What a push carries beside its text.")] | None = None
-    in_app: Annotated[InAppParts, Meta(description="What a message of the inbox carries beside its text.")] | None = (
-        None
-    )
 
 
 class BatchItem(SendBody, forbid_unknown_fields=True, omit_defaults=True, rename="camel", kw_only=True):
@@ -212,7 +201,7 @@ def to_intent(body: SendBody, context: Context) -> Intent:
     tenant, user_id = context.reach.tenant_id, context.reach.user_id
     channels = _named(body)
     recipient = _recipient(channels, body.recipient, user_id)
-    return Intent(
+    intent = Intent(
         notification_type=body.template_key,
         producer=f"{tenant}/{body.service_origin}" if tenant else body.service_origin,
         recipients=(recipient,),
@@ -230,25 +219,10 @@ def to_intent(body: SendBody, context: Context) -> Intent:
         request_id=body.correlation_id or context.correlation_id,
         trace_id=context.trace_id,
         metadata=body.metadata or {},
-        mail=_mail(body, context.reach),
-        push=body.push,
-        in_app=body.in_app,
-        scheduled_for_ms=_scheduled(body),
-        timing=_timing(body),
-        category=body.category,
     )
-
-
-def _timing(body: SendBody) -> Timing:
-    said = {
-        "expiresAt": body.expires_at,
-        "ttl": body.ttl,
-        "collapseKey": body.collapse_key,
-        "digest": body.digest,
-        "until": body.until,
-        "after": body.after,
-    }
-    return timing_of(said, local_time=_local(body))
+    if context.reach.oneself is not None and (body.cc or body.bcc):
+        raise BadIntent("FORBIDDEN", "a person writes to one address: copies need a service's key", field="cc")
+    return with_wishes(intent, body)
 
 
 def _scoped(key: str | None, reach: Reach) -> str | None:
@@ -262,20 +236,6 @@ def _payload(body: SendBody) -> dict[str, Any]:
     return (body.data if body.data is not None else body.variables) or {}
 
 
-def _mail(body: SendBody, reach: Reach) -> MailParts | None:
-    parts = MailParts(
-        attachments=body.attachments,
-        cc=body.cc,
-        bcc=body.bcc,
-        reply_to=body.reply_to,
-        headers=body.headers,
-        calendar=body.calendar,
-    )
-    if parts.copies and reach.oneself is not None:
-        raise BadIntent("FORBIDDEN", "a person writes to one address: copies need a service's key", field="cc")
-    return None if parts == MailParts() else parts
-
-
 def _content(body: SendBody, payload: dict[str, Any], user_id: str | None) -> dict[str, Any]:
     # Defaults are left out, so that a request with an explicit default equals one without it.
     content: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(body, data=None, variables=None))
@@ -286,28 +246,6 @@ def _content(body: SendBody, payload: dict[str, Any], user_id: str | None) -> di
     if user_id is not None:
         content["userId"] = user_id
     return content
-
-
-def _local(body: SendBody) -> str | None:
-    """The schedule on the recipient's clock."""
-    if body.time_zone is None:
-        return None
-    if body.scheduled_for is None or body.scheduled_for.tzinfo is not None:
-        wanted = "timeZone goes with a scheduledFor without an offset, such as 2027-01-31T18:00:00"
-        raise BadIntent("VALIDATION_ERROR", wanted, field="timeZone")
-    return body.scheduled_for.isoformat()
-
-
-def _scheduled(body: SendBody) -> int | None:
-    if body.scheduled_for is None or body.time_zone is not None:
-        return None
-    if body.scheduled_for.tzinfo is None:
-        wanted = "scheduledFor needs an offset, such as 2027-01-31T18:00:00Z, or timeZone: recipient"
-        raise BadIntent("VALIDATION_ERROR", wanted, field="scheduledFor")
-    unix_ms = round(body.scheduled_for.timestamp() * 1000)
-    if unix_ms < 0:
-        raise BadIntent("VALIDATION_ERROR", "scheduledFor is before 1970", field="scheduledFor")
-    return unix_ms
 
 
 def _named(body: SendBody) -> tuple[str, ...]:

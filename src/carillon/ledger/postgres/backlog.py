@@ -171,9 +171,7 @@ class PostgresBacklog:
         places: dict[int, Any] = dict(map(tuple, rows))
         for claim in claims:
             claim.place = places.get(claim.token)
-        lost = [claim for claim in claims if claim.token not in places]
-        self._leases.lost(lost)
-        return lost
+        return [claim for claim in claims if claim.token not in places]
 
     async def reset_expired(self, limit: int) -> Reset:
         # Not repeated after a broken connection: the first run's count would be lost.

@@ -189,8 +189,9 @@ class PostgresIntake:
         ours = {answer.notification_id for answer in answers.values() if isinstance(answer, Accepted)}
         repeated = ours.difference(row["notification_id"] for row in found)
         if repeated:
-            # An earlier try of this call has written and claimed them.
-            rows += await connection.fetch(self._sql["claim_enrolled"], list(repeated), owner, seconds)
+            # An earlier try of this call has written and claimed them; or they came before, and are being sent.
+            known = self._leases.known()
+            rows += await connection.fetch(self._sql["claim_enrolled"], list(repeated), owner, seconds, known)
         claims: dict[str, list[Claim]] = {key: [] for key in ours}
         enrolments = {enrolment.notification.notification_id: enrolment for enrolment in batch}
         for row in rows:

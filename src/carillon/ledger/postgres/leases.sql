@@ -1,4 +1,39 @@
--- Statements of leases that ran out.
+-- Statements of leases that ran out, and of tickets that are lost.
+
+-- name: lost_tickets
+-- Open routes whose ticket stands neither in `due` nor in a lease: no claim would ever find them. A ticket and its place change in one
+-- commit, so that a snapshot shows none unless something is wrong. Answers with the lost ones, and with the last that was looked at.
+--   :after, :limit          a slice in the order of tickets: a pass over millions is many short statements.
+--   OFFSET 0                one look into the index of `due` for each route; a plan made for a small table would read all of it.
+--   IS NOT TRUE             keeps the look-up a hash table: the leases are read once.
+WITH looked AS MATERIALIZED (
+    SELECT r.ticket, r.lane, r.provider, r.grp, r.next_attempt_at FROM routes r
+    WHERE r.ticket > :after::bigint AND r.next_attempt_at IS NOT NULL
+    ORDER BY r.ticket LIMIT :limit
+), judged AS (
+    SELECT looked.ticket, looked.ticket = max(looked.ticket) OVER () AS last,
+           (looked.ticket IN (SELECT unnest(l.tickets) FROM leases l)) IS NOT TRUE AND NOT EXISTS (
+               SELECT FROM due d
+               WHERE d.lane = looked.lane AND d.provider = looked.provider AND d.grp = looked.grp
+                 AND d.due_at = looked.next_attempt_at AND d.ticket = looked.ticket
+               OFFSET 0) AS lost
+    FROM looked
+)
+SELECT ticket, lost FROM judged WHERE lost OR last ORDER BY ticket;
+
+-- name: put_back
+-- Routes whose ticket is lost wait for their time without one: the next claim gives them another.
+-- Races: a late success, a cancellation or a hand ends or moves the route; another process puts it back.
+--   ticket                  the first one has taken the ticket: nothing is left to do. No number is given twice.
+--   NOT EXISTS              asked again: what the caller has seen may be old.
+--   attempt_count           stays: nobody knows of a call.
+UPDATE routes r SET ticket = NULL, turn = NULL, updated_at = clock_timestamp()
+WHERE r.ticket = ANY (:tickets::bigint[]) AND r.next_attempt_at IS NOT NULL AND r.status IN ('pending', 'failed')
+  AND (r.ticket IN (SELECT unnest(l.tickets) FROM leases l)) IS NOT TRUE
+  AND NOT EXISTS (
+      SELECT FROM due d
+      WHERE d.lane = r.lane AND d.provider = r.provider AND d.grp = r.grp AND d.due_at = r.next_attempt_at AND d.ticket = r.ticket)
+RETURNING r.notification_id, r.route_id;
 
 -- name: reset_expired
 -- Races: a worker claims the same route, its late worker settles or renews, another process resets.

@@ -60,8 +60,16 @@ UNAVAILABLE = (
 )
 
 # The hot statements have one good plan each, by index. A plan that was made while the tables were still empty would be
-# kept and would scan them when they are full, so these connections are not offered any other kind.
-_BY_INDEX = {"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
+# kept and would scan them when they are full, so these connections are not offered any other kind. Nor are they planned
+# anew: with a million scheduled routes the planner takes the general plan for the dearer one, and planning a claim
+# takes longer than the claim.
+_BY_INDEX = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
 
 # Most filters of a search are NULL; only a plan for the given filters can use an index.
 _PER_QUESTION = {"plan_cache_mode": "force_custom_plan"}
@@ -253,7 +261,9 @@ class Pools(msgspec.Struct):
             raise ConfigurationError("ledger.max_connections: at least 2 are needed, one of them for migrations")
         surplus = rules.max_idle_connections is not None and size > rules.max_idle_connections
         seconds = _SURPLUS_SECONDS if surplus else _IDLE_SECONDS
-        one = Pool(address, "shared", size, rules, idle_seconds=seconds, **_BY_INDEX)
+        # Searches come here too.
+        plans = {**_BY_INDEX, "plan_cache_mode": "auto"}
+        one = Pool(address, "shared", size, rules, idle_seconds=seconds, **plans)
         return cls(one, one, one, one)
 
     def each(self) -> list[Pool]:

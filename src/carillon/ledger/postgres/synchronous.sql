@@ -3,18 +3,21 @@
 -- name: claim_enrolled
 -- Race: our own repeat after a COMMIT whose answer was lost; `enrol` has leased the routes to us, and the tokens are lost.
 --   owner                   only our own routes: another worker that has claimed one meanwhile keeps it.
+--   $4                      leases whose answer has come: their messages are being sent, and a second claim would send them twice.
+--   attempt_count           and not what our own worker has claimed since: such a claim leaves the row without an owner, or has
+--                           counted the attempt of an earlier one.
 --   ticket                  a new one and a lease of its own: what came of the first try changes nothing any more.
 --   freed                   the first lease loses the route, so that the route has one place of its group.
 --   attempt_count = 1       a live stream's route is taken again under a new token and has still spent one attempt.
 --   status                  a route to a suppressed address was enrolled as skipped and is not claimed.
 WITH held AS MATERIALIZED (
     SELECT l.lease_id, l.grp, l.tickets FROM leases l
-    WHERE l.owner = $2 AND l.tickets && ARRAY(SELECT r.ticket FROM routes r WHERE r.notification_id = ANY ($1::text[]))
+    WHERE l.owner = $2 AND l.lease_id <> ALL ($4::bigint[]) AND l.tickets && ARRAY(SELECT r.ticket FROM routes r WHERE r.notification_id = ANY ($1::text[]))
     ORDER BY l.lease_id FOR UPDATE
 ), ticketed AS MATERIALIZED (
     SELECT r.notification_id, r.route_id, r.ticket, held.grp, nextval('claim_tokens') AS token
     FROM routes r JOIN held ON r.ticket = ANY (held.tickets)
-    WHERE r.notification_id = ANY ($1::text[]) AND r.status = 'pending'
+    WHERE r.notification_id = ANY ($1::text[]) AND r.status = 'pending' AND r.lease_owner IS NOT NULL AND r.attempt_count = 0
 ), anew AS (
     UPDATE routes r SET ticket = ticketed.token, updated_at = clock_timestamp()
     FROM ticketed

@@ -135,6 +135,34 @@ async def depths(url: str, queues: Iterable[str]) -> dict[str, int | None]:
     return found
 
 
+async def take_out(url: str, queue: str, about: Callable[[bytes], bool]) -> int:
+    """Remove the messages of a queue that `about` names; the others keep their order. Raises ConnectionError.
+
+    Each message is fetched and not acknowledged; when the channel closes, the broker puts back those that stay. A
+    process that dies in between has removed some and lost none.
+    """
+    removed = 0
+    try:
+        connection = await amqp.connect(url, timeout=_CONNECT_SECONDS)
+        async with connection:
+            channel = await connection.channel()
+            try:
+                found = await channel.declare_queue(queue, passive=True, timeout=_CONNECT_SECONDS)
+            except ChannelNotFoundEntity:
+                return 0
+            for _ in range(found.declaration_result.message_count or 0):
+                message = await found.get(fail=False, timeout=_CONNECT_SECONDS)
+                if message is None:
+                    break
+                if about(message.body):
+                    await message.ack()
+                    removed += 1
+            await channel.close()
+    except GONE as error:
+        raise ConnectionError(f"{type(error).__name__}: {error}") from error
+    return removed
+
+
 class BrokerConnection:
     """Connects and reconnects, declares the queues, consumes, and calls back on arrivals and on loss."""
 

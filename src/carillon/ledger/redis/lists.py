@@ -279,25 +279,32 @@ class RedisLists:
         asked_at = _now()
         time, found, busy, strange, errors = await self._scripts.run("claim", given)
         now = seconds(time)
-        claims: list[Claim] = []
-        invalid: list[ListPlace] = []
+        claims, invalid = list[Claim](), list[ListPlace]()
+        early: list[tuple[Claim, float]] = []
         for at in range(0, len(found), 4):
             number = found[at + 3]
             place = self._place(names[found[at] - 1], found[at + 1], found[at + 2], number)
             if place.message is NOTHING:
                 invalid.append(place)
+            elif (due := place.message.scheduled_for) is not None and due > now:
+                early.append((self._claim_of(place, number, now), due - now))
             else:
                 claims.append(self._claim_of(place, number, now))
                 self._logs.started(place.queue, place.message, now)
         self._renewed |= {claim.token: asked_at for claim in claims}
         self._rest(names, found, busy, now)
-        for at in range(0, len(errors), 2):
-            error = errors[at + 1].decode("utf-8", "replace")
-            self._observe(Trouble(where="claim", error=f"{names[errors[at] - 1]}: {error}"))
-            self.signal.pause(names[errors[at] - 1], self._rules.busy_pause_seconds)
+        for at, error in zip(errors[::2], errors[1::2], strict=True):
+            said = error.decode("utf-8", "replace")
+            self._observe(Trouble(where="claim", error=f"{names[at - 1]}: {said}"))
+            self.signal.pause(names[at - 1], self._rules.busy_pause_seconds)
         if invalid:
             await self._refuse(invalid)
+        await self._put_off(early)
         return claims, strange[1::2]
+
+    async def _put_off(self, early: Sequence[tuple[Claim, float]]) -> None:
+        """What is early waits with the retries until its time, as what `delay_seconds` has put off."""
+        await self.settle([Settlement(claim=claim, verdict=Defer(seconds)) for claim, seconds in early])
 
     def _place(self, queue: str, raw: bytes, own_id: bytes, number: int) -> ListPlace:
         message = read_message(raw, own_id.decode("utf-8", "replace"), self._rules.actions.get(queue, "job"))

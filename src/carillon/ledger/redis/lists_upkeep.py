@@ -1,12 +1,13 @@
 """List queues for producers, operators and upkeep: enqueue, look, requeue, pump, sweep and trim."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.events import Trouble
 from carillon.domain.jobs import BadMessage, JobMessage, age_seconds, message_id, read_message, with_attempts
 from carillon.domain.ports import Clock, Dice, Observer
@@ -16,6 +17,7 @@ from carillon.ledger.jobs import JobLogs
 from carillon.ledger.redis.scripts import Scripts, hints_for, seconds, unavailable
 
 WINDOW = 500
+_PATIENCE = 5.0
 
 
 class Put(msgspec.Struct, frozen=True):
@@ -101,6 +103,7 @@ def _failed(queue: str, raw: bytes) -> FailedMessage:
 
 PUMP_WINDOW = 100
 SWEEP_WINDOW = 500
+_PATIENCE = 5.0
 MOST_SUSPECTS = 100_000
 """The most messages that the sweep remembers between two looks; it takes in others when there is room."""
 
@@ -258,3 +261,26 @@ class ListUpkeep:
 
     def _action(self, queue: str) -> str:
         return self._rules.actions.get(queue, "job")
+
+
+async def take_out_failed(url: str, queues: Sequence[str], about: Callable[[bytes], bool]) -> int:
+    """Remove what `about` names from the failed lists; raises LedgerUnavailable.
+
+    What waits or runs is left: it ends, or fails and is found by the next look.
+    """
+    removed = 0
+    redis: Any = Redis.from_url(url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE)
+    try:
+        for queue in queues:
+            key, at = f"{queue}:failed", 0
+            while raws := await redis.lrange(key, at, at + WINDOW - 1):
+                gone = 0
+                for raw in raws:
+                    # Race: an operator requeues it meanwhile. Then nothing is removed here.
+                    gone += await redis.lrem(key, 1, raw) if about(raw) else 0
+                at, removed = at + len(raws) - gone, removed + gone
+    except (RedisError, OSError, TimeoutError) as error:
+        raise LedgerUnavailable(str(error)) from error
+    finally:
+        await redis.aclose()
+    return removed

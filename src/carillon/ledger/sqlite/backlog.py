@@ -61,9 +61,7 @@ class SqliteBacklog:
             until = now + round(self._lease_seconds * 1000)
             return [claim for claim in claims if not self._extend(connection, now, until, claim)]
 
-        lost = await self._file.write(work)
-        self._leases.lost(lost)
-        return lost
+        return await self._file.write(work)
 
     async def reset_expired(self, limit: int) -> Reset:
         reset = await self._file.write_if(

@@ -18,9 +18,11 @@ WHERE notification_id = :notification_id AND route_id = :route_id;
 -- name: chain_reached
 -- Skips what waits in chains whose goal another route has reached. It reads the goal from the rows: to run it again, or to
 -- run it after a crash, changes nothing more, and every claim asks the same.
---   claim_token             a claimed route may be on its way and stays: when that call fails, its next claim finds the goal reached.
+--   claim_token, leases     a claimed route may be on its way and stays: when that call fails, its next claim finds the goal reached. A
+--                           lease that ran out does not protect it, and its attempt counts.
 UPDATE routes
 SET status = 'skipped', skipped_at = :now, next_attempt_at = NULL, claim_token = NULL, lease_owner = NULL, turn = NULL,
+    attempt_count = attempt_count + coalesce(ticket IN (SELECT t.value FROM leases l, json_each(l.tickets) t), 0),
     last_error_classification = 'reached',
     last_error_message = 'another channel reached its goal: ' || due.goal || ' on ' || due.channel,
     last_error_at = :now, updated_at = :now

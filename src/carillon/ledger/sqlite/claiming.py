@@ -53,7 +53,7 @@ class SqliteClaim:
             rows = [{**lapsed, "ticket": ticket, "held": each} for ticket, each in enumerate(held, first)]
             self._connection.executemany(self._sql["lapse"], rows)
             self._connection.execute(self._sql["end_leases"], {"leases": json.dumps([lease["lease_id"]])})
-        for lane, provider in {(want.lane, want.provider) for want in wants}:
+        for lane, provider in dict.fromkeys((want.lane, want.provider) for want in wants):
             waiting = {"lane": lane, "provider": provider, "now": self._now, "most": RIPE}
             if provider in self._live:
                 self._connection.execute(self._sql["ripen_live"], waiting)

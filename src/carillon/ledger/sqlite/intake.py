@@ -176,7 +176,8 @@ class SqliteIntake:
         ticket = place["ticket"]
         if not connection.execute(self._sql["take_due"], place).rowcount:
             own = connection.execute(self._sql["own_lease"], {**key, "ticket": ticket}).fetchone()
-            if own is None:
+            if own is None or own[0] in self._leases.known():
+                # Somebody else's, or the answer has come and the message is being sent: a second claim would repeat it.
                 return None
             (anew,) = connection.execute(self._sql["claim_tokens"], (1,)).fetchone()
             connection.execute(self._sql["ticket_anew"], {**key, "ticket": ticket, "anew": anew})

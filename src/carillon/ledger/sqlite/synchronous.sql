@@ -11,7 +11,8 @@ DELETE FROM due WHERE lane = :lane AND provider = :provider AND grp = :grp AND d
 
 -- name: own_lease
 -- only: PostgreSQL finds it in `claim_enrolled`
-SELECT lease_id FROM leases WHERE owner = :owner AND :ticket IN (SELECT value FROM json_each(leases.tickets));
+--   lease_id                the lease of a first claim has its ticket's number. What our own worker has claimed since is being sent.
+SELECT lease_id FROM leases WHERE owner = :owner AND lease_id = :ticket;
 
 -- name: ticket_anew
 -- only: PostgreSQL does it in `claim_enrolled`

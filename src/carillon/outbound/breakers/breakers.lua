@@ -1,5 +1,5 @@
 -- The breaker machine of domain/breaker.py as one atomic step, on Redis's own clock, so that skewed hosts agree.
--- KEYS: state, failures, successes, opened_at, probes (sorted set of probe starts)
+-- KEYS: state, failures, successes, opened_at, probes (sorted set of probe starts), the number of probes so far
 -- ARGV: verb (admit|ok|fail|heal|look|trip), failure_threshold, open_seconds, success_threshold, half_open_max_probes, probe_seconds
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
@@ -66,7 +66,7 @@ if verb == 'admit' then
   -- A probe whose worker died counts no longer after probe_seconds.
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now - probe_seconds)
   if redis.call('ZCARD', KEYS[5]) >= max_probes then return answer(state, 'stop') end
-  redis.call('ZADD', KEYS[5], now, clock[1] .. '.' .. clock[2] .. '-' .. redis.call('INCR', KEYS[5] .. ':n'))
+  redis.call('ZADD', KEYS[5], now, clock[1] .. '.' .. clock[2] .. '-' .. redis.call('INCR', KEYS[6]))
   return answer(state, 'probe')
 end
 

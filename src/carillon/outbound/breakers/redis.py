@@ -5,6 +5,7 @@ from importlib.resources import files
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import RedisError
 
 from carillon.domain.breaker import Admission, Breaker, BreakerPolicy, BreakerStep, BreakerVerb, State
@@ -17,7 +18,7 @@ from carillon.outbound.breakers.shared import SharedBreakers, StoreUnavailable
 _SCRIPT = (files("carillon.outbound.breakers") / "breakers.lua").read_text()
 _TARGETS = (files("carillon.outbound.breakers") / "targets.lua").read_text()
 _MOST_TRIES = 100
-_PARTS = ("state", "failures", "successes", "opened_at", "probes")
+_PARTS = ("state", "failures", "successes", "opened_at", "probes", "probes:n")
 """The keys of one breaker, in the order in which the script expects them."""
 
 
@@ -26,7 +27,7 @@ class RedisBreakers(SharedBreakers):
 
     def __init__(
         self,
-        redis: Redis,
+        redis: Redis | RedisCluster,
         policies: Mapping[str, BreakerPolicy],
         *,
         prefix: str,
@@ -81,7 +82,7 @@ def _text(value: bytes | str) -> str:
 class RedisTargets:
     """Satisfies TargetStore, on Redis's own clock."""
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis | RedisCluster) -> None:
         self._script = redis.register_script(_TARGETS)
 
     async def target_states(self, service: str) -> tuple[float, dict[str, TargetState]]:

@@ -202,6 +202,7 @@ class Fcm:
         self._settings = settings
         self._clock = tools.clock
         self._http = tools.http
+        self.calls_at_once = tools.http.calls_per_host
         self._table = AnswerTable(RULES, settings.answers)
         self._tokens = None if account is None else TokenSource(account, SCOPE, tools.http, tools.clock)
         base = settings.base_url.rstrip("/")

@@ -86,6 +86,7 @@ class Webhook:
         self.name = name
         self._settings = settings
         self._clock = tools.clock
+        self.calls_at_once = tools.http.calls
         slots = Slots(settings.concurrency_per_endpoint)
         self._rules = CallRules(tools.clock, tools.http, slots, settings.slot_wait_seconds, self._judge)
         self._guard = guard

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
@@ -36,8 +37,11 @@ _WHAT = {"digests": "digest", "stream_entries": "streamEntry", "receipts": "rece
 _json = msgspec.json.Encoder()
 
 Call = Callable[[Request], Awaitable[Reply]]
-Forget = Callable[[str | None, str], Awaitable[None]]
-"""Removes a person from the history; raises ArchiveUnavailable."""
+Forget = Callable[[KnownPerson], Awaitable[None]]
+"""Removes a person from a place beside the ledger; raises ArchiveUnavailable."""
+Places = Mapping[str, Forget]
+"""The places beside the ledger that keep something about people, by the name under which they are unfinished."""
+NO_PLACES: Places = MappingProxyType({})
 
 
 class PeopleLedger(RightsLedger, PreferenceLedger, SuppressionLedger, AdminLedger, Protocol):
@@ -113,7 +117,7 @@ def _camel(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def erase(
-    ledger: PeopleLedger, tenant_id: str | None, person_id: str, actor: str, forget: Forget | None = None
+    ledger: PeopleLedger, tenant_id: str | None, person_id: str, actor: str, places: Places = NO_PLACES
 ) -> Erasure:
     """Erase a person; repeated after a crash or a failure, it goes on where it was. The trail keeps a salted hash."""
     begun = await ledger.pending_erasures(waiting=False)
@@ -123,10 +127,10 @@ async def erase(
     known = {each for held in begun if held.subject == subject for each in held.person.addresses}
     # What an earlier try knew counts: its routes may be gone, and with them the only trace of an address.
     person = msgspec.structs.replace(person, addresses=tuple(sorted({*person.addresses, *known})))
-    return await finish(ledger, Pending(subject=subject, person=person, actor=actor), forget)
+    return await finish(ledger, Pending(subject=subject, person=person, actor=actor), places)
 
 
-async def finish(ledger: PeopleLedger, pending: Pending, forget: Forget | None) -> Erasure:
+async def finish(ledger: PeopleLedger, pending: Pending, places: Places) -> Erasure:
     """Run an erasure from its beginning; what is gone already costs a look."""
     person, salt = pending.person, salt_of(pending.subject)
     await ledger.begin_erasure(pending, LEASE_SECONDS)
@@ -141,11 +145,11 @@ async def finish(ledger: PeopleLedger, pending: Pending, forget: Forget | None) 
     removed = _sum(removed, await _erase_notifications(ledger, pending))
     faultpoint("erasure_mentions")
     kept, unfinished = removed.pop("suppressions_kept", 0), []
-    if forget is not None:
+    for place, forget in places.items():
         try:
-            await forget(person.tenant_id, person.person)
+            await forget(person)
         except ArchiveUnavailable:
-            unfinished.append("history")
+            unfinished.append(place)
     faultpoint("erasure_history")
     found = Erasure(removed=removed, suppressions_kept=kept, unfinished=tuple(unfinished))
     detail = {"finished": found.finished, "unfinished": unfinished, "removed": removed, "suppressionsKept": kept}
@@ -181,11 +185,11 @@ async def _note(ledger: PeopleLedger, pending: Pending, detail: dict[str, Any]) 
 
 
 class UnfinishedErasures:
-    """Goes on with the erasures of processes that died, and with those whose history could not be reached."""
+    """Goes on with the erasures of processes that died, and with those that could not reach every place."""
 
-    def __init__(self, ledger: PeopleLedger, forget: Forget | None, clock: Clock, observer: Observer) -> None:
+    def __init__(self, ledger: PeopleLedger, places: Places, clock: Clock, observer: Observer) -> None:
         self._ledger = ledger
-        self._forget = forget
+        self._places = places
         self._clock = clock
         self._observe = observer
 
@@ -204,7 +208,7 @@ class UnfinishedErasures:
         """Finish what can be finished; how many. A process that starts waits for no lease: the dead one may hold it."""
         finished = 0
         for pending in await self._ledger.pending_erasures(waiting=waiting):
-            found = await finish(self._ledger, pending, self._forget)
+            found = await finish(self._ledger, pending, self._places)
             finished += found.finished
             if not found.finished:
                 where = ", ".join(found.unfinished)
@@ -213,7 +217,7 @@ class UnfinishedErasures:
         return finished
 
 
-def endpoints(ledger: PeopleLedger, forget: Forget | None) -> list[Endpoint]:
+def endpoints(ledger: PeopleLedger, places: Places) -> list[Endpoint]:
     """Export and erasure, for administrators."""
 
     async def export(request: Request) -> Reply:
@@ -241,7 +245,7 @@ def endpoints(ledger: PeopleLedger, forget: Forget | None) -> list[Endpoint]:
         request.query(PeopleQuery)
         actor = request.caller.sub or "operator"
         return Reply(
-            200, erasure_view(await erase(ledger, request.reach.tenant_id, request.params["id"], actor, forget))
+            200, erasure_view(await erase(ledger, request.reach.tenant_id, request.params["id"], actor, places))
         )
 
     return _declared(export, remove)

@@ -239,6 +239,7 @@ _SAID: Final[dict[str, tuple[int, str]]] = {
     "trouble": (WARNING, "{where} failed and will try again: {error}"),
     "provider_probed": (INFO, "{provider} was asked for its health while its breaker is open"),
     "rehomed": (WARNING, "{routes} waiting {channel} routes lost their provider or lane and go to {provider}"),
+    "tickets_lost": (ERROR, "{routes} waiting routes stood in no queue, and no worker would have found them: put back"),
     "receipt_failed_over": (
         WARNING,
         "{provider} delivery failed for {provider_message_id}. Auto-retrying with secondary provider",

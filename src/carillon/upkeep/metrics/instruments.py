@@ -43,6 +43,7 @@ ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
     "door_stops": ("door",),
     "stream_trims": (),
     "rehomed": ("channel",),
+    "tickets_lost": (),
     "receipts": ("provider", "kind", "effect"),
     "engagement": ("kind", "provider"),
     "callbacks_refused": ("vendor",),
@@ -87,6 +88,9 @@ CARILLON: Final[dict[str, Instrument]] = {
     "door_stops": Instrument("carillon.door.stops", "{stop}", "Doors that stopped before an entry"),
     "stream_trims": Instrument("carillon.stream.trims", "{trim}", "Streams trimmed before they were read"),
     "rehomed": Instrument("carillon.rehomed", "{route}", "Waiting routes that lost their provider or lane"),
+    "tickets_lost": Instrument(
+        "carillon.tickets.lost", "{route}", "Waiting routes that stood in no queue and were put back"
+    ),
     "pruned": Instrument("carillon.pruned", "{row}", "Rows removed by retention"),
     "history": Instrument("carillon.history.endings", "{route}", "Endings copied to where history is kept"),
     "receipts": Instrument("carillon.receipts", "{receipt}", "Vendors' later words by what they did"),

@@ -36,6 +36,7 @@ from carillon.domain.events import (
     RouteAttempted,
     StreamTrimmed,
     TargetSlowed,
+    TicketsLost,
     TokenRefused,
     Trouble,
     WebhookCalled,
@@ -118,7 +119,7 @@ class Metrics:
                 | WebhookCalled()
             ):
                 pass
-            case Pruned() | HistoryKept() | Rehomed():
+            case Pruned() | HistoryKept() | Rehomed() | TicketsLost():
                 self._looked_after(event)
             case AlertTold() | AlertDelayed():
                 self._add("alerts", (event.sink, "told" if isinstance(event, AlertTold) else "delayed"))
@@ -138,7 +139,7 @@ class Metrics:
             case _:
                 self._arrived(event)
 
-    def _looked_after(self, event: Pruned | HistoryKept | Rehomed) -> None:
+    def _looked_after(self, event: Pruned | HistoryKept | Rehomed | TicketsLost) -> None:
         match event:
             case Pruned():
                 self._add("pruned", ("records",), event.records)
@@ -148,6 +149,8 @@ class Metrics:
                 self._add("history", (), event.endings)
             case Rehomed():
                 self._add("rehomed", (event.channel,), event.routes)
+            case TicketsLost():
+                self._add("tickets_lost", (), event.routes)
 
     def _went_wrong(
         self, event: LeaseLost | BreakerChanged | Trouble | EndpointDisabled | EndpointEnabled | TargetSlowed

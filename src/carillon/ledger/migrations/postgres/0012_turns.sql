@@ -3,7 +3,7 @@
 -- online
 
 -- The ALTER needs a lock that everybody waits behind. It gives up soon, and the migration tries it again.
-SET lock_timeout = '500ms';
+SET lock_timeout = '200ms';
 
 -- `grp` is the number of the route's group; rows of today share one. `turn` is the same number while the route stands in the turns,
 -- and empty while it is claimed, waits for its time, or has ended.

@@ -3,7 +3,7 @@
 -- online
 
 -- The ALTER needs a lock that everybody waits behind. It gives up soon, and the migration tries it again.
-SET lock_timeout = '500ms';
+SET lock_timeout = '200ms';
 
 -- No provider is called after `expires_at`. `stopped` says why nothing more is sent: `collapsed:<id>` or `cancelled`.
 ALTER TABLE records

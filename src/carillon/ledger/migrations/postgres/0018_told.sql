@@ -1,7 +1,7 @@
 -- A plain success is told by its route, without a row in `attempts`. Runs as 0012 does: every statement may run again.
 -- online
 
-SET lock_timeout = '500ms';
+SET lock_timeout = '200ms';
 
 -- The claim whose success the route tells, and how long the call took; empty for every other route, and for those of today.
 ALTER TABLE routes

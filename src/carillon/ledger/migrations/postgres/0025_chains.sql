@@ -1,7 +1,7 @@
 -- Chains of channels, and how long a delivery report may take. Runs as 0014 does: every statement may run again.
 -- online
 
-SET lock_timeout = '500ms';
+SET lock_timeout = '200ms';
 
 -- goal: what the chain of a person is tried for. step: the place of a route in it. not_before: the end of the quiet hours that
 -- hold it. receipt_due: when a message without a delivery report counts as not delivered. All are empty for most routes.

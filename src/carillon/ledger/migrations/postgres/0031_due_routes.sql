@@ -1,7 +1,7 @@
 -- Routes get tickets. Runs as 0012 does, while older processes accept and send: every statement may run again.
 -- online
 
-SET lock_timeout = '500ms';
+SET lock_timeout = '200ms';
 
 -- Filled while the route stands in `due` or in a lease. Empty: it waits for its time, is held by its own columns, or has ended.
 ALTER TABLE routes ADD COLUMN IF NOT EXISTS ticket bigint;
@@ -19,7 +19,7 @@ DROP INDEX CONCURRENTLY IF EXISTS routes_live_turns_idx;
 
 CREATE INDEX CONCURRENTLY routes_live_turns_idx ON routes (lane, provider, turn, next_attempt_at) WHERE next_attempt_at IS NOT NULL AND channel = 'sse';
 
-SET lock_timeout = '500ms';
+SET lock_timeout = '200ms';
 
 DROP TRIGGER IF EXISTS route_left_due ON routes;
 

@@ -1,6 +1,8 @@
 -- What `carillon ledger tidy` removes of the part streams, once every table is empty.
 -- The view of document 004 goes with its function, in whichever schema it is.
 DROP FUNCTION notification_written() CASCADE;
+DROP FUNCTION notifications_written() CASCADE;
+DROP FUNCTION notifications_write();
 DO $$
 DECLARE
     shown regclass;

@@ -1,0 +1,1 @@
+-- PostgreSQL's index of `due` gets the ticket; the key of the table here has it.

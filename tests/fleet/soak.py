@@ -1,0 +1,125 @@
+"""A long steady load with a fault every minute, in which nothing may grow: memory, descriptors, connections, tables."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.fleet import faults, page
+from tests.fleet.running import CALM, Fleet, Outcome, Plan
+from tests.fleet.topology import Servers
+from tests.support.servers import find_binary
+
+RATE = 500.0
+EVERY_SECONDS = 60.0
+_CALM_FAULTS = ("process killed", "connections cut", "vendor answers 429", "PostgreSQL switched over")
+_SIZES = (
+    "SELECT count(*), coalesce(sum(pg_table_size(oid)), 0), coalesce(sum(pg_indexes_size(oid)), 0) FROM pg_class "
+    "WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one minute found."""
+
+    minute: float
+    memory_mb: float
+    descriptors: int
+    connections: int
+    tables_mb: float
+    indexes_mb: float
+    rows: int
+    accepted: int
+
+
+def look(fleet: Fleet, began: float) -> Sample:
+    pids = [program.pid for crew in fleet.crews for _, program in crew.alive()]
+    memory = sum(_resident(pid) for pid in pids)
+    descriptors = sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)
+    url = fleet.crews[0].url
+    _, tables, indexes = _ask(url, _SIZES).split("|")
+    return Sample(
+        minute=round((time.monotonic() - began) / 60, 1),
+        memory_mb=round(memory / len(pids) / 1e6, 1),
+        descriptors=descriptors // len(pids),
+        connections=int(_ask(url, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")),
+        tables_mb=round(int(tables) / 1e6, 1),
+        indexes_mb=round(int(indexes) / 1e6, 1),
+        rows=int(_ask(url, "SELECT count(*) FROM routes")),
+        accepted=fleet.accepted,
+    )
+
+
+def _resident(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(
+        int(line.split()[1]) * 1024 for line in lines if line.startswith(("Private_", "Pss:")) and "Pss" not in line
+    )
+
+
+def _ask(url: str, statement: str) -> str:
+    psql = [find_binary("psql"), "-X", "-A", "-t", "-q", "-c", statement, url]
+    return subprocess.run(psql, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+
+
+async def run(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], None]) -> tuple[Outcome, list[Sample]]:
+    async with Fleet(servers, plan, say) as fleet:
+        over = asyncio.Event()
+        began = time.monotonic()
+        load = [asyncio.create_task(door.run(over.is_set)) for door in fleet.doors]
+        chosen = [each for each in faults.applicable(fleet.world, short=False) if each.name.startswith(_CALM_FAULTS)]
+        samples: list[Sample] = []
+        done: list[str] = []
+        troubles: list[str] = []
+        while time.monotonic() - began < plan.seconds:
+            minute = time.monotonic()
+            names, wrong = await fleet.suffer([fleet.dice.choice(chosen)], 0)
+            done += names
+            troubles += wrong
+            await asyncio.sleep(max(0.0, EVERY_SECONDS - (time.monotonic() - minute)))
+            samples.append(await asyncio.to_thread(look, fleet, began))
+            say(str(samples[-1]))
+        over.set()
+        await asyncio.gather(*load)
+        seconds = time.monotonic() - began
+        await asyncio.sleep(CALM)
+        figures, quiet = await fleet.settle()
+        exits = await fleet.end()
+        restarts = sum(crew.restarts for crew in fleet.crews)
+        return Outcome(plan, figures, seconds, quiet, done, restarts, exits, troubles), samples
+
+
+def text(outcome: Outcome, samples: list[Sample]) -> str:
+    asked = outcome.plan.rate
+    rate = outcome.accepted / outcome.seconds
+    verdict = "everything holds" if outcome.sound else "something does not hold"
+    lines = [
+        f"Run of {time.strftime('%Y-%m-%d')}: {outcome.seconds / 60:.1f} minutes, {asked:.0f} a second asked for,",
+        f"{rate:.0f} a second accepted ({outcome.accepted} in all), a fault every minute: {', '.join(outcome.faults)}.",
+        f"Verdict of the checker: **{verdict}**. Machine: {page.machine()}.",
+        "",
+        "| minute | MB of a process | descriptors | connections | tables, MB | indexes, MB | routes | bytes of each |",
+        "| ---: " * 8 + "|",
+    ]
+    for each in samples:
+        size = round((each.tables_mb + each.indexes_mb) * 1e6 / max(1, each.rows))
+        lines.append(
+            f"| {each.minute} | {each.memory_mb} | {each.descriptors} | {each.connections} | {each.tables_mb} | "
+            f"{each.indexes_mb} | {each.rows} | {size} |"
+        )
+    return "\n".join(lines)
+
+
+def main(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], None], *, write: bool) -> int:
+    steady = replace(plan, names=("local",), rate=RATE if plan.rate == 60.0 else plan.rate)
+    outcome, samples = asyncio.run(run(servers, steady, say))
+    told = text(outcome, samples)
+    say(told)
+    if not outcome.sound:
+        say(f"NOT SOUND\n{outcome.wrong()}")
+    if write:
+        page.replace_part(page.SOAK, told)
+    return not outcome.sound
