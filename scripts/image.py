@@ -1,8 +1,8 @@
 """`make image`: builds deploy/Dockerfile with buildah, from its real base or from a Debian that is made here.
 
 A machine that reaches no registry has no base image. `--from-debian` makes one with debootstrap, under the name that
-the Dockerfile asks for: such an image proves the Dockerfile and runs, but its Python is Debian's. Everything is kept below
-one folder, `build/image` unless `--folder` says otherwise, and nothing in the machine's own storage of containers.
+the Dockerfile asks for: such an image proves the Dockerfile and runs, but its Python is Debian's. Everything is kept
+below one folder, `build/image` unless `--folder` says otherwise, and nothing in the machine's own storage.
 """
 
 import argparse
