@@ -15,7 +15,7 @@ from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 FOLDER = ROOT / "build" / "image"
-SECRET = "invented-with-at-least-32-characters"  # noqa: S105 - of this test
+SECRET = "invented-with-at-least-32-characters"
 # What a container may need of a kernel that has neither cgroups of one kind nor a bridge.
 PLAIN = ("--runtime", "runc", "--cgroup-manager", "cgroupfs")
 LIMITS = ("--network", "host", "--no-healthcheck", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from typing import Any, get_args
 
 import msgspec
@@ -84,7 +85,7 @@ def _written(kind: type) -> dict[str, str]:
     (made,) = tree.body
     body = made.body if isinstance(made, ast.ClassDef) else []
     found = {}
-    for field, after in zip(body, body[1:], strict=False):
+    for field, after in pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
             text = after.value.value if isinstance(after.value, ast.Constant) else None
             if isinstance(text, str):
