@@ -1,64 +1,23 @@
 """The faults of a fleet: each strikes, stays for a while and is healed; what heals by itself is left to heal."""
 
-import random
 import resource
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tests.fleet.crews import CALL, LEASE, Crew, Vendors
-from tests.fleet.topology import PlainServers, Servers, SmallDisk, WholeServers
+from tests.fleet import server_faults
+from tests.fleet.crews import CALL, LEASE
+from tests.fleet.topology import PlainServers
+from tests.fleet.world import World
 from tests.support.process import Program
 from tests.support.vendor import Answer, Entry, Reply, Vendor
-from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-READY = 240.0
 FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 Topology = Literal["plain", "whole", "both"]
-
-
-@dataclass
-class World:
-    """Everything that a fault can reach."""
-
-    servers: Servers
-    vendors: Vendors
-    crews: list[Crew]
-    disk: SmallDisk
-    dice: random.Random
-    older: Path | None = None
-    struck: float = 0.0
-    until: float = 0.0
-
-    @contextmanager
-    def striking(self) -> Iterator[None]:
-        """The time in which the fault can meet work in flight."""
-        self.struck = time.time()
-        try:
-            yield
-        finally:
-            self.until = time.time()
-
-    def victims(self) -> list[tuple[Crew, int, Program]]:
-        """One living process of each crew."""
-        return [(crew, *self.dice.choice(alive)) for crew in self.crews if (alive := crew.alive())]
-
-    def until_ready(self) -> None:
-        """Every process runs and is ready."""
-
-        def ready() -> bool:
-            return all(
-                program is not None and program.returncode is None and bool(program.events("ready"))
-                for crew in self.crews
-                for program in crew.programs
-            )
-
-        wait_until(ready, timeout=READY, what="every process ready again")
 
 
 @dataclass(frozen=True)
@@ -235,128 +194,6 @@ def _instead(answer: Answer, wrong: Callable[[Reply], Reply]) -> Callable[[Entry
     return lambda entry: wrong(answer(entry) if callable(answer) else answer)
 
 
-# --- servers, each alone ---------------------------------------------------------------------------------------------
-
-
-def kill_server(name: str) -> Callable[[World], None]:
-    def run(world: World) -> None:
-        server = getattr(world.servers, name)
-        with world.striking():
-            server.kill()
-            time.sleep(2)
-            server.start()
-        world.until_ready()
-
-    return run
-
-
-def broker_down(world: World) -> None:
-    with world.striking():
-        world.servers.kafka.tell("down", 2)
-        time.sleep(6)
-        world.servers.kafka.tell("up", 2)
-
-
-# --- servers in their highly available form --------------------------------------------------------------------------
-
-
-# Each strikes until its servers are whole again: a standby that joins holds commits up, too.
-
-
-def _whole(world: World) -> WholeServers:
-    assert isinstance(world.servers, WholeServers)
-    return world.servers
-
-
-def switch_postgres(world: World) -> None:
-    with world.striking():
-        _whole(world).postgres.switch_over()
-        _whole(world).postgres.until_led()
-        _whole(world).postgres.heal()
-    world.until_ready()
-
-
-def kill_postgres(world: World) -> None:
-    postgres = _whole(world).postgres
-    with world.striking():
-        postgres.kill_primary()
-        postgres.until_led()
-        postgres.heal()
-    world.until_ready()
-
-
-def kill_standby(world: World) -> None:
-    postgres = _whole(world).postgres
-    with world.striking():
-        postgres.kill_standby()
-        time.sleep(3)
-        postgres.heal()
-    world.until_ready()
-
-
-def stop_etcd(world: World) -> None:
-    """The primary can no longer renew its right to lead, and steps down."""
-    servers = _whole(world)
-    with world.striking():
-        servers.postgres.etcd.pause()
-        time.sleep(7)
-        servers.postgres.etcd.resume()
-        servers.postgres.until_led()
-        servers.postgres.heal()
-    world.until_ready()
-
-
-def kill_redis(world: World) -> None:
-    fleet = _whole(world).redis
-    with world.striking():
-        dead = fleet.kill_primary()
-        fleet.until_led_by_other(dead)
-        fleet.heal()
-    world.until_ready()
-
-
-def stop_redis(world: World) -> None:
-    """A primary that hangs is replaced; when it goes on it finds that it is a replica."""
-    fleet = _whole(world).redis
-    with world.striking():
-        stuck = fleet.primary()
-        stuck.pause()
-        fleet.until_led_by_other(stuck)
-        time.sleep(2)
-        stuck.resume()
-        fleet.heal()
-    world.until_ready()
-
-
-def kill_rabbit(world: World) -> None:
-    fleet = _whole(world).rabbit
-    with world.striking():
-        fleet.kill(fleet.leader_of("push.queue"))
-        time.sleep(2)
-        fleet.heal()
-    world.until_ready()
-
-
-def lose_quorum(world: World) -> None:
-    fleet = _whole(world).rabbit
-    with world.striking():
-        fleet.kill(*fleet.nodes[:2])
-        time.sleep(5)
-        fleet.heal()
-    world.until_ready()
-
-
-def stop_rabbit(world: World) -> None:
-    fleet = _whole(world).rabbit
-    with world.striking():
-        node = fleet.leader_of("push.queue")
-        node.pause()
-        time.sleep(12)
-        node.resume()
-        fleet.until_whole()
-    world.until_ready()
-
-
 # --- disks -----------------------------------------------------------------------------------------------------------
 
 
@@ -382,17 +219,16 @@ def freeze_disk(world: World) -> None:
 FAULTS: tuple[Fault, ...] = (
     Fault("process killed (SIGKILL)", kill_processes),
     Fault("process stopped (SIGSTOP) past its lease", stop_processes),
-    Fault("PostgreSQL killed and started", kill_server("postgres"), "plain"),
-    Fault("Redis killed and started", kill_server("redis"), "plain"),
-    Fault("RabbitMQ killed and started", kill_server("rabbit"), "plain", long=True),
-    Fault("PostgreSQL switched over", switch_postgres, "whole"),
-    Fault("PostgreSQL primary killed", kill_postgres, "whole"),
-    Fault("PostgreSQL standby killed", kill_standby, "whole"),
-    Fault("etcd stopped", stop_etcd, "whole"),
-    Fault("Redis primary killed (Sentinel)", kill_redis, "whole"),
-    Fault("Redis primary hangs (Sentinel)", stop_redis, "whole"),
-    Fault("RabbitMQ leader killed", kill_rabbit, "whole"),
-    Fault("Kafka broker down", broker_down),
+    Fault("PostgreSQL killed and started", server_faults.kill_server("postgres"), "plain"),
+    Fault("Redis killed and started", server_faults.kill_server("redis"), "plain"),
+    Fault("RabbitMQ killed and started", server_faults.kill_server("rabbit"), "plain", long=True),
+    Fault("PostgreSQL switched over", server_faults.switch_postgres, "whole"),
+    Fault("PostgreSQL primary killed", server_faults.kill_postgres, "whole"),
+    Fault("PostgreSQL standby killed", server_faults.kill_standby, "whole"),
+    Fault("etcd stopped", server_faults.stop_etcd, "whole"),
+    Fault("Redis primary killed (Sentinel)", server_faults.kill_redis, "whole"),
+    Fault("Redis primary hangs (Sentinel)", server_faults.stop_redis, "whole"),
+    Fault("Kafka broker down", server_faults.broker_down),
     Fault("connections cut", cut),
     Fault("servers refuse for 5 s", refuse),
     Fault("0.1 s of delay each way", delay, long=True),
@@ -401,16 +237,17 @@ FAULTS: tuple[Fault, ...] = (
     Fault("disk of SQLite full", fill_disk),
     Fault("disk of SQLite stalls", freeze_disk),
     Fault("file descriptors used up", use_up(resource.RLIMIT_NOFILE, _open_files)),
-    Fault("memory limit reached", use_up(resource.RLIMIT_AS, _address_space), long=True),
-    Fault("clocks an hour wrong", wrong_clocks, long=True),
     Fault("vendor hangs", vendor(5, lambda _: Reply(hang=True)), long=True),
     Fault("vendor resets", vendor(5, lambda _: Reply(reset=True))),
     Fault("vendor breaks off in mid-answer", vendor(5, lambda usual: replace(usual, half=True)), long=True),
     Fault("vendor answers 429", vendor(5, lambda _: Reply(429, {"Retry-After": "1"}))),
     Fault("vendor answers after the deadline", vendor(5, lambda usual: replace(usual, delay=CALL + 1)), long=True),
+    Fault("memory limit reached", use_up(resource.RLIMIT_AS, _address_space), long=True),
     Fault("rolling upgrade and back", roll, long=True),
-    Fault("RabbitMQ leader hangs", stop_rabbit, "whole"),
-    Fault("RabbitMQ quorum lost and back", lose_quorum, "whole"),
+    Fault("clocks an hour wrong", wrong_clocks, long=True),
+    Fault("RabbitMQ leader killed", server_faults.kill_rabbit, "whole"),
+    Fault("RabbitMQ leader hangs", server_faults.stop_rabbit, "whole"),
+    Fault("RabbitMQ quorum lost and back", server_faults.lose_quorum, "whole"),
 )
 
 

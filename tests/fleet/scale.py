@@ -119,7 +119,8 @@ def _split(load: float, most: float) -> list[float]:
 
 
 def _waits(load: float, capacity: float, seconds: float, dice: random.Random) -> Sequence[float]:
-    now, free, waits = 0.0, 0.0, []
+    now, free = 0.0, 0.0
+    waits: list[float] = []
     most = 200_000
     while now < seconds and len(waits) < most:
         now += dice.expovariate(load)

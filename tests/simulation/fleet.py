@@ -61,7 +61,7 @@ class Holders:
 class ShakyLedger(SqliteLedger):
     """The real ledger, which now and then does not answer: before its work, or after it.
 
-    What it did is noted inside its transactions: whoever asked may be dead or stopped when the answer comes.
+    What it did is noted inside its transactions: the caller may be dead or stopped when the answer comes.
     """
 
     dice: random.Random
@@ -152,6 +152,7 @@ class Incarnation(Mortal):
             statements=statements,
             clock=self._clock.wall,
         )
+        assert isinstance(ledger, ShakyLedger)
         self._ledger = ledger
         ledger.dice, ledger.holders, ledger.shaky = dice, holders, shaky
         chains = from_settings.chains(settings)

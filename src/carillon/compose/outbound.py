@@ -116,8 +116,7 @@ class BreakersPart(Part):
             return [DoctorFinding("Redis", "ok", f"not configured; {shared}")]
         from carillon.compose.redis import examine_redis  # noqa: PLC0415 - see its first line
 
-        cluster = settings.redis.cluster
-        return [await examine_redis(location, "shared breakers", part=self.kept, cluster=cluster)]
+        return [await examine_redis(location, "shared breakers", part=self.kept, cluster=settings.redis.cluster)]
 
 
 class ProbingPart(Part):
