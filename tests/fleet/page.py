@@ -93,7 +93,8 @@ def replace_part(mark: str, content: str) -> None:
 
 def machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    return f"{os.cpu_count()} cores, {memory} GB, {platform.system()} {platform.release().split('-')[0]}"
+    system = f"{platform.system()} {platform.release().split('-')[0]}"
+    return f"{os.cpu_count()} cores, {memory} GB, {system}, load average {os.getloadavg()[2]:.0f} at the end"
 
 
 def versions() -> list[str]:
