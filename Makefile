@@ -32,7 +32,7 @@ endif
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help install dev servers run test quick check fmt walk durations bench fuzz simulate fleet prove soak docs recording image chart dist release requirements lock sbom audit clean
+.PHONY: help install dev servers run test quick check fmt walk durations bench fuzz simulate mutants fleet prove soak docs recording image chart dist release requirements lock sbom audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ prove: dev ## Let faults loose on a fleet under load and write docs/explanation/
 soak: dev ## A steady 500 notifications a second with a fault every minute: what grows? (MINUTES=60)
 	@scripts/ensure-servers --fleet
 	@exec $(BIN)/python -m tests.fleet soak --minutes $(or $(MINUTES),60) $(ARGS)
+
+mutants: dev ## Take each condition out of the ledger's statements and write docs/explanation/mutants.md: who misses it
+	@$(BIN)/python -m tests.simulation.mutants $(ARGS)
 
 docs: $(VENV)/.installed-docs ## Build the documentation's site into build/site; a dead link fails
 	@$(BIN)/mkdocs build --strict

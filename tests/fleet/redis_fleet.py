@@ -134,7 +134,7 @@ class ClusterNode(Redis):
             "cluster-port": str(free_port()),
             "cluster-config-file": "nodes.conf",
         }
-        self.settings |= {"cluster-node-timeout": "1000", "cluster-require-full-coverage": "no"}
+        self.settings |= {"cluster-node-timeout": "15000", "cluster-require-full-coverage": "no"}
         self.settings |= {"repl-diskless-sync-delay": "0", "appendfsync": "everysec"}
 
 

@@ -152,6 +152,7 @@ class Incarnation(Mortal):
             statements=statements,
             clock=self._clock.wall,
         )
+        assert isinstance(ledger, ShakyLedger)
         self._ledger = ledger
         ledger.dice, ledger.holders, ledger.shaky = dice, holders, shaky
         chains = from_settings.chains(settings)

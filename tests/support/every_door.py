@@ -54,7 +54,8 @@ class EveryDoor:
     ) -> None:
         self.program, self.topic, self._stream, self._broker, self._ledger = program, topic, stream, broker, ledger
         self._bus = bus
-        self.client = Client(program.wait_ready(60)["addresses"][0])
+        self.address = str(program.wait_ready(60)["addresses"][0])
+        self.client = Client(self.address)
         self._number = 0
 
     def person(self, user: str, **wishes: Any) -> None:
