@@ -122,7 +122,7 @@ WHY: Mapping[str, str] = {
     "extend: ticket = :token": "tests/contract/test_ledger_controls.py misses it: `extend without its token`",
     "extend: status IN ('pending', 'failed')": "a route that has ended has no ticket any more",
     "own_lease: owner = :owner": "a first claim of another process: tests/contract/test_ledger_synchronous.py",
-    "expired: expires_at <= :now": "who loses a lease early keeps the route until the lease's end: its success is adopted",
+    "expired: expires_at <= :now": "who loses a lease early keeps the route until its end: a success is adopted",
     "ripe: r.next_attempt_at IS NOT NULL": "a comparison with nothing is not true either",
     "queue_tickets: r.next_attempt_at IS NOT NULL": "what has ended has no ticket",
     "settle_note: notification_id = :notification_id": _NAMES_ITS_ROUTE,
