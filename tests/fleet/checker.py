@@ -33,7 +33,7 @@ SELECT notification_id, route_id FROM attempts_told WHERE settled <> 'stale' AND
 GROUP BY notification_id, route_id HAVING count(*) > 1
 """
 _PAID_TWICE = "SELECT subscription_id FROM payments WHERE status = 'success' GROUP BY 1 HAVING count(*) > 1"
-_SUBSCRIPTIONS = "SELECT user_id, subscription_id, 'subscription', status, updated_at FROM subscriptions"
+_SUBSCRIPTIONS = "SELECT user_id, subscription_id, 'subscription', status, started_at FROM subscriptions"
 _AUDIT = "SELECT trace_id, trace_id, 'push', status, created_at FROM audit_logs ORDER BY audit_id"
 _OPEN = {"pending", "failed", "processing", "retrying", "not_pushed", None}
 _GIVEN_UP = {"dead_letter"}

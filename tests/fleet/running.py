@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import queue
 import random
 import shutil
 import tempfile
@@ -88,6 +89,7 @@ class Fleet:
         self._make = servers
         self._stack = AsyncExitStack()
         self.dice = random.Random(plan.seed)
+        self._aside = Aside()
         self.doors: list[doors.Door] = []
         self.crews: list[crews.Crew] = []
         self.world: World
@@ -155,7 +157,7 @@ class Fleet:
             self.say(f"{time.monotonic() - began:5.0f} s  {fault.name}")
             window: dict[str, Any] = {"fault": fault.name, "began": time.time()}
             try:
-                await _aside(partial(fault.run, self.world))
+                await self._aside.run(partial(fault.run, self.world))
             except Exception as error:  # noqa: BLE001 - a fault that cannot be healed is a finding, and the run goes on
                 troubles.append(f"{fault.name}: {type(error).__name__}: {error}")
                 self.say(troubles[-1])
@@ -208,30 +210,45 @@ def _come_first() -> None:
             os.setpriority(os.PRIO_PROCESS, int(task.name), PRIORITY)
 
 
-async def _aside(work: Callable[[], None]) -> None:
-    """In a thread that Ctrl-C does not wait for: a fault may wait minutes for servers that are ended meanwhile."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
+class Aside:
+    """One thread for all faults, for which Ctrl-C does not wait: a fault may wait for servers that are ended meanwhile.
 
-    def told(error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
+    It lives as long as the process: servers that a fault starts again are ended when the thread that started them ends.
+    """
 
-    def working() -> None:
-        found: BaseException | None = None
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
-            found = error
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(told, found)
+    def __init__(self) -> None:
+        self._works: queue.SimpleQueue[tuple[Callable[[], None], Callable[[BaseException | None], None]]]
+        self._works = queue.SimpleQueue()
+        threading.Thread(target=self._work, daemon=True).start()
 
-    threading.Thread(target=working, daemon=True).start()
-    await done
+    async def run(self, work: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def told(error: BaseException | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        def tell(error: BaseException | None) -> None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(told, error)
+
+        self._works.put((work, tell))
+        await done
+
+    def _work(self) -> None:
+        while True:
+            work, tell = self._works.get()
+            found: BaseException | None = None
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+                found = error
+            tell(found)
 
 
 async def run(servers: Callable[[], Servers], plan: Plan, say: Callable[[str], None] = print) -> Outcome:
