@@ -198,7 +198,7 @@ def iterated(value: Value) -> Value:
 
 
 def ordered(value: Value) -> Value:
-    """A value on its way into a filter of the engine that compares its elements: each with a few others, field by field."""
+    """A value on its way into a filter of the engine that compares its elements, field by field."""
     found = iterated(value)
     if isinstance(found, str | list | dict):
         rows = () if isinstance(found, str) else found.values() if isinstance(found, dict) else found
