@@ -204,7 +204,7 @@ async def test_keys_indexes_and_checks_are_the_documented_ones(engine: PostgresE
     indexes = {row["indexname"]: row["indexdef"] for row in await engine.execute("SELECT * FROM pg_indexes")}
     later = "(ticket, lane, provider, next_attempt_at) WHERE (next_attempt_at IS NOT NULL)"
     assert indexes["routes_due_idx"].endswith(later)
-    assert indexes["due_turns_idx"].endswith("(lane, provider, grp, due_at)")
+    assert indexes["due_turns_idx"].endswith("(lane, provider, grp, due_at, ticket)")
     assert "(producer, idempotency_key)" in indexes["records_key"]
     # Those of live streams and of caps cost nothing where there are none; that of history is paid when a route ends,
     # and that of vendors' ids when a route ends with one.
@@ -312,5 +312,5 @@ async def test_claims_come_in_the_order_of_the_structs_fields(postgres_dsn: str)
     async with connected(postgres_dsn) as connection:
         statement = await connection.prepare(without(load("postgres")["claim"], "caps"))
         names = tuple(column.name for column in statement.get_attributes())
-        # The link to leave a category is made from the claim, and no column.
-        assert (*names, "unsubscribe_url") == Claim.__struct_fields__
+        # The link to leave a category is made from the claim, and admission says whether it is a probe: neither is a column.
+        assert (*names, "unsubscribe_url", "probe") == Claim.__struct_fields__
