@@ -312,5 +312,5 @@ async def test_claims_come_in_the_order_of_the_structs_fields(postgres_dsn: str)
     async with connected(postgres_dsn) as connection:
         statement = await connection.prepare(without(load("postgres")["claim"], "caps"))
         names = tuple(column.name for column in statement.get_attributes())
-        # The link to leave a category is made from the claim, and admission says whether it is a probe: neither is a column.
+        # The link to leave a category and whether the call is a probe are found out later: no columns.
         assert (*names, "unsubscribe_url", "probe") == Claim.__struct_fields__
