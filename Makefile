@@ -32,7 +32,7 @@ endif
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help install dev servers run test quick check fmt walk durations bench fuzz simulate fleet prove soak docs recording image chart dist release requirements lock sbom audit clean
+.PHONY: help install dev servers run test quick check fmt walk durations bench fuzz simulate mutants fleet prove soak docs recording image chart dist release requirements lock sbom audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,8 +93,20 @@ soak: dev ## A steady 500 notifications a second with a fault every minute: what
 	@scripts/ensure-servers --fleet
 	@exec $(BIN)/python -m tests.fleet soak --minutes $(or $(MINUTES),60) $(ARGS)
 
+mutants: dev ## Take each condition out of the ledger's statements and write docs/explanation/mutants.md: who misses it
+	@$(BIN)/python -m tests.simulation.mutants $(ARGS)
+
 docs: $(VENV)/.installed-docs ## Build the documentation's site into build/site; a dead link fails
 	@$(BIN)/mkdocs build --strict
+
+image: install ## Build the container image with buildah (reaching no registry: make image ARGS=--from-debian)
+	@$(BIN)/python -m scripts.image $(ARGS)
+
+chart: $(VENV)/.installed-chart ## Lint and render the Helm chart, and check it against the schemas of Kubernetes
+	@$(BIN)/helm lint --strict deploy/helm/carillon
+	@mkdir -p build
+	@$(BIN)/helm template carillon deploy/helm/carillon > build/chart.yaml
+	@$(BIN)/kubernetes-validate --strict -k 1.30 build/chart.yaml
 
 recording: dev ## Record docs/recording.svg, the front page's outage, from a real run
 	@$(BIN)/python -m scripts.recording
@@ -150,6 +162,11 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(UV)
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	@echo "Installing test tools"
 	@$(call fetch,--require-hashes -r requirements-dev.lock)
+	@touch $@
+
+$(VENV)/.installed-chart: pyproject.toml | $(UV)
+	@echo "Installing helm"
+	@$(call fetch,--group chart)
 	@touch $@
 
 # Only for those who build the site: neither running nor testing Carillon needs it.

@@ -1,4 +1,4 @@
-"""Releases: `check` says what keeps this checkout from being one, `cut VERSION` begins one; docs/how-to/release.md has the rest."""
+"""Releases: `check` says what keeps this checkout from being one, `cut VERSION` begins one (docs/how-to/release.md)."""
 
 import re
 import subprocess
@@ -116,7 +116,9 @@ def _is_day(text: str) -> bool:
 
 
 def _git(root: Path, *words: str) -> str:
-    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+    command = ["git", *words]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)  # noqa: S603 - words of ours
+    return done.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Templates: languages and gaps, a preview while one writes, what changes, publishing and going back."""
 
 import asyncio
+import json
 import re
 import uuid
 from collections.abc import Iterator
@@ -301,3 +302,37 @@ async def test_what_is_written_is_sent_to_its_author(console: Console) -> None:
     await page.get_by_role("link", name="See its story").click()
     await expect(page.locator("main")).to_contain_text("Unpublished, Ada Lovelace.")
     await expect(page.locator("main")).to_contain_text("author@example.org")
+
+
+@pytest.mark.req("P-536")
+@pytest.mark.parametrize(
+    ("channel", "label", "fields"),
+    [
+        ("push", "Fields of the push", {"image": "https://example.org/{{ name }}.png", "badge": 3}),
+        ("inApp", "Fields of the inbox", {"url": "/orders/{{ name }}", "actions": [{"label": "Track", "url": "/t"}]}),
+    ],
+)
+async def test_what_a_channel_carries_is_written_beside_its_texts(
+    console: Console, channel: str, label: str, fields: dict[str, object]
+) -> None:
+    key = f"t-{uuid.uuid4().hex[:12]}"
+    before = {"push": {"sound": "bell"}, "inApp": {"icon": "/bell.svg"}}[channel]
+    body = {"templateKey": key, "channel": channel, "locale": "en-US", "subjectTemplate": "Hi", "bodyTemplate": "Yes"}
+    made = await console.ask("POST", "/api/v1/templates", {**body, channel: before})
+    page = await console.open(f"templates/{key}/{channel}/en-US")
+    await expect(page.get_by_label(label)).to_have_value(json.dumps(before, indent=2))
+    # What somebody else has written there stays when only the text changes.
+    await written(page, "Yes {{ name }}")
+    await publish(page, 2)
+    found = await console.ask("GET", f"/api/v1/templates/{made['id']}")
+    assert (found[channel], found["bodyTemplate"]) == (before, "Yes {{ name }}")
+    await page.get_by_label(label).fill(json.dumps(fields))
+    await publish(page, 3)
+    found = await console.ask("GET", f"/api/v1/templates/{made['id']}")
+    assert found[channel] == fields
+    await page.get_by_label(label).fill("{ no JSON")
+    await page.get_by_role("button", name="Review and publish").click()
+    await page.get_by_role("button", name="Publish version 4").click()
+    await expect(page.get_by_role("dialog")).to_contain_text(f"at {channel}")
+    # The browser notes each refusal of the server's.
+    console.complaints.clear()

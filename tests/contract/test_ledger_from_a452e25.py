@@ -1,6 +1,8 @@
 """A ledger that commit a452e25 made opens, is migrated and goes on: on both engines, plain and sealed."""
 
+import asyncio
 import sqlite3
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,10 @@ from carillon.blueprints.billing.store import BillingStore
 from carillon.domain.errors import ConfigurationError
 from carillon.ledger.migrate import migrations
 from carillon.ledger.opening import Ledger, open_ledger
+from carillon.ledger.postgres.ledger import PostgresLedger
+from carillon.ledger.statements import load
 from tests.support.ledger_builders import enrolment, finish, redrive, route, want
+from tests.support.ledger_postgres import connected, until_waiting
 from tests.support.ledger_sealed import SEALS
 
 LATEST = 9
@@ -119,3 +124,40 @@ async def test_a_key_is_asked_for_or_seals_what_is_there(url: str, kind: str) ->
             await it_goes_on(ledger)
     finally:
         await ledger.aclose()
+
+
+async def accepts_beside_a_migration_that_waits(dsn: str, statements: dict[str, str] | None = None) -> float:
+    """The seconds of the slowest of thirty insertions while a migration waits for a table that somebody reads."""
+    script = (DUMPS / "plain.postgres.dump").read_text()
+    async with connected(dsn) as reader, connected(dsn) as writer:
+        await writer.execute(script)
+        ledger = await PostgresLedger.open(dsn, allow_unsafe=True, statements=statements)
+        try:
+            async with reader.transaction():
+                await reader.fetchval("SELECT count(*) FROM records")
+                migrating = asyncio.create_task(ledger.migrate())
+                await until_waiting(dsn, 1)
+                slowest = 0.0
+                for _ in range(30):
+                    began = time.monotonic()
+                    await writer.execute(
+                        "UPDATE records SET updated_at = updated_at WHERE notification_id = 'n-1'", timeout=3
+                    )
+                    slowest = max(slowest, time.monotonic() - began)
+                    await asyncio.sleep(0.02)
+            assert "0010_owners.sql" in await migrating
+        finally:
+            await ledger.aclose()
+    return slowest
+
+
+@pytest.mark.req("P-523")
+async def test_nobody_waits_long_behind_a_migration_that_waits(postgres_dsn: str) -> None:
+    assert await accepts_beside_a_migration_that_waits(postgres_dsn) < 1.0
+
+
+@pytest.mark.req("P-523")
+async def test_control_a_patient_migration_stops_everybody(postgres_dsn: str) -> None:
+    patient = {**load("postgres"), "migrate_patience": "SET LOCAL lock_timeout = '60s'"}
+    with pytest.raises(TimeoutError):
+        await accepts_beside_a_migration_that_waits(postgres_dsn, patient)

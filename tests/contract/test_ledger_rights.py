@@ -166,6 +166,7 @@ async def test_a_person_who_came_back_is_erased_again(ledger: Ledger, engine: En
 async def test_an_export_has_everything_about_the_person_and_nobody_else(ledger: Ledger) -> None:
     await live(ledger)
     things = [thing async for thing in exported(ledger, None, PERSON)]
+    assert not [name for thing in things for name in thing if "_" in name], "the API's names have no underscores"
     assert things.pop() == {"what": "end", "count": len(things)}
     kinds = [thing["what"] for thing in things]
     assert kinds[:3] == ["person", "preferences", "suppression"]

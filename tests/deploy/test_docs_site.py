@@ -11,7 +11,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
@@ -25,6 +25,7 @@ from tests.support.sources import ROOT
 
 DOCS = ROOT / "docs"
 SITE: Any = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+Scheme = Literal["light", "dark"]
 PAGES = sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
@@ -121,7 +122,7 @@ def test_the_recording_shows_what_happens_today() -> None:
     """`make recording` writes it; ids, times and numbers may differ."""
     now = recording.record()
     assert recording.spoken(recording.PICTURE.read_text()) == recording.words(now)
-    drawn = ElementTree.fromstring(recording.drawn(now))  # noqa: S314 - made here
+    drawn = ET.fromstring(recording.drawn(now))  # noqa: S314 - made here
     assert len(list(drawn.iter("{http://www.w3.org/2000/svg}text"))) == len(now.lines)
     shown = recording.words(now)
     for event in ("north unavailable", "south sent", "1 of 1 dead letter", "1 redriven", "  delivered "):
@@ -142,12 +143,12 @@ async def test_the_site_is_read_light_and_dark_wide_and_narrow(tmp_path: Path) -
         threading.Thread(target=server.serve_forever, daemon=True).start()
         home = f"http://127.0.0.1:{server.server_port}"
         async with chromium() as browser:
-            for scheme, width in (("light", 1440), ("dark", 390)):
-                await look(browser, home, scheme, width)
+            await look(browser, home, "light", 1440)
+            await look(browser, home, "dark", 390)
         server.shutdown()
 
 
-async def look(browser: Browser, home: str, scheme: Literal["light", "dark"], width: int) -> None:
+async def look(browser: Browser, home: str, scheme: Scheme, width: int) -> None:
     context = await browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = await context.new_page()
     asked: list[str] = []

@@ -138,12 +138,14 @@ class ServiceBusQueue(Way):
             return Message(body=body, inferred=True)
         strange = self.strange().decode("utf-8", "replace")
         value: Any = self.random.choice((body, strange, [strange, 1, None], {strange: body}, 7, None))
-        message = Message(body=value, inferred=self.random.random() < 0.5)
-        message.id = self.random.choice((strange, uuid.UUID(int=self.random.getrandbits(128)), 7, None))
-        message.correlation_id = self.random.choice((strange, uuid.UUID(int=7), 2**40, None))
         named = self.random.choice(("idempotency-key", "traceparent", "accept-language", strange))
-        message.properties = {named: self.random.choice((strange, 1.5, True, None, symbol("s"), self.strange()))}
-        return message
+        return Message(
+            body=value,
+            inferred=self.random.random() < 0.5,
+            id=self.random.choice((strange, uuid.UUID(int=self.random.getrandbits(128)), 7, None)),
+            correlation_id=self.random.choice((strange, uuid.UUID(int=7), 2**40, None)),
+            properties={named: self.random.choice((strange, 1.5, True, None, symbol("s"), self.strange()))},
+        )
 
     def readable(self, body: bytes) -> bool:
         return isinstance(parsers._servicebus(b"key\n" + body), Intent)  # noqa: SLF001 - the same reader in the same process

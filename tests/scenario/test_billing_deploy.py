@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -147,7 +148,7 @@ class Compose:
         while waiting:
             name = next(each for each in waiting if set(self._services[each].get("depends_on", {})) <= {*self.started})
             for need in self._services[name].get("depends_on", {}):
-                wait_until(lambda need=need: self.healthy(need), timeout=60, what=f"{need} healthy")
+                wait_until(partial(self.healthy, need), timeout=60, what=f"{need} healthy")
             self._start(name)
             self.started.append(name)
             waiting.remove(name)

@@ -24,11 +24,12 @@ from carillon.client import (
     wire,
 )
 from carillon.client.exchange import Patience
+from tests.support.client import Client as WebClient
 from tests.support.ports import free_port
 from tests.support.process import Program
 from tests.support.proxy import FaultProxy
 from tests.support.vendor import Reply, Vendor
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_until
 
 WELCOME: dict[str, Any] = {
     "channel": "email",
@@ -81,6 +82,47 @@ async def test_the_same_for_asyncio(address: str) -> None:
         assert (await client.search(user_id=user)).total_count == 20
         assert await client.cancel(sent[0].notification_id) == 0
         assert (await client.explain("welcome", **WELCOME)).outcome == "queued"
+
+
+CHAIN: dict[str, Any] = {"channels": ["push", "email"], "until": "read", "after": "10m", "data": WELCOME["data"]}
+
+
+def until_pushed(client: Client, name: str) -> None:
+    def pushed() -> bool:
+        found = client.get(name)
+        return found is not None and any(one.channel == "push" and one.status == "delivered" for one in found.routes)
+
+    wait_until(pushed, timeout=30, what="the first of the chain is sent")
+
+
+@pytest.mark.req("P-320", "P-323")
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+def test_a_chain_ends_with_a_report_of_either_client(address: str, kind: str) -> None:
+    user = f"chain-{kind}"
+    with Client(address) as client:
+        contacts = {"contacts": {"email": "ada@example.org", "pushToken": "device"}}
+        WebClient(address).call("PUT", f"/api/v1/preferences/user/{user}", contacts)
+
+        async def as_the_other_client() -> str:
+            async with AsyncClient(address) as other:
+                sent = await other.send("welcome", user_id=user, **CHAIN)
+                await asyncio.to_thread(until_pushed, client, sent.notification_id)
+                assert await other.report(sent.notification_id, "read", channel="push") == "noted"
+                assert await other.report(sent.notification_id, "read", channel="push") == "repeated"
+                return sent.notification_id
+
+        if kind == "asyncio":
+            name = asyncio.run(as_the_other_client())
+        else:
+            name = client.send("welcome", user_id=user, **CHAIN).notification_id
+            until_pushed(client, name)
+            assert client.report(name, "read", channel="push") == "noted"
+            assert client.report(name, "read", channel="push") == "repeated"
+        found = client.get(name)
+        assert found is not None
+        assert {one.channel: one.status for one in found.routes} == {"push": "opened", "email": "skipped"}
+        with pytest.raises(Rejected):
+            client.report("nobody", "read", channel="push")
 
 
 def test_a_key_is_heard_once(address: str) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import datetime as dt
+import json
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from tests.support.blueprint_stand import database
 from tests.support.every_door import DOORS, EveryDoor, every_door
+from tests.support.http_client import Client as HttpClient
 from tests.support.kafka import Kafka
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Redis
@@ -83,7 +85,7 @@ def test_a_category_is_gated(doors: EveryDoor, door: str, user: str) -> None:
 
 @pytest.mark.req("P-204", "P-530")
 def test_a_channel_that_the_person_switched_off_is_refused(doors: EveryDoor, door: str, user: str) -> None:
-    doors.person(user, channels={"push": {"enabled": False}})
+    doors.person(user, channels={"push": {"isEnabled": False}})
     assert doors.refusal(door, user, {}) == f"user:{user} has switched push off"
 
 
@@ -148,6 +150,37 @@ def test_a_chain_tries_one_channel_after_the_other(doors: EveryDoor, door: str, 
     waits = dt.datetime.fromisoformat(email["nextAttemptAt"]) - dt.datetime.fromisoformat(email["createdAt"])
     assert waits.total_seconds() == pytest.approx(600, abs=30)
     assert doors.client.call("POST", path, {"kind": "read", "channel": "push"}).status in {200, 409}
+
+
+@pytest.mark.req("P-324")
+def test_explain_shows_until_when_a_report_is_awaited(doors: EveryDoor, user: str) -> None:
+    body = {"templateKey": "job.new", "userId": user, "data": {}, "channel": "push"}
+    said = doors.client.call("POST", "/api/v1/notifications/explain", body).body
+    (step,) = [step for step in said["steps"] if step["step"] == "providers"]
+    assert step["detail"]["order"] == [{"provider": "pretend", "breaker": "closed", "receiptDeadlineSeconds": 600}]
+
+
+LARGER = "http.max_body_bytes is the limit; give a large file by its URL, or raise the limit"
+
+
+@pytest.mark.req("P-531", "P-117")
+@pytest.mark.parametrize("door", ["send", "batch", "events", "rabbitmq", "kafka", "chunked"])
+def test_a_file_that_is_too_large_for_a_body_says_what_to_do(doors: EveryDoor, user: str, door: str) -> None:
+    wishes = {"attachments": [{**FILE, "content": base64.b64encode(bytes(300_000)).decode()}]}
+    if door in {"rabbitmq", "kafka"}:
+        assert doors.refusal(door, user, wishes).endswith(LARGER)
+        return
+    body = {"templateKey": "job.new", "userId": user, "channel": "email", **wishes}
+    path = "/notifications" if door == "events" else "/api/v1/notifications/send"
+    if door == "batch":
+        body, path = {"notifications": [body]}, "/api/v1/notifications/batch"
+    raw = json.dumps(body).encode()
+    pieces = (raw[at : at + 50_000] for at in range(0, len(raw), 50_000))
+    answer = HttpClient(doors.address).call(
+        "POST", path, pieces if door == "chunked" else raw, content_type="application/json"
+    )
+    assert (answer.status, answer.code) == (413, "PAYLOAD_TOO_LARGE")
+    assert answer.json["error"]["message"].endswith(LARGER)
 
 
 @pytest.mark.req("P-531")

@@ -15,7 +15,7 @@ from carillon.rehearsal import rehearse
 from carillon.rehearsal.figures import Figures
 from carillon.rehearsal.plan import RehearsalPlan, read_outage, read_traffic
 
-pytestmark = pytest.mark.req("P-501")
+pytestmark = pytest.mark.req("P-574")
 
 TWO_PROVIDERS = """
 extends = "local"

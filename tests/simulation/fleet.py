@@ -61,7 +61,7 @@ class Holders:
 class ShakyLedger(SqliteLedger):
     """The real ledger, which now and then does not answer: before its work, or after it.
 
-    What it did is noted inside its transactions: whoever asked may be dead or stopped when the answer comes.
+    What it did is noted inside its transactions: the process that asked may be dead or stopped when the answer comes.
     """
 
     dice: random.Random
@@ -152,31 +152,12 @@ class Incarnation(Mortal):
             statements=statements,
             clock=self._clock.wall,
         )
+        assert isinstance(ledger, ShakyLedger)
         self._ledger = ledger
         ledger.dice, ledger.holders, ledger.shaky = dice, holders, shaky
-        chains = from_settings.chains(settings)
-        breakers = MemoryBreakers(from_settings.breaker_policies(settings), self._clock, self._observe)
-        targets = Targets(
-            ledger,
-            from_settings.endpoint_policies(settings),
-            service=settings.service,
-            clock=self._clock,
-            observer=self._observe,
-        )
-        worker = self._worker = build_worker(
-            settings,
-            backlog=ledger,
-            signal=ledger.signal,
-            providers=dict(providers),
-            breakers=breakers,
-            chains=chains,
-            clock=self._clock,
-            observer=self._observe,
-            owner=self.name,
-            targets=targets,
-            preparing={},
-        )
+        worker = self._worker = self._built(settings, ledger, providers)
         claims = WorkerClaimOnAccept(worker, ledger, self.name, settings.ledger.lease_seconds)
+        chains = from_settings.chains(settings)
         self.intake = Intake(
             ledger=ledger,
             templates=played_templates(settings, chains),
@@ -188,6 +169,24 @@ class Incarnation(Mortal):
             claim_on_accept=claims if settings.work.claim_on_accept else None,
         )
         await supervise("worker", worker.run, self._observe)
+
+    def _built(self, settings: Settings, ledger: ShakyLedger, providers: Mapping[str, Provider]) -> Worker:
+        """The worker as a process composes it, with breakers of its own."""
+        clock, observe = self._clock, self._observe
+        endpoints = from_settings.endpoint_policies(settings)
+        return build_worker(
+            settings,
+            backlog=ledger,
+            signal=ledger.signal,
+            providers=dict(providers),
+            breakers=MemoryBreakers(from_settings.breaker_policies(settings), clock, observe),
+            chains=from_settings.chains(settings),
+            clock=clock,
+            observer=observe,
+            owner=self.name,
+            targets=Targets(ledger, endpoints, service=settings.service, clock=clock, observer=observe),
+            preparing={},
+        )
 
     def in_hand(self) -> list[str]:
         """The routes that it holds now: what a fault at this moment may repeat."""

@@ -1,6 +1,8 @@
 """The ground of every simulated world: its settings, and an empty ledger whose last statuses are counted."""
 
 import asyncio
+import atexit
+import shutil
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -79,6 +81,7 @@ def settings_of(first_claims: int, concurrency: int, *, claim_on_accept: bool) -
 def empty_ledger() -> Path:
     """An empty ledger with all its tables, from which every world of this process begins."""
     folder = Path(tempfile.mkdtemp(prefix="carillon-worlds-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / "empty.db"
 
     async def build() -> None:

@@ -68,9 +68,9 @@ def suspended() -> Iterator[None]:
     """Leave the running task for a while, in the middle of its step, so that others can run."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if task is not None:
-        asyncio.tasks._leave_task(loop, task)  # type: ignore[attr-defined] # noqa: SLF001 - as a stopped thread does
+        asyncio.tasks._leave_task(loop, task)  # noqa: SLF001 - as a stopped thread does
     try:
         yield
     finally:
         if task is not None:
-            asyncio.tasks._enter_task(loop, task)  # type: ignore[attr-defined] # noqa: SLF001 - as above
+            asyncio.tasks._enter_task(loop, task)  # noqa: SLF001 - as above

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from carillon.rehearsal.virtual_time import NothingLeft, VirtualLoop
 
 T = TypeVar("T")
+MOST_TURNS = 10_000_000
+"""A world that goes round in circles at one moment would never end."""
 _MOST_CLOSES = 10
 """A coroutine that awaits in its `finally` must be closed more than once."""
 
@@ -71,6 +73,7 @@ class SeededLoop(VirtualLoop):
         self._thread_seconds = thread_seconds
         self._dies = dies
         self.turns = 0
+        self.most_turns = MOST_TURNS
         self.set_task_factory(_task)  # type: ignore[arg-type] # its type knows nothing of contexts
 
     def _run_once(self) -> None:
@@ -91,6 +94,8 @@ class SeededLoop(VirtualLoop):
         if len(batch) > 1:
             self._dice.shuffle(batch)
         self.turns += 1
+        if self.turns > self.most_turns:
+            raise NothingLeft(f"{self.turns} turns, and no end")
         for handle in batch:
             if not handle._cancelled and self._may_run(handle):  # noqa: SLF001 - as above
                 handle._run()  # noqa: SLF001 - as above

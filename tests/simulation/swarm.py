@@ -60,3 +60,16 @@ def drawn(dice: random.Random, deliveries: int, crashes: int) -> Swarm:
         timed=some(0.1),
         tempers={name: temper() for name in ("first", "second", "batches")},
     )
+
+
+def harsh(seed: int, deliveries: int, crashes: int) -> Swarm:
+    """The faults of a seed, and many processes that come back after their leases with failures to tell.
+
+    A missing guard shows in such a world at once; the usual ones would need many more.
+    """
+    swarm = drawn(random.Random(f"harsh {seed}"), deliveries, crashes)
+    tempers = {
+        name: msgspec.structs.replace(temper, unavailable=max(temper.unavailable, 0.15), median_seconds=1.0)
+        for name, temper in swarm.tempers.items()
+    }
+    return msgspec.structs.replace(swarm, stops=8, repeats=0.1, timed=0.1, tempers=tempers)

@@ -92,6 +92,7 @@ class World:
         self._lives = 0
         self._faults: Counter[str] = Counter()
         self._lost = 0
+        self._patience = PATIENCE_SECONDS
         self._allowed: Counter[str] = Counter()
         """By route: how many faults met it in somebody's hands."""
         self._answers: dict[str, set[str]] = {}
@@ -101,6 +102,10 @@ class World:
         self._calls = 0
         self._next_crash = self._next_stop = 1
         self._providers: dict[str, Vendor] = {}
+
+    def hurry(self, turns: int, patience: float) -> None:
+        """Give up earlier than usual, where worlds are expected to break."""
+        self._loop.most_turns, self._patience = turns, patience
 
     def run(self) -> Simulated:
         """Let everything happen, and look at what is left."""
@@ -251,7 +256,7 @@ class World:
         for _ in range(self.swarm.processes):
             self._start()
         await self._produce()
-        until = self._loop.time() + PATIENCE_SECONDS
+        until = self._loop.time() + self._patience
         with closing(sqlite3.connect(self._path)) as looking:
             while self._loop.time() < until and looking.execute(_OPEN).fetchone()[0]:  # noqa: ASYNC110 - another's work
                 await asyncio.sleep(LOOK_SECONDS)

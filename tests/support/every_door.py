@@ -10,6 +10,7 @@ from typing import Any
 
 import aio_pika
 import redis
+from proton import Message
 
 from tests.support import tables
 from tests.support.client import Client
@@ -17,9 +18,10 @@ from tests.support.kafka import Kafka, Topic
 from tests.support.process import Program
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.servers import Redis
+from tests.support.servicebus import Bus
 from tests.support.waiting import wait_until
 
-DOORS = ("send", "batch", "events", "rabbitmq", "kafka", "redis_stream")
+DOORS = ("send", "batch", "events", "rabbitmq", "servicebus", "kafka", "redis_stream")
 STREAM, QUEUE = "every:events", "every-door"
 SETTINGS = f"""extends = "sse"
 [task_picker]
@@ -29,6 +31,8 @@ name = "{STREAM}"
 block_seconds = 0.5
 [rabbitmq_door]
 queue = "{QUEUE}"
+[servicebus_door]
+queue = "{QUEUE}"
 [categories.offers]
 channels = {{ push = false }}
 [categories.orders]
@@ -37,6 +41,7 @@ push = ["pretend"]
 email = ["pretend"]
 [providers.pretend]
 kind = "sandbox"
+receipt_deadline = "10m"
 """
 PERSON = {"contacts": {"email": "person@example.org", "pushToken": "device"}, "timeZone": "Pacific/Auckland"}
 
@@ -44,9 +49,13 @@ PERSON = {"contacts": {"email": "person@example.org", "pushToken": "device"}, "t
 class EveryDoor:
     """`give` puts one request through a door; `words` says what was refused, `story` what became of the others."""
 
-    def __init__(self, program: Program, topic: Topic, *, stream: redis.Redis, broker: str, ledger: str) -> None:
+    def __init__(
+        self, program: Program, topic: Topic, *, stream: redis.Redis, broker: str, bus: Bus, ledger: str
+    ) -> None:
         self.program, self.topic, self._stream, self._broker, self._ledger = program, topic, stream, broker, ledger
-        self.client = Client(program.wait_ready(60)["addresses"][0])
+        self._bus = bus
+        self.address = str(program.wait_ready(60)["addresses"][0])
+        self.client = Client(self.address)
         self._number = 0
 
     def person(self, user: str, **wishes: Any) -> None:
@@ -71,6 +80,8 @@ class EveryDoor:
                 self.client.call("POST", "/notifications", event)
             case "rabbitmq":
                 asyncio.run(_publish(self._broker, body, key))
+            case "servicebus":
+                self._bus.publish(QUEUE, Message(body=json.dumps(body).encode(), inferred=True, id=key))
             case "kafka":
                 self.topic.write(_underscored(event))
             case "redis_stream":
@@ -141,7 +152,8 @@ def _underscored(event: dict[str, Any]) -> dict[str, Any]:
 def every_door(kafka: Kafka, rabbitmq: RabbitMQ, redis_server: Redis, ledger: str, folder: Path) -> Iterator[EveryDoor]:
     (folder / "every.toml").write_text(SETTINGS)
     redis_server.flush()
-    with kafka.topic(2) as topic, redis.Redis(port=redis_server.port) as stream:
+    with kafka.topic(2) as topic, redis.Redis(port=redis_server.port) as stream, Bus() as bus:
+        bus.create(QUEUE)
         environment = {
             "DATABASE_URL": ledger,
             "REDIS_URL": redis_server.url(),
@@ -150,8 +162,9 @@ def every_door(kafka: Kafka, rabbitmq: RabbitMQ, redis_server: Redis, ledger: st
             "KAFKA_TOPIC": topic.name,
             "KAFKA_GROUP_ID": topic.group,
             "CARILLON_RABBITMQ_DOOR__URL": rabbitmq.url,
+            "CARILLON_SERVICEBUS_DOOR__CONNECTION_STRING": bus.connection,
             "CARILLON_LEDGER__ALLOW_UNSAFE": "1",
             "CARILLON_HTTP__PORT": "0",
         }
         with Program("serve", "--config", "every.toml", env=environment, cwd=folder) as program:
-            yield EveryDoor(program, topic, stream=stream, broker=rabbitmq.url, ledger=ledger)
+            yield EveryDoor(program, topic, stream=stream, broker=rabbitmq.url, bus=bus, ledger=ledger)

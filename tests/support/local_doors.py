@@ -10,7 +10,7 @@ from proton import Message
 
 from tests.support import tables
 from tests.support.client import WELCOME
-from tests.support.every_blueprint import Given, Local
+from tests.support.every_blueprint import Given, Local, World
 from tests.support.process import Program
 
 QUEUE = "requests"
@@ -63,6 +63,11 @@ class LocalServiceBus(LocalQueue):
 
     found_ill: ClassVar = {"ledger": "Ledger", "servicebus": "Service Bus"}
 
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        # Nobody but its owner makes a queue there.
+        world.bus.create(QUEUE)
+
     def environment(self) -> dict[str, str]:
         return {
             **super().environment(),
@@ -71,7 +76,6 @@ class LocalServiceBus(LocalQueue):
         }
 
     def publish(self, key: str) -> None:
-        self.world.bus.create(QUEUE)
         self.world.bus.publish(QUEUE, Message(body=BODY, inferred=True, id=key))
 
 

@@ -213,6 +213,16 @@ class Server(MessagingHandler):
         if event.link in self._senders:
             self._senders.remove(event.link)
 
+    def on_connection_closed(self, event: Event) -> None:
+        self._forget(event.connection)
+
+    def on_disconnected(self, event: Event) -> None:
+        self._forget(event.connection)
+
+    def _forget(self, connection: Any) -> None:
+        """A link that went with its connection is lent nothing more: what it was lent stays locked."""
+        self._senders = [sender for sender in self._senders if sender.connection != connection]
+
     def on_message(self, event: Event) -> None:
         delivery, message = event.delivery, event.message
         delivery.update(Delivery.ACCEPTED)

@@ -89,7 +89,18 @@ def test_other_variables_are_left_alone(variable: str) -> None:
 
 @pytest.mark.parametrize(
     ("written", "seconds"),
-    [("250ms", 0.25), ("3s", 3.0), ("5m", 300.0), ("168h", 604_800.0), ("1d", 86_400.0), ("1.5s", 1.5), ("40", 40.0)],
+    [
+        *[("250ms", 0.25), ("3s", 3.0), ("5m", 300.0), ("168h", 604_800.0), ("1d", 86_400.0), ("1.5s", 1.5)],
+        # As requests write them.
+        *[
+            ("40", 40.0),
+            ("1w", 604_800.0),
+            ("PT10M", 600.0),
+            ("P1DT2H", 93_600.0),
+            ("1h30m", 5400.0),
+            ("1500us", 0.0015),
+        ],
+    ],
 )
 def test_durations(written: str, seconds: float) -> None:
     loaded = load(environ={"CARILLON_IDEMPOTENCY_TTL_SECONDS": written})

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.fuzz.jinja_templates import hostile, outcome
+from tests.fuzz.jinja_templates import hostile, numbered, outcome
 
 ROUNDS = 1500
 
@@ -25,3 +25,13 @@ def test_hostile_templates_are_rendered_or_refused_in_time(seed: int) -> None:
         assert took < 1.0, text
     assert seen["rendered"] > ROUNDS // 50
     assert seen["refused"] > ROUNDS // 50
+
+
+@pytest.mark.req("P-406")
+@pytest.mark.parametrize("number", [424604, 425011])
+def test_templates_that_a_long_run_found_slow_are_refused_in_time(number: int) -> None:
+    """A filter that compares the elements of a list, once for each element of a long loop: eight seconds before."""
+    text, form = numbered(20, number)
+    began = time.process_time()
+    assert outcome(text, form) == "refused"
+    assert time.process_time() - began < 1.0, text

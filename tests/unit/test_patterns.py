@@ -111,8 +111,8 @@ LONGEST: dict[int, str] = {
         blueprints.galaxy.catalogue._TYPE blueprints.galaxy.catalogue._NAME blueprints.galaxy.catalogue._LOCAL
         blueprints.galaxy.catalogue._LABEL blueprints.galaxy.producing._PLAIN cli.dead_letters.per_second/1
         config.checks._EMAIL config.checks._check_neighbours/1 config.checks._check_addresses/1
-        config.checks._check_addresses/2 config.checks._check_addresses/3 config.environment._DURATION
-        config.environment._PART config.environment._STEP config.environment._WHERE config.environment._seconds/1
+        config.checks._check_addresses/2 config.checks._check_addresses/3
+        config.environment._STEP config.environment._WHERE config.environment.duration/1 config.environment._seconds/1
         config.environment._whole/1 config.policies._NOT_IN_VARIABLES config.reading._SECRET_NAME
         config.reading._PATH_OF_SECRETS config.reading._PASSWORD config.reading._USERINFO config.reading._PARAMETER
         config.reading._PATH config.reading._FIELD config.reading._MEANT config.reading.blueprint_folder/1

@@ -69,6 +69,7 @@ def test_an_operation_tells_what_was_declared() -> None:
         "name": "page",
         "in": "query",
         "required": False,
+        "description": "The number of the page, from 1.",
         "schema": {"type": "integer", "minimum": 1, "default": 1},
     }
     assert by_name["X-Odd"]["in"] == "header"

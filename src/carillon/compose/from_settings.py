@@ -300,6 +300,7 @@ def plan_rules(settings: Settings, channels: dict[str, tuple[str, ...]]) -> Plan
         carry=carry_rules(settings),
         groups=groups(settings),
         tells=reports.goals(settings, channels),
+        deadlines=reports.deadlines(settings, channels),
         gathers=settings.http.surface != "probes",
     )
 

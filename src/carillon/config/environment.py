@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from carillon.domain import timing
 from carillon.domain.errors import ConfigurationError
 
 PREFIX = "CARILLON_"
@@ -20,9 +21,6 @@ Origins = dict[str, str]
 
 _ANY_HOST = "0.0.0.0"  # noqa: S104 - what an address without a host means
 _NUMBER = r"\d+(?:\.\d+)?"
-_DURATION = re.compile(rf"(?:{_NUMBER}(?:ns|us|µs|ms|s|m|h|d))+")
-_PART = re.compile(rf"(?<![\d.])({_NUMBER})(ns|us|µs|ms|s|m|h|d)")
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST_SECONDS = 100 * 366 * 86400.0
 _STEP = re.compile(r'"([^"]*)"|([^."]+)')
 _WHERE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]*):(?P<port>\d{1,5})")
@@ -33,10 +31,9 @@ _TRUE, _FALSE = frozenset({"1", "t", "true", "yes", "on"}), frozenset({"0", "f",
 
 
 def duration(text: str) -> float | None:
-    """`250ms`, `1.5s`, `1h30m` or `168h` in seconds; None if the text is not a duration."""
-    if not _DURATION.fullmatch(text.strip()):
-        return None
-    return math.fsum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    """`250ms`, `1h30m`, `168h` or `PT10M` in seconds; None for other texts, and for a number that has no unit."""
+    text = text.strip()
+    return None if re.fullmatch(_NUMBER, text) else timing.duration(text, math.inf)
 
 
 def apply(tree: Tree, tables: Mapping[str, Tree], environ: Mapping[str, str]) -> Origins:

@@ -1,6 +1,7 @@
 """When a notification goes and when it no longer may: what a request asks for, and how its words are read."""
 
 import datetime as dt
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +10,20 @@ import msgspec
 
 from carillon.domain.errors import BadIntent
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_UNITS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86_400.0,
+    "w": 604_800.0,
+}
 _LONGEST_TEXT = 100
-_SHORT = re.compile(r"(?:\d{1,12}(?:\.\d{1,9})?(?:ms|s|m|h|d|w))+")
-_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h|d|w)")
+_SHORT = re.compile(r"(?:\d{1,12}(?:\.\d{1,9})?(?:ns|us|µs|ms|s|m|h|d|w))+")
+_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ns|us|µs|ms|s|m|h|d|w)")
 _ISO = re.compile(
     r"P(?=.)(?:(?P<w>\d{1,12})W)?(?:(?P<d>\d{1,12})D)?"
     r"(?:T(?=.)(?:(?P<h>\d{1,12})H)?(?:(?P<m>\d{1,12})M)?(?:(?P<s>\d{1,12}(?:\.\d{1,9})?)S)?)?"
@@ -106,10 +117,13 @@ def read_stop(text: str) -> Stop:
     return Stop(gate, by)
 
 
-def duration(said: object) -> float | None:
-    """Seconds of a number, a short form (`10m`, `1h30m`) or an ISO 8601 duration (`PT10M`); None if it is none."""
+def duration(said: object, longest: float = LONGEST_SECONDS) -> float | None:
+    """Seconds of a number, a short form (`10m`, `1h30m`) or an ISO 8601 duration (`PT10M`); None if it is none.
+
+    The only reader of durations: requests, settings, variables and options write them alike.
+    """
     seconds = _seconds(said)
-    return None if seconds is None or not 0.0 <= seconds <= LONGEST_SECONDS else seconds
+    return None if seconds is None or not 0.0 <= seconds <= longest else seconds
 
 
 def _seconds(said: object) -> float | None:
@@ -120,11 +134,11 @@ def _seconds(said: object) -> float | None:
     if not isinstance(said, str) or len(said) > _LONGEST_TEXT:
         return None
     if _SHORT.fullmatch(said):
-        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(said))
+        return math.fsum(float(number) * _UNITS[unit] for number, unit in _PART.findall(said))
     iso = _ISO.fullmatch(said)
     if iso is None:
         return float(said) if re.fullmatch(r"\d{1,12}(?:\.\d{1,6})?", said) else None
-    return sum(float(number) * _UNITS[unit] for unit, number in iso.groupdict().items() if number is not None)
+    return math.fsum(float(number) * _UNITS[unit] for unit, number in iso.groupdict().items() if number is not None)
 
 
 def read_seconds(said: object, field: str) -> float | None:

@@ -16,7 +16,7 @@ from carillon.domain.ports import Acceptor, IntakeLedger, Observer
 from carillon.doors.backoff import DoorBackoff
 from carillon.doors.http.wire import Context, SendBody, idempotency_key, reach_named, to_intent
 from carillon.web import Problem
-from carillon.web.request import convert, trace_of
+from carillon.web.request import LARGER, convert, trace_of
 
 KEPT_BYTES = 65_536
 """How much of a body is kept for an operator."""
@@ -92,7 +92,7 @@ class QueueWire(msgspec.Struct, frozen=True):
 
     def _intent(self, message: BrokerMessage) -> Intent:
         if len(message.body) > self.max_bytes:
-            raise BadIntent("PAYLOAD_TOO_LARGE", f"the body is larger than {self.max_bytes} bytes")
+            raise BadIntent("PAYLOAD_TOO_LARGE", f"the body is larger than {self.max_bytes} bytes{LARGER}")
         if message.unreadable is not None:
             raise BadIntent("VALIDATION_ERROR", message.unreadable)
         body = convert(strict_loads(message.body), SendBody)

@@ -322,7 +322,10 @@ class Explainer:
     ) -> None:
         """The order of failover with the breakers of now, and the first call with the breakers at its time."""
         chain = self._rules.channels[route.channel]
-        shown = [{"provider": name, "breaker": str(_state(views[name], 0.0))} for name in chain]
+        awaited = {name: {"receiptDeadlineSeconds": seconds} for name, seconds in self._rules.deadlines.items()}
+        shown = [
+            {"provider": name, "breaker": str(_state(views[name], 0.0)), **awaited.get(name, {})} for name in chain
+        ]
         walk.passed("providers", {"order": shown})
         due = 0.0 if explained.not_before is None else max(0.0, explained.not_before / 1000 - now)
         states = {name: _state(views[name], due) for name in chain}

@@ -39,6 +39,8 @@ class PlanRules(msgspec.Struct, frozen=True, kw_only=True):
     carry: CarryRules = CarryRules()
     tells: dict[str, frozenset[str]] | None = None
     """For each channel, the goals that its providers can report; None asks nobody."""
+    deadlines: dict[str, float] = {}
+    """For each provider whose delivery reports are awaited, how many seconds; `explain` shows them."""
     gathers: bool = True
     """Whether the ledger has digests."""
     groups: dict[str, Groups] = {}

@@ -24,7 +24,7 @@ _ONLINE = re.compile(r"^-- online$", re.MULTILINE)
 _BESIDE_OTHERS = re.compile(r"\bCONCURRENTLY\b")
 _LOCK_SECONDS = 0.1
 _LOCK_TRIES = 1200
-"""How often an online migration tries to get a lock that it does not wait long for."""
+"""How often a migration tries to get a lock that it does not wait long for: everybody else waits behind it."""
 
 
 class Migration(msgspec.Struct, frozen=True, order=True):
@@ -188,10 +188,32 @@ async def _upgrade(
         if step.online:
             await _run_online(connection, step, chunks)
             await _note(connection, sql, step, part)
-            continue
-        async with connection.transaction():
-            await _run(connection, chunks, plans)
-            await _note(connection, sql, step, part)
+        else:
+            await _run_beside_others(connection, sql, (step, part, chunks), plans)
+
+
+async def _run_beside_others(
+    connection: "asyncpg.Connection[Any]",
+    sql: Mapping[str, str],
+    wanted: tuple[Migration, str, list[Chunk]],
+    plans: Mapping[Chunk, ChunkPlan],
+) -> None:
+    step, part, chunks = wanted
+    for _ in range(_LOCK_TRIES):
+        try:
+            async with connection.transaction():
+                await connection.execute(sql["migrate_patience"])
+                await _run(connection, chunks, plans)
+                await _note(connection, sql, step, part)
+        except asyncpg.LockNotAvailableError:
+            await asyncio.sleep(_LOCK_SECONDS)
+        else:
+            return
+    raise _locked_out(step)
+
+
+def _locked_out(step: Migration) -> LedgerUnavailable:
+    return LedgerUnavailable(f"{step.name} did not get its lock: a long transaction holds the table; try again")
 
 
 async def _run(connection: "asyncpg.Connection[Any]", chunks: list[Chunk], plans: Mapping[Chunk, ChunkPlan]) -> None:
@@ -201,7 +223,9 @@ async def _run(connection: "asyncpg.Connection[Any]", chunks: list[Chunk], plans
             for statement in plan.statements:
                 await connection.execute(_BESIDE_OTHERS.sub("", statement))
         except asyncpg.PostgresError as error:
-            if plan.adopts is None or isinstance(error, asyncpg.InsufficientPrivilegeError):
+            if plan.adopts is None or isinstance(
+                error, asyncpg.InsufficientPrivilegeError | asyncpg.LockNotAvailableError
+            ):
                 raise
             raise _not_adopted(plan.adopts, error) from error
 
@@ -227,7 +251,7 @@ async def _run_online(connection: "asyncpg.Connection[Any]", step: Migration, ch
             else:
                 break
         else:
-            raise LedgerUnavailable(f"{step.name} did not get its lock: a long transaction holds the table; try again")
+            raise _locked_out(step)
 
 
 async def _ensure_schema(connection: "asyncpg.Connection[Any]", sql: Mapping[str, str], schema: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from carillon.web.about import Callers
+from carillon.web.describing import describe, sentence
 from carillon.web.endpoint import Answer, Endpoint, Header
 from carillon.web.problems import KINDS, MEDIA_TYPE, ProblemBody
 
@@ -21,6 +22,7 @@ def document(endpoints: Iterable[Endpoint], *, title: str, version: str, secured
     shown = [endpoint for endpoint in endpoints if not endpoint.hidden]
     kinds = _kinds(shown)
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+    describe(components, kinds)
     schema_of = {repr(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in shown:
@@ -81,6 +83,7 @@ def _path_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
             "name": name,
             "in": "path",
             "required": True,
+            "description": sentence(name) or "",
             "schema": {"type": "string", "minLength": 1, "maxLength": 255},
             "example": example,
         }
@@ -93,6 +96,7 @@ def _query_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
         return []
     # A struct's schema is a reference into the components; alone, it has only itself there.
     _, components = msgspec.json.schema_components([endpoint.query], ref_template=_REF)
+    describe(components, [endpoint.query])
     schema = components[endpoint.query.__name__]
     parameters = []
     for name, inner in schema["properties"].items():

@@ -51,7 +51,7 @@ class RawBody(msgspec.Struct, frozen=True, kw_only=True):
     media_types: tuple[str, ...] = ("application/json",)
 
 
-_LARGER = ": http.max_body_bytes is the limit; give a large file by its URL, or raise the limit"
+LARGER = ": http.max_body_bytes is the limit; give a large file by its URL, or raise the limit"
 
 
 def check_head(headers: Mapping[bytes, bytes], limit: int, raw: RawBody | None = None) -> None:
@@ -73,7 +73,7 @@ def check_head(headers: Mapping[bytes, bytes], limit: int, raw: RawBody | None =
         return
     length = headers.get(b"content-length")
     if length is not None and length.isdigit() and (len(length) > _MAX_DIGITS or int(length) > limit):
-        raise _too_large(limit, _LARGER)
+        raise _too_large(limit, LARGER)
 
 
 async def read_body(
@@ -308,7 +308,13 @@ class Request:
         # A chunked body may turn out to be empty, and then it needs no type.
         if not optional or b"content-type" in self.headers:
             check_head(self.headers, limit, raw)
-        body = await read_body(self._receive, limit, self._body_seconds, self._slow, self.client)
+        try:
+            body = await read_body(self._receive, limit, self._body_seconds, self._slow, self.client)
+        except Problem as problem:
+            # A body whose length its head did not say.
+            if problem.code != "PAYLOAD_TOO_LARGE" or raw is not None:
+                raise
+            raise _too_large(limit, LARGER) from None
         if optional and not body.strip():
             body = _NO_JSON
         elif optional:

@@ -7,7 +7,7 @@ import msgspec
 
 from carillon.domain.errors import BadIntent
 from carillon.domain.intents import Arrival, Intent, Malformed
-from carillon.web.request import trace_of
+from carillon.web.request import LARGER, trace_of
 
 KEPT_BYTES = 65_536
 """How much of a record is kept for an operator."""
@@ -58,7 +58,7 @@ class TopicWire(msgspec.Struct, frozen=True):
         if record.value is None:
             raise BadIntent(INVALID, "the record has no value")
         if len(record.value) > self.max_bytes:
-            raise BadIntent(TOO_LARGE, f"the value is larger than {self.max_bytes} bytes")
+            raise BadIntent(TOO_LARGE, f"the value is larger than {self.max_bytes} bytes{LARGER}")
         intent = self.decode(record.value, record.place)
         if intent.trace_id is None:
             said = next((value for name, value in record.headers if name.lower() == "traceparent" and value), None)

@@ -16,6 +16,7 @@ from carillon.intake.jinja.budget import (
     Rows,
     compared,
     iterated,
+    ordered,
     weighed,
 )
 from carillon.intake.jinja.catalogues import translate
@@ -285,6 +286,7 @@ def _date(kind: Value) -> Callable[..., str]:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "_w": weighed,
     "_i": iterated,
+    "_o": ordered,
     "_c": compared,
     "_add": added,
     "_cat": concatenated,

@@ -60,6 +60,8 @@ _BY_NAME = frozenset({"map", "select", "reject", "selectattr", "rejectattr", "gr
 """Filters of the engine that take the name of a field."""
 _ITERATING = _BY_NAME | {"dictsort", "items", "reverse"}
 """Filters of the engine that take a text letter by letter, and a list element by element."""
+_ORDERING = frozenset({"dictsort", "groupby", "max", "min", "unique"})
+"""Those of them that compare the elements with each other."""
 _PAIRS = frozenset({"items", "dictsort"})
 _WHOLE = re.compile(r"<[a-zA-Z/!](?:[^<>\"']|\"[^\"]*+\"|'[^']*+')*+>")
 _OPENED = re.compile(r"<[a-zA-Z/!]")
@@ -227,7 +229,8 @@ class _Rewriting:
             self._testing = False
             if before and before[-1].text == "|" and token.text in _NATIVE:
                 # The engine's filters do not count their own work: the value is weighed on its way in.
-                return SourceToken("", f"{'_i' if token.text in _ITERATING else '_w'}|{token.text}", "operand")
+                counts = "_o" if token.text in _ORDERING else "_i" if token.text in _ITERATING else "_w"
+                return SourceToken("", f"{counts}|{token.text}", "operand")
         return SourceToken(token.space, token.text, "operand")
 
     def _check_name(self, token: SourceToken, before: list[SourceToken]) -> None:

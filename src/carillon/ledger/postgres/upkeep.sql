@@ -271,6 +271,12 @@ SELECT pg_try_advisory_lock(7236837216);
 -- only: SQLite locks its file
 SELECT pg_advisory_unlock(7236837216);
 
+-- name: migrate_patience
+-- only: SQLite locks its file
+-- Runs in the transaction of a migration, for steps that change tables in use. A step that waits for a table (for a long transaction, or for
+-- an autovacuum, which gives way after a second only) makes everybody wait behind it: it gives up soon, and tries again.
+SET LOCAL lock_timeout = '200ms';
+
 -- name: migrations_table
 CREATE TABLE IF NOT EXISTS schema_migrations (
     version    integer PRIMARY KEY,

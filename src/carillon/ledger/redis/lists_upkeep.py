@@ -270,14 +270,14 @@ async def take_out_failed(url: str, queues: Sequence[str], about: Callable[[byte
     """
     removed = 0
     redis: Any = Redis.from_url(url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE)
+    scripts = Scripts(redis)
     try:
         for queue in queues:
-            key, at = f"{queue}:failed", 0
-            while raws := await redis.lrange(key, at, at + WINDOW - 1):
-                gone = 0
-                for raw in raws:
-                    # Race: an operator requeues it meanwhile. Then nothing is removed here.
-                    gone += await redis.lrem(key, 1, raw) if about(raw) else 0
+            at = 0
+            while raws := await redis.lrange(f"{queue}:failed", at, at + WINDOW - 1):
+                named = [raw for raw in raws if about(raw)]
+                given = {"queue": queue, "lengths": [len(raw) for raw in named]}
+                gone = await scripts.run("forget", given, named) if named else 0
                 at, removed = at + len(raws) - gone, removed + gone
     except (RedisError, OSError, TimeoutError) as error:
         raise LedgerUnavailable(str(error)) from error

@@ -12,7 +12,10 @@ from redis.exceptions import NoScriptError, RedisError
 from carillon.domain.errors import LedgerUnavailable
 from carillon.domain.jobs import LOG_KEY, Effect, text_id
 
-NAMES = ("claim", "cleanup", "depths", "enqueue", "extend", "log", "look", "pump", "requeue", "settle", "sweep")
+NAMES = (
+    *("claim", "cleanup", "depths", "enqueue", "extend", "forget"),
+    *("log", "look", "pump", "requeue", "settle", "sweep"),
+)
 LOG_KEEPS = 10_000
 _pack = msgspec.msgpack.encode
 

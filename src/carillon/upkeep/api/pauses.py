@@ -221,7 +221,7 @@ def endpoints(
             description="An open breaker sends calls to the next provider of the chain; after its usual time a message "
             "probes the provider. Where breakers are not shared, this is about the process that answers.",
             body=ForceBody,
-            body_examples={"open": {"provider": "twilio", "to": "open", "reason": "Twilio loses messages"}},
+            body_examples={"open": {"provider": "sandbox", "to": "open", "reason": "The vendor loses messages"}},
             answers=(Answer(status=200, description="The breaker afterwards", kind=Forced),),
             **_CHANGES,
         ),
@@ -229,7 +229,7 @@ def endpoints(
 
 
 def _pausing(brakes: Brakes) -> list[Endpoint]:
-    example = {"incident": {"scope": "provider", "name": "twilio", "reason": "Twilio sends twice"}}
+    example = {"incident": {"scope": "provider", "name": "sandbox", "reason": "The vendor sends twice"}}
     answers = (Answer(status=200, description="How it is now", kind=PauseAnswer),)
     return [
         Endpoint(

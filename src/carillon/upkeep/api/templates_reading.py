@@ -169,6 +169,7 @@ class TemplateReader:
             content=PushContent(template.subject, template.text),
             variables=self._tools.names(template),
             engine=UNSET if self._tools.plain(template) else template.engine,
+            push=template.fields if template.channel == "push" and template.fields else UNSET,
         )
 
 

@@ -11,8 +11,18 @@ from carillon.domain.intents import Intent, Recipient
 from carillon.domain.notifications import Template
 from carillon.domain.ports import Acceptor
 from carillon.domain.templates import EngineName
-from carillon.upkeep.api.templates_reading import TemplateTools, ready
-from carillon.upkeep.api.templates_wire import Body, Html, Locale, Mjml, Subject, TemplateKey, TenantId
+from carillon.upkeep.api.templates_reading import TemplateTools, fields_given, ready
+from carillon.upkeep.api.templates_wire import (
+    Body,
+    Html,
+    InAppFields,
+    Locale,
+    Mjml,
+    PushFields,
+    Subject,
+    TemplateKey,
+    TenantId,
+)
 from carillon.web import About, Answer, Callers, Endpoint, Problem, Reply, Request, in_body
 from carillon.web.problems import Detail
 
@@ -36,6 +46,8 @@ class TrialBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     mjml: Mjml | None = None
     engine: EngineName | None = None
     layout: TemplateKey | None = None
+    push: PushFields | None = None
+    in_app: InAppFields | None = None
     default_variables: dict[str, Any] | None = None
     data: dict[str, Any] | None = None
     tenant_id: Annotated[TenantId, Meta(description="Whose layouts and brand it uses.")] | None = None
@@ -80,6 +92,7 @@ class TrialSender:
             mjml=body.mjml,
             layout=body.layout,
             engine=body.engine or "jinja",
+            fields=fields_given(body.channel, body.push, body.in_app),
             default_variables=body.default_variables or {},
         )
 

@@ -223,6 +223,8 @@ class CodeView(msgspec.Struct, frozen=True, kw_only=True):
     variables: list[str]
     engine: str | UnsetType = UNSET
     """`jinja` if substitution alone cannot render it."""
+    push: PushFields | UnsetType = UNSET
+    """What the push carries beside its texts, with tags; only where the template says something."""
 
 
 LISTED = CursorShape(

@@ -35,6 +35,9 @@ class VariantView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     engine: str
     kind: str
     layout: str | None
+    push: dict[str, Any] | None
+    in_app: dict[str, Any] | None
+    """What a push or a message of the inbox carries beside its texts, with tags."""
     sample: dict[str, Any]
     default_variables: dict[str, Any]
     variables: list[str]
@@ -136,6 +139,8 @@ class CatalogueReader:
             engine=template.engine,
             kind=template.kind,
             layout=template.layout,
+            push=template.fields if template.channel == "push" and template.fields else None,
+            in_app=template.fields if template.channel == "inApp" and template.fields else None,
             sample=template.sample,
             default_variables=template.default_variables,
             variables=self._tools.names(template),

@@ -109,7 +109,7 @@ BEGIN
             WHEN w.state = 'processing' THEN coalesce(w.until, at + interval '30 seconds')
             WHEN w.state = 'not_pushed' AND w.anew THEN r.budget_since
             WHEN w.state = 'not_pushed' THEN r.next_attempt_at END,
-        -- Whoever takes a notification over gets a token of their own, so that the picker who had it changes nothing any more.
+        -- A picker who takes a notification over gets a new token, so that the picker who had it changes nothing any more.
         claim_token = CASE WHEN w.state = 'processing' AND w.renewed THEN r.claim_token
                            WHEN w.state = 'processing' THEN nextval('claim_tokens') END,
         -- Who pushed it stays visible, as the blueprint's own statements leave it.

@@ -8,7 +8,7 @@ import { code } from "./template-code.js";
 import * as drafts from "./template-draft.js";
 import { options, values } from "./template-options.js";
 import { seen } from "./template-preview.js";
-import { changed, differences, PARTS, review } from "./template-publish.js";
+import { asText, changed, differences, PARTS, review } from "./template-publish.js";
 import { sending } from "./template-send.js";
 import { versions } from "./template-versions.js";
 import { samples } from "./samples.js";
@@ -18,6 +18,11 @@ const PAUSE_MS = 250;
 const NAME = /\{\{-?\s*([a-zA-Z_][\w.]*)(?![\w.]*\s*\()/g;
 /** Names that templates have without data. */
 const GIVEN = new Set(["loop", "brand", "t", "super", "caller", "range", "self"]);
+/** What a channel carries beside its texts; the channel is also the name of the field. */
+const CARRIED = {
+  push: ["Fields of the push", "JSON: image, actionUrl, collapseKey, ttlSeconds, badge, sound, channelId, data. Texts may have tags."],
+  inApp: ["Fields of the inbox", "JSON: url, icon, actions. Texts may have tags."],
+};
 const ROWS = { subjectTemplate: 1, bodyTemplate: 6, htmlTemplate: 12, mjml: 12 };
 
 /**
@@ -151,6 +156,11 @@ function build(state, parts, typed) {
     const note = name === "bodyTemplate" && state.channel === "email" ? "Left empty, the text is made from the HTML." : null;
     parts.fields[name] = code(name, label, { value: state.start[name] ?? "", rows: note ? 3 : ROWS[name], note, oninput });
   }
+  parts.channel = state.channel;
+  if (CARRIED[state.channel]) {
+    const [label, note] = CARRIED[state.channel];
+    parts.carried = code("carried", label, { value: asText(state.start[state.channel]), rows: 5, note, oninput });
+  }
   const sample = { ...samples(state.start.variables ?? [], state.start.defaultVariables), ...state.start.sample };
   parts.samples = code("samples", "Sample variables", {
     value: JSON.stringify(sample, null, 2),
@@ -168,6 +178,7 @@ function build(state, parts, typed) {
     "form",
     { class: "write", onsubmit: (event) => event.preventDefault() },
     PARTS.map(([name]) => parts.fields[name].element),
+    parts.carried?.element ?? [],
     parts.samples.element,
     parts.options,
   );
@@ -194,12 +205,22 @@ function written(parts) {
     content[name] = element.hidden ? null : input.value || null;
   }
   content.bodyTemplate ??= "";
+  if (parts.carried) content[parts.channel] = carried(parts.carried.input.value);
   try {
     content.sample = JSON.parse(parts.samples.input.value || "{}");
   } catch {
     content.sample = {};
   }
   return content;
+}
+
+/** The fields; what is no JSON goes to the server as it is, which says what is wrong with it. */
+function carried(text) {
+  try {
+    return text.trim() ? JSON.parse(text) : null;
+  } catch {
+    return text;
+  }
 }
 
 /** What the author has changed: compared with the version in use, sample variables aside that the editor made up. */
@@ -224,6 +245,7 @@ function restore(state, parts) {
   parts.options.restore(content);
   visible(state, parts);
   for (const [name] of PARTS) parts.fields[name].set(content[name] ?? "");
+  parts.carried?.set(asText(content[state.channel]));
   parts.samples.set(content.samples ?? JSON.stringify(content.sample ?? {}, null, 2));
   const newer = state.base && base !== state.base ? ` It began with version ${base ?? "none"}; version ${state.base} is in use now.` : "";
   state.base = base ?? state.base;
@@ -243,6 +265,7 @@ function discard(state, parts) {
   parts.options.restore(state.start);
   visible(state, parts);
   for (const [name] of PARTS) parts.fields[name].set(state.start[name] ?? "");
+  parts.carried?.set(asText(state.start[state.channel]));
   parts.samples.set(state.sampled);
   drafts.drop(state);
   fill(parts.notice);
@@ -305,8 +328,8 @@ function placed(error, parts) {
 }
 
 function asked(state, content) {
-  const { subjectTemplate, bodyTemplate, htmlTemplate, mjml, engine, layout, defaultVariables } = content;
-  const all = { subjectTemplate, bodyTemplate, htmlTemplate, mjml, engine, layout, defaultVariables };
+  const { subjectTemplate, bodyTemplate, htmlTemplate, mjml, engine, layout, defaultVariables, push, inApp } = content;
+  const all = { subjectTemplate, bodyTemplate, htmlTemplate, mjml, engine, layout, defaultVariables, push: push ?? null, inApp: inApp ?? null };
   const given = Object.entries({ ...all, channel: state.channel, locale: state.locale }).filter(([, value]) => value !== null && value !== "");
   return Object.fromEntries(given);
 }
@@ -319,7 +342,7 @@ function trial(state, parts) {
 /** The samples, with a value for every variable of the text. */
 function completed(state, content, { input, set }) {
   const data = JSON.parse(input.value || "{}");
-  const texts = PARTS.map(([name]) => content[name] ?? "");
+  const texts = [...PARTS.map(([name]) => content[name] ?? ""), asText(content[state.channel])];
   const names = texts.flatMap((text) => [...text.matchAll(NAME)].map(([, name]) => name));
   const own = new Set(texts.flatMap((text) => [...text.matchAll(/\{%-?\s*(?:for|set|macro)\s+([\w, ]+)/g)].flatMap(([, list]) => list.split(/[\s,]+/))));
   const fresh = names.filter((name) => {

@@ -21,6 +21,8 @@ export const MORE = [
   ["description", "Description"],
   ["defaultVariables", "Default variables"],
   ["sample", "Sample variables"],
+  ["push", "Fields of the push"],
+  ["inApp", "Fields of the inbox"],
 ];
 
 /** A field as text, so that two versions can be compared. */

@@ -1,0 +1,93 @@
+"""What each field of the OpenAPI document means: its own description, its docstring, or the sentence of its name.
+
+A name that many types share means the same in all of them, so its sentence stands once, in `fields.toml`. A type that
+means something else by the name says so under the field.
+"""
+
+import ast
+import inspect
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any, get_args
+
+import msgspec
+
+
+def describe(components: Mapping[str, Any], kinds: Iterable[object]) -> None:
+    """Fill in the description of every property that has none."""
+    types = _structs(kinds)
+    for name, schema in components.items():
+        kind = types.get(name)
+        own = _docstrings(kind) if kind is not None else {}
+        for field, inner in schema.get("properties", {}).items():
+            found = inner.get("description") or own.get(field) or _of_a_choice(inner) or sentence(field)
+            if found is not None:
+                inner["description"] = found
+
+
+@cache
+def sentences() -> Mapping[str, str]:
+    """Every shared name with its sentence."""
+    read: dict[str, str] = tomllib.loads(files(__package__).joinpath("fields.toml").read_text())
+    return read
+
+
+def sentence(name: str) -> str | None:
+    """The sentence of a name, in either spelling: `userId` and `user_id` are one name."""
+    first, *rest = name.split("_")
+    return sentences().get(first + "".join(part.capitalize() for part in rest))
+
+
+def _of_a_choice(inner: Mapping[str, Any]) -> str | None:
+    """A value or nothing: the value's description is the field's."""
+    found = [choice["description"] for choice in inner.get("anyOf", ()) if "description" in choice]
+    return found[0] if len(found) == 1 else None
+
+
+def _structs(kinds: Iterable[object]) -> dict[str, type]:
+    """Every struct that the wire types hold, by its name."""
+    found: dict[str, type] = {}
+    waiting = list(kinds)
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            if kind.__name__ in found:
+                continue
+            found[kind.__name__] = kind
+            waiting += [field.type for field in msgspec.structs.fields(kind)]
+        waiting += get_args(kind)
+    return found
+
+
+@cache
+def _docstrings(kind: type) -> dict[str, str]:
+    """The sentences under the fields of a struct and of those that it inherits from, by their names on the wire."""
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        if not issubclass(each, msgspec.Struct) or each is msgspec.Struct:
+            continue
+        for name, text in _written(each).items():
+            if name in names:
+                found[names[name]] = text
+    return found
+
+
+@cache
+def _written(kind: type) -> dict[str, str]:
+    try:
+        tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind)))
+    except (OSError, SyntaxError, TypeError):
+        return {}  # A package without its sources has the sentences of names alone.
+    (made,) = tree.body
+    body = made.body if isinstance(made, ast.ClassDef) else []
+    found = {}
+    for field, after in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
+            text = after.value.value if isinstance(after.value, ast.Constant) else None
+            if isinstance(text, str):
+                found[field.target.id] = " ".join(text.split())
+    return found
