@@ -17,6 +17,7 @@ SECONDS, RATE, LEAST = 75.0, 70.0, 5_000
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 @pytest.mark.req("P-587")
 async def test_a_fleet_outlives_two_minutes_of_faults(figures: Callable[..., None]) -> None:

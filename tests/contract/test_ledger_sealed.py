@@ -160,6 +160,8 @@ BY_HAND = {
 
 ELSEWHERE = {
     "queue_unclaimed": "lanes",
+    "lost_tickets": "numbers of tickets",
+    "put_back": "numbers of tickets",
     "aclose": "the engine's context calls it",
     "migrate": "the engine's context calls it",
     "refuse_newer": "reads versions",
