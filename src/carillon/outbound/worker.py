@@ -294,8 +294,9 @@ class Worker:
         last = self._rules.lanes.queued()[-1].rank
         for provider in providers:
             own = self._slots[provider]
-            kept = kept_free(self._rules.lanes, own.most)
-            found |= {(rank, provider): own.free - kept[rank] for rank in ranks}
+            # A provider without a limit of its own has no calls that a slow flood could take from others.
+            kept = kept_free(self._rules.lanes, own.most) if own.provider in self._rules.max_in_flight else {}
+            found |= {(rank, provider): own.free - kept.get(rank, 0) for rank in ranks}
             if provider in self._nearly_full and last in ranks:
                 found[last, provider] = 0
         return found
