@@ -214,7 +214,9 @@ class Queues:
             payload=dict(payload),
         )
         waits = 0.0 if starts is None else starts - self._tools.clock.wall()
-        return await self._enqueue(queue, encode_message(envelope, LONGEST_MESSAGE), max(delay_seconds, waits))
+        # A delay that cannot be is refused below, whatever the schedule says.
+        delay = max(delay_seconds, waits) if delay_seconds >= 0.0 else delay_seconds
+        return await self._enqueue(queue, encode_message(envelope, LONGEST_MESSAGE), delay)
 
     def _expiry(self, ttl: float | str | None, at: float | None) -> str | UnsetType:
         try:
