@@ -200,7 +200,7 @@ def _doors() -> dict[str, Target]:
         ),
         "door.servicebus": Target(
             arrived(_servicebus),
-            (b"key-1\n" + honest.SEND, b"Key\n" + honest.QUEUED, b"1\n" + honest.SEND, b"2\n" + honest.QUEUED),
+            (b"key-1\n" + honest.SEND, b"Key\n" + honest.QUEUED, b"3\n" + honest.SEND, b"2\n" + honest.QUEUED),
         ),
         "door.push": Target(arrived(push_wire.decode), (honest.PUSH,)),
         "door.galaxy": Target(arrived(lambda b: GALAXY.decode("1-1", as_fields(b))), honest.GALAXY),

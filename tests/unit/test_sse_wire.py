@@ -35,7 +35,11 @@ def test_a_message_as_the_document_has_it() -> None:
     intent = read()
     assert (intent.notification_type, intent.producer, intent.channels) == ("job.new", "notifications", ("sse",))
     (person,) = intent.recipients
-    assert (person.ref, person.user_id, person.addresses) == ("user:user-1", "user-1", {"sse": "user-1"})
+    assert (person.ref, person.user_id, person.addresses) == (
+        "user:user-1",
+        "user-1",
+        {"sse": "user-1", "inApp": "user-1"},
+    )
     assert (intent.idempotency_key, intent.notification_id, intent.trace_id) == ("e-1", "made", "trace-1")
     assert (intent.priority, intent.payload) == (Priority.LOW, {"title": "Bell founder"})
     assert intent.occurred_at_ms == 1_794_830_400_123
