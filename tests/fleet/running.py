@@ -172,7 +172,8 @@ class Fleet:
         began = time.monotonic()
         while True:
             figures = await checker.check(self.folder)
-            left = sum(len(each.unfinished) + len(each.never_sent) for each in figures.values())
+            # What a broker still holds has no row yet: it is lost only if none comes.
+            left = sum(len(each.lost) + len(each.unfinished) + len(each.never_sent) for each in figures.values())
             took = time.monotonic() - began
             if not left or took > QUIET:
                 return figures, took
