@@ -107,7 +107,7 @@ class Figures:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """All whole lines; who was killed in mid-line promised nothing by it."""
+    """All whole lines: a producer that was killed in mid-line promised nothing by it."""
     if not path.exists():
         return []
     whole, _, _ = path.read_bytes().rpartition(b"\n")
