@@ -72,8 +72,8 @@ walk: dev ## Write docs/explanation/one-notification.md from traces of running p
 durations: dev ## Write tests/durations.json, by which a fresh checkout orders its tests, from the last whole run here
 	@$(BIN)/python -m scripts.durations
 
-bench: dev ## Measure (one bench only: make bench ONLY=name)
-	@$(BIN)/python -m bench $(ONLY)
+bench: dev ## Measure (one bench only: make bench ONLY=name; beside another commit: AGAINST=commit)
+	@CARILLON_BENCH_AGAINST=$(AGAINST) $(BIN)/python -m bench $(ONLY)
 
 fuzz: servers dev ## Feed hostile inputs to every reader, listener and queue (how many, which: make fuzz ARGS=--help)
 	@$(BIN)/python -m tests.fuzz $(ARGS)

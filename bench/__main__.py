@@ -1,6 +1,7 @@
-"""`make bench`: every part, or the one that ONLY names."""
+"""`make bench`: every part, or the ones that ONLY names; AGAINST=commit measures that commit beside it."""
 
 import json
+import os
 import platform
 import sys
 import time
@@ -38,6 +39,7 @@ from bench import (
     vendors,
     web,
 )
+from bench.beside import beside
 from bench.measure import Outcome
 from tests.support.servers import Postgres
 
@@ -111,4 +113,5 @@ def _write(total: Outcome) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    against = os.environ.get("CARILLON_BENCH_AGAINST")
+    sys.exit(beside(against, sys.argv[1:]) if against else main(sys.argv[1:]))

@@ -213,6 +213,24 @@ async def test_what_keeps_routes_waiting_is_asked_when_exported() -> None:
     assert "carillon.waits" not in await asyncio.to_thread(exported, reader), "nothing waits"
 
 
+async def test_the_last_export_asks_nobody() -> None:
+    """It comes after the connections are closed: a question would log an outage at every clean stop."""
+    reader = InMemoryMetricReader()
+    metrics = Metrics(MeterProvider([reader], shutdown_on_exit=False).get_meter("carillon"))
+    asked = 0
+
+    async def waits() -> dict[tuple[str, str], int]:
+        nonlocal asked
+        asked += 1
+        return {}
+
+    metrics.watch_waits(waits, asyncio.get_running_loop())
+    await asyncio.to_thread(exported, reader)
+    metrics.stop_watching()
+    await asyncio.to_thread(exported, reader)
+    assert asked == 1
+
+
 async def test_gauges_ask_the_ledger_when_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("carillon.upkeep.metrics.meters._ASK_SECONDS", 30.0)
     ledger = await SqliteLedger.open(tmp_path / "ledger.db")

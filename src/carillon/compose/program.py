@@ -210,6 +210,7 @@ class Program:
         await asyncio.wait({self._loops[self._own]["health"]}, timeout=LAST_LOOK_SECONDS)
         for part in reversed(self._parts):
             await part.stop(PartEnd(deadline, self._loops[part]))
+        self._observe.metrics.stop_watching()
 
     def _cut_off(self) -> None:
         for part in self._parts:

@@ -227,6 +227,10 @@ class Metrics:
         """Read what keeps routes waiting at every export, counted by reason and provider."""
         self._ask_waits = _asking(ask, loop)
 
+    def stop_watching(self) -> None:
+        """Ask no server any more: the last export comes after the connections are closed."""
+        self._ask = self._ask_stream = self._ask_waits = lambda: None
+
     def _attempted(self, event: RouteAttempted) -> None:
         # Without a call, there was a decision and no attempt.
         if event.outcome != "none":
