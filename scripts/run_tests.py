@@ -4,7 +4,8 @@ Many tests start processes, send signals and wait for clocks, and a busy machine
 passes alone does not fail the run: it is printed as UNSTEADY, and its cause is to be found. A test that fails alone
 twice fails the run. If more than LOOKED_AT_AGAIN tests fail, none of them runs again.
 
-A whole run ends with the tests that are marked `alone`: a fleet of many processes, which needs the machine for itself.
+A whole run ends with the tests that are marked `alone`, which need the machine for themselves: a fleet of many
+processes, and promises of a time that a busy machine would break.
 """
 
 import json
@@ -26,7 +27,7 @@ QUICK = (
     *("tests/house", "tests/unit", "tests/contract", "-m", "not slow", "-p", "no:schemathesis"),
     *("--hypothesis-profile", "quick"),
 )
-BESIDE_OTHERS, ALONE = ["-m", "not alone"], ["-m", "alone", "--workers", "0", "tests/chaos"]
+BESIDE_OTHERS, ALONE = ["-m", "not alone"], ["-m", "alone", "--workers", "0", "tests/chaos", "tests/scenario"]
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 ROOMY = 4 << 30
 # Without compiled files every worker compiles and rewrites all tests anew: 27 seconds of work instead of 9.

@@ -110,3 +110,28 @@ def test_no_sql_is_pieced_together() -> None:
 )
 def test_pieced_sql_is_seen(source: str) -> None:
     assert list(pieced_together(ast.parse(source))) == [1]
+
+
+def looked_up_again(text: str) -> list[str]:
+    """`IN (SELECT … LIMIT … FOR UPDATE)`: PostgreSQL may run the look once for every row, and each finds other rows."""
+    found = []
+    for start in re.finditer(r"\bIN\s*\(\s*SELECT\b", text):
+        depth, end = 0, start.start()
+        for end in range(text.index("(", start.start()), len(text)):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            if depth == 0:
+                break
+        look = text[start.start() : end]
+        if "LIMIT" in look and "FOR UPDATE" in look:
+            found.append(" ".join(look.split()))
+    return found
+
+
+def test_a_limited_look_that_locks_is_made_once() -> None:
+    assert not {name: found for name, text in load("postgres").items() if (found := looked_up_again(text))}
+
+
+def test_a_look_that_may_be_repeated_is_seen() -> None:
+    assert looked_up_again("DELETE FROM a WHERE b IN (SELECT b FROM (a) LIMIT 2 FOR UPDATE SKIP LOCKED)")
+    assert not looked_up_again("DELETE FROM a WHERE b = ANY (ARRAY(SELECT b FROM a LIMIT 2 FOR UPDATE SKIP LOCKED))")
+    assert not looked_up_again("SELECT b IN (SELECT b FROM a) FROM a LIMIT 2 FOR UPDATE")

@@ -52,6 +52,7 @@ def test_scenario_one(listo: Listo) -> None:
     assert story["providerMessageIds"] == [reply.body["providerMessageId"]]
 
 
+@pytest.mark.alone
 @pytest.mark.req("S2-08", "S2-24", "S2-25", "S2-26", "S2-134")
 def test_scenario_two(listo: Listo) -> None:
     listo.send("driver_assigned", None, recipient=DEVICE)
@@ -81,6 +82,7 @@ def test_a_timeout_asks_no_secondary(listo: Listo) -> None:
     assert not listo.rows(OPEN)
 
 
+@pytest.mark.alone
 @pytest.mark.req("S2-24")
 def test_a_vendor_that_drips_is_cut_off_as_well(listo: Listo) -> None:
     def drip() -> Reply:

@@ -40,10 +40,10 @@
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), expired AS (
-    DELETE FROM leases WHERE lease_id IN (
+    DELETE FROM leases WHERE lease_id = ANY (ARRAY(
         SELECT l.lease_id FROM leases l WHERE l.expires_at <= (SELECT now FROM clock)
         ORDER BY l.expires_at LIMIT 16
-        FOR UPDATE SKIP LOCKED)
+        FOR UPDATE SKIP LOCKED))
     RETURNING owner, expires_at, tickets
 ), lapsed AS (
     UPDATE routes r

@@ -206,10 +206,11 @@ WHERE s.user_id = gone.user_id;
 DELETE FROM stream_entries WHERE notification_id = ANY (:notification_ids::text[]);
 
 -- name: prune_malformed
-DELETE FROM malformed_intents WHERE stream_entry_id IN (
+--   = ANY (ARRAY(...))      the look is made once. `IN` may look again for every row, past the ones it has locked: more go than :limit.
+DELETE FROM malformed_intents WHERE stream_entry_id = ANY (ARRAY(
     SELECT stream_entry_id FROM malformed_intents
     WHERE recorded_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second'
-    ORDER BY recorded_at LIMIT :limit FOR UPDATE SKIP LOCKED)
+    ORDER BY recorded_at LIMIT :limit FOR UPDATE SKIP LOCKED))
 RETURNING 1 AS pruned;
 
 -- name: prune_slots
@@ -219,20 +220,22 @@ RETURNING 1 AS pruned;
 --                           same fence, or none, then finds another one and takes nothing.
 --   NOT EXISTS              a group with calls is used.
 --   FOR UPDATE SKIP LOCKED  two processes prune; each deletes rows that the other has not locked.
-DELETE FROM slots WHERE grp IN (
+--   = ANY (ARRAY(...))      as in `prune_malformed`.
+DELETE FROM slots WHERE grp = ANY (ARRAY(
     SELECT s.grp FROM slots s
     WHERE s.taken_at < clock_timestamp() - interval '1 hour'
       AND NOT EXISTS (SELECT FROM leases l WHERE l.grp = s.grp)
       AND NOT EXISTS (
           SELECT FROM routes r WHERE r.grp = s.grp AND r.grp < 0 AND r.claim_token IS NOT NULL AND r.turn IS NULL)
-    LIMIT :limit FOR UPDATE SKIP LOCKED);
+    LIMIT :limit FOR UPDATE SKIP LOCKED));
 
 -- name: prune_receipts
 -- Race: two processes prune; each deletes rows that the other has not locked. Waiting receipts are decided first.
-DELETE FROM receipts WHERE receipt_key IN (
+--   = ANY (ARRAY(...))      as in `prune_malformed`.
+DELETE FROM receipts WHERE receipt_key = ANY (ARRAY(
     SELECT receipt_key FROM receipts
     WHERE received_at < clock_timestamp() - :older_than_seconds::float8 * interval '1 second' AND effect <> 'waiting'
-    ORDER BY received_at LIMIT :limit FOR UPDATE SKIP LOCKED);
+    ORDER BY received_at LIMIT :limit FOR UPDATE SKIP LOCKED));
 
 -- name: check
 -- only: SQLite is asked by pragmas
